@@ -1,0 +1,71 @@
+"""Memory: what a recipe needs, what the machine has, and a refusal before work starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from percolab.recipe import Recipe
+
+FOREST_BYTES = 5 * 8
+"""Bytes per point of a forest's columns (a latent per point, which is an upper bound)."""
+VALUE_BYTES = 3 * 8
+"""Bytes per point of y, point_z and latent_z."""
+WORK_BYTES = 60
+"""Bytes per point of work arrays while a dataset is made."""
+TABLE_BYTES = 4
+"""Bytes per point before the clusters are known."""
+
+
+def before_clusters(recipe: Recipe) -> int:
+    """Return the bytes certain to be needed before cluster sizes are known."""
+    if recipe.min_cluster_size == 1 or recipe.mode == "one_cluster":
+        return of_arrays(recipe.n_points, recipe)
+    return TABLE_BYTES * recipe.n_points
+
+
+def of_arrays(n_points: int, recipe: Recipe) -> int:
+    """Return the bytes at peak for a dataset of this many rows."""
+    per_point = recipe.dim * np.dtype(recipe.dtype).itemsize + FOREST_BYTES + VALUE_BYTES + WORK_BYTES
+    return n_points * per_point
+
+
+def available() -> int | None:
+    """Return the bytes this process can still take, or None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        try:
+            free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, OSError, ValueError):
+            return None
+    try:
+        group = Path("/sys/fs/cgroup")
+        limit, used = (group / "memory.max").read_text(), (group / "memory.current").read_text()
+        return min(free, int(limit) - int(used))
+    except (OSError, ValueError):
+        return free
+
+
+def require(needed: int, recipe: Recipe) -> None:
+    """Raise MemoryError, in one line, if `needed` bytes are not there."""
+    free = available()
+    if free is not None and needed > free:
+        raise MemoryError(
+            f"n_points must fit in memory: {recipe.n_points:,} points in {recipe.dim} dimensions need about "
+            f"{readable(needed)}, and {readable(free)} are free"
+        )
+
+
+def readable(n_bytes: float) -> str:
+    """Return a number of bytes as text, in decimal units."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if n_bytes < 1000:
+            break
+        n_bytes /= 1000
+    else:
+        unit = "PB"
+    return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.3g} {unit}"
