@@ -20,7 +20,7 @@ def cyclic_coalescent(n: int, seed: int) -> Forest:
     """Sample a uniform random labelled tree on n points with its merger tree, as a forest of one cluster.
 
     All n^(n-2) trees are equally likely, and given the tree the order in which its bonds merge blocks is uniform over
-    the (n-1)! orders (paper, Theorem on the cyclic coalescent; Pitman 1999). Time O(n α(n)), memory O(n).
+    the (n-1)! orders (paper, Theorem on the cyclic coalescent; Pitman 1999). Time O(n alpha(n)), memory O(n).
     The forest equals that of a `Recipe` with ``mode="one_cluster"``, ``engine="paper"`` and this graph seed.
 
     Parameters
@@ -69,10 +69,10 @@ def _block_of(position, blocks):
 def coalesce(size, pool, work):
     """Run Algorithm 1 on a cluster of `size` ≥ 2 points, numbered 0, 1, … by birth.
 
-    Merge m gets `children[m]` (a point as itself, merge k as size + k), the bond's `ends[m]` on the same sides, and the
-    number of points `below[m]`. A block is an arc of the cycle; `blocks` holds its union-find parent, rank, first position,
-    length and current top. The first child is the lower-numbered of two points, a point before a merge, the later of two
-    merges: the order of the published datasets.
+    Merge m gets `children[m]` (a point as itself, merge k as size + k), the bond's `ends[m]` on the same sides, and
+    the number of points `below[m]`. A block is an arc of the cycle; `blocks` holds its union-find parent, rank, first
+    position, length and current top. The first child is the lower-numbered of two points, a point before a merge, the
+    later of two merges: the order of the published datasets.
     """
     children, ends, below, cycle, blocks = work
     position_stream = pcg64.make_stream(pcg64.spawn(pool, 0))

@@ -2,8 +2,8 @@
 
 A latent with unit vector v draws a Gaussian u, takes its part orthogonal to v, normalised, as w, and hands
 (v + w)/√2 to its left child and (v - w)/√2 to its right one. Points end up with unit vectors. The vector of the
-latent over rows [a, b) is kept in row a of X itself: its left child starts at the same row, its right child at the first
-row of the right interval, so no latent vector is ever stored anywhere else.
+latent over rows [a, b) is kept in row a of X itself: its left child starts at the same row, its right child at the
+first row of the right interval, so no latent vector is ever stored anywhere else.
 """
 
 from __future__ import annotations
@@ -32,14 +32,20 @@ def normalise(vector):
 
 @njit(cache=True, nogil=True, fastmath=_REASSOCIATE)
 def split_direction(gauss, left, right):
-    """Replace the vector v in `left` by (v + w)/√2 and set `right` to (v - w)/√2; `gauss` is the draw and is spent."""
-    along = 0.0
-    for j in range(left.size):
-        along += gauss[j] * left[j]
-    square = 0.0
-    for j in range(left.size):
-        gauss[j] -= along * left[j]
-        square += gauss[j] * gauss[j]
+    """Replace the vector v in `left` by (v + w)/√2 and set `right` to (v - w)/√2; `gauss` is the draw and is spent.
+
+    A draw that lies close to v, which is common in few dimensions, loses digits when it is projected off v: it is
+    projected again until little changes.
+    """
+    along, square = 1.0, 0.0
+    while square < 0.1 * along * along:
+        along = 0.0
+        for j in range(left.size):
+            along += gauss[j] * left[j]
+        square = 0.0
+        for j in range(left.size):
+            gauss[j] -= along * left[j]
+            square += gauss[j] * gauss[j]
     scale = _HALF_ROOT / math.sqrt(square)
     for j in range(left.size):
         v, w = _HALF_ROOT * left[j], scale * gauss[j]

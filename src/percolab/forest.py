@@ -208,7 +208,7 @@ class Forest:
         chosen = np.atleast_1d(np.asarray(latents))
         if chosen.dtype == np.bool_ and chosen.shape == (self.n_latents,):
             return np.flatnonzero(chosen)
-        if chosen.size and not np.issubdtype(chosen.dtype, np.integer) or chosen.ndim != 1:
+        if (chosen.size and not np.issubdtype(chosen.dtype, np.integer)) or chosen.ndim != 1:
             raise ValueError(f"latents must be indices or a mask of {self.n_latents} latents, got {latents!r}")
         outside = chosen[(chosen < 0) | (chosen >= self.n_latents)]
         if outside.size:
@@ -222,7 +222,11 @@ class Forest:
         c = min(check_integer("n_clusters", n_clusters, 0), self.n_clusters)
         n = int(self.cluster_start[c])
         return Forest(
-            self.cluster_start[: c + 1], self.cluster_id[:c], self.point_id[:n], self.left_size[: n - c], self.bond[: n - c]
+            self.cluster_start[: c + 1],
+            self.cluster_id[:c],
+            self.point_id[:n],
+            self.left_size[: n - c],
+            self.bond[: n - c],
         )
 
     def cluster(self, index: int) -> Forest:

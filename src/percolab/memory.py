@@ -15,6 +15,8 @@ VALUE_BYTES = 3 * 8
 """Bytes per point of y, point_z and latent_z."""
 WORK_BYTES = 60
 """Bytes per point of work arrays while a dataset is made."""
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+
 TABLE_BYTES = 4
 """Bytes per point before the clusters are known."""
 
@@ -62,10 +64,8 @@ def require(needed: int, recipe: Recipe) -> None:
 
 def readable(n_bytes: float) -> str:
     """Return a number of bytes as text, in decimal units."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if n_bytes < 1000:
-            break
+    power = 0
+    while n_bytes >= 999.5 and power < len(_UNITS) - 1:
         n_bytes /= 1000
-    else:
-        unit = "PB"
-    return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.3g} {unit}"
+        power += 1
+    return f"{n_bytes:.3g} {_UNITS[power]}"

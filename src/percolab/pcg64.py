@@ -49,10 +49,10 @@ _THRESHOLD, _WIDTH, _DENSITY = _ziggurat()
 
 
 @intrinsic
-def _multiply_high(typing_context, a, b):  # type: ignore[no-untyped-def]
-    """Return the high 64 bits of a 64 × 64 bit product."""
+def _multiply_high(typing_context, a, b):
+    """Return the high 64 bits of a 64-bit by 64-bit product."""
 
-    def emit(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def emit(context, builder, signature, args):
         wide = ir.IntType(128)
         product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
         return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
@@ -139,7 +139,7 @@ def _step(high, low, inc_high, inc_low):
     """Advance the 128-bit LCG."""
     product = low * _LCG_LOW
     new_low = product + inc_low
-    new_high = _multiply_high(low, _LCG_LOW) + high * _LCG_LOW + low * _LCG_HIGH + inc_high
+    new_high = _multiply_high(low, _LCG_LOW) + high * _LCG_LOW + low * _LCG_HIGH + inc_high  # type: ignore[call-arg]
     return new_high + np.uint64(new_low < product), new_low
 
 

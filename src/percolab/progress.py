@@ -9,13 +9,33 @@ from percolab.arrays import Report
 
 
 @contextmanager
-def bar() -> Iterator[Report]:
-    """Show one bar per stage, on standard error, and yield the function that moves them."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+def bar(*, visible: bool = True) -> Iterator[Report]:
+    """Show one bar per stage, on standard error, and yield the function that moves them.
 
-    columns = TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    Nothing is shown where standard error is neither a terminal nor a notebook.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskID,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    seen = visible and (console.is_terminal or console.is_jupyter)
+    columns = (
+        TextColumn("{task.description:>10}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not seen) as progress:
         stages: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int) -> None:

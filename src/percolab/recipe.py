@@ -39,7 +39,7 @@ def check_probability(name: str, value: object) -> float:
     """Return ``value`` as a float in [0, 1], or say what is wrong with it."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, got {value!r}")
-    if not 0 <= value <= 1:
+    if not 0 <= float(value) <= 1:
         raise ValueError(f"{name} must be between 0 and 1, got {value}")
     return float(value)
 

@@ -12,9 +12,9 @@ from percolab.forest import Forest
 def targets(forest: Forest, latent_z: ArrayLike, point_z: ArrayLike) -> NDArray[np.float64]:
     """Return the target of every point for these values of latents and points. Linear time.
 
-    y_x = (1 + d_x)^(-1/2) (z_x + Σ z_i over the d_x latents above x) (paper, Eq. 6). For z ~ N(0, 1) independent, each y_x is
-    N(0, 1). Sums run from the top down, so the result is the same to the bit as the one `generate` returns; change one
-    z and call it again to intervene on a latent.
+    y_x = (z_x + Σ z_i over the d_x latents above x) / √(1 + d_x) (paper, Sec. 4). For independent z ~ N(0, 1), each
+    y_x is N(0, 1). Sums run from the top down, so the result equals, to the bit, the y that `generate` returns; to
+    intervene on a latent, change its z and call this again.
     """
     z, own = np.asarray(latent_z, np.float64), np.asarray(point_z, np.float64)
     if z.shape != (forest.n_latents,):

@@ -1,0 +1,310 @@
+"""The command line: ``percolab generate | info | export | draw``."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from percolab import __version__
+from percolab.recipe import DEFAULT_ENGINE, ENGINES, MODES, PRESETS, Recipe, Seeds, check_choice
+from percolab.storage import StoreError
+
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+EXPORTS = ("npz", "parquet")
+DTYPES = ("float32", "float64")
+
+# Typer carries a copy of click in some versions and imports it in others; this is the one that it raises from.
+UsageError: type[Any] = typer.BadParameter.__bases__[0]
+
+
+def _examples(*lines: str) -> str:
+    """Return the end of a help page."""
+    return "[bold]Examples[/bold]\n\n" + "\n".join(lines)
+
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog=_examples(
+        "percolab generate paper-one-cluster -o one.zarr",
+        "percolab generate --n-points 20000 --dim 50 --seed 7 -o small.zarr",
+        "percolab info small.zarr",
+        "percolab draw small.zarr -o small.png",
+        "percolab export small.zarr --format npz -o small",
+        "percolab generate --help",
+    ),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code: 0, 2 for bad input, 1 for a failure, 130 if interrupted."""
+    try:
+        return int(app(args=list(arguments), prog_name="percolab", standalone_mode=False) or 0)
+    except UsageError as error:
+        return _fail(_usage(error), BAD_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted, nothing was written", INTERRUPTED)
+    except StoreError as error:
+        return _fail(str(error), FAILURE)
+    except (ValueError, MemoryError) as error:
+        return _fail(str(error) or "out of memory", BAD_INPUT)
+    except ImportError as error:
+        return _fail(str(error), FAILURE)
+    except OSError as error:
+        return _os_failure(error)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _usage(error: Any) -> str:
+    """Return a wrong use of an option in the form of all our messages: what, rule, value."""
+    if isinstance(error, typer.BadParameter) and error.param is not None and error.param.opts:
+        name = max(error.param.opts, key=len)
+        name = name if name.startswith("-") else name.upper()
+        return f"{name} {error.message or 'must be given'}"
+    return f"{error.format_message()} (see percolab --help)"
+
+
+def _os_failure(error: OSError) -> int:
+    if error.errno is None:  # raised by our own checks, with a sentence
+        return _fail(str(error), BAD_INPUT)
+    if error.errno == errno.EPIPE:  # the reader of our output has left, and there is nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+    place = f": {error.filename}" if error.filename else ""
+    return _fail(f"{error.strerror}{place}", FAILURE)
+
+
+# ---------------------------------------------------------------------- options
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be an integer, got {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number, got {text!r}") from None
+
+
+def _integer_option(name: str, text: str) -> Any:
+    return typer.Option(name, parser=_integer, metavar="INTEGER", help=text, show_default=False)
+
+
+def _choice_option(name: str, values: Sequence[str], default: str) -> Any:
+    text = f"One of {', '.join(values)}. Default: {default}."
+    return typer.Option(name, metavar="NAME", help=text, show_default=False)
+
+
+Store = Annotated[Path, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is complete.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"percolab {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _percolab(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Make and inspect percolation datasets: points on fractal clusters, with the hierarchy of latents behind them."""
+
+
+# ---------------------------------------------------------------------- commands
+
+
+@app.command(
+    epilog=_examples(
+        "[dim]# the dataset of the paper's Sec. 5, to the bit[/dim]",
+        "percolab generate paper-one-cluster -o a.zarr",
+        "[dim]# clusters of all sizes, the small ones left out[/dim]",
+        "percolab generate --n-points 1000000 --dim 50 --min-cluster-size 99 -o b.zarr",
+        "[dim]# the same clusters and positions twice, with different targets[/dim]",
+        "percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr",
+        "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
+        "[dim]# a point starts a new cluster with probability 0.01: few clusters[/dim]",
+        "percolab generate --n-points 999 --dim 9 --mode custom --create-prob 0.01 -o e.zarr",
+    )
+)
+def generate(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write.")],
+    preset: Annotated[str | None, typer.Argument(metavar="PRESET", help=f"{' or '.join(PRESETS)}.")] = None,
+    n_points: Annotated[int | None, _integer_option("--n-points", "Number of points before any filter.")] = None,
+    dim: Annotated[int | None, _integer_option("--dim", "Dimension of the space, at least 2.")] = None,
+    mode: Annotated[str | None, _choice_option("--mode", MODES, "distribution")] = None,
+    create_prob: Annotated[
+        float | None,
+        typer.Option("--create-prob", parser=_number, metavar="P", help="Chance of a new cluster, in mode custom."),
+    ] = None,
+    seed: Annotated[int | None, _integer_option("--seed", "S for the seeds S, S+10000, S+20000.")] = None,
+    graph_seed: Annotated[int | None, _integer_option("--graph-seed", "Seed of clusters, bonds, latents.")] = None,
+    embed_seed: Annotated[int | None, _integer_option("--embed-seed", "Seed of positions.")] = None,
+    value_seed: Annotated[int | None, _integer_option("--value-seed", "Seed of values and targets.")] = None,
+    engine: Annotated[str | None, _choice_option("--engine", ENGINES, DEFAULT_ENGINE)] = None,
+    min_cluster_size: Annotated[
+        int | None, _integer_option("--min-cluster-size", "Keep clusters of at least this many points.")
+    ] = None,
+    dtype: Annotated[str | None, _choice_option("--dtype", DTYPES, "the engine's own")] = None,
+    threads: Annotated[int | None, _integer_option("--threads", "Number of threads. Default: all cores.")] = None,
+    overwrite: Overwrite = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+) -> None:
+    """Make a dataset and write it to a Zarr store.
+
+    Either name a preset or give at least --n-points and --dim.
+    A preset fixes all but --dtype, --min-cluster-size and --threads.
+    Seeds not given are drawn, printed and recorded.
+    The same recipe gives the same data.
+    """
+    from percolab import dataset, exports, progress, storage, summary
+
+    fixed = {"n_points": n_points, "dim": dim, "mode": mode, "create_prob": create_prob, "engine": engine}
+    seeds = {"seed": seed, "graph_seed": graph_seed, "embed_seed": embed_seed, "value_seed": value_seed}
+    free = _given({"min_cluster_size": min_cluster_size, "dtype": dtype})
+    if preset is None:
+        if n_points is None or dim is None:
+            raise ValueError(f"n_points and dim must be given, or one of {', '.join(PRESETS)}")
+        recipe = Recipe.from_dict({**_given(fixed), "seeds": _seeds(seed, graph_seed, embed_seed, value_seed), **free})
+    else:
+        recipe = replace(_preset(preset, _given(fixed | seeds)), **free)
+    storage.check_target(output, overwrite=overwrite)
+    exports.check_directory(output)
+    with progress.bar(visible=not quiet) as report:
+        made = dataset.generate(recipe, threads=threads, progress=report)
+        storage.save(made, output, overwrite=overwrite, report=report)
+    if not quiet:
+        print(f"{output}: {summary.one_line(summary.summarise(made))}")
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _preset(name: str, others: dict[str, Any]) -> Recipe:
+    check_choice("preset", name, tuple(PRESETS))
+    for option, value in others.items():
+        raise ValueError(f"{option} must be left out with the preset {name}, got {value}")
+    return PRESETS[name]
+
+
+def _seeds(seed: int | None, graph: int | None, embed: int | None, value: int | None) -> Seeds | None:
+    """Return the seeds of `seed` with those given by name in their place, or None if none are given."""
+    named = _given({"graph": graph, "embed": embed, "value": value})
+    if seed is None and not named:
+        return None
+    return replace(Seeds() if seed is None else Seeds.from_int(seed), **named)
+
+
+@app.command(
+    epilog=_examples(
+        "percolab info one.zarr",
+        "[dim]# read everything and compare it with its digests[/dim]",
+        "percolab info one.zarr --verify",
+        "[dim]# for programs[/dim]",
+        "percolab info one.zarr --json",
+    )
+)
+def info(
+    path: Store,
+    verify: Annotated[bool, typer.Option("--verify", help="Read everything and compare it with its digests.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Print what a dataset holds: recipe, sizes, clusters, latents, depths, targets, provenance.
+
+    X is read only with --verify, so this is quick for a dataset of any size.
+    """
+    from percolab import storage, summary
+
+    found = summary.summarise(storage.load(path, verify=verify))
+    found["store_bytes"] = summary.store_bytes(path)
+    if verify:
+        found["sha256"] = storage.digests(path)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        from rich.console import Console
+
+        Console().print(summary.table(found, str(path)))
+
+
+@app.command(
+    epilog=_examples(
+        "percolab export one.zarr --format npz -o percolation",
+        "percolab export one.zarr --format parquet -o one",
+    )
+)
+def export(
+    path: Store,
+    form: Annotated[str, typer.Option("--format", metavar="|".join(EXPORTS), help="What to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="STEM", help="What the file names begin with.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a dataset in another format, as two files.
+
+    npz: the authors' files, STEM.npz and STEM_gt_features.npz.
+    parquet: STEM.points.parquet and STEM.latents.parquet.
+    """
+    from percolab import exports, storage
+
+    check_choice("format", form, EXPORTS)
+    paths = exports.npz_paths(output) if form == "npz" else exports.parquet_paths(output)
+    for file in paths:
+        exports.check_output(file, overwrite=overwrite)
+    write = exports.to_npz if form == "npz" else exports.to_parquet
+    write(storage.load(path), output, overwrite=overwrite)
+    print(f"wrote {paths[0]} and {paths[1]}")
+
+
+@app.command(
+    epilog=_examples(
+        "percolab draw one.zarr -o one.png",
+        "[dim]# the fourth largest cluster, for print[/dim]",
+        "percolab draw big.zarr --cluster 3 -o fourth.pdf",
+    )
+)
+def draw(
+    path: Store,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Figure: .png, .pdf or .svg.")],
+    cluster: Annotated[
+        int, typer.Option("--cluster", parser=_integer, metavar="INTEGER", help="Which cluster; 0 is the largest.")
+    ] = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Draw a cluster in space beside its latent tree, in the same colours."""
+    from percolab import drawing, exports, storage
+
+    form = check_choice("output", output.suffix, (".png", ".pdf", ".svg")).removeprefix(".")
+    exports.check_output(output, overwrite=overwrite)
+    figure = drawing.draw_cluster(storage.load(path), cluster)
+    with exports.new_files(output, overwrite=overwrite) as (file,):
+        figure.savefig(file, format=form, dpi=200)
+    print(f"wrote {output}")
