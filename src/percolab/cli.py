@@ -55,7 +55,11 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0, 2 for bad input, 1 for a failure, 130 if interrupted."""
     try:
-        return int(app(args=list(arguments), prog_name="percolab", standalone_mode=False) or 0)
+        code = int(app(args=list(arguments), prog_name="percolab", standalone_mode=False) or 0)
+        sys.stdout.flush()
+        if code == INTERRUPTED:  # some versions of typer return this, others raise Abort
+            raise KeyboardInterrupt
+        return code
     except UsageError as error:
         return _fail(_usage(error), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
@@ -144,15 +148,15 @@ def _percolab(
 
 @app.command(
     epilog=_examples(
-        "[dim]# the dataset of the paper's Sec. 5, to the bit[/dim]",
+        "[dim]# the paper's dataset of one cluster[/dim]",
         "percolab generate paper-one-cluster -o a.zarr",
         "[dim]# clusters of all sizes, the small ones left out[/dim]",
         "percolab generate --n-points 1000000 --dim 50 --min-cluster-size 99 -o b.zarr",
         "[dim]# the same clusters and positions twice, with different targets[/dim]",
         "percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr",
         "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
-        "[dim]# a point starts a new cluster with probability 0.01: few clusters[/dim]",
-        "percolab generate --n-points 999 --dim 9 --mode custom --create-prob 0.01 -o e.zarr",
+        "[dim]# a single cluster[/dim]",
+        "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
     )
 )
 def generate(
@@ -163,7 +167,9 @@ def generate(
     mode: Annotated[str | None, _choice_option("--mode", MODES, "distribution")] = None,
     create_prob: Annotated[
         float | None,
-        typer.Option("--create-prob", parser=_number, metavar="P", help="Chance of a new cluster, in mode custom."),
+        typer.Option(
+            "--create-prob", parser=_number, metavar="P", help="Chance of a new cluster, 0 to 1, in mode custom."
+        ),
     ] = None,
     seed: Annotated[int | None, _integer_option("--seed", "S for the seeds S, S+10000, S+20000.")] = None,
     graph_seed: Annotated[int | None, _integer_option("--graph-seed", "Seed of clusters, bonds, latents.")] = None,

@@ -6,6 +6,7 @@ import os
 import secrets
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -107,33 +108,30 @@ def read_npz(stem: PathLike) -> Release:
 
 
 def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    with _explained(path), np.load(path, allow_pickle=False) as file:
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise ValueError("a single array")
-        missing = [name for name in names if name not in file]
-        if not missing:
-            return {name: file[name] for name in names}
-    raise ValueError(f"{path} must hold the array {missing[0]}, got {', '.join(file.files)}")
+    with _opened(path) as file:
+        arrays = np.load(file, allow_pickle=False)
+        found = getattr(arrays, "files", [])
+        for name in names:
+            if name not in found:
+                raise ValueError(f"it must hold the array {name}, got {', '.join(found) or 'a single array'}")
+        return {name: arrays[name] for name in names}
 
 
 def _read_sparse(path: Path) -> scipy.sparse.csr_array:
     import scipy.sparse
 
-    with _explained(path):
-        return scipy.sparse.csr_array(scipy.sparse.load_npz(path))
+    with _opened(path) as file:
+        return scipy.sparse.csr_array(scipy.sparse.load_npz(file))
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn the ways in which a damaged or foreign .npz fails into one line that names it."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise ValueError(f"{path} must be a complete .npz file, got {error}") from error
-        raise
-    except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} must be a complete .npz file of the release, got {error}") from error
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, and turn the ways in which a damaged or foreign .npz fails into one line that names it."""
+    with open(path, "rb") as file:
+        try:
+            yield file
+        except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"{path} is not a complete file of the release: {error}") from error
 
 
 # ---------------------------------------------------------------------- Parquet

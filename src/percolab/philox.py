@@ -1,0 +1,277 @@
+"""Counter-based randomness: every number is a pure function of (seed, which node, what for).
+
+The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011; the Random123 library): ten rounds that turn a 128-bit
+counter and a 64-bit key into 128 random bits. Here the key is the seed, and the counter is made of a 64-bit node, a
+32-bit index and a 32-bit purpose. Nothing is drawn in sequence, so threads and machines share work without sharing
+state, and any part can be made again alone.
+
+Nodes are named by their *path*: a hash that starts from the cluster and is mixed with the side at each step down.
+It depends on no seed and no size.
+
+Words of 32 bits are held in uint64, which is what numba and vector units multiply best. Logarithm, sine and
+cosine are polynomials of this module: plain IEEE operations in a fixed order, the same bits on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+# What a number is for: the last word of the counter. These numbers define the data of engine version 1.
+CLUSTER, SPLIT, VECTOR, ORIGIN, DIRECTION, ROOT, VALUE, LABEL = range(8)
+
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+
+def _bitcast(source, target):
+    """Return an intrinsic that reads the bits of one scalar type as another."""
+
+    @intrinsic
+    def cast(typing_context, value):
+        def emit(context, builder, signature, args):
+            return builder.bitcast(args[0], context.get_value_type(target))
+
+        return target(source), emit
+
+    return cast
+
+
+def _int32_operation(name):
+    """Return an intrinsic for one operation on int32: numba itself would widen it to 64 bits, and halve the lanes."""
+
+    @intrinsic
+    def operation(typing_context, a, b):
+        def emit(context, builder, signature, args):
+            return getattr(builder, name)(*args)
+
+        return types.int32(types.int32, types.int32), emit
+
+    return operation
+
+
+_float_of_bits = _bitcast(types.int32, types.float32)
+_bits_of_float = _bitcast(types.float32, types.int32)
+_double_of_bits = _bitcast(types.int64, types.float64)
+_bits_of_double = _bitcast(types.float64, types.int64)
+_add, _and, _xor = _int32_operation("add"), _int32_operation("and_"), _int32_operation("xor")
+_shl, _shr, _sar = _int32_operation("shl"), _int32_operation("lshr"), _int32_operation("ashr")
+
+
+@intrinsic
+def _low_word(typing_context, value):
+    """Return the low 32 bits of a uint64, as int32."""
+
+    def emit(context, builder, signature, args):
+        return builder.trunc(args[0], ir.IntType(32))
+
+    return types.int32(types.uint64), emit
+
+
+@intrinsic
+def multiply_high(typing_context, a, b):
+    """Return the high 64 bits of the product of two uint64."""
+
+    def emit(context, builder, signature, args):
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), emit
+
+
+# ---------------------------------------------------------------------- Philox4x32-10
+
+
+@njit(inline="always")
+def _round(c0, c1, c2, c3, k0, k1):
+    p0, p1 = _M0 * c0, _M1 * c2
+    return (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
+
+
+def _weyl(word, times):
+    return np.uint64(word * times % 2**32)
+
+
+_A1, _A2, _A3, _A4, _A5, _A6, _A7, _A8, _A9 = (_weyl(_W0, i) for i in range(1, 10))
+_B1, _B2, _B3, _B4, _B5, _B6, _B7, _B8, _B9 = (_weyl(_W1, i) for i in range(1, 10))
+
+
+@njit(inline="always")
+def philox(c0, c1, c2, c3, k0, k1):
+    """Return four random 32-bit words for a counter and a key, all held in uint64.
+
+    The rounds are written out and inlined so that a loop around this call runs in vector registers.
+    """
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A1) & _LOW, (k1 + _B1) & _LOW)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A2) & _LOW, (k1 + _B2) & _LOW)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A3) & _LOW, (k1 + _B3) & _LOW)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A4) & _LOW, (k1 + _B4) & _LOW)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A5) & _LOW, (k1 + _B5) & _LOW)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A6) & _LOW, (k1 + _B6) & _LOW)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A7) & _LOW, (k1 + _B7) & _LOW)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, (k0 + _A8) & _LOW, (k1 + _B8) & _LOW)
+    return _round(c0, c1, c2, c3, (k0 + _A9) & _LOW, (k1 + _B9) & _LOW)
+
+
+@njit(cache=True, nogil=True)
+def block(node, index, purpose, key):
+    """Return two random uint64 for a node, an index, a purpose and a seed."""
+    a, b, c, d = philox(node & _LOW, node >> _32, np.uint64(index), np.uint64(purpose), key & _LOW, key >> _32)
+    return a | (b << _32), c | (d << _32)
+
+
+@njit(cache=True, nogil=True)
+def uniform(bits):
+    """Return 53 of 64 random bits as a uniform in [0, 1)."""
+    return (bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+# ---------------------------------------------------------------------- paths
+
+LEFT, RIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+_MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+@njit(cache=True, nogil=True)
+def mix(path, side):
+    """Return the path of a child: `side` is `LEFT` or `RIGHT` (the finaliser of SplitMix64; a bijection of paths)."""
+    z = path + side
+    z = (z ^ (z >> np.uint64(30))) * _MIX_A
+    z = (z ^ (z >> np.uint64(27))) * _MIX_B
+    return z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def cluster_path(founder):
+    """Return the path of a cluster's top from the number of the point that started it."""
+    return mix(np.uint64(founder), LEFT)
+
+
+@njit(cache=True, nogil=True)
+def fold(a, b):
+    """Return 64 bits that depend on all bits of two random words: the two halves of their product, xored."""
+    return multiply_high(a, b) ^ (a * b)
+
+
+# ---------------------------------------------------------------------- Gaussians in double precision
+
+
+@njit(inline="always")
+def _log(x):
+    """Return the natural logarithm of a normal positive double, to about one unit in the last place."""
+    shifted = _bits_of_double(x) - np.int64(0x3FE6A09E667F3BCD)
+    exponent = np.float64(shifted >> 52)
+    f = _double_of_bits((shifted & np.int64(0xFFFFFFFFFFFFF)) + np.int64(0x3FE6A09E667F3BCD)) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    r = 1.531383769920937332e-01 + z * 1.479819860511658591e-01
+    r = 2.857142874366239149e-01 + z * (2.222219843214978396e-01 + z * (1.818357216161805012e-01 + z * r))
+    r = z * (6.666666666666735130e-01 + z * (3.999999999940941908e-01 + z * r))
+    half = 0.5 * f * f
+    low = s * (half + r) + exponent * 1.90821492927058770002e-10
+    return exponent * 6.93147180369123816490e-01 - ((half - low) - f)
+
+
+@njit(inline="always")
+def _cos_turn(bits):
+    """Return the cosine of a uniform angle: two bits choose a quadrant, 51 the place in it."""
+    quadrant = np.int64(bits >> np.uint64(62))
+    t = (np.float64(np.int64((bits >> np.uint64(11)) & np.uint64(0x7FFFFFFFFFFFF))) * (2.0**-51) - 0.5) * (math.pi / 2)
+    z = t * t
+    s = 2.75573137070700676789e-06 + z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)
+    s = t + t * z * (-1.66666666666666324348e-01 + z * (8.33333333332248946124e-03 + z * (-1.98412698298579493134e-04 + z * s)))
+    c = -2.75573143513906633035e-07 + z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)
+    c = -1.38888888888741095749e-03 + z * (2.48015872894767294178e-05 + z * c)
+    c = 1.0 - (0.5 * z - z * z * (4.16666666666666019037e-02 + z * c))
+    size = s if quadrant & 1 else c
+    return -size if (quadrant + 1) & 2 else size
+
+
+@njit(inline="always")
+def normal(a, b):
+    """Return a standard normal double from two random uint64 (Box and Muller 1958)."""
+    u = (np.float64(np.int64(a >> np.uint64(11))) + 0.5) * (2.0**-53)
+    return np.sqrt(-2.0 * _log(u)) * _cos_turn(b)
+
+
+@njit(cache=True, nogil=True)
+def normals(nodes, purpose, key, bits, out):
+    """Fill one standard normal double for each node; `bits` is scratch for two words a node."""
+    k0, k1, use = key & _LOW, key >> _32, np.uint64(purpose)
+    for i in range(nodes.size):
+        a, b, c, d = philox(nodes[i] & _LOW, nodes[i] >> _32, np.uint64(0), use, k0, k1)
+        bits[2 * i] = a | (b << _32)
+        bits[2 * i + 1] = c | (d << _32)
+    for i in range(nodes.size):
+        out[i] = normal(bits[2 * i], bits[2 * i + 1])
+
+
+# ---------------------------------------------------------------------- Gaussians in single precision
+
+_ONE, _TWO = np.float32(1.0), np.float32(2.0)
+_QUARTER_TURN = np.float32(math.pi / 2)
+
+
+@njit(cache=True, nogil=True)
+def _log_single(x):
+    """Return the natural logarithm of a normal positive float32, to about one unit in the last place."""
+    shifted = _add(_bits_of_float(x), np.int32(-0x3F3504F3))
+    exponent = np.float32(_sar(shifted, np.int32(23)))
+    f = _float_of_bits(_add(_and(shifted, np.int32(0x7FFFFF)), np.int32(0x3F3504F3))) - _ONE
+    z = f * f
+    y = np.float32(7.0376836292e-2) * f + np.float32(-1.1514610310e-1)
+    y = y * f + np.float32(1.1676998740e-1)
+    y = y * f + np.float32(-1.2420140846e-1)
+    y = y * f + np.float32(1.4249322787e-1)
+    y = y * f + np.float32(-1.6668057665e-1)
+    y = y * f + np.float32(2.0000714765e-1)
+    y = y * f + np.float32(-2.4999993993e-1)
+    y = y * f + np.float32(3.3333331174e-1)
+    y = y * f * z + exponent * np.float32(-2.12194440e-4) - np.float32(0.5) * z
+    return f + y + exponent * np.float32(0.693359375)
+
+
+@njit(cache=True, nogil=True)
+def _normal_pair(a, b):
+    """Return two standard normal float32 from two random 32-bit words: branch-free, so that loops vectorise."""
+    u = np.float32(_add(_and(_shr(a, np.int32(1)), np.int32(0x7FFFFFFE)), np.int32(1))) * np.float32(2.0**-31)
+    r = np.sqrt(-_TWO * _log_single(u))
+    t = (np.float32(_and(b, np.int32(0x3FFFFFFF))) * np.float32(2.0**-30) - np.float32(0.5)) * _QUARTER_TURN
+    z = t * t
+    s = (np.float32(-1.9515295891e-4) * z + np.float32(8.3321608736e-3)) * z + np.float32(-1.6666654611e-1)
+    s = s * z * t + t
+    c = (np.float32(2.443315711809948e-5) * z + np.float32(-1.388731625493765e-3)) * z + np.float32(4.166664568298827e-2)
+    c = c * z * z - np.float32(0.5) * z + _ONE
+    quadrant = _shr(b, np.int32(30))
+    odd = _and(quadrant, np.int32(1)) != 0
+    x, y = (s, c) if odd else (c, s)
+    x_sign = _shl(_and(_add(quadrant, np.int32(1)), np.int32(2)), np.int32(30))
+    y_sign = _shl(_and(quadrant, np.int32(2)), np.int32(30))
+    return _float_of_bits(_xor(_bits_of_float(r * x), x_sign)), _float_of_bits(_xor(_bits_of_float(r * y), y_sign))
+
+
+@njit(cache=True, nogil=True)
+def bits_of_nodes(nodes, indices, purpose, key, bits):
+    """Fill four random 32-bit words, as int32, for each (node, index)."""
+    k0, k1, use = key & _LOW, key >> _32, np.uint64(purpose)
+    for i in range(nodes.size):
+        a, b, c, d = philox(nodes[i] & _LOW, nodes[i] >> _32, indices[i], use, k0, k1)
+        bits[4 * i] = _low_word(a)
+        bits[4 * i + 1] = _low_word(b)
+        bits[4 * i + 2] = _low_word(c)
+        bits[4 * i + 3] = _low_word(d)
+
+
+@njit(cache=True, nogil=True)
+def normals_of_bits(bits, out):
+    """Turn random 32-bit words into as many standard normal float32."""
+    for i in range(bits.size // 2):
+        out[2 * i], out[2 * i + 1] = _normal_pair(bits[2 * i], bits[2 * i + 1])

@@ -1,0 +1,399 @@
+"""The command line: what it writes and prints, and one line for everything that can be wrong."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import percolab as pl
+from percolab import cli, exports
+from percolab.recipe import ENGINES, PRESETS
+
+SMALL = ["generate", "--n-points", "300", "--dim", "4", "--engine", "paper"]
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def store(capfd):
+    assert cli.run([*SMALL, "--seed", "7", "-o", "a.zarr"]) == 0
+    capfd.readouterr()
+    return Path("a.zarr")
+
+
+@pytest.fixture
+def fails(capfd):
+    """Run a command that must fail with this code and exactly one line on standard error."""
+
+    def check(words, code, message):
+        capfd.readouterr()
+        before = snapshot()
+        assert cli.run(words) == code
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert message in err
+        assert snapshot() == before
+
+    return check
+
+
+def snapshot():
+    return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+
+# ---------------------------------------------------------------------- generate
+
+
+def test_generate_writes_what_the_recipe_makes(capfd):
+    words = ["--mode", "custom", "--create-prob", "0.1", "--min-cluster-size", "5", "--dtype", "float32"]
+    assert cli.run([*SMALL, *words, "--seed", "3", "--value-seed", "9", "--threads", "1", "-o", "a.zarr"]) == 0
+    loaded = pl.load("a.zarr", verify=True)
+    assert loaded.recipe == pl.Recipe(
+        300, 4, "custom", 0.1, pl.Seeds(3, 10_003, 9), engine="paper", min_cluster_size=5, dtype="float32"
+    )
+    expected = pl.generate(loaded.recipe)
+    np.testing.assert_array_equal(loaded.X[:], expected.X)
+    assert loaded.forest.equals(expected.forest)
+    out, err = capfd.readouterr()
+    assert out == (
+        f"a.zarr: {len(expected):,} points in R^4, {expected.forest.n_clusters} clusters, "
+        f"{expected.forest.n_latents} latents; seeds 3, 10003, 9\n"
+    )
+    assert err == ""  # no bar where standard error is not a terminal
+
+
+def test_seeds(capfd):
+    def seeds(*words):
+        assert cli.run([*SMALL, *words, "--overwrite", "--quiet", "-o", "a.zarr"]) == 0
+        return pl.load("a.zarr").recipe.seeds
+
+    assert seeds("--seed", "5") == pl.Seeds(5, 10_005, 20_005)
+    named = seeds("--graph-seed", "1", "--embed-seed", "2")
+    assert (named.graph, named.embed) == (1, 2)
+    assert named.value is not None
+    assert seeds() != seeds()  # drawn afresh
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_preset_is_its_recipe(monkeypatch):
+    small = pl.Recipe(200, 3, "distribution", seeds=1, engine="paper", min_cluster_size=4)
+    monkeypatch.setattr(cli, "PRESETS", {**PRESETS, "small": small})
+    assert cli.run(["generate", "small", "-o", "a.zarr"]) == 0
+    assert pl.load("a.zarr").recipe == small
+    words = ["--min-cluster-size", "9", "--dtype", "float32", "--threads", "1"]
+    assert cli.run(["generate", "small", *words, "-o", "b.zarr"]) == 0
+    changed = pl.Recipe(200, 3, "distribution", seeds=1, engine="paper", min_cluster_size=9, dtype="float32")
+    assert pl.load("b.zarr").recipe == changed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--n-points", "0", "--dim", "4"], "n_points must be at least 1, got 0"),
+        (["--n-points", "-5", "--dim", "4"], "n_points must be at least 1, got -5"),
+        (["--n-points", "10.5", "--dim", "4"], "--n-points must be an integer, got '10.5'"),
+        (["--n-points", "1e3", "--dim", "4"], "--n-points must be an integer, got '1e3'"),
+        (["--n-points", "2000000000", "--dim", "100000"], "n_points must fit in memory: 2,000,000,000 points"),
+        (["--n-points", "10", "--dim", "0"], "dim must be at least 2, got 0"),
+        (["--n-points", "10", "--dim", "1"], "dim must be at least 2, got 1"),
+        (["--n-points", "10", "--dim", "4", "--mode", "many"], "mode must be one of one_cluster, distribution, custom"),
+        (["--n-points", "10", "--dim", "4", "--engine", "steam"], f"engine must be one of {', '.join(ENGINES)}, got"),
+        (["--n-points", "10", "--dim", "4", "--dtype", "int8"], "dtype must be one of float32, float64, got 'int8'"),
+        (["--n-points", "10", "--dim", "4", "--create-prob", "0.5"], "create_prob must be left out unless mode="),
+        (["--n-points", "10", "--dim", "4", "--mode", "custom"], "create_prob must be given with mode='custom'"),
+        (
+            ["--n-points", "10", "--dim", "4", "--mode", "custom", "--create-prob", "1.5"],
+            "create_prob must be between 0 and 1, got 1.5",
+        ),
+        (
+            ["--n-points", "10", "--dim", "4", "--mode", "custom", "--create-prob", "nan"],
+            "create_prob must be between 0 and 1, got nan",
+        ),
+        (
+            ["--n-points", "10", "--dim", "4", "--mode", "custom", "--create-prob", "half"],
+            "--create-prob must be a number, got 'half'",
+        ),
+        (["--n-points", "10", "--dim", "4", "--seed", "-1"], "seeds must be at least 0, got -1"),
+        (["--n-points", "10", "--dim", "4", "--value-seed", "-1"], "seeds.value must be at least 0, got -1"),
+        (["--n-points", "10", "--dim", "4", "--graph-seed", str(2**64)], "seeds.graph must be below 2**64, got"),
+        (["--n-points", "10", "--dim", "4", "--min-cluster-size", "0"], "min_cluster_size must be at least 1, got 0"),
+        (["--n-points", "10", "--dim", "4", "--threads", "0"], "threads must be at least 1, got 0"),
+        (["--n-points", "10"], "n_points and dim must be given, or one of paper-one-cluster"),
+        ([], "n_points and dim must be given"),
+        (["paper"], "preset must be one of paper-one-cluster, paper-multi-cluster, got 'paper'"),
+        (["paper-one-cluster", "--dim", "3"], "dim must be left out with the preset paper-one-cluster, got 3"),
+        (["paper-one-cluster", "--seed", "3"], "seed must be left out with the preset paper-one-cluster, got 3"),
+        (["paper-one-cluster", "--mode", "custom"], "mode must be left out with the preset"),
+        (["paper-one-cluster", "--min-cluster-size", "x"], "--min-cluster-size must be an integer, got 'x'"),
+        (["--points", "10"], "--points"),
+        (["--n-points"], "--n-points"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, fails):
+    fails(["generate", *words, "-o", "a.zarr"], cli.BAD_INPUT, message)
+
+
+def test_outputs_are_refused_before_work(store, fails):
+    Path("file").write_text("mine")
+    Path("folder").mkdir()
+    Path("folder/other").write_text("mine")
+    # Far too large to be made: only a check that comes first can give these messages.
+    huge = ["generate", "--n-points", "2000000000", "--dim", "100000"]
+    fails([*huge, "-o", "a.zarr"], cli.BAD_INPUT, "output must not exist unless")
+    fails([*huge, "-o", "file"], cli.BAD_INPUT, "output must not exist unless")
+    fails([*huge, "-o", "file", "--overwrite"], cli.BAD_INPUT, "output must be a percolab dataset to be overwritten")
+    fails([*huge, "-o", "folder", "--overwrite"], cli.BAD_INPUT, "output must be a percolab dataset to be overwritten")
+    fails([*huge, "-o", "no/a.zarr"], cli.BAD_INPUT, "output must be in an existing directory, got 'no/a.zarr'")
+    fails([*huge, "-o", "file/a.zarr"], cli.BAD_INPUT, "output must be in an existing directory, got 'file/a.zarr'")
+    fails(["generate", "--n-points", "10", "--dim", "4"], cli.BAD_INPUT, "--output must be given")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a directory that nobody can write to")
+def test_unwritable_output(store, fails):
+    message = "output must be in a writable directory, got '/proc/a"
+    huge = ["generate", "--n-points", "2000000000", "--dim", "100000"]
+    fails([*huge, "-o", "/proc/a.zarr"], cli.BAD_INPUT, message)
+    fails(["export", "a.zarr", "--format", "npz", "-o", "/proc/a"], cli.BAD_INPUT, message)
+    fails(["draw", "a.zarr", "-o", "/proc/a.png"], cli.BAD_INPUT, message)
+
+
+def test_overwrite_replaces(store):
+    assert cli.run([*SMALL, "--seed", "8", "--overwrite", "-o", "a.zarr"]) == 0
+    assert pl.load(store, verify=True).recipe.seeds.graph == 8
+    assert os.listdir() == ["a.zarr"]
+
+
+INTERRUPT = """
+import os, signal, sys
+from contextlib import contextmanager
+from percolab import cli, progress
+
+real = progress.bar
+
+@contextmanager
+def bar(**options):
+    with real(**options) as report:
+        def interrupting(stage, done, total):
+            if stage == {stage!r}:
+                os.kill(os.getpid(), signal.SIGINT)
+            report(stage, done, total)
+        yield interrupting
+
+progress.bar = bar
+sys.exit(cli.run({words!r}))
+"""
+
+
+@pytest.mark.parametrize("stage", ["trees", "positions", "saving"])
+def test_interrupted_leaves_what_was_there(stage, store):
+    before = snapshot()
+    words = [*SMALL, "--seed", "8", "--overwrite", "-o", "a.zarr"]
+    program = INTERRUPT.format(stage=stage, words=words)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == cli.INTERRUPTED
+    assert (done.stdout, done.stderr) == ("", "error: interrupted, nothing was written\n")
+    assert snapshot() == before
+
+
+def terminal_output(words):
+    """Return what a command prints to a terminal that is its standard error."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "90"}
+    program = [sys.executable, "-c", "from percolab.cli import main; main()", *words]
+    with subprocess.Popen(program, stderr=slave, stdout=subprocess.DEVNULL, env=environment) as process:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                part = os.read(master, 4096)
+            except OSError:  # Linux's way to say that the other end is closed
+                break
+            if not part:
+                break
+            seen += part
+    os.close(master)
+    assert process.returncode == 0
+    return seen.decode()
+
+
+def test_a_terminal_gets_a_bar_unless_quiet():
+    shown = terminal_output([*SMALL, "--seed", "1", "-o", "a.zarr"])
+    assert all(stage in shown for stage in ("trees", "positions", "saving", "100%"))
+    assert terminal_output([*SMALL, "--seed", "1", "--quiet", "-o", "b.zarr"]) == ""
+
+
+# ---------------------------------------------------------------------- info
+
+
+def test_info_as_json(store, capfd):
+    made = pl.load(store)
+    assert cli.run(["info", "a.zarr", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert pl.Recipe.from_dict(found["recipe"]) == made.recipe
+    sizes = made.forest.cluster_size
+    assert (found["n_points"], found["dim"], found["dtype"]) == (300, 4, "float64")
+    assert (found["n_clusters"], found["largest_cluster"]) == (sizes.size, sizes.max())
+    assert (found["singletons"], found["n_latents"]) == ((sizes == 1).sum(), 300 - sizes.size)
+    assert found["depth_max"] == max(made.forest.path(row).size for row in range(300))
+    assert found["y_mean"] == pytest.approx(made.y.mean())
+    assert found["y_variance"] == pytest.approx(made.y.var())
+    assert found["provenance"]["percolab"] == pl.__version__
+    assert found["store_bytes"] == sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+    assert "sha256" not in found
+
+
+def test_info_for_people(store, capfd):
+    assert cli.run(["info", "a.zarr"]) == 0
+    out = capfd.readouterr().out
+    for text in ("300 in 4 dimensions", "singletons", "depth", "variance", "graph 7, embed 10007, value 20007", "made"):
+        assert text in out
+    assert "sha256" not in out
+    assert cli.run(["info", "a.zarr", "--verify"]) == 0
+    out = capfd.readouterr().out
+    assert "sha256 latent_z" in out
+    assert "every array matches its digest" in out
+
+
+def test_info_does_not_read_positions(store, fails, capfd):
+    chunk = next(path for path in (store / "X").rglob("*") if path.is_file() and path.name != "zarr.json")
+    damage(chunk)
+    assert cli.run(["info", "a.zarr"]) == 0
+    fails(["info", "a.zarr", "--verify"], cli.FAILURE, "X")
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+
+def test_broken_stores_are_failures(store, fails):
+    Path("text").write_text("not a dataset")
+    fails(["info", "nothing.zarr"], cli.BAD_INPUT, "nothing.zarr")
+    fails(["info", "text"], cli.FAILURE, "text is not a percolab dataset")
+    fails(["info", "."], cli.FAILURE, "is not a percolab dataset")
+    fails(["info"], cli.BAD_INPUT, "PATH must be given")
+    chunk = next(path for path in (store / "left_size").rglob("*") if path.is_file() and path.name != "zarr.json")
+    whole = chunk.read_bytes()
+    for broken in (whole[: len(whole) // 2], b""):
+        chunk.write_bytes(broken)
+        for words in (["info", "a.zarr"], ["info", "a.zarr", "--verify"], ["draw", "a.zarr", "-o", "a.png"]):
+            fails(words, cli.FAILURE, "left_size")
+        fails(["export", "a.zarr", "--format", "npz", "-o", "a"], cli.FAILURE, "left_size")
+    chunk.write_bytes(whole)
+    (store / "y" / "zarr.json").unlink()
+    fails(["info", "a.zarr"], cli.FAILURE, "y")
+    (store / "zarr.json").unlink()
+    fails(["info", "a.zarr"], cli.FAILURE, "a.zarr is not a percolab dataset")
+
+
+def test_an_empty_dataset_is_a_dataset(capfd, fails):
+    words = ["--min-cluster-size", "301", "--seed", "1"]
+    assert cli.run([*SMALL, *words, "-o", "a.zarr"]) == 0
+    assert cli.run(["info", "a.zarr"]) == 0
+    capfd.readouterr()
+    assert cli.run(["info", "a.zarr", "--json", "--verify"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["n_points"], found["y_mean"], found["depth_max"]) == (0, None, None)
+    fails(["draw", "a.zarr", "-o", "a.png"], cli.BAD_INPUT, "cluster must")
+
+
+# ---------------------------------------------------------------------- export and draw
+
+
+def test_export(store, capfd, fails):
+    assert cli.run(["export", "a.zarr", "--format", "npz", "-o", "r"]) == 0
+    assert capfd.readouterr().out == "wrote r.npz and r_gt_features.npz\n"
+    made = pl.load(store)
+    np.testing.assert_array_equal(exports.read_npz("r").y, made.y[made.release_order])
+    assert cli.run(["export", "a.zarr", "--format", "parquet", "-o", "r"]) == 0
+    assert capfd.readouterr().out == "wrote r.points.parquet and r.latents.parquet\n"
+    for form, name in (("npz", "r.npz"), ("parquet", "r.points.parquet")):
+        words = ["export", "a.zarr", "--format", form, "-o", "r"]
+        fails(words, cli.BAD_INPUT, f"output must not exist unless overwrite is given, got '{name}'")
+        assert cli.run([*words, "--overwrite"]) == 0
+    fails(["export", "a.zarr", "--format", "csv", "-o", "r"], cli.BAD_INPUT, "format must be one of npz, parquet")
+    fails(["export", "a.zarr", "-o", "r"], cli.BAD_INPUT, "--format must be given")
+    fails(["export", "a.zarr", "--format", "npz"], cli.BAD_INPUT, "--output must be given")
+    fails(["export", "b.zarr", "--format", "npz", "-o", "s"], cli.BAD_INPUT, "b.zarr")
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")])
+def test_draw(name, start, store, capfd):
+    assert cli.run(["draw", "a.zarr", "--cluster", "1", "-o", name]) == 0
+    assert capfd.readouterr().out == f"wrote {name}\n"
+    assert Path(name).read_bytes().startswith(start)
+
+
+def test_draw_refuses(store, fails):
+    Path("there.png").write_text("mine")
+    fails(["draw", "a.zarr", "-o", "there.png"], cli.BAD_INPUT, "output must not exist unless overwrite is given")
+    fails(["draw", "a.zarr", "-o", "a.txt"], cli.BAD_INPUT, "output must be one of .png, .pdf, .svg, got '.txt'")
+    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "-1"], cli.BAD_INPUT, "cluster must be at least 0, got -1")
+    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "300"], cli.BAD_INPUT, "cluster must be below")
+    fails(
+        ["draw", "a.zarr", "-o", "a.png", "--cluster", "one"], cli.BAD_INPUT, "--cluster must be an integer, got 'one'"
+    )
+    singleton = str(pl.load(store).forest.n_clusters - 1)
+    fails(
+        ["draw", "a.zarr", "-o", "a.png", "--cluster", singleton], cli.BAD_INPUT, "cluster must have at least 2 points"
+    )
+
+
+# ---------------------------------------------------------------------- the whole
+
+
+def test_help_teaches_with_examples(capfd):
+    for words in ([], ["generate"], ["info"], ["export"], ["draw"]):
+        assert cli.run([*words, "--help"]) == 0
+        lines = [line.strip() for line in capfd.readouterr().out.splitlines()]
+        examples = lines[lines.index("Examples") + 1 :]
+        assert sum(line.startswith(f"percolab {' '.join(words)}".rstrip()) for line in examples) >= 2
+        assert max(map(len, lines)) <= 80
+    assert cli.run(["generate", "-h"]) == 0
+    out = " ".join(capfd.readouterr().out.replace("│", " ").split())
+    assert all(name in out for name in (*ENGINES, *PRESETS))
+
+
+def test_version(capfd):
+    assert cli.run(["--version"]) == 0
+    assert capfd.readouterr().out == f"percolab {pl.__version__}\n"
+
+
+def test_unknown_commands_and_missing_packages_are_one_line(store, fails, monkeypatch):
+    fails(["make"], cli.BAD_INPUT, "make")
+    fails(["--colour"], cli.BAD_INPUT, "--colour")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    fails(["draw", "a.zarr", "-o", "a.png"], cli.FAILURE, "pip install 'percolab[plot]'")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    fails(["export", "a.zarr", "--format", "parquet", "-o", "a"], cli.FAILURE, "pip install 'percolab[frames]'")
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys; from percolab import cli; cli.run(['--help']);"
+        "print([name for name in ('zarr', 'matplotlib', 'torch', 'pandas', 'pyarrow') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_reader_that_leaves_is_told_nothing(buffered, store):
+    words = [sys.executable, *([] if buffered else ["-u"]), "-c", "from percolab.cli import main; main()"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    with subprocess.Popen([*words, "info", "a.zarr", "--json"], **pipes) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == cli.FAILURE

@@ -1,0 +1,278 @@
+"""Exports: the authors' files, Parquet and torch, from memory and from a store."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+import torch
+
+import percolab as pl
+from percolab import exports
+
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
+
+
+@pytest.fixture(scope="module")
+def ds():
+    return pl.generate(pl.Recipe(600, 5, seeds=3, engine="paper"))
+
+
+@pytest.fixture(params=["memory", "store"])
+def either(request, ds, tmp_path):
+    if request.param == "memory":
+        return ds
+    ds.save(tmp_path / "ds.zarr")
+    return pl.load(tmp_path / "ds.zarr")
+
+
+def golden_dataset(path):
+    with np.load(path) as file:
+        golden = dict(file)
+    custom = golden["mode"] == "custom"
+    recipe = pl.Recipe(
+        int(golden["n"]),
+        int(golden["d"]),
+        str(golden["mode"]),
+        create_prob=float(path.name.split("_p")[1].split("_")[0]) if custom else None,
+        seeds=pl.Seeds(*golden["seeds"].tolist()),
+        engine="paper",
+    )
+    return pl.generate(recipe), golden
+
+
+def dense_features(golden):
+    """Return the matrix of latent values of a golden file, from its child codes alone; columns as stored there."""
+    n, children = int(golden["n"]), golden["latent_children"].astype(int)
+    member = np.zeros((n, len(children)), bool)
+    for latent in range(len(children)):
+        below = [n + latent]
+        while below:
+            code = below.pop()
+            if code < n:
+                member[code, latent] = True
+            else:
+                below += children[code - n].tolist()
+    return np.where(member, golden["latent_z"], 0.0)
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_authors_files_hold_the_golden_data(path, tmp_path):
+    made, golden = golden_dataset(path)
+    exports.to_npz(made, tmp_path / "release")
+    release = exports.read_npz(tmp_path / "release")
+    np.testing.assert_allclose(release.X, golden["X"], atol=1e-12 * np.abs(golden["X"]).max())
+    np.testing.assert_array_equal(release.y, golden["y"])
+    np.testing.assert_array_equal(release.cluster_id, golden["cluster_id"])
+    np.testing.assert_array_equal(release.latent_tree_height, golden["depth"])
+    sizes = np.bincount(golden["cluster_id"])
+    np.testing.assert_array_equal(release.cluster_size, sizes[golden["cluster_id"]])
+    expected = dense_features(golden)
+    found = release.latent_values.toarray()
+    assert found.shape == expected.shape
+    # Depth of the columns in the order written, then the same columns, in any order within a depth of a cluster.
+    order = np.lexsort((golden["latent_cluster"], golden["latent_depth"]))
+    place = np.stack([golden["latent_depth"][order], golden["latent_cluster"][order]], axis=1)
+    for depth, cluster in np.unique(place, axis=0):
+        here = (place == [depth, cluster]).all(1)
+        assert sorted(map(tuple, found[:, here].T)) == sorted(map(tuple, expected[:, order][:, here].T))
+
+
+def test_authors_files_have_the_types_of_the_release(either, tmp_path):
+    exports.to_npz(either, tmp_path / "a")
+    with np.load(tmp_path / "a.npz") as file:
+        assert sorted(file.files) == ["X", "cluster_id", "cluster_size", "latent_tree_height", "y"]
+        assert {name: file[name].dtype.str for name in ("cluster_id", "cluster_size", "latent_tree_height")} == {
+            "cluster_id": "<i8",
+            "cluster_size": "<i8",
+            "latent_tree_height": "<i8",
+        }
+    features = scipy.sparse.load_npz(tmp_path / "a_gt_features.npz")
+    assert features.format == "csr"
+    assert features.has_sorted_indices
+    assert features.nnz == either.forest.point_depth.sum()
+    exports.read_npz(tmp_path / "a.npz")  # the name of the first file serves as well as the stem
+
+
+def test_reads_columns_that_were_lists(ds, tmp_path):
+    exports.to_npz(ds, tmp_path / "a")
+    release = exports.read_npz(tmp_path / "a")
+    np.savez(
+        tmp_path / "b.npz",
+        X=release.X,
+        y=release.y,
+        cluster_id=release.cluster_id.tolist(),
+        cluster_size=[[size] for size in release.cluster_size.tolist()],
+        latent_tree_height=release.latent_tree_height.astype(float).tolist(),
+    )
+    os.link(tmp_path / "a_gt_features.npz", tmp_path / "b_gt_features.npz")
+    again = exports.read_npz(tmp_path / "b")
+    for name in ("cluster_id", "cluster_size", "latent_tree_height"):
+        assert getattr(again, name).dtype == np.int64
+        np.testing.assert_array_equal(getattr(again, name), getattr(release, name))
+
+
+def test_damaged_files_are_named(ds, tmp_path):
+    stem = tmp_path / "a"
+    with pytest.raises(FileNotFoundError, match=r"a\.npz"):
+        exports.read_npz(stem)
+    exports.to_npz(ds, stem)
+    release = exports.read_npz(stem)
+    whole = (tmp_path / "a.npz").read_bytes()
+
+    np.savez(tmp_path / "a.npz", X=release.X, y=release.y, cluster_size=release.cluster_size)
+    with pytest.raises(
+        ValueError, match=r"a\.npz is not .*: it must hold the array cluster_id, got X, y, cluster_size$"
+    ):
+        exports.read_npz(stem)
+    columns = {name: getattr(release, name) for name in ("X", "cluster_id", "cluster_size", "latent_tree_height")}
+    np.savez(tmp_path / "a.npz", y=release.y[1:], **columns)
+    with pytest.raises(ValueError, match=r"a\.npz: y must have 600 rows, got 599$"):
+        exports.read_npz(stem)
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for broken in (whole[: len(whole) // 2], b"", b"not a zip file", flipped):
+        (tmp_path / "a.npz").write_bytes(broken)
+        with pytest.raises(ValueError, match=r"a\.npz is not a complete file of the release: "):
+            exports.read_npz(stem)
+    with open(tmp_path / "a.npz", "wb") as file:
+        np.save(file, release.y)
+    with pytest.raises(ValueError, match=r"a\.npz is not .*: it must hold the array X, got a single array$"):
+        exports.read_npz(stem)
+    (tmp_path / "a.npz").write_bytes(whole)
+    (tmp_path / "a_gt_features.npz").write_bytes(whole)
+    with pytest.raises(ValueError, match=r"a_gt_features\.npz is not a complete file of the release: "):
+        exports.read_npz(stem)
+    scipy.sparse.save_npz(tmp_path / "a_gt_features.npz", release.latent_values[:-1])
+    with pytest.raises(ValueError, match=r"a_gt_features\.npz: the matrix must have 600 rows, got 599$"):
+        exports.read_npz(stem)
+
+
+def test_parquet(either, ds, tmp_path, monkeypatch):
+    monkeypatch.setattr(exports, "BLOCK_BYTES", 128 * 5 * 8)
+    exports.to_parquet(either, tmp_path / "t.parquet")
+    file = pq.ParquetFile(tmp_path / "t.points.parquet")
+    assert file.metadata.num_row_groups == 5  # 600 rows in blocks of 128
+    points = file.read()
+    assert points.column_names == [
+        *(f"x{j}" for j in range(5)), "y", "z", "cluster", "cluster_id", "point_id", "depth"
+    ]  # fmt: skip
+    forest = ds.forest
+    np.testing.assert_array_equal(np.column_stack([points[f"x{j}"] for j in range(5)]), ds.X)
+    expected = {
+        "y": ds.y,
+        "z": ds.point_z,
+        "cluster": forest.point_cluster,
+        "cluster_id": forest.cluster_id[forest.point_cluster],
+        "point_id": forest.point_id,
+        "depth": forest.point_depth,
+    }
+    for name, column in expected.items():
+        np.testing.assert_array_equal(points[name], column)
+    latents = pd.read_parquet(tmp_path / "t.latents.parquet")
+    pd.testing.assert_frame_equal(latents, forest.latent_table(ds.latent_z))
+    for name in ("points", "latents"):
+        metadata = pq.read_schema(tmp_path / f"t.{name}.parquet").metadata
+        assert pl.Recipe.from_json(metadata[b"percolab.recipe"].decode()) == ds.recipe
+
+
+def test_parquet_keeps_the_type_of_positions(tmp_path):
+    made = pl.generate(pl.Recipe(20, 2, seeds=0, engine="paper", dtype="float32"))
+    exports.to_parquet(made, tmp_path / "t")
+    assert pq.read_schema(tmp_path / "t.points.parquet").field("x0").type == "float"
+
+
+@pytest.mark.parametrize(
+    ("write", "names"),
+    [
+        (exports.to_npz, ["a.npz", "a_gt_features.npz"]),
+        (exports.to_parquet, ["a.points.parquet", "a.latents.parquet"]),
+    ],
+)
+def test_files_are_refused_replaced_or_left_alone(write, names, ds, tmp_path, monkeypatch):
+    for name in names:
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(FileExistsError, match=f"must not exist unless overwrite is given, got '.*{name}'"):
+            write(ds, tmp_path / "a")
+        assert os.listdir(tmp_path) == [name]
+        (tmp_path / name).unlink()
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    broken = pl.Dataset(ds.recipe, ds.forest, ds.X, ds.y[:3], ds.latent_z, ds.point_z, {})
+    with pytest.raises((IndexError, ValueError)):
+        write(broken, tmp_path / "a", overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == sorted(names)
+    assert all((tmp_path / name).read_text() == "mine" for name in names)
+    write(ds, tmp_path / "a", overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == sorted(names)
+    assert all((tmp_path / name).stat().st_size > 1000 for name in names)
+    with pytest.raises(FileNotFoundError, match="must be in an existing directory"):
+        write(ds, tmp_path / "no" / "a")
+
+
+def test_empty_and_single(tmp_path):
+    for least, n in ((2, 0), (1, 1)):
+        made = pl.generate(pl.Recipe(1, 2, seeds=0, engine="paper", min_cluster_size=least))
+        exports.to_npz(made, tmp_path / f"n{n}")
+        release = exports.read_npz(tmp_path / f"n{n}")
+        assert (release.X.shape, release.latent_values.shape) == ((n, 2), (n, 0))
+        exports.to_parquet(made, tmp_path / f"n{n}")
+        assert pq.read_table(tmp_path / f"n{n}.points.parquet").num_rows == n
+
+
+def test_torch(either, ds):
+    data = exports.to_torch(either)
+    assert isinstance(data, torch.utils.data.Dataset)
+    assert len(data) == 600
+    x, y = data[7]
+    assert (x.dtype, y.dtype, x.shape, y.shape) == (torch.float32, torch.float32, (5,), ())
+    np.testing.assert_array_equal(x.numpy(), ds.X[7].astype(np.float32))
+    assert y.item() == np.float32(ds.y[7])
+    with pytest.raises(IndexError):
+        data[600]
+    rows = [5, 599, 0, 5]
+    X, targets = next(iter(torch.utils.data.DataLoader(data, batch_sampler=[rows])))
+    np.testing.assert_array_equal(X.numpy(), ds.X[rows].astype(np.float32))
+    np.testing.assert_array_equal(targets.numpy(), ds.y[rows].astype(np.float32))
+    X[0] = 0  # tensors are copies
+    assert ds.X[5].any()
+
+
+def test_torch_dataset_goes_to_another_process(ds):
+    again = pickle.loads(pickle.dumps(exports.to_torch(ds)))
+    assert torch.equal(again[3][0], exports.to_torch(ds)[3][0])
+
+
+MISSING = """
+import sys
+for name in {missing!r}.split():
+    sys.modules[name] = None
+import percolab as pl
+from percolab import exports
+ds = pl.generate(pl.Recipe(10, 2, seeds=0, engine="paper"))
+try:
+    {call}
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "call", "message"),
+    [
+        ("torch", "exports.to_torch(ds)", "a torch Dataset needs torch: pip install 'percolab[torch]'"),
+        ("pyarrow", "exports.to_parquet(ds, 'a')", "Parquet needs pyarrow: pip install 'percolab[frames]'"),
+        ("pandas", "exports.to_parquet(ds, 'a')", "Parquet needs pandas: pip install 'percolab[frames]'"),
+    ],
+)
+def test_missing_packages_are_named(missing, call, message, tmp_path):
+    program = MISSING.format(missing=missing, call=call)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.strip() == message
+    assert os.listdir(tmp_path) == []
