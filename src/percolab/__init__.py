@@ -4,6 +4,7 @@ from percolab.clusters import attachment
 from percolab.coalescent import cyclic_coalescent
 from percolab.dataset import Dataset, generate, make_percolation
 from percolab.forest import Forest
+from percolab.native import cluster_of, split_forest
 from percolab.recipe import PRESETS, Recipe, Seeds
 from percolab.storage import StoreError, load
 from percolab.targets import targets
@@ -18,9 +19,11 @@ __all__ = [
     "Seeds",
     "StoreError",
     "attachment",
+    "cluster_of",
     "cyclic_coalescent",
     "generate",
     "load",
     "make_percolation",
+    "split_forest",
     "targets",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from percolab import pcg64
+from percolab import pcg64, philox
 from percolab.recipe import check_integer, check_probability, check_seed
 
 Ints = NDArray[np.int64]
@@ -51,6 +51,43 @@ def attach(create_prob, create, grow, labels):
     return born
 
 
+_BLOCK = 1024
+
+
+@njit(cache=True, nogil=True)
+def attach_keyed(create_prob, key, labels, founders):
+    """Fill the cluster of every point, and the founder of every cluster; return the number of clusters.
+
+    Every point has two uniforms of its own: whether it starts a cluster, and which earlier point it follows if not.
+    """
+    nodes, create, follow = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
+    born = 0
+    for lo in range(0, labels.size, _BLOCK):
+        for j in range(_BLOCK):
+            nodes[j] = np.uint64(lo + j)
+        philox.blocks(nodes, _BLOCK, philox.CLUSTER, key, create, follow)
+        for j in range(min(_BLOCK, labels.size - lo)):
+            i = lo + j
+            if i == 0 or philox.uniform(create[j]) < create_prob:
+                labels[i] = born
+                founders[born] = i
+                born += 1
+            else:
+                labels[i] = labels[int(philox.uniform(follow[j]) * i)]
+    return born
+
+
+@njit(cache=True, nogil=True)
+def follow_to_founder(point, create_prob, key):
+    """Return the founder of a point's cluster, by following O(log n) points back."""
+    while point > 0:
+        create, follow = philox.block(np.uint64(point), 0, philox.CLUSTER, key)
+        if philox.uniform(create) < create_prob:
+            break
+        point = int(philox.uniform(follow) * point)
+    return point
+
+
 @dataclass(frozen=True, eq=False)
 class ClusterTable:
     """The clusters that a dataset keeps, in row order: largest first, ties by birth."""
@@ -74,18 +111,58 @@ class ClusterTable:
         """(C,) number of points of each cluster."""
         return np.diff(self.start)
 
+    def batches(self, points: int) -> list[tuple[int, int]]:
+        """Cut the clusters into runs of about this many points."""
+        return batches(self.size, points)
+
+    @classmethod
+    def single(cls, n_points: int, keep: bool = True) -> ClusterTable:
+        """Return the table of one cluster of all points, or of none."""
+        start = np.array([0, n_points] if keep else [0])
+        return cls(start, np.zeros(int(keep), np.int64), np.arange(n_points if keep else 0), np.array([n_points]))
+
     @classmethod
     def from_labels(cls, labels: NDArray[np.int32], min_cluster_size: int = 1) -> ClusterTable:
         """Sort the clusters that `labels` describes and keep those of at least `min_cluster_size` points."""
         size = np.bincount(labels)
-        order = np.argsort(-size, kind="stable")
-        birth = order[: int(np.count_nonzero(size >= min_cluster_size))]
-        start = np.concatenate([[0], np.cumsum(size[birth])]).astype(np.int64)
+        birth = np.empty(int(np.count_nonzero(size >= min_cluster_size)), np.int64)
+        _sort_by_size(size, min_cluster_size, birth)
+        start = np.zeros(birth.size + 1, np.int64)
+        np.cumsum(size[birth], out=start[1:])
         place = np.full(size.size, -1, np.int64)
         place[birth] = start[:-1]
         point_id = np.empty(start[-1], np.int64)
         _collect(labels, place, point_id)
-        return cls(start, birth.astype(np.int64), point_id, size)
+        return cls(start, birth, point_id, size)
+
+
+def batches(size: Ints, points: int) -> list[tuple[int, int]]:
+    """Cut clusters of these sizes into runs of about this many points; a larger cluster is a run of its own."""
+    edges: list[tuple[int, int]] = []
+    total = np.concatenate([[0], np.cumsum(size)])
+    lo = 0
+    while lo < size.size:
+        hi = max(lo + 1, int(np.searchsorted(total, total[lo] + points, side="right")) - 1)
+        edges.append((lo, hi))
+        lo = hi
+    return edges
+
+
+@njit(cache=True, nogil=True)
+def _sort_by_size(size, least, birth):
+    """Fill the clusters of at least `least` points, the largest first, ties by birth: a counting sort."""
+    largest = 0
+    for c in range(size.size):
+        largest = max(largest, size[c])
+    after = np.zeros(largest + 2, np.int64)
+    for c in range(size.size):
+        after[size[c]] += 1
+    for s in range(largest, -1, -1):
+        after[s] += after[s + 1]
+    for c in range(size.size):
+        if size[c] >= least:
+            birth[after[size[c] + 1]] = c
+            after[size[c] + 1] += 1
 
 
 @njit(cache=True, nogil=True)

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab import paper, parallel
+from percolab import native, paper, parallel
 from percolab.arrays import Arrays, Report
 from percolab.forest import Forest
 from percolab.recipe import PRESETS, Recipe, check_choice, check_integer
@@ -22,7 +22,7 @@ from percolab.recipe import PRESETS, Recipe, check_choice, check_integer
 if TYPE_CHECKING:
     from percolab.storage import StoredArray
 
-_ENGINES = {"paper": paper}
+_ENGINES = {"native": native, "paper": paper}
 
 
 @dataclass(frozen=True, eq=False)

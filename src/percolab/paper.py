@@ -9,7 +9,7 @@ not built: only their share of a common stream is passed over, and nothing after
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numba import njit
@@ -70,13 +70,13 @@ def _grow(
     pcg64.normals(pcg64.make_stream(pcg64.spawn(value, POINT_CHILD)), arrays.y)
     latents = pcg64.spawn(value, LATENT_CHILD)
     forest = arrays.forest
-    edges = _batch_edges(table.size)
+    edges = table.batches(BATCH)
     common = (
         graph, latents, table.start, table.birth, table.point_id, forest.point_id, forest.left_size, forest.bond,
         arrays.latent_z, arrays.point_z, arrays.y, split_rows,
     )  # fmt: skip
     tasks = ((_grow_clusters, (lo, hi, *common)) for lo, hi in edges)
-    parallel.run(tasks, threads, _counter(report, "trees", [int(table.start[hi]) for _, hi in edges]))
+    parallel.run(tasks, threads, parallel.counter(report, "trees", [int(table.start[hi]) for _, hi in edges]))
 
 
 @njit(cache=True, nogil=True)
@@ -142,7 +142,7 @@ def _draw_and_walk(
     scale = math.sqrt(recipe.dim)
     X, forest = arrays.X, arrays.forest
     done = 0
-    for lo, hi in _batch_edges(table.size[by_birth]):
+    for lo, hi in clusters.batches(table.size[by_birth], BATCH):
         batch = by_birth[lo:hi]
         centres = np.zeros((hi - lo, recipe.dim))
         _draw_starts(X, batch, table.start, skipped[lo:hi, 0], vector)
@@ -250,24 +250,3 @@ def _walk_clusters(X, batch, start, birth, left_size, bond, roots, centres, step
         c = batch[k]
         order, parent = _walk_plan(c, start, birth, left_size, bond, roots)
         embedding.walk(X[start[c] : start[c + 1]], order, parent, centres[k], step, scale)
-
-
-# ---------------------------------------------------------------------- batches
-
-
-def _batch_edges(size: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Cut clusters, in the order given, into runs of about `BATCH` points; a larger cluster is a run of its own."""
-    edges: list[tuple[int, int]] = []
-    total = np.concatenate([[0], np.cumsum(size)])
-    lo = 0
-    while lo < size.size:
-        hi = max(lo + 1, int(np.searchsorted(total, total[lo] + BATCH, side="right")) - 1)
-        edges.append((lo, hi))
-        lo = hi
-    return edges
-
-
-def _counter(report: Report, stage: str, marks: list[int]) -> Callable[[], None]:
-    """Return a callback that reports the next mark each time it is called."""
-    remaining = iter(marks)
-    return lambda: report(stage, next(remaining), marks[-1])

@@ -23,6 +23,12 @@ def thread_count(threads: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def counter(report: Callable[[str, int, int], None], stage: str, marks: list[int]) -> Callable[[], None]:
+    """Return a callback that reports the next mark of a stage each time it is called."""
+    remaining = iter(marks)
+    return lambda: report(stage, next(remaining), marks[-1])
+
+
 def run(tasks: Iterable[Task], threads: int, done: Callable[[], None] | None = None) -> None:
     """Run every task, on up to `threads` threads, calling `done` from this thread as they finish, in order.
 

@@ -121,11 +121,21 @@ def philox(c0, c1, c2, c3, k0, k1):
     return _round(c0, c1, c2, c3, (k0 + _A9) & _LOW, (k1 + _B9) & _LOW)
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def block(node, index, purpose, key):
     """Return two random uint64 for a node, an index, a purpose and a seed."""
     a, b, c, d = philox(node & _LOW, node >> _32, np.uint64(index), np.uint64(purpose), key & _LOW, key >> _32)
     return a | (b << _32), c | (d << _32)
+
+
+@njit(cache=True, nogil=True)
+def blocks(nodes, count, purpose, key, first, second):
+    """Fill two random uint64 for each of the first `count` nodes, as `block` with index 0."""
+    k0, k1, use = key & _LOW, key >> _32, np.uint64(purpose)
+    for i in range(count):
+        a, b, c, d = philox(nodes[i] & _LOW, nodes[i] >> _32, np.uint64(0), use, k0, k1)
+        first[i] = a | (b << _32)
+        second[i] = c | (d << _32)
 
 
 @njit(cache=True, nogil=True)
@@ -136,23 +146,30 @@ def uniform(bits):
 
 # ---------------------------------------------------------------------- paths
 
-LEFT, RIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+_STEP, _RIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 _MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @njit(cache=True, nogil=True)
-def mix(path, side):
-    """Return the path of a child: `side` is `LEFT` or `RIGHT` (the finaliser of SplitMix64; a bijection of paths)."""
-    z = path + side
+def _mix(path):
+    """Return the next path of SplitMix64 (Steele, Lea, Flood 2014): a bijection that changes half the bits."""
+    z = path + _STEP
     z = (z ^ (z >> np.uint64(30))) * _MIX_A
     z = (z ^ (z >> np.uint64(27))) * _MIX_B
     return z ^ (z >> np.uint64(31))
 
 
 @njit(cache=True, nogil=True)
+def child_paths(path):
+    """Return the paths of the left and the right child."""
+    left = _mix(path)
+    return left, left ^ _RIGHT
+
+
+@njit(cache=True, nogil=True)
 def cluster_path(founder):
     """Return the path of a cluster's top from the number of the point that started it."""
-    return mix(np.uint64(founder), LEFT)
+    return _mix(np.uint64(founder))
 
 
 @njit(cache=True, nogil=True)

@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 
 MODES = ("one_cluster", "distribution", "custom")
-DEFAULT_DTYPE = {"paper": "float64"}
+DEFAULT_DTYPE = {"native": "float32", "paper": "float64"}
 ENGINES = tuple(DEFAULT_DTYPE)
-DEFAULT_ENGINE = "paper"
+DEFAULT_ENGINE = "native"
 
 CRITICAL_CREATE_PROB = 1 / 3
 """Probability of a new cluster at which attachment gives the critical exponent 5/2 (paper, Sec. 4)."""
@@ -137,6 +137,7 @@ class Recipe:
         `Seeds`, or an integer S for seeds S, S + 10,000 and S + 20,000, or None to draw them. Drawn seeds are
         recorded here, so a recipe is always complete.
     engine
+        ``"native"``: any size, any number of workers; datasets of different sizes refine each other.
         ``"paper"``: the random streams of the published datasets.
     min_cluster_size
         Keep only clusters of at least this many points. The kept rows are the same as without it.

@@ -1,0 +1,277 @@
+"""The native engine: any size, any number of workers, any part alone.
+
+Every random number is a pure function of (seed, which node, what for): see `philox`. Clusters are grown from the top
+down by the split law: see `splitting` and `pieces`. Since the split laws interlace and a node's numbers depend on its
+path alone, datasets of different sizes from one seed are refinements of each other in hierarchy, values and directions:
+see docs/native-engine.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from percolab import clusters, memory, parallel, philox, pieces, positions
+from percolab.arrays import Arrays, Report
+from percolab.clusters import ClusterTable
+from percolab.forest import Forest
+from percolab.pieces import DEPTH, FIRST, GROUP, LATENT, PARENT, SIZE, Pieces
+from percolab.recipe import Recipe, check_integer, check_seed
+
+VERSION = 1
+"""Version of the data this engine makes: the same recipe and version give the same data."""
+
+BATCH = 1 << 15
+"""Rows per task."""
+
+
+def split_forest(n: int, seed: int) -> Forest:
+    """Sample a uniform random labelled tree on n points with its merger tree, as a forest of one cluster.
+
+    The law is that of `cyclic_coalescent`: all n^(n-2) trees equally likely, and given the tree a uniform order of its
+    bonds. It is sampled from the top down: a latent of m points has k of them on the left with probability
+    C(m,k) k^(k-1) (m-k)^(m-k-1) / (2 (m-1) m^(m-2)), and its bond joins uniform points of both sides. Time
+    O(n log n), of which the logarithm is the cheap part; memory 32 bytes per point. The forest equals that of a `Recipe`
+    with ``mode="one_cluster"``, ``engine="native"`` and this graph seed.
+
+    Parameters
+    ----------
+    n : number of points
+    seed : seed of the graph
+    """
+    n = check_integer("n", n, 1)
+    key = np.uint64(check_seed("seed", seed))
+    table = ClusterTable.single(n)
+    forest, _ = _grow(table, np.zeros(1, np.int64), key, parallel.thread_count(None), _silent)
+    return forest
+
+
+def cluster_of(recipe: Recipe, point: int) -> int:
+    """Return the founder of a point's cluster, the first point that joined it, without building anything.
+
+    Two points are in the same cluster if they have the same founder. Time O(log n).
+    """
+    if recipe.engine != "native":
+        raise ValueError(f"recipe.engine must be 'native', got {recipe.engine!r}")
+    point = check_integer("point", point, 0)
+    if point >= recipe.n_points:
+        raise ValueError(f"point must be below {recipe.n_points}, got {point}")
+    return int(clusters.follow_to_founder(point, recipe.attachment_prob, _key(recipe.seeds.graph)))
+
+
+def build(recipe: Recipe, threads: int, report: Report) -> Arrays:
+    """Make the dataset of a recipe."""
+    memory.require(memory.before_clusters(recipe), recipe)
+    table, founder = cluster_table(recipe)
+    memory.require(memory.of_arrays(table.n_points, recipe), recipe)
+    forest, parts = _grow(table, founder, _key(recipe.seeds.graph), threads, report)
+    n, n_latents = forest.n_points, forest.n_latents
+    arrays = Arrays(forest, np.empty((n, recipe.dim), recipe.dtype), np.empty(n), np.empty(n_latents), np.empty(n))
+    _value(parts, arrays, _key(recipe.seeds.value), threads, report)
+    _place(recipe, parts, arrays, threads, report)
+    return arrays
+
+
+def cluster_table(recipe: Recipe) -> tuple[ClusterTable, NDArray[np.int64]]:
+    """Return the clusters that a recipe keeps, and the founder of each."""
+    if recipe.attachment_prob == 0:
+        n = recipe.n_points
+        return ClusterTable.single(n, keep=n >= recipe.min_cluster_size), np.zeros(1, np.int64)
+    labels = np.empty(recipe.n_points, np.int32 if recipe.n_points < 2**31 else np.int64)
+    founders = np.empty(recipe.n_points, np.int64)
+    born = clusters.attach_keyed(recipe.attachment_prob, _key(recipe.seeds.graph), labels, founders)
+    founders = founders[:born].copy()
+    table = ClusterTable.from_labels(labels, recipe.min_cluster_size)
+    return table, founders[table.birth]
+
+
+def _key(seed: int | None) -> np.uint64:
+    assert seed is not None
+    return np.uint64(seed)
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    pass
+
+
+# ---------------------------------------------------------------------- trees
+
+
+def _grow(
+    table: ClusterTable, founder: NDArray[np.int64], key: np.uint64, threads: int, report: Report
+) -> tuple[Forest, Pieces]:
+    """Grow every cluster's tree and merger tree, and deal out the points' birth numbers."""
+    n, n_latents = table.n_points, table.n_points - table.birth.size
+    left_size, bond, point_id = np.empty(n_latents, np.int64), np.empty((n_latents, 2), np.int64), np.empty(n, np.int64)
+    parts = pieces.expand(table.start, founder, key, left_size)
+    grown = (parts.piece, parts.piece_path, parts.entering, key, left_size, bond.reshape(-1))
+    batches = parts.batches(BATCH)
+    tasks = [(pieces.grow, (lo, hi, *grown)) for lo, hi in batches]
+    parallel.run(tasks, threads, parallel.counter(report, "trees", parts.row_ends(batches)))
+    runs = table.batches(BATCH)
+    dealt = (table.start, founder, table.point_id, key, point_id)
+    parallel.run([(_deal_labels, (lo, hi, *dealt)) for lo, hi in runs], threads)
+    return Forest(table.start, table.birth, point_id, left_size, bond), parts
+
+
+@njit(cache=True, nogil=True)
+def _deal_labels(lo, hi, start, founder, born_point, key, point_id):
+    """Deal the birth numbers of clusters lo … hi - 1 to their rows by a keyed permutation of each cluster.
+
+    A Feistel network of four rounds permutes the smallest power of two that holds the cluster; what falls outside is
+    permuted again until it falls inside. Labels then say nothing about the tree.
+    """
+    for c in range(lo, hi):
+        size = start[c + 1] - start[c]
+        if size == 1:
+            point_id[start[c]] = born_point[start[c]]
+            continue
+        bits = 1
+        while np.int64(1) << bits < size:
+            bits += 1
+        low_bits = np.uint64(bits // 2)
+        high_bits = np.uint64(bits) - low_bits
+        path = philox.cluster_path(founder[c])
+        k0, k1 = philox.block(path, 0, philox.LABEL, key)
+        k2, k3 = philox.block(path, 1, philox.LABEL, key)
+        for i in range(size):
+            x = np.uint64(i)
+            while True:
+                x = _feistel(x, low_bits, high_bits, k0 | np.uint64(1), k1, k2 | np.uint64(1), k3)
+                if x < np.uint64(size):
+                    break
+            point_id[start[c] + i] = born_point[start[c] + np.int64(x)]
+
+
+@njit(cache=True, nogil=True)
+def _feistel(x, low_bits, high_bits, k0, k1, k2, k3):
+    """Permute the numbers of low_bits + high_bits bits: each round adds a keyed hash of one half to the other."""
+    one = np.uint64(1)
+    low_mask, high_mask = (one << low_bits) - one, (one << high_bits) - one
+    low, high = x & low_mask, x >> low_bits
+    high = (high + philox.fold(low ^ k1, k0)) & high_mask
+    low = (low + philox.fold(high ^ k3, k0)) & low_mask
+    high = (high + philox.fold(low ^ k1, k2)) & high_mask
+    low = (low + philox.fold(high ^ k3, k2)) & low_mask
+    return (high << low_bits) | low
+
+
+# ---------------------------------------------------------------------- values and targets
+
+
+def _value(parts: Pieces, arrays: Arrays, key: np.uint64, threads: int, report: Report) -> None:
+    """Draw the z of every latent and point, and sum them to targets."""
+    left_size = arrays.forest.left_size
+    above = np.zeros(len(parts.skeleton) + 1)  # the last entry is what a cluster's top has above it: nothing
+    _value_skeleton(parts.skeleton, parts.skeleton_path, key, arrays.latent_z, above)
+    common = (parts.piece, parts.piece_path, left_size, above, key, arrays.latent_z, arrays.point_z, arrays.y)
+    batches = parts.batches(BATCH)
+    tasks = [(_value_pieces, (lo, hi, *common)) for lo, hi in batches]
+    parallel.run(tasks, threads, parallel.counter(report, "values", parts.row_ends(batches)))
+
+
+@njit(cache=True, nogil=True)
+def _value_skeleton(skeleton, skeleton_path, key, latent_z, above):
+    """Draw the z of the skeleton and fill the sum of z down to each of its latents."""
+    z = np.empty(skeleton.shape[0])
+    philox.normals(skeleton_path, philox.VALUE, key, np.empty(2 * z.size, np.uint64), z)
+    for s in range(z.size):
+        latent_z[skeleton[s, LATENT]] = z[s]
+        above[s] = z[s] + above[skeleton[s, PARENT]]
+
+
+@njit(cache=True, nogil=True)
+def _value_pieces(lo, hi, piece, piece_path, left_size, above, key, latent_z, point_z, y):
+    """Draw the z of pieces lo … hi - 1 and fill their targets."""
+    first, size, depth = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
+    path, row_path, bits = np.zeros(GROUP, np.uint64), np.empty(GROUP, np.uint64), np.empty(2 * GROUP, np.uint64)
+    z, total = np.empty(GROUP), np.empty(GROUP)
+    while lo < hi:
+        end = pieces.next_group(lo, hi, piece)
+        start = piece[lo, FIRST]
+        rows = piece[end - 1, FIRST] + piece[end - 1, SIZE] - start
+        pieces.trace(lo, end, piece, piece_path, left_size, first, size, path, row_path)
+        philox.normals(path[:rows], philox.VALUE, key, bits, z)
+        philox.normals(row_path[:rows], philox.VALUE, key, bits, point_z[start : start + rows])
+        for p in range(lo, end):
+            _sum_piece(p, piece, start, left_size, above, first, size, depth, z, total, latent_z, point_z, y)
+        lo = end
+
+
+@njit(cache=True, nogil=True)
+def _sum_piece(p, piece, start, left_size, above, first, size, depth, z, total, latent_z, point_z, y):
+    """Sum z from the top of a piece down, in the order of `targets.sum_down`."""
+    latent, base = piece[p, LATENT], piece[p, FIRST] - start
+    depth[base], total[base] = piece[p, DEPTH], above[piece[p, PARENT]]
+    if piece[p, SIZE] == 1:
+        y[piece[p, FIRST]] = (point_z[piece[p, FIRST]] + total[base]) / np.sqrt(depth[base] + 1.0)
+    for i in range(piece[p, SIZE] - 1):
+        slot, left = base + i, left_size[latent + i]
+        right, row = size[slot] - left, start + first[slot]
+        latent_z[latent + i] = z[slot]
+        down = z[slot] + total[slot]
+        root = np.sqrt(depth[slot] + 2.0)
+        if left > 1:
+            depth[slot + 1], total[slot + 1] = depth[slot] + 1, down
+        else:
+            y[row] = (point_z[row] + down) / root
+        if right > 1:
+            depth[slot + left], total[slot + left] = depth[slot] + 1, down
+        else:
+            y[row + left] = (point_z[row + left] + down) / root
+
+
+# ---------------------------------------------------------------------- positions
+
+
+def _place(recipe: Recipe, parts: Pieces, arrays: Arrays, threads: int, report: Report) -> None:
+    """Fill X: displacements inside pieces, then anchors for the pieces of larger clusters."""
+    key, X, forest = _key(recipe.seeds.embed), arrays.X, arrays.forest
+    piece, skeleton, left_size, bond = parts.piece, parts.skeleton, forest.left_size, forest.bond
+    entry, came_from = np.full(len(piece), -1), np.full(len(piece), -1)
+    if len(skeleton):
+        positions.open_skeleton(skeleton, parts.skeleton_path, left_size, X, key)
+        positions.enter_pieces(piece, skeleton, parts.skeleton_path, left_size, bond, key, entry, came_from)
+    scale, has_origin = np.sqrt(recipe.dim), recipe.mode != "one_cluster"
+    common = (piece, parts.piece_path, entry, left_size, bond, X, key, recipe.step, scale, has_origin)
+    batches = parts.batches(BATCH)
+    tasks = [(positions.place, (lo, hi, *common)) for lo, hi in batches]
+    parallel.run(tasks, threads, parallel.counter(report, "positions", parts.row_ends(batches)))
+    inside = np.flatnonzero(piece[:, PARENT] >= 0)
+    if not inside.size:
+        return
+    origins = np.zeros((inside.size, recipe.dim))
+    if has_origin:
+        _scaled_origins(parts, inside, came_from, key, scale, origins)
+    anchor = np.empty((inside.size, recipe.dim))
+    positions.anchors(piece, came_from, inside, origins, X, anchor)
+    edges = np.linspace(0, inside.size, 8 * threads + 1).astype(int)
+    shifts = [(positions.shift, (lo, hi, inside, piece, anchor, X)) for lo, hi in zip(edges, edges[1:], strict=False)]
+    parallel.run(shifts, threads)
+
+
+@njit(cache=True, nogil=True)
+def _scaled_origins_kernel(piece, skeleton, skeleton_path, inside, came_from, key, scale, origins):
+    """Fill the scaled origin of its cluster for each piece where a walk starts."""
+    for i in range(inside.size):
+        if came_from[inside[i]] < 0:
+            top = piece[inside[i], PARENT]
+            while skeleton[top, PARENT] >= 0:
+                top = skeleton[top, PARENT]
+            positions.origin(skeleton_path[top], origins.shape[1], key, origins[i])
+            for j in range(origins.shape[1]):
+                origins[i, j] *= scale
+
+
+def _scaled_origins(
+    parts: Pieces,
+    inside: NDArray[np.int64],
+    came_from: NDArray[np.int64],
+    key: np.uint64,
+    scale: float,
+    origins: NDArray[np.float64],
+) -> None:
+    _scaled_origins_kernel(
+        parts.piece, parts.skeleton, parts.skeleton_path, inside, came_from, key, scale, origins
+    )

@@ -1,0 +1,296 @@
+"""Positions of native data: directions drawn by path, walks inside pieces, pieces put in place.
+
+The walk from a cluster's root enters a piece at one row, its entry, from a row of another piece. Inside the piece,
+positions are summed from there: they are *displacements* from the place where the walk left the other piece, the
+*anchor*. Anchors follow from each other along the tree of pieces; adding a piece's anchor to its displacements gives
+positions. So pieces are filled independently, and sums are taken in the same order however they are shared out.
+"""
+
+from __future__ import annotations
+
+
+import numpy as np
+from numba import njit
+
+from percolab import embedding, philox
+from percolab.pieces import FIRST, GROUP, LATENT, PARENT, SIZE, next_group, trace
+
+WORDS_AT_ONCE = 512
+"""About how many Philox blocks are drawn at once: vector registers need many, the cache holds few."""
+
+
+@njit(cache=True, nogil=True)
+def gaussians(paths, lo, hi, words, purpose, key, nodes, indices, bits, out):
+    """Fill float32 normals for the nodes paths[lo:hi]: 4 · `words` each, one after another."""
+    for i in range(lo, hi):
+        for j in range(words):
+            nodes[(i - lo) * words + j] = paths[i]
+            indices[(i - lo) * words + j] = np.uint64(j)
+    count = (hi - lo) * words
+    philox.bits_of_nodes(nodes[:count], indices[:count], purpose, key, bits[: 4 * count])
+    philox.normals_of_bits(bits[: 4 * count], out[: 4 * count])
+
+
+@njit(cache=True, nogil=True)
+def gaussian_scratch(dim):
+    """Return how many nodes to draw at once for vectors of this length, and work arrays for them."""
+    words = (dim + 3) // 4
+    at_once = max(8, WORDS_AT_ONCE // words // 8 * 8)
+    count = at_once * words
+    nodes, indices = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    return at_once, words, nodes, indices, np.empty(4 * count, np.int32), np.empty(4 * count, np.float32)
+
+
+@njit(cache=True, nogil=True)
+def unit_vectors(paths, rows, count, X, purpose, key, scratch):
+    """Put a uniform unit vector for each path in its row of X."""
+    at_once, words, nodes, indices, bits, gauss = scratch
+    dim = X.shape[1]
+    for lo in range(0, count, at_once):
+        hi = min(lo + at_once, count)
+        gaussians(paths, lo, hi, words, purpose, key, nodes, indices, bits, gauss)
+        for i in range(lo, hi):
+            draw = gauss[4 * words * (i - lo) : 4 * words * (i - lo) + dim]
+            embedding.normalise(draw)
+            for j in range(dim):
+                X[rows[i], j] = draw[j]
+
+
+@njit(cache=True, nogil=True)
+def split_vectors(paths, left_rows, right_rows, count, X, key, scratch):
+    """Split the vectors of latents, in an order that has parents before children."""
+    at_once, words, nodes, indices, bits, gauss = scratch
+    dim = X.shape[1]
+    for lo in range(0, count, at_once):
+        hi = min(lo + at_once, count)
+        gaussians(paths, lo, hi, words, philox.DIRECTION, key, nodes, indices, bits, gauss)
+        for i in range(lo, hi):
+            draw = gauss[4 * words * (i - lo) : 4 * words * (i - lo) + dim]
+            embedding.split_direction(draw, X[left_rows[i]], X[right_rows[i]])
+
+
+# ---------------------------------------------------------------------- the skeleton
+
+
+@njit(cache=True, nogil=True)
+def choose_root(top, size, path, left_size, key):
+    """Walk down from a top latent, left or right with probability 1/2 each; return the row reached, from its first."""
+    i, row = top, 0
+    while size > 1:
+        left = left_size[i]
+        left_path, right_path = philox.child_paths(path)
+        bits, _ = philox.block(path, 0, philox.ROOT, key)
+        if bits & np.uint64(1):
+            i, row, size, path = i + left, row + left, size - left, right_path
+        else:
+            i, size, path = i + 1, left, left_path
+    return row
+
+
+@njit(cache=True, nogil=True)
+def open_skeleton(skeleton, skeleton_path, left_size, X, key):
+    """Draw the vectors of clusters of several pieces and hand them down their skeletons."""
+    scratch = gaussian_scratch(X.shape[1])
+    n = skeleton.shape[0]
+    rows, right_rows = skeleton[:, FIRST].copy(), np.empty(n, np.int64)
+    tops, top_rows, count = np.empty(n, np.uint64), np.empty(n, np.int64), 0
+    for s in range(n):
+        right_rows[s] = rows[s] + left_size[skeleton[s, LATENT]]
+        if skeleton[s, PARENT] < 0:
+            tops[count], top_rows[count] = skeleton_path[s], rows[s]
+            count += 1
+    unit_vectors(tops, top_rows, count, X, philox.VECTOR, key, scratch)
+    split_vectors(skeleton_path, rows, right_rows, n, X, key, scratch)
+
+
+@njit(cache=True, nogil=True)
+def enter_pieces(piece, skeleton, skeleton_path, left_size, bond, key, entry, came_from):
+    """Fill, for pieces with a skeleton above, the row where the walk enters and the row it comes from (-1: nowhere).
+
+    The walk enters a latent's interval at one row; the bond leads from the side that holds this row into the other side.
+    """
+    at, before = np.empty(skeleton.shape[0], np.int64), np.empty(skeleton.shape[0], np.int64)
+    for s in range(skeleton.shape[0]):
+        if skeleton[s, PARENT] < 0:
+            top, size = skeleton[s, LATENT], skeleton[s, SIZE]
+            at[s] = skeleton[s, FIRST] + choose_root(top, size, skeleton_path[s], left_size, key)
+            before[s] = -1
+        else:
+            at[s], before[s] = _enter(skeleton[s, FIRST], skeleton[s, PARENT], skeleton, left_size, bond, at, before)
+    for p in range(piece.shape[0]):
+        if piece[p, PARENT] >= 0:
+            entry[p], came_from[p] = _enter(piece[p, FIRST], piece[p, PARENT], skeleton, left_size, bond, at, before)
+
+
+@njit(cache=True, nogil=True)
+def _enter(first, parent, skeleton, left_size, bond, at, before):
+    """Return the entry into the child of a skeleton latent that starts at row `first`, and the row before it."""
+    latent = skeleton[parent, LATENT]
+    middle = skeleton[parent, FIRST] + left_size[latent]
+    is_right = first == middle
+    if is_right == (at[parent] >= middle):
+        return at[parent], before[parent]
+    if is_right:
+        return bond[latent, 1], bond[latent, 0]
+    return bond[latent, 0], bond[latent, 1]
+
+
+@njit(cache=True, nogil=True)
+def anchors(piece, came_from, inside, origins, X, anchor):
+    """Fill the anchors of the pieces listed in `inside`, in row order, from their origins and X, which holds displacements.
+
+    `origins[i]` is that of piece inside[i]'s cluster, scaled; it is used where the walk starts.
+    """
+    done, stack = np.zeros(inside.size, np.bool_), np.empty(inside.size, np.int64)
+    before = np.empty(inside.size, np.int64)
+    starts = piece[:, FIRST][inside]
+    for i in range(inside.size):
+        row = came_from[inside[i]]
+        before[i] = -1 if row < 0 else np.searchsorted(starts, row, side="right") - 1
+    for i in range(inside.size):
+        waiting = 0
+        at = i
+        while at >= 0 and not done[at]:
+            done[at] = True
+            stack[waiting] = at
+            waiting += 1
+            at = before[at]
+        while waiting > 0:
+            waiting -= 1
+            at = stack[waiting]
+            if before[at] < 0:
+                anchor[at] = origins[at]
+            else:
+                for j in range(X.shape[1]):
+                    anchor[at, j] = anchor[before[at], j] + X[came_from[inside[at]], j]
+
+
+@njit(cache=True, nogil=True)
+def shift(lo, hi, inside, piece, anchor, X):
+    """Add its anchor to every row of pieces inside[lo:hi]."""
+    for i in range(lo, hi):
+        first, size = piece[inside[i], FIRST], piece[inside[i], SIZE]
+        for row in range(first, first + size):
+            for j in range(X.shape[1]):
+                X[row, j] += anchor[i, j]
+
+
+# ---------------------------------------------------------------------- inside pieces
+
+
+@njit(cache=True, nogil=True)
+def origin(path, dim, key, out):
+    """Fill a uniform point of the unit ball: d coordinates of a uniform point of the sphere in R^(d+2)."""
+    words = (dim + 5) // 4
+    nodes, indices = np.empty(words, np.uint64), np.empty(words, np.uint64)
+    bits, gauss = np.empty(4 * words, np.int32), np.empty(4 * words, np.float32)
+    paths = np.full(1, path, np.uint64)
+    gaussians(paths, 0, 1, words, philox.ORIGIN, key, nodes, indices, bits, gauss)
+    embedding.normalise(gauss[: dim + 2])
+    for j in range(dim):
+        out[j] = gauss[j]
+
+
+@njit(cache=True, nogil=True)
+def place(lo, hi, piece, piece_path, entry, left_size, bond, X, key, step, scale, has_origin):
+    """Fill the rows of pieces lo … hi - 1 of X: positions where a piece is a cluster, else displacements."""
+    dim = X.shape[1]
+    scratch, origin_scratch = gaussian_scratch(dim), gaussian_scratch(dim + 2)
+    ints, words = np.empty((8, GROUP), np.int64), np.empty((3, GROUP), np.uint64)
+    centres = np.zeros((GROUP if has_origin else 1, dim + 2), np.float32)
+    stride = step * scale
+    while lo < hi:
+        end = next_group(lo, hi, piece)
+        start = piece[lo, FIRST]
+        first, size, left_row, right_row = ints[0], ints[1], ints[2], ints[3]
+        path, row_path, listed = words[0], words[1], words[2]
+        trace(lo, end, piece, piece_path, left_size, first, size, path, row_path)
+
+        tops = 0
+        for p in range(lo, end):
+            if piece[p, PARENT] < 0:
+                listed[tops], left_row[tops], right_row[tops] = piece_path[p], piece[p, FIRST], tops
+                tops += 1
+        unit_vectors(listed, left_row, tops, X, philox.VECTOR, key, scratch)
+        if has_origin:
+            unit_vectors(listed, right_row, tops, centres, philox.ORIGIN, key, origin_scratch)
+
+        latents = 0
+        for p in range(lo, end):
+            base = piece[p, FIRST] - start
+            for slot in range(base, base + piece[p, SIZE] - 1):
+                listed[latents] = path[slot]
+                left_row[latents] = start + first[slot]
+                right_row[latents] = start + first[slot] + left_size[piece[p, LATENT] + slot - base]
+                latents += 1
+        split_vectors(listed, left_row, right_row, latents, X, key, scratch)
+
+        tops = 0
+        for p in range(lo, end):
+            rows = X[piece[p, FIRST] : piece[p, FIRST] + piece[p, SIZE]]
+            if piece[p, PARENT] < 0:
+                enter = choose_root(piece[p, LATENT], piece[p, SIZE], piece_path[p], left_size, key)
+                centre = centres[tops if has_origin else 0]
+                tops += 1
+                _walk(p, piece, left_size, bond, rows, enter, ints, stride, scale, centre, True)
+            else:
+                enter = entry[p] - piece[p, FIRST]
+                _walk(p, piece, left_size, bond, rows, enter, ints, stride, scale, centres[0], False)
+        lo = end
+
+
+@njit(cache=True, nogil=True)
+def _walk(p, piece, left_size, bond, rows, enter, ints, stride, scale, centre, is_cluster):
+    """Turn the unit vectors of one piece into sums along the bonds from its entry, and add its origin if it is a cluster."""
+    size = piece[p, SIZE]
+    parent, stack, done = ints[4], ints[5], ints[6]
+    _orient(p, piece, left_size, bond, enter, ints)
+    for row in range(size):
+        done[row] = 0
+    dim = rows.shape[1]
+    for row in range(size):
+        waiting = 0
+        at = row
+        while at >= 0 and done[at] == 0:
+            done[at] = 1
+            stack[waiting] = at
+            waiting += 1
+            at = parent[at]
+        while waiting > 0:
+            waiting -= 1
+            at = stack[waiting]
+            above = parent[at]
+            if above < 0:
+                for j in range(dim):
+                    rows[at, j] *= stride
+            else:
+                for j in range(dim):
+                    rows[at, j] = rows[above, j] + stride * rows[at, j]
+    if is_cluster:
+        for row in range(size):
+            for j in range(dim):
+                rows[row, j] += scale * centre[j]
+
+
+@njit(cache=True, nogil=True)
+def _orient(p, piece, left_size, bond, enter, ints):
+    """Fill the walk's parent of every row of a piece, counted from its first; -1 at the entry."""
+    first_row, latent = piece[p, FIRST], piece[p, LATENT]
+    start, size, entry, parent = ints[0], ints[1], ints[2], ints[4]
+    start[0], size[0], entry[0] = 0, piece[p, SIZE], enter
+    parent[enter] = -1
+    for i in range(piece[p, SIZE] - 1):
+        left = left_size[latent + i]
+        right = size[i] - left
+        a, b = bond[latent + i, 0] - first_row, bond[latent + i, 1] - first_row
+        left_entry = right_entry = entry[i]
+        if entry[i] < start[i] + left:
+            parent[b] = a
+            right_entry = b
+        else:
+            parent[a] = b
+            left_entry = a
+        if left > 1:
+            start[i + 1], size[i + 1], entry[i + 1] = start[i], left, left_entry
+        if right > 1:
+            start[i + left], size[i + left], entry[i + left] = start[i] + left, right, right_entry
