@@ -171,7 +171,7 @@ def test_validation_names_what_is_wrong(forest, column, at, value, message):
 def test_validation_of_repeats_and_lengths(forest):
     with pytest.raises(ValueError, match=r"point_id\[\d+\] must not repeat"):
         damaged(forest, "point_id", 10, forest.point_id[11]).validate()
-    with pytest.raises(ValueError, match="left_size must have .* rows"):
+    with pytest.raises(ValueError, match=r"left_size must have .* rows"):
         dataclasses.replace(forest, left_size=forest.left_size[:-1]).validate()
     swapped = forest.cluster_id.copy()
     swapped[[0, 1]] = swapped[[1, 0]]

@@ -76,7 +76,11 @@ def latent_set(forest, z, rows):
 
 def golden_latent_set(golden):
     n = int(golden["n"])
-    children, depth, z = golden["latent_children"].tolist(), golden["latent_depth"].tolist(), golden["latent_z"].tolist()
+    children, depth, z = (
+        golden["latent_children"].tolist(),
+        golden["latent_depth"].tolist(),
+        golden["latent_z"].tolist(),
+    )
     below = {row: frozenset([row]) for row in range(n)}
     for i in reversed(range(len(children))):  # within a cluster the last merge comes first
         below[n + i] = below[children[i][0]] | below[children[i][1]]
@@ -85,8 +89,14 @@ def golden_latent_set(golden):
 
 @pytest.mark.parametrize(
     ("n", "d", "mode", "p"),
-    [(1, 2, "distribution", 1 / 3), (40, 2, "one_cluster", 0.0), (150, 3, "distribution", 1 / 3)]
-    + [(60, 5, "custom", 0.0), (30, 4, "custom", 1.0), (200, 2, "custom", 0.05)],
+    [
+        (1, 2, "distribution", 1 / 3),
+        (40, 2, "one_cluster", 0.0),
+        (150, 3, "distribution", 1 / 3),
+        (60, 5, "custom", 0.0),
+        (30, 4, "custom", 1.0),
+        (200, 2, "custom", 0.05),
+    ],
 )
 @pytest.mark.parametrize("seed", [0, 3, 2**40])
 def test_oracle(n, d, mode, p, seed):

@@ -24,7 +24,10 @@ def pair(seed, key):
 def test_seeding(seed, key):
     numpy_rng, stream = pair(seed, key)
     state = numpy_rng.bit_generator.state["state"]
-    assert (int(stream[0]) << 64 | int(stream[1]), int(stream[2]) << 64 | int(stream[3])) == (state["state"], state["inc"])
+    assert (int(stream[0]) << 64 | int(stream[1]), int(stream[2]) << 64 | int(stream[3])) == (
+        state["state"],
+        state["inc"],
+    )
     assert [int(pcg64.next_uint64(stream)) for _ in range(5)] == numpy_rng.bit_generator.random_raw(5).tolist()
 
 

@@ -41,7 +41,9 @@ def test_bad_fields(fields, message):
         pl.Recipe(**{"n_points": 10, "dim": 3, **fields})
 
 
-@pytest.mark.parametrize(("seed", "message"), [(-1, "at least 0, got -1"), (2**64, "below 2\\*\\*64"), (0.5, "an integer")])
+@pytest.mark.parametrize(
+    ("seed", "message"), [(-1, "at least 0, got -1"), (2**64, "below 2\\*\\*64"), (0.5, "an integer")]
+)
 def test_bad_seeds(seed, message):
     with pytest.raises(ValueError, match=f"seeds.embed must be {message}"):
         pl.Seeds(graph=0, embed=seed)

@@ -74,7 +74,7 @@ def test_reading_is_lazy(ds, path):
 
 def test_existing_output_is_refused(ds, path):
     before = storage.digests(path)
-    with pytest.raises(FileExistsError, match="output must not exist unless overwriting"):
+    with pytest.raises(FileExistsError, match="output must not exist unless overwrite is given"):
         ds.save(path)
     smaller = ds.filter(20)
     smaller.save(path, overwrite=True)
@@ -95,13 +95,12 @@ def test_only_datasets_are_overwritten(ds, tmp_path):
         ds.save(tmp_path / "other.zarr", overwrite=True)
 
 
-def test_missing_and_unwritable_directories(ds, tmp_path, monkeypatch):
+def test_missing_and_unwritable_directories(ds, tmp_path):
     with pytest.raises(FileNotFoundError, match="output must be in an existing directory"):
         ds.save(tmp_path / "no" / "ds.zarr")
-    # The tests may run as root, whom no mode stops: ask the check itself.
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(PermissionError, match="output must be in a writable directory"):
-        ds.save(tmp_path / "ds.zarr")
+    if os.path.isdir("/proc/self"):  # where not even a superuser may write
+        with pytest.raises(PermissionError, match="output must be in a writable directory"):
+            ds.save("/proc/ds.zarr")
 
 
 def test_a_failed_write_leaves_what_was_there(ds, path, monkeypatch):
@@ -225,7 +224,7 @@ def test_foreign_paths(tmp_path):
     with pytest.raises(FileNotFoundError, match="dataset must exist, got"):
         pl.load(tmp_path / "nothing.zarr")
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(pl.StoreError, match=r"notes.txt is not a percolab dataset"):
+    with pytest.raises(pl.StoreError, match="is not a percolab dataset: it is not a Zarr group"):
         pl.load(tmp_path / "notes.txt")
     zarr.create_group(tmp_path / "other.zarr")
     with pytest.raises(pl.StoreError, match="it is a Zarr group of another kind"):

@@ -191,7 +191,7 @@ def generate(
     Seeds not given are drawn, printed and recorded.
     The same recipe gives the same data.
     """
-    from percolab import dataset, exports, progress, storage, summary
+    from percolab import dataset, progress, storage, summary
 
     fixed = {"n_points": n_points, "dim": dim, "mode": mode, "create_prob": create_prob, "engine": engine}
     seeds = {"seed": seed, "graph_seed": graph_seed, "embed_seed": embed_seed, "value_seed": value_seed}
@@ -203,7 +203,6 @@ def generate(
     else:
         recipe = replace(_preset(preset, _given(fixed | seeds)), **free)
     storage.check_target(output, overwrite=overwrite)
-    exports.check_directory(output)
     with progress.bar(visible=not quiet) as report:
         made = dataset.generate(recipe, threads=threads, progress=report)
         storage.save(made, output, overwrite=overwrite, report=report)

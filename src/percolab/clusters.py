@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -97,14 +98,14 @@ class ClusterTable:
     birth: Ints
     """(C,) number of the cluster by birth"""
     point_id: Ints
-    """(n,) birth number of each point: cluster after cluster, within a cluster in birth order"""
+    """(n,) birth number of each point, cluster after cluster, in birth order; empty if that is 0, 1, 2, …"""
     born_size: Ints
     """sizes of all clusters, kept or not, by birth"""
 
     @property
     def n_points(self) -> int:
         """Number of points kept."""
-        return self.point_id.size
+        return int(self.start[-1])
 
     @property
     def size(self) -> Ints:
@@ -119,10 +120,10 @@ class ClusterTable:
     def single(cls, n_points: int, keep: bool = True) -> ClusterTable:
         """Return the table of one cluster of all points, or of none."""
         start = np.array([0, n_points] if keep else [0])
-        return cls(start, np.zeros(int(keep), np.int64), np.arange(n_points if keep else 0), np.array([n_points]))
+        return cls(start, np.zeros(int(keep), np.int64), np.empty(0, np.int64), np.array([n_points]))
 
     @classmethod
-    def from_labels(cls, labels: NDArray[np.int32], min_cluster_size: int = 1) -> ClusterTable:
+    def from_labels(cls, labels: NDArray[np.integer[Any]], min_cluster_size: int = 1) -> ClusterTable:
         """Sort the clusters that `labels` describes and keep those of at least `min_cluster_size` points."""
         size = np.bincount(labels)
         birth = np.empty(int(np.count_nonzero(size >= min_cluster_size)), np.int64)

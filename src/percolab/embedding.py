@@ -13,42 +13,45 @@ import math
 import numpy as np
 from numba import njit
 
-_REASSOCIATE = {"reassoc", "contract", "nsz"}
+REASSOCIATE = {"reassoc", "contract", "nsz"}
 """Lets sums over coordinates use vector registers; X is reproducible on one machine, equal to rounding across them."""
 
-_HALF_ROOT = math.sqrt(0.5)
+HALF_ROOT = math.sqrt(0.5)
 
 
-@njit(cache=True, nogil=True, fastmath=_REASSOCIATE)
+@njit(cache=True, nogil=True, fastmath=REASSOCIATE)
 def normalise(vector):
     """Scale a vector to unit length, in place."""
-    square = 0.0
+    number = vector.dtype.type
+    square = number(0)
     for j in range(vector.size):
         square += vector[j] * vector[j]
-    inverse = 1.0 / math.sqrt(square)
+    inverse = number(1) / np.sqrt(square)
     for j in range(vector.size):
         vector[j] *= inverse
 
 
-@njit(cache=True, nogil=True, fastmath=_REASSOCIATE)
+@njit(cache=True, nogil=True, fastmath=REASSOCIATE)
 def split_direction(gauss, left, right):
     """Replace the vector v in `left` by (v + w)/√2 and set `right` to (v - w)/√2; `gauss` is the draw and is spent.
 
     A draw that lies close to v, which is common in few dimensions, loses digits when it is projected off v: it is
     projected again until little changes.
     """
-    along, square = 1.0, 0.0
-    while square < 0.1 * along * along:
-        along = 0.0
+    number = gauss.dtype.type  # arithmetic in the draw's own precision, or float32 would run at half speed
+    half_root = number(HALF_ROOT)
+    along, square = number(1), number(0)
+    while square < number(0.1) * along * along:
+        along = number(0)
         for j in range(left.size):
             along += gauss[j] * left[j]
-        square = 0.0
+        square = number(0)
         for j in range(left.size):
             gauss[j] -= along * left[j]
             square += gauss[j] * gauss[j]
-    scale = _HALF_ROOT / math.sqrt(square)
+    scale = half_root / np.sqrt(square)
     for j in range(left.size):
-        v, w = _HALF_ROOT * left[j], scale * gauss[j]
+        v, w = half_root * left[j], scale * gauss[j]
         left[j] = v + w
         right[j] = v - w
 

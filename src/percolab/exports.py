@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset import Dataset
+from percolab.storage import check_directory
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -203,18 +203,6 @@ def to_torch(dataset: Dataset) -> TorchDataset:
 
 
 # ---------------------------------------------------------------------- files
-
-
-def check_directory(path: PathLike) -> None:
-    """Raise OSError, in one line, unless a new file may be made beside `path`."""
-    parent = Path(path).absolute().parent
-    if not parent.is_dir():
-        raise FileNotFoundError(f"output must be in an existing directory, got {str(path)!r}")
-    try:
-        # Permissions do not tell for a superuser or on a read-only disk, so try.
-        tempfile.TemporaryFile(dir=parent).close()
-    except OSError as error:
-        raise PermissionError(f"output must be in a writable directory, got {str(path)!r}") from error
 
 
 def check_output(path: PathLike, *, overwrite: bool) -> None:

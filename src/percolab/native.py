@@ -8,6 +8,8 @@ see docs/native-engine.md.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from percolab import clusters, memory, parallel, philox, pieces, positions
 from percolab.arrays import Arrays, Report
 from percolab.clusters import ClusterTable
 from percolab.forest import Forest
+from percolab.intrinsics import multiply_high
 from percolab.pieces import DEPTH, FIRST, GROUP, LATENT, PARENT, SIZE, Pieces
 from percolab.recipe import Recipe, check_integer, check_seed
 
@@ -32,8 +35,8 @@ def split_forest(n: int, seed: int) -> Forest:
     The law is that of `cyclic_coalescent`: all n^(n-2) trees equally likely, and given the tree a uniform order of its
     bonds. It is sampled from the top down: a latent of m points has k of them on the left with probability
     C(m,k) k^(k-1) (m-k)^(m-k-1) / (2 (m-1) m^(m-2)), and its bond joins uniform points of both sides. Time
-    O(n log n), of which the logarithm is the cheap part; memory 32 bytes per point. The forest equals that of a `Recipe`
-    with ``mode="one_cluster"``, ``engine="native"`` and this graph seed.
+    O(n log n), of which the logarithm is the cheap part; memory 40 bytes per point. The forest equals that of a
+    `Recipe` with ``mode="one_cluster"``, ``engine="native"`` and this graph seed.
 
     Parameters
     ----------
@@ -60,6 +63,46 @@ def cluster_of(recipe: Recipe, point: int) -> int:
     return int(clusters.follow_to_founder(point, recipe.attachment_prob, _key(recipe.seeds.graph)))
 
 
+def node_paths(forest: Forest) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the path of every latent and of every point of a native forest, in linear time.
+
+    A path names a node whatever the size of the dataset: in the dataset of the same seeds with more points, the
+    latents of the smaller one have the same paths and values, and each of its points is the point or the latent with
+    the same path. Paths are 64-bit hashes: two nodes of one dataset of n points share one with probability
+    below n²/2^64.
+    """
+    latent_path, point_path = np.empty(forest.n_latents, np.uint64), np.empty(forest.n_points, np.uint64)
+    founder = np.empty(0, np.int64)
+    if forest.n_clusters:
+        founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
+    start, size = forest.latent_start, forest.latent_size
+    _name_nodes(forest.cluster_start, founder, forest.left_size, start, size, latent_path, point_path)
+    return latent_path, point_path
+
+
+@njit(cache=True, nogil=True)
+def _name_nodes(cluster_start, founder, left_size, latent_start, latent_size, latent_path, point_path):
+    """Hand paths down from the top of every cluster."""
+    for c in range(founder.size):
+        top, end = cluster_start[c] - c, cluster_start[c + 1] - c - 1
+        path = philox.cluster_path(founder[c])
+        if top == end:
+            point_path[cluster_start[c]] = path
+            continue
+        latent_path[top] = path
+        for i in range(top, end):
+            left_path, right_path = philox.child_paths(latent_path[i])
+            left = left_size[i]
+            if left > 1:
+                latent_path[i + 1] = left_path
+            else:
+                point_path[latent_start[i]] = left_path
+            if latent_size[i] - left > 1:
+                latent_path[i + left] = right_path
+            else:
+                point_path[latent_start[i] + left] = right_path
+
+
 def build(recipe: Recipe, threads: int, report: Report) -> Arrays:
     """Make the dataset of a recipe."""
     memory.require(memory.before_clusters(recipe), recipe)
@@ -76,8 +119,8 @@ def build(recipe: Recipe, threads: int, report: Report) -> Arrays:
 def cluster_table(recipe: Recipe) -> tuple[ClusterTable, NDArray[np.int64]]:
     """Return the clusters that a recipe keeps, and the founder of each."""
     if recipe.attachment_prob == 0:
-        n = recipe.n_points
-        return ClusterTable.single(n, keep=n >= recipe.min_cluster_size), np.zeros(1, np.int64)
+        table = ClusterTable.single(recipe.n_points, keep=recipe.n_points >= recipe.min_cluster_size)
+        return table, np.zeros(table.birth.size, np.int64)
     labels = np.empty(recipe.n_points, np.int32 if recipe.n_points < 2**31 else np.int64)
     founders = np.empty(recipe.n_points, np.int64)
     born = clusters.attach_keyed(recipe.attachment_prob, _key(recipe.seeds.graph), labels, founders)
@@ -119,41 +162,72 @@ def _grow(
 def _deal_labels(lo, hi, start, founder, born_point, key, point_id):
     """Deal the birth numbers of clusters lo … hi - 1 to their rows by a keyed permutation of each cluster.
 
-    A Feistel network of four rounds permutes the smallest power of two that holds the cluster; what falls outside is
-    permuted again until it falls inside. Labels then say nothing about the tree.
+    Labels then say nothing about the tree. A cluster of one piece is shuffled; in a larger one each row's number can be
+    found alone. An empty `born_point` stands for 0, 1, 2, ….
     """
     for c in range(lo, hi):
-        size = start[c + 1] - start[c]
-        if size == 1:
-            point_id[start[c]] = born_point[start[c]]
-            continue
-        bits = 1
-        while np.int64(1) << bits < size:
-            bits += 1
-        low_bits = np.uint64(bits // 2)
-        high_bits = np.uint64(bits) - low_bits
+        first, size = start[c], start[c + 1] - start[c]
         path = philox.cluster_path(founder[c])
-        k0, k1 = philox.block(path, 0, philox.LABEL, key)
-        k2, k3 = philox.block(path, 1, philox.LABEL, key)
-        for i in range(size):
-            x = np.uint64(i)
-            while True:
-                x = _feistel(x, low_bits, high_bits, k0 | np.uint64(1), k1, k2 | np.uint64(1), k3)
-                if x < np.uint64(size):
-                    break
-            point_id[start[c] + i] = born_point[start[c] + np.int64(x)]
+        labels = point_id[first : first + size]
+        if size <= pieces.PIECE:
+            for i in range(size):
+                labels[i] = born_point[first + i] if born_point.size else i
+            _shuffle(labels, path, key)
+        else:
+            _permute(labels, path, key)
+            if born_point.size:
+                for i in range(size):
+                    labels[i] = born_point[first + labels[i]]
 
 
 @njit(cache=True, nogil=True)
-def _feistel(x, low_bits, high_bits, k0, k1, k2, k3):
+def _shuffle(labels, path, key):
+    """Shuffle uniformly, by Fisher and Yates; two draws of 64 bits come with each block."""
+    spare = np.uint64(0)
+    for i in range(labels.size - 1, 0, -1):
+        if (labels.size - 1 - i) % 2 == 0:
+            bits, spare = philox.block(path, i, philox.LABEL, key)
+        else:
+            bits = spare
+        j = np.int64(multiply_high(bits, np.uint64(i + 1)))
+        labels[i], labels[j] = labels[j], labels[i]
+
+
+_ROUNDS = 4
+
+
+@njit(cache=True, nogil=True)
+def _permute(labels, path, key):
+    """Fill a keyed permutation of 0, 1, …, that can be computed for each place alone.
+
+    A Feistel network permutes the smallest power of two that holds them all; what falls outside is permuted again until
+    it falls inside (Black and Rogaway 2002).
+    """
+    size = np.uint64(labels.size)
+    bits = np.uint64(1)
+    while np.uint64(1) << bits < size:
+        bits += np.uint64(1)
+    low_bits = bits // np.uint64(2)
+    high_bits = bits - low_bits
+    keys = np.empty((_ROUNDS, 2), np.uint64)
+    for r in range(_ROUNDS):
+        keys[r, 0], keys[r, 1] = philox.block(path, r, philox.LABEL, key)
+    for i in range(labels.size):
+        x = _feistel(np.uint64(i), low_bits, high_bits, keys)
+        while x >= size:
+            x = _feistel(x, low_bits, high_bits, keys)
+        labels[i] = x
+
+
+@njit(cache=True, nogil=True)
+def _feistel(x, low_bits, high_bits, keys):
     """Permute the numbers of low_bits + high_bits bits: each round adds a keyed hash of one half to the other."""
     one = np.uint64(1)
     low_mask, high_mask = (one << low_bits) - one, (one << high_bits) - one
     low, high = x & low_mask, x >> low_bits
-    high = (high + philox.fold(low ^ k1, k0)) & high_mask
-    low = (low + philox.fold(high ^ k3, k0)) & low_mask
-    high = (high + philox.fold(low ^ k1, k2)) & high_mask
-    low = (low + philox.fold(high ^ k3, k2)) & low_mask
+    for r in range(0, _ROUNDS, 2):
+        high = (high + philox.fold(low ^ keys[r, 0], keys[r, 1])) & high_mask
+        low = (low + philox.fold(high ^ keys[r + 1, 0], keys[r + 1, 1])) & low_mask
     return (high << low_bits) | low
 
 
@@ -247,7 +321,7 @@ def _place(recipe: Recipe, parts: Pieces, arrays: Arrays, threads: int, report: 
     anchor = np.empty((inside.size, recipe.dim))
     positions.anchors(piece, came_from, inside, origins, X, anchor)
     edges = np.linspace(0, inside.size, 8 * threads + 1).astype(int)
-    shifts = [(positions.shift, (lo, hi, inside, piece, anchor, X)) for lo, hi in zip(edges, edges[1:], strict=False)]
+    shifts = [(positions.shift, (lo, hi, inside, piece, anchor, X)) for lo, hi in pairwise(edges)]
     parallel.run(shifts, threads)
 
 
@@ -272,6 +346,4 @@ def _scaled_origins(
     scale: float,
     origins: NDArray[np.float64],
 ) -> None:
-    _scaled_origins_kernel(
-        parts.piece, parts.skeleton, parts.skeleton_path, inside, came_from, key, scale, origins
-    )
+    _scaled_origins_kernel(parts.piece, parts.skeleton, parts.skeleton_path, inside, came_from, key, scale, origins)

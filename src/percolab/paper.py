@@ -117,10 +117,9 @@ def _embed(
     recipe: Recipe, table: ClusterTable, arrays: Arrays, split_rows: NDArray[np.int32], threads: int, report: Report
 ) -> None:
     """Draw every direction, in order of birth, and walk each cluster once its directions are there."""
-    drawn_to: list[int] = []
-    tasks = _draw_and_walk(recipe, table, arrays, split_rows, threads, drawn_to)
-    total = int(np.sum(table.size))
-    parallel.run(tasks, threads, lambda: report("positions", drawn_to[-1] if drawn_to else 0, total))
+    drawn = [0]
+    tasks = _draw_and_walk(recipe, table, arrays, split_rows, threads, drawn)
+    parallel.run(tasks, threads, lambda: report("positions", drawn[0], table.n_points))
 
 
 def _draw_and_walk(
@@ -129,7 +128,7 @@ def _draw_and_walk(
     arrays: Arrays,
     split_rows: NDArray[np.int32],
     threads: int,
-    drawn_to: list[int],
+    drawn: list[int],
 ) -> Iterator[parallel.Task]:
     assert recipe.seeds.embed is not None
     embed = pcg64.root_pool(recipe.seeds.embed)
@@ -148,11 +147,13 @@ def _draw_and_walk(
         _draw_starts(X, batch, table.start, skipped[lo:hi, 0], vector)
         if recipe.mode != "one_cluster":
             _draw_origins(centres, skipped[lo:hi, 0], origin)
-        for first in range(0, max(1, int(table.size[batch[0]])), BATCH):
+        size = int(table.size[batch[0]])
+        for first in range(0, size, BATCH):
             _draw_directions(X, batch, table.start, skipped[lo:hi, 1], split_rows, direction, first, first + BATCH)
+            drawn[0] = done + min(first + BATCH, size)
             yield _nothing, ()
         done += int(table.size[batch].sum())
-        drawn_to.append(done)
+        drawn[0] = done
         place = table.start, table.birth, forest.left_size, forest.bond, roots
         if hi - lo > 1 or threads == 1:
             yield _walk_clusters, (X, batch, *place, centres, recipe.step, scale)

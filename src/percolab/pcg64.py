@@ -19,9 +19,9 @@ from importlib.resources import as_file, files
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
+
+from percolab.intrinsics import multiply_high
 
 Pool = tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]
 
@@ -46,18 +46,6 @@ def _ziggurat() -> tuple[Any, Any, Any]:
 
 
 _THRESHOLD, _WIDTH, _DENSITY = _ziggurat()
-
-
-@intrinsic
-def _multiply_high(typing_context, a, b):
-    """Return the high 64 bits of a 64-bit by 64-bit product."""
-
-    def emit(context, builder, signature, args):
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), emit
 
 
 # ---------------------------------------------------------------------- seeding
@@ -139,7 +127,7 @@ def _step(high, low, inc_high, inc_low):
     """Advance the 128-bit LCG."""
     product = low * _LCG_LOW
     new_low = product + inc_low
-    new_high = _multiply_high(low, _LCG_LOW) + high * _LCG_LOW + low * _LCG_HIGH + inc_high  # type: ignore[call-arg]
+    new_high = multiply_high(low, _LCG_LOW) + high * _LCG_LOW + low * _LCG_HIGH + inc_high
     return new_high + np.uint64(new_low < product), new_low
 
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
+
+from percolab import intrinsics as word
+from percolab.intrinsics import bits_of_double, bits_of_float, double_of_bits, float_of_bits, low_word, multiply_high
 
 # What a number is for: the last word of the counter. These numbers define the data of engine version 1.
 CLUSTER, SPLIT, VECTOR, ORIGIN, DIRECTION, ROOT, VALUE, LABEL = range(8)
@@ -28,62 +29,6 @@ _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
-
-
-def _bitcast(source, target):
-    """Return an intrinsic that reads the bits of one scalar type as another."""
-
-    @intrinsic
-    def cast(typing_context, value):
-        def emit(context, builder, signature, args):
-            return builder.bitcast(args[0], context.get_value_type(target))
-
-        return target(source), emit
-
-    return cast
-
-
-def _int32_operation(name):
-    """Return an intrinsic for one operation on int32: numba itself would widen it to 64 bits, and halve the lanes."""
-
-    @intrinsic
-    def operation(typing_context, a, b):
-        def emit(context, builder, signature, args):
-            return getattr(builder, name)(*args)
-
-        return types.int32(types.int32, types.int32), emit
-
-    return operation
-
-
-_float_of_bits = _bitcast(types.int32, types.float32)
-_bits_of_float = _bitcast(types.float32, types.int32)
-_double_of_bits = _bitcast(types.int64, types.float64)
-_bits_of_double = _bitcast(types.float64, types.int64)
-_add, _and, _xor = _int32_operation("add"), _int32_operation("and_"), _int32_operation("xor")
-_shl, _shr, _sar = _int32_operation("shl"), _int32_operation("lshr"), _int32_operation("ashr")
-
-
-@intrinsic
-def _low_word(typing_context, value):
-    """Return the low 32 bits of a uint64, as int32."""
-
-    def emit(context, builder, signature, args):
-        return builder.trunc(args[0], ir.IntType(32))
-
-    return types.int32(types.uint64), emit
-
-
-@intrinsic
-def multiply_high(typing_context, a, b):
-    """Return the high 64 bits of the product of two uint64."""
-
-    def emit(context, builder, signature, args):
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), emit
 
 
 # ---------------------------------------------------------------------- Philox4x32-10
@@ -184,9 +129,9 @@ def fold(a, b):
 @njit(inline="always")
 def _log(x):
     """Return the natural logarithm of a normal positive double, to about one unit in the last place."""
-    shifted = _bits_of_double(x) - np.int64(0x3FE6A09E667F3BCD)
+    shifted = bits_of_double(x) - np.int64(0x3FE6A09E667F3BCD)
     exponent = np.float64(shifted >> 52)
-    f = _double_of_bits((shifted & np.int64(0xFFFFFFFFFFFFF)) + np.int64(0x3FE6A09E667F3BCD)) - 1.0
+    f = double_of_bits((shifted & np.int64(0xFFFFFFFFFFFFF)) + np.int64(0x3FE6A09E667F3BCD)) - 1.0
     s = f / (2.0 + f)
     z = s * s
     r = 1.531383769920937332e-01 + z * 1.479819860511658591e-01
@@ -204,7 +149,9 @@ def _cos_turn(bits):
     t = (np.float64(np.int64((bits >> np.uint64(11)) & np.uint64(0x7FFFFFFFFFFFF))) * (2.0**-51) - 0.5) * (math.pi / 2)
     z = t * t
     s = 2.75573137070700676789e-06 + z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)
-    s = t + t * z * (-1.66666666666666324348e-01 + z * (8.33333333332248946124e-03 + z * (-1.98412698298579493134e-04 + z * s)))
+    s = t + t * z * (
+        -1.66666666666666324348e-01 + z * (8.33333333332248946124e-03 + z * (-1.98412698298579493134e-04 + z * s))
+    )
     c = -2.75573143513906633035e-07 + z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)
     c = -1.38888888888741095749e-03 + z * (2.48015872894767294178e-05 + z * c)
     c = 1.0 - (0.5 * z - z * z * (4.16666666666666019037e-02 + z * c))
@@ -240,9 +187,9 @@ _QUARTER_TURN = np.float32(math.pi / 2)
 @njit(cache=True, nogil=True)
 def _log_single(x):
     """Return the natural logarithm of a normal positive float32, to about one unit in the last place."""
-    shifted = _add(_bits_of_float(x), np.int32(-0x3F3504F3))
-    exponent = np.float32(_sar(shifted, np.int32(23)))
-    f = _float_of_bits(_add(_and(shifted, np.int32(0x7FFFFF)), np.int32(0x3F3504F3))) - _ONE
+    shifted = word.add(bits_of_float(x), np.int32(-0x3F3504F3))
+    exponent = np.float32(word.sar(shifted, np.int32(23)))
+    f = float_of_bits(word.add(word.and_(shifted, np.int32(0x7FFFFF)), np.int32(0x3F3504F3))) - _ONE
     z = f * f
     y = np.float32(7.0376836292e-2) * f + np.float32(-1.1514610310e-1)
     y = y * f + np.float32(1.1676998740e-1)
@@ -259,20 +206,24 @@ def _log_single(x):
 @njit(cache=True, nogil=True)
 def _normal_pair(a, b):
     """Return two standard normal float32 from two random 32-bit words: branch-free, so that loops vectorise."""
-    u = np.float32(_add(_and(_shr(a, np.int32(1)), np.int32(0x7FFFFFFE)), np.int32(1))) * np.float32(2.0**-31)
+    u = np.float32(word.add(word.and_(word.shr(a, np.int32(1)), np.int32(0x7FFFFFFE)), np.int32(1))) * np.float32(
+        2.0**-31
+    )
     r = np.sqrt(-_TWO * _log_single(u))
-    t = (np.float32(_and(b, np.int32(0x3FFFFFFF))) * np.float32(2.0**-30) - np.float32(0.5)) * _QUARTER_TURN
+    t = (np.float32(word.and_(b, np.int32(0x3FFFFFFF))) * np.float32(2.0**-30) - np.float32(0.5)) * _QUARTER_TURN
     z = t * t
     s = (np.float32(-1.9515295891e-4) * z + np.float32(8.3321608736e-3)) * z + np.float32(-1.6666654611e-1)
     s = s * z * t + t
-    c = (np.float32(2.443315711809948e-5) * z + np.float32(-1.388731625493765e-3)) * z + np.float32(4.166664568298827e-2)
+    c = (np.float32(2.443315711809948e-5) * z + np.float32(-1.388731625493765e-3)) * z + np.float32(
+        4.166664568298827e-2
+    )
     c = c * z * z - np.float32(0.5) * z + _ONE
-    quadrant = _shr(b, np.int32(30))
-    odd = _and(quadrant, np.int32(1)) != 0
+    quadrant = word.shr(b, np.int32(30))
+    odd = word.and_(quadrant, np.int32(1)) != 0
     x, y = (s, c) if odd else (c, s)
-    x_sign = _shl(_and(_add(quadrant, np.int32(1)), np.int32(2)), np.int32(30))
-    y_sign = _shl(_and(quadrant, np.int32(2)), np.int32(30))
-    return _float_of_bits(_xor(_bits_of_float(r * x), x_sign)), _float_of_bits(_xor(_bits_of_float(r * y), y_sign))
+    x_sign = word.shl(word.and_(word.add(quadrant, np.int32(1)), np.int32(2)), np.int32(30))
+    y_sign = word.shl(word.and_(quadrant, np.int32(2)), np.int32(30))
+    return float_of_bits(word.xor(bits_of_float(r * x), x_sign)), float_of_bits(word.xor(bits_of_float(r * y), y_sign))
 
 
 @njit(cache=True, nogil=True)
@@ -281,10 +232,10 @@ def bits_of_nodes(nodes, indices, purpose, key, bits):
     k0, k1, use = key & _LOW, key >> _32, np.uint64(purpose)
     for i in range(nodes.size):
         a, b, c, d = philox(nodes[i] & _LOW, nodes[i] >> _32, indices[i], use, k0, k1)
-        bits[4 * i] = _low_word(a)
-        bits[4 * i + 1] = _low_word(b)
-        bits[4 * i + 2] = _low_word(c)
-        bits[4 * i + 3] = _low_word(d)
+        bits[4 * i] = low_word(a)
+        bits[4 * i + 1] = low_word(b)
+        bits[4 * i + 2] = low_word(c)
+        bits[4 * i + 3] = low_word(d)
 
 
 @njit(cache=True, nogil=True)

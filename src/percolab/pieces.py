@@ -4,11 +4,11 @@ A cluster is split by `splitting.split` until its parts have at most `PIECE` poi
 latents above them the *skeleton*. Pieces are grown independently. What a piece needs from above is small: its path, its
 rows, and the ends of bonds from above that fall into it.
 
-Bonds. The bond of a latent joins a uniform row of its left side and a uniform row of its right side. Each end walks down
-from its side's top, taking the left child with probability left_size/size, by a coin that is a function of the bond and
-of the latent visited alone; so as a dataset grows, an end moves only where the proportions change. All ends that
-visit a latent are tossed together when it is split: an end is a *token*, (key of its bond, place to write its row), and
-the tokens of the latents yet to be visited lie on one stack, in the order of the visits.
+Bonds. The bond of a latent joins a uniform row of its left side and a uniform row of its right side. Each end walks
+down from its side's top, taking the left child with probability left_size/size, by a coin that is a function of the
+bond and of the latent visited alone; so as a dataset grows, an end moves only where the proportions change. An end on
+its way is a *token*: the key of its bond, and the place to write its row. In the skeleton, tokens are tossed together
+at each latent they visit; inside a piece, several walk down at a time.
 """
 
 from __future__ import annotations
@@ -120,7 +120,11 @@ def _expand(cluster_start, founder, key, left_size):
     """Return the arrays of `Pieces`."""
     capacity = max(16, founder.size)
     piece, piece_path = np.empty((capacity, 6), np.int64), np.empty(capacity, np.uint64)
-    skeleton, skeleton_path, entering = np.empty((16, 6), np.int64), np.empty(16, np.uint64), np.empty((16, 2), np.uint64)
+    skeleton, skeleton_path, entering = (
+        np.empty((16, 6), np.int64),
+        np.empty(16, np.uint64),
+        np.empty((16, 2), np.uint64),
+    )
     stack, stack_path, tokens = np.empty((64, 7), np.int64), np.empty(64, np.uint64), np.empty((2, 64, 2), np.uint64)
     pieces = slots = entered = 0
     top = np.zeros(2, np.int64)
@@ -131,7 +135,12 @@ def _expand(cluster_start, founder, key, left_size):
         while waiting > 0:
             waiting -= 1
             latent, first, size = stack[waiting, LATENT], stack[waiting, FIRST], stack[waiting, SIZE]
-            depth, parent, count, here = stack[waiting, DEPTH], stack[waiting, PARENT], stack[waiting, TOKENS], stack[waiting, 6]
+            depth, parent, count, here = (
+                stack[waiting, DEPTH],
+                stack[waiting, PARENT],
+                stack[waiting, TOKENS],
+                stack[waiting, 6],
+            )
             path = stack_path[waiting]
             high = top[here]
             low = high - count
@@ -199,7 +208,11 @@ def grow(lo, hi, piece, piece_path, entering, key, left_size, ends):
     ints, words = np.empty((3, GROUP + 1), np.int32), np.empty((3, GROUP + 1), np.uint64)
     size, left, first = ints[0], ints[1], ints[2]
     path, bond_key, threshold = words[0], words[1], words[2]
-    child, queue, lanes = np.empty((GROUP + 1, 2), np.int32), np.empty(GROUP + 1, np.int32), np.empty((3, _LANES), np.uint64)
+    child, queue, lanes = (
+        np.empty((GROUP + 1, 2), np.int32),
+        np.empty(GROUP + 1, np.int32),
+        np.empty((3, _LANES), np.uint64),
+    )
     child[_NOWHERE] = _NOWHERE
     path[_NOWHERE] = threshold[_NOWHERE] = 0
     while lo < hi:
@@ -208,7 +221,9 @@ def grow(lo, hi, piece, piece_path, entering, key, left_size, ends):
         begin = piece[lo - 1, TOKENS] if lo > 0 else 0
         room = piece[end - 1, TOKENS] - begin + 2 * GROUP + _WALKERS + 1
         tokens, at = np.empty((room, 2), np.uint64), np.empty(room, np.int32)
-        count = _start_tokens(lo, end, piece, begin, entering, size, left, first, threshold, child, bond_key, tokens, at, left_size, ends)
+        count = _start_tokens(
+            lo, end, piece, begin, entering, size, left, first, threshold, child, bond_key, tokens, at, left_size, ends
+        )
         _walk_tokens(count, tokens, at, path, threshold, child)
         origin = piece[lo, FIRST]
         for t in range(count):
@@ -258,7 +273,9 @@ def _split_group(lo, hi, piece, piece_path, key, size, left, first, path, bond_k
 
 
 @njit(cache=True, nogil=True)
-def _start_tokens(lo, hi, piece, begin, entering, size, left, first, threshold, child, bond_key, tokens, at, left_size, ends):
+def _start_tokens(
+    lo, hi, piece, begin, entering, size, left, first, threshold, child, bond_key, tokens, at, left_size, ends
+):
     """Collect the tokens that start in these pieces, or enter them, and still have to walk; return how many.
 
     `at` gets the slot where each starts. Ends on a side of one point are set at once. `child` gets, for every slot, its
@@ -316,7 +333,6 @@ def _walk_tokens(count, tokens, at, path, threshold, child):
             walker[1, w] = token ^ ((token ^ following) & change)
             walker[2, w] = key ^ ((key ^ tokens[following, 0]) & change)
             following += arrived
-
 
 
 # ---------------------------------------------------------------------- passes over grown pieces

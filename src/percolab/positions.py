@@ -8,7 +8,6 @@ positions. So pieces are filled independently, and sums are taken in the same or
 
 from __future__ import annotations
 
-
 import numpy as np
 from numba import njit
 
@@ -25,7 +24,6 @@ def gaussians(paths, lo, hi, words, purpose, key, nodes, indices, bits, out):
     for i in range(lo, hi):
         for j in range(words):
             nodes[(i - lo) * words + j] = paths[i]
-            indices[(i - lo) * words + j] = np.uint64(j)
     count = (hi - lo) * words
     philox.bits_of_nodes(nodes[:count], indices[:count], purpose, key, bits[: 4 * count])
     philox.normals_of_bits(bits[: 4 * count], out[: 4 * count])
@@ -38,6 +36,8 @@ def gaussian_scratch(dim):
     at_once = max(8, WORDS_AT_ONCE // words // 8 * 8)
     count = at_once * words
     nodes, indices = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    for i in range(count):
+        indices[i] = i % words
     return at_once, words, nodes, indices, np.empty(4 * count, np.int32), np.empty(4 * count, np.float32)
 
 
@@ -50,23 +50,54 @@ def unit_vectors(paths, rows, count, X, purpose, key, scratch):
         hi = min(lo + at_once, count)
         gaussians(paths, lo, hi, words, purpose, key, nodes, indices, bits, gauss)
         for i in range(lo, hi):
-            draw = gauss[4 * words * (i - lo) : 4 * words * (i - lo) + dim]
-            embedding.normalise(draw)
+            vector, first = X[rows[i]], 4 * words * (i - lo)
             for j in range(dim):
-                X[rows[i], j] = draw[j]
+                vector[j] = gauss[first + j]
+            embedding.normalise(vector)
 
 
 @njit(cache=True, nogil=True)
 def split_vectors(paths, left_rows, right_rows, count, X, key, scratch):
     """Split the vectors of latents, in an order that has parents before children."""
     at_once, words, nodes, indices, bits, gauss = scratch
-    dim = X.shape[1]
+    draw = np.empty(X.shape[1], X.dtype)
     for lo in range(0, count, at_once):
         hi = min(lo + at_once, count)
         gaussians(paths, lo, hi, words, philox.DIRECTION, key, nodes, indices, bits, gauss)
         for i in range(lo, hi):
-            draw = gauss[4 * words * (i - lo) : 4 * words * (i - lo) + dim]
-            embedding.split_direction(draw, X[left_rows[i]], X[right_rows[i]])
+            first, left, right = 4 * words * (i - lo), X[left_rows[i]], X[right_rows[i]]
+            if not _split_far(gauss[first : first + draw.size], left, right):
+                for j in range(draw.size):
+                    draw[j] = gauss[first + j]
+                embedding.split_direction(draw, left, right)
+
+
+@njit(cache=True, nogil=True, fastmath=embedding.REASSOCIATE)
+def _split_far(gauss, left, right):
+    """Do `embedding.split_direction` in two passes if the draw u is far from v in direction; return whether it was.
+
+    With a = u·v/|v|², the part of u off v has length √(|u|² - a u·v), which is accurate unless u is close to v. The
+    length of v, which is 1 but for rounding, is divided out, or errors would grow from parent to child.
+    """
+    number = left.dtype.type
+    product, square, length = number(0), number(0), number(0)
+    for j in range(left.size):
+        u, v = number(gauss[j]), left[j]
+        product += u * v
+        square += u * u
+        length += v * v
+    along = product / length
+    off = square - along * product
+    if off < number(0.1) * square:
+        return False
+    half_root = number(embedding.HALF_ROOT)
+    scale, keep = half_root / np.sqrt(off), half_root / np.sqrt(length)
+    keep_left, keep_right = keep - scale * along, keep + scale * along
+    for j in range(left.size):
+        v, w = left[j], scale * number(gauss[j])
+        left[j] = keep_left * v + w
+        right[j] = keep_right * v - w
+    return True
 
 
 # ---------------------------------------------------------------------- the skeleton
@@ -107,7 +138,7 @@ def open_skeleton(skeleton, skeleton_path, left_size, X, key):
 def enter_pieces(piece, skeleton, skeleton_path, left_size, bond, key, entry, came_from):
     """Fill, for pieces with a skeleton above, the row where the walk enters and the row it comes from (-1: nowhere).
 
-    The walk enters a latent's interval at one row; the bond leads from the side that holds this row into the other side.
+    The walk enters a latent's interval at one row; the bond leads from the side that holds this row into the other.
     """
     at, before = np.empty(skeleton.shape[0], np.int64), np.empty(skeleton.shape[0], np.int64)
     for s in range(skeleton.shape[0]):
@@ -137,7 +168,7 @@ def _enter(first, parent, skeleton, left_size, bond, at, before):
 
 @njit(cache=True, nogil=True)
 def anchors(piece, came_from, inside, origins, X, anchor):
-    """Fill the anchors of the pieces listed in `inside`, in row order, from their origins and X, which holds displacements.
+    """Fill the anchors of the pieces listed in `inside`, in row order; X holds displacements.
 
     `origins[i]` is that of piece inside[i]'s cluster, scaled; it is used where the walk starts.
     """
@@ -181,14 +212,10 @@ def shift(lo, hi, inside, piece, anchor, X):
 @njit(cache=True, nogil=True)
 def origin(path, dim, key, out):
     """Fill a uniform point of the unit ball: d coordinates of a uniform point of the sphere in R^(d+2)."""
-    words = (dim + 5) // 4
-    nodes, indices = np.empty(words, np.uint64), np.empty(words, np.uint64)
-    bits, gauss = np.empty(4 * words, np.int32), np.empty(4 * words, np.float32)
-    paths = np.full(1, path, np.uint64)
-    gaussians(paths, 0, 1, words, philox.ORIGIN, key, nodes, indices, bits, gauss)
-    embedding.normalise(gauss[: dim + 2])
+    paths, rows, point = np.full(1, path, np.uint64), np.zeros(1, np.int64), np.empty((1, dim + 2), out.dtype)
+    unit_vectors(paths, rows, 1, point, philox.ORIGIN, key, gaussian_scratch(dim + 2))
     for j in range(dim):
-        out[j] = gauss[j]
+        out[j] = point[0, j]
 
 
 @njit(cache=True, nogil=True)
@@ -197,8 +224,8 @@ def place(lo, hi, piece, piece_path, entry, left_size, bond, X, key, step, scale
     dim = X.shape[1]
     scratch, origin_scratch = gaussian_scratch(dim), gaussian_scratch(dim + 2)
     ints, words = np.empty((8, GROUP), np.int64), np.empty((3, GROUP), np.uint64)
-    centres = np.zeros((GROUP if has_origin else 1, dim + 2), np.float32)
-    stride = step * scale
+    centres = np.zeros((GROUP if has_origin else 1, dim + 2), X.dtype)
+    stride, scale = X.dtype.type(step * scale), X.dtype.type(scale)
     while lo < hi:
         end = next_group(lo, hi, piece)
         start = piece[lo, FIRST]
@@ -241,7 +268,7 @@ def place(lo, hi, piece, piece_path, entry, left_size, bond, X, key, step, scale
 
 @njit(cache=True, nogil=True)
 def _walk(p, piece, left_size, bond, rows, enter, ints, stride, scale, centre, is_cluster):
-    """Turn the unit vectors of one piece into sums along the bonds from its entry, and add its origin if it is a cluster."""
+    """Turn the unit vectors of a piece into sums along the bonds from its entry; add the origin of a whole cluster."""
     size = piece[p, SIZE]
     parent, stack, done = ints[4], ints[5], ints[6]
     _orient(p, piece, left_size, bond, enter, ints)

@@ -77,10 +77,7 @@ _ODD = 1.0 / np.arange(3, 19, 2)
 def split(n, u):
     """Return k = min{k : F_n(k) > u}, the left side's number of points, for n ≥ 2 and u in [0, 1)."""
     folded = u if u < 0.5 else 1.0 - u
-    if n <= TABLE_SIZES:
-        k = _split_small(n, folded)
-    else:
-        k = _split_large(n, folded)
+    k = _split_small(n, folded) if n <= TABLE_SIZES else _split_large(n, folded)
     return k if u < 0.5 else n - k
 
 
@@ -97,7 +94,7 @@ def _split_small(n, u):
 def _split_large(n, u):
     """Look k up in the limit law where that decides; else add up p_n; beyond `SCAN` solve for k.
 
-    F_n(k) lies between its limit and the limit times r^(3/2) n/(n-1), r = n/(n-k), which is below (1 + 2k/(n-k)) n/(n-1).
+    F_n(k) lies between its limit and the limit times r^(3/2) n/(n-1), r = n/(n-k), which is below 1 + 3(k+1)/(n-k).
     """
     beyond = SCAN + 1
     if u < _LIMIT[SCAN - 1]:
@@ -231,8 +228,8 @@ def _end_terms(y, z):
 def _solve(n, mass):
     """Return the smallest k > `SCAN` with `middle_mass` at k + 1/2 below `mass`, by Newton's method in t.
 
-    The slope leaves out the end terms, which costs a relative 2e-4 at most, and the first guess is off by less than that:
-    two steps reach 1e-11.
+    The slope leaves out the end terms, which costs a relative 2e-4 at most, and the first guess is off by less than
+    that: two steps reach 1e-11.
     """
     size = float(n)
     scale, series = _scale(size), _smooth_series(1.0 / size)

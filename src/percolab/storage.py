@@ -17,6 +17,7 @@ import os
 import secrets
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,17 +150,25 @@ def save(
 def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Raise, in one line, unless a dataset may be written to `path`."""
     target = Path(path)
-    parent = target.absolute().parent
-    if not parent.is_dir():
-        raise FileNotFoundError(f"output must be in an existing directory, got {str(path)!r}")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise PermissionError(f"output must be in a writable directory, got {str(path)!r}")
+    check_directory(path)
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:
-        raise FileExistsError(f"output must not exist unless overwriting, got {str(path)!r}")
+        raise FileExistsError(f"output must not exist unless overwrite is given, got {str(path)!r}")
     if _status(target) is None:
         raise FileExistsError(f"output must be a percolab dataset to be overwritten, got {str(path)!r}")
+
+
+def check_directory(path: str | os.PathLike[str]) -> None:
+    """Raise OSError, in one line, unless something new may be made beside `path`."""
+    parent = Path(path).absolute().parent
+    if not parent.is_dir():
+        raise FileNotFoundError(f"output must be in an existing directory, got {str(path)!r}")
+    try:
+        # Permissions do not tell for a superuser or on a read-only disk, so try.
+        tempfile.TemporaryFile(dir=parent).close()
+    except OSError as error:
+        raise PermissionError(f"output must be in a writable directory, got {str(path)!r}") from error
 
 
 def _status(path: Path) -> str | None:
@@ -224,7 +233,7 @@ def _create_array(group: zarr.Group, name: str, shape: tuple[int, ...], dtype: A
 
     dtype = np.dtype(dtype)
     row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64)))
-    rows = 1 << max(0, (BLOCK_BYTES // row_bytes).bit_length() - 1)
+    rows = min(1 << max(0, (BLOCK_BYTES // row_bytes).bit_length() - 1), max(1, shape[0]))
     # Gaussians do not compress; sizes and row numbers shrink several times.
     packing = [BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")] if dtype.kind == "i" else []
     return group.create_array(
@@ -319,6 +328,8 @@ def _open(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
     try:
         group = zarr.open_group(path, mode="r", zarr_format=3)
         attributes: Any = group.attrs.get("percolab")
+    except FileNotFoundError:
+        raise StoreError(f"{path} is not a percolab dataset: it is not a Zarr group") from None
     except Exception as fault:
         raise StoreError(f"{path} is not a percolab dataset: {_one_line(fault)}") from fault
     if not isinstance(attributes, dict):
