@@ -112,6 +112,18 @@ def test_chi_square_in_the_region_that_solves_for_k(n):
     assert stats.chi2.sf(chi_square, keep.sum()) > 1e-4
 
 
+@pytest.mark.parametrize("n", [2**24 + 1, 10**9, 10**12])
+def test_the_careful_comparisons_agree_with_the_plain_ones(n):
+    """Where rounding does not matter, n just above and just below `LARGE` take different routes to the same k."""
+    scale, series = splitting._scale(float(n)), splitting._smooth_series(1.0 / n)
+    for k in (33, 100, 10_000, n // 1000):
+        mass = splitting.middle_mass(n, k + 0.5)
+        assert abs(splitting._mass_less(float(n), k + 0.5, scale, series, mass)) < 1e-15
+    law = np.exp(log_law(1000, np.arange(1, 33)))
+    plain = np.cumsum(law) - splitting._LIMIT
+    assert abs(splitting._excess(1000.0, 32) / plain[31] - 1) < 1e-4  # the series is cut for n > LARGE
+
+
 @njit
 def interlacing_faults(lowest, highest, count, seed):
     """Count pairs (n, u) where k(n+1) - k(n) is neither 0 nor 1, for n log-uniform in [lowest, highest]."""
@@ -153,7 +165,10 @@ def faults_at_changes(n, seed):
     return faults
 
 
-@pytest.mark.parametrize("n", [10, 63, 64, 65, 66, 67, 100, 1000, 12_345, 10**6])
+SIZES = [10, 63, 64, 65, 66, 67, 100, 1000, 12_345, 10**6, 2**24 - 1, 2**24, 2**24 + 1, 10**8, 2**28, 10**10, 10**12]
+
+
+@pytest.mark.parametrize("n", SIZES)
 def test_interlacing_where_rounding_could_break_it(n):
     assert faults_at_changes(n, 3) == 0
 

@@ -21,10 +21,14 @@ from math import comb
 import numpy as np
 from numba import njit
 
+from percolab.doubledouble import divide, multiply, root, two_product
+
 TABLE_SIZES = 64
 """Up to this n the distribution function is a table of correctly rounded exact values."""
 SCAN = 32
 """Above, p_n(1), p_n(2), … are added up to here (86% of draws end there); beyond it an equation is solved."""
+LARGE = 2**24
+"""Above this n, F_n(k) and F_(n+1)(k) can be closer than rounding: comparisons with u that are close take more care."""
 ROOT_ERROR, MASS_ERROR = 1e-10, 1e-14
 """Bounds on the relative error of a root from Newton's method and, times √x, from rounding of the mass. A root as close
 as that to where k changes is checked against the distribution function itself."""
@@ -49,26 +53,32 @@ def _guide(table: np.ndarray, buckets: int) -> np.ndarray:
     return np.array([np.searchsorted(row, edges, side="right") for row in np.atleast_2d(table)], np.uint8)
 
 
-def _borel_table() -> np.ndarray:
-    """Return b(k) = k^(k-1) e^(-k) √(2π) / k! at index k, correctly rounded: √(2π) times the Borel(1) law."""
-    table = np.zeros(SCAN + 1)
+def _limit_tables() -> tuple[np.ndarray, np.ndarray]:
+    """Return the limit law p(k) = k^(k-1) e^(-k) / (2 k!) at k, half the Borel law, and its sum up to k at k - 1.
+
+    Both are rounded once; the sum comes with its rounding error, in a second row.
+    """
+    law, total = np.zeros(SCAN + 1), np.zeros((2, SCAN))
     with localcontext() as context:
         context.prec = 50
-        root = (2 * Decimal("3.14159265358979323846264338327950288419716939937510582")).sqrt()
-        factorial = Decimal(1)
+        factorial, exact = Decimal(1), Decimal(0)
         for k in range(1, SCAN + 1):
             factorial *= k
-            table[k] = float(Decimal(k) ** (k - 1) * Decimal(-k).exp() * root / factorial)
-    return table
+            mass = Decimal(k) ** (k - 1) * Decimal(-k).exp() / (2 * factorial)
+            exact += mass
+            law[k] = float(mass)
+            total[0, k - 1] = float(exact)
+            total[1, k - 1] = float(exact - Decimal(total[0, k - 1]))
+    return law, total
 
 
 _ROOT_TWO_PI = 2.5066282746310002
+_TWO_OVER_ROOT_TWO_PI = (0.7978845608028654, -4.98465440455546e-17)
 _BUCKETS = 128
 _DISTRIBUTION = _distribution_table()
 _GUIDE = _guide(_DISTRIBUTION, _BUCKETS)
-_BOREL = _borel_table()
-_LIMIT = np.cumsum(_BOREL[1:]) / (2 * _ROOT_TWO_PI)
-"""The limit of F_n(k) for large n at k - 1, which every F_n(k) exceeds."""
+_LIMIT_LAW, (_LIMIT, _LIMIT_ERROR) = _limit_tables()
+"""The limits of p_n and F_n for large n; every F_n(k) exceeds its limit."""
 _LIMIT_GUIDE = _guide(_LIMIT, _BUCKETS)[0]
 _ODD = 1.0 / np.arange(3, 19, 2)
 
@@ -104,15 +114,33 @@ def _split_large(n, u):
         if k == 0 or u > _LIMIT[k - 1] * (1.0 + 3.0 * (k + 1) / (n - k)):
             return k + 1
     else:
+        k = SCAN
         beyond = _solve(n, 1.0 - 2.0 * u)
         if beyond > SCAN + 1:
             return beyond
-    scale, total = _scale(float(n)), 0.0
+    if n > LARGE:
+        return k if (u - _LIMIT[k - 1]) - _LIMIT_ERROR[k - 1] < _excess(float(n), k) else k + 1
+    scale, total = 2.0 * _ROOT_TWO_PI * _scale(float(n)), 0.0
     for k in range(1, SCAN + 1):
-        total += scale * _BOREL[k] * _borel(n - k)
+        total += scale * _LIMIT_LAW[k] * _borel(n - k)
         if total > u:
             return k
     return min(beyond, n // 2)
+
+
+@njit(cache=True, nogil=True)
+def _excess(n, k):
+    """Return F_n(k) less its limit, for n > `LARGE` and k ≤ `SCAN`: a small number to full relative precision.
+
+    p_n(j) over its limit is n/(n-1) · (n/(n-j))^(3/2) · g(n-j)/g(n).
+    """
+    v = 1.0 / n
+    total = 0.0
+    for j in range(1, k + 1):
+        x = j * v
+        power = v * (1.0 + v / 2.0) + 1.5 * x * (1.0 + x * (1 / 2 + x / 3.0)) - (1 / 12) * x * v
+        total += _LIMIT_LAW[j] * power * (1.0 + power * (1 / 2 + power / 6.0))
+    return total
 
 
 @njit(cache=True, nogil=True)
@@ -155,10 +183,11 @@ def middle_mass(n, x):
 @njit(cache=True, nogil=True)
 def _middle_mass(n, x, scale, series):
     product = x * (n - x)
-    root = np.sqrt(product)
-    end = (n - 2.0 * x) / root
-    density = scale * _smooth(n / product, series) / (product * root)
-    return 4.0 * scale / (n * n) * _smooth_integral(end, 1.0 / n, series) + density * _end_terms(x, n - x)
+    product_root = np.sqrt(product)
+    end = (n - 2.0 * x) / product_root
+    density = scale * _smooth(n / product, series) / (product * product_root)
+    integral = end * (1.0 + _mean_excess(n / product, 1.0 / n, series))
+    return 4.0 * scale / (n * n) * integral + density * _end_terms(x, n - x)
 
 
 @njit(cache=True, nogil=True)
@@ -190,18 +219,17 @@ def _smooth(a, series):
 
 
 @njit(cache=True, nogil=True)
-def _smooth_integral(end, v, series):
-    """Return the integral of g(y) g(n-y) over t from 0 to `end`.
+def _mean_excess(a, v, series):
+    """Return the mean of g(y) g(n-y) - 1 over t from 0 to the end where 1/y + 1/(n-y) is a; v is 1/n.
 
-    a = (t² + 4)/n, and the integrals K_j of its powers follow from each other by parts:
-    (2j + 1) K_j = end · a^j + (8 j/n) K_(j-1). All terms are positive, so nothing cancels.
+    With a(t) = (t² + 4)/n, the means K_j of its powers follow from each other by parts:
+    (2j + 1) K_j = a^j + (8 j/n) K_(j-1). All terms are positive, so nothing cancels.
     """
-    a = (end * end + 4.0) * v
-    power, moment, total = end, end, end
+    power, mean, total = 1.0, 1.0, 0.0
     for j in range(8):
         power *= a
-        moment = (power + 8.0 * (j + 1) * v * moment) * _ODD[j]
-        total += series[j] * moment
+        mean = (power + 8.0 * (j + 1) * v * mean) * _ODD[j]
+        total += series[j] * mean
     return total
 
 
@@ -238,18 +266,39 @@ def _solve(n, mass):
     t /= _smooth((t * t / 3.0 + 4.0) / size, series)
     x = 0.0
     for _ in range(2):
-        root = np.sqrt(t * t + 4.0)
-        x = max(2.0 * size / (root * (root + t)), SCAN + 0.5)
+        r = np.sqrt(t * t + 4.0)
+        x = max(2.0 * size / (r * (r + t)), SCAN + 0.5)
         product = x * (size - x)
         t = (size - 2.0 * x) / np.sqrt(product)
         t += (mass - _middle_mass(size, x, scale, series)) / (slope * _smooth(size / product, series))
         t = max(t, 0.0)
-    root = np.sqrt(t * t + 4.0)
-    x = 2.0 * size / (root * (root + t))
+    r = np.sqrt(t * t + 4.0)
+    x = 2.0 * size / (r * (r + t))
     k = min(max(int(x + 0.5), SCAN + 1), n // 2)
     edge = np.rint(x + 0.5)
     if abs(x + 0.5 - edge) < x * (ROOT_ERROR + MASS_ERROR * np.sqrt(x)):
         k = max(int(edge) - 1, SCAN + 1)
-        while k < n // 2 and _middle_mass(size, k + 0.5, scale, series) >= mass:
+        while k < n // 2 and _mass_less(size, k + 0.5, scale, series, mass) >= 0.0:
             k += 1
     return k
+
+
+@njit(cache=True, nogil=True)
+def _mass_less(n, x, scale, series, mass):
+    """Return `middle_mass` less `mass`: where they are close and n is large, from twice the precision.
+
+    The leading term of the middle mass is √Q · 2/√(2π) with Q = n (n-2x)² / ((n-1)² x (n-x)). It is computed as a sum
+    of two doubles; all others are smaller by a factor of a hundred or more.
+    """
+    found = _middle_mass(n, x, scale, series)
+    if n <= LARGE or abs(found - mass) > 1e-13:
+        return found - mass
+    inner = n - 2.0 * x
+    above = multiply(two_product(inner, inner), (n, 0.0))
+    below = multiply(two_product(n - 1.0, n - 1.0), two_product(x, n - x))
+    leading = multiply(root(divide(above, below)), _TWO_OVER_ROOT_TWO_PI)
+    product, v = x * (n - x), 1.0 / n
+    stirling = -v * (1 / 12 - v / 288.0)  # g(n) - 1
+    small = leading[0] * (_mean_excess(n / product, v, series) - stirling) / (1.0 + stirling)
+    small += scale * _smooth(n / product, series) / (product * np.sqrt(product)) * _end_terms(x, n - x)
+    return (leading[0] - mass) + (leading[1] + small)
