@@ -104,7 +104,9 @@ def _toss(tokens, here, low, high, there, top, path, threshold):
 def _longer(array, length):
     """Return a copy of `array` with room for at least `length` rows."""
     longer = np.empty((max(length, 2 * array.shape[0]), *array.shape[1:]), array.dtype)
-    longer[: array.shape[0]] = array
+    old, new = array.reshape(-1), longer.reshape(-1)
+    for i in range(old.size):  # an assignment of slices would take seconds to compile
+        new[i] = old[i]
     return longer
 
 
@@ -169,7 +171,9 @@ def _expand(cluster_start, founder, key, left_size):
             there = 1 - here
             if max(high, top[there] + count) + 1 > tokens.shape[1]:
                 longer = np.empty((2, 2 * tokens.shape[1] + count, 2), np.uint64)
-                longer[:, : tokens.shape[1]] = tokens
+                for stack_of in range(2):
+                    for t in range(top[stack_of]):
+                        longer[stack_of, t, 0], longer[stack_of, t, 1] = tokens[stack_of, t, 0], tokens[stack_of, t, 1]
                 tokens = longer
             going_left = _toss(tokens, here, low, high, there, top[there], path, _threshold(left, size))
             top[there] += going_left
@@ -213,8 +217,7 @@ def grow(lo, hi, piece, piece_path, entering, key, left_size, ends):
         np.empty(GROUP + 1, np.int32),
         np.empty((3, _LANES), np.uint64),
     )
-    child[_NOWHERE] = _NOWHERE
-    path[_NOWHERE] = threshold[_NOWHERE] = 0
+    child[_NOWHERE, 0], child[_NOWHERE, 1], path[_NOWHERE], threshold[_NOWHERE] = _NOWHERE, _NOWHERE, 0, 0
     while lo < hi:
         end = next_group(lo, hi, piece)
         _split_group(lo, end, piece, piece_path, key, size, left, first, path, bond_key, queue, lanes)

@@ -189,10 +189,10 @@ def anchors(piece, came_from, inside, origins, X, anchor):
         while waiting > 0:
             waiting -= 1
             at = stack[waiting]
-            if before[at] < 0:
-                anchor[at] = origins[at]
-            else:
-                for j in range(X.shape[1]):
+            for j in range(X.shape[1]):
+                if before[at] < 0:
+                    anchor[at, j] = origins[at, j]
+                else:
                     anchor[at, j] = anchor[before[at], j] + X[came_from[inside[at]], j]
 
 
