@@ -315,35 +315,10 @@ def _place(recipe: Recipe, parts: Pieces, arrays: Arrays, threads: int, report: 
     inside = np.flatnonzero(piece[:, PARENT] >= 0)
     if not inside.size:
         return
-    origins = np.zeros((inside.size, recipe.dim))
+    anchor = np.zeros((inside.size, recipe.dim))
     if has_origin:
-        _scaled_origins(parts, inside, came_from, key, scale, origins)
-    anchor = np.empty((inside.size, recipe.dim))
-    positions.anchors(piece, came_from, inside, origins, X, anchor)
+        positions.origins(piece, skeleton, parts.skeleton_path, inside, came_from, key, scale, anchor)
+    positions.anchors(piece, came_from, inside, X, anchor)
     edges = np.linspace(0, inside.size, 8 * threads + 1).astype(int)
     shifts = [(positions.shift, (lo, hi, inside, piece, anchor, X)) for lo, hi in pairwise(edges)]
     parallel.run(shifts, threads)
-
-
-@njit(cache=True, nogil=True)
-def _scaled_origins_kernel(piece, skeleton, skeleton_path, inside, came_from, key, scale, origins):
-    """Fill the scaled origin of its cluster for each piece where a walk starts."""
-    for i in range(inside.size):
-        if came_from[inside[i]] < 0:
-            top = piece[inside[i], PARENT]
-            while skeleton[top, PARENT] >= 0:
-                top = skeleton[top, PARENT]
-            positions.origin(skeleton_path[top], origins.shape[1], key, origins[i])
-            for j in range(origins.shape[1]):
-                origins[i, j] *= scale
-
-
-def _scaled_origins(
-    parts: Pieces,
-    inside: NDArray[np.int64],
-    came_from: NDArray[np.int64],
-    key: np.uint64,
-    scale: float,
-    origins: NDArray[np.float64],
-) -> None:
-    _scaled_origins_kernel(parts.piece, parts.skeleton, parts.skeleton_path, inside, came_from, key, scale, origins)

@@ -167,10 +167,30 @@ def _enter(first, parent, skeleton, left_size, bond, at, before):
 
 
 @njit(cache=True, nogil=True)
-def anchors(piece, came_from, inside, origins, X, anchor):
-    """Fill the anchors of the pieces listed in `inside`, in row order; X holds displacements.
+def origins(piece, skeleton, skeleton_path, inside, came_from, key, scale, anchor):
+    """Fill the anchor of each piece listed in `inside` where a walk starts: its cluster's origin, scaled.
 
-    `origins[i]` is that of piece inside[i]'s cluster, scaled; it is used where the walk starts.
+    An origin is uniform in the unit ball: d coordinates of a uniform point of the sphere in R^(d+2).
+    """
+    dim = anchor.shape[1]
+    point, scratch = np.empty((1, dim + 2)), gaussian_scratch(dim + 2)
+    path, row = np.empty(1, np.uint64), np.zeros(1, np.int64)
+    for i in range(inside.size):
+        if came_from[inside[i]] < 0:
+            top = piece[inside[i], PARENT]
+            while skeleton[top, PARENT] >= 0:
+                top = skeleton[top, PARENT]
+            path[0] = skeleton_path[top]
+            unit_vectors(path, row, 1, point, philox.ORIGIN, key, scratch)
+            for j in range(dim):
+                anchor[i, j] = scale * point[0, j]
+
+
+@njit(cache=True, nogil=True)
+def anchors(piece, came_from, inside, X, anchor):
+    """Fill the anchors of the pieces listed in `inside`, in row order; those where a walk starts are there already.
+
+    X holds displacements.
     """
     done, stack = np.zeros(inside.size, np.bool_), np.empty(inside.size, np.int64)
     before = np.empty(inside.size, np.int64)
@@ -189,10 +209,8 @@ def anchors(piece, came_from, inside, origins, X, anchor):
         while waiting > 0:
             waiting -= 1
             at = stack[waiting]
-            for j in range(X.shape[1]):
-                if before[at] < 0:
-                    anchor[at, j] = origins[at, j]
-                else:
+            if before[at] >= 0:
+                for j in range(X.shape[1]):
                     anchor[at, j] = anchor[before[at], j] + X[came_from[inside[at]], j]
 
 
@@ -207,15 +225,6 @@ def shift(lo, hi, inside, piece, anchor, X):
 
 
 # ---------------------------------------------------------------------- inside pieces
-
-
-@njit(cache=True, nogil=True)
-def origin(path, dim, key, out):
-    """Fill a uniform point of the unit ball: d coordinates of a uniform point of the sphere in R^(d+2)."""
-    paths, rows, point = np.full(1, path, np.uint64), np.zeros(1, np.int64), np.empty((1, dim + 2), out.dtype)
-    unit_vectors(paths, rows, 1, point, philox.ORIGIN, key, gaussian_scratch(dim + 2))
-    for j in range(dim):
-        out[j] = point[0, j]
 
 
 @njit(cache=True, nogil=True)
