@@ -38,7 +38,7 @@ def test_bonds_and_points_are_all_drawn_where_they_are(ds):
 
 
 def test_groups_are_disjoint_and_large(ds):
-    groups = drawing._groups(ds.forest, 6)
+    groups = drawing.disjoint_groups(ds.forest, 6)
     assert 2 <= groups.size <= 6
     covered = np.zeros(4000, int)
     for latent in groups:
@@ -49,9 +49,9 @@ def test_groups_are_disjoint_and_large(ds):
 
 
 def test_every_latent_is_in_the_group_that_holds_its_rows(ds):
-    forest, groups = ds.forest, drawing._groups(ds.forest, 6)
+    forest, groups = ds.forest, drawing.disjoint_groups(ds.forest, 6)
     held = [set(range(*forest.points_of(latent).indices(4000))) for latent in groups]
-    for latent, group in enumerate(drawing._latent_groups(forest, groups)):
+    for latent, group in enumerate(drawing.latent_groups(forest, groups)):
         rows = set(range(*forest.points_of(latent).indices(4000)))
         inside = [k for k, points in enumerate(held) if rows <= points]
         above = any(points < rows for points in held)
@@ -60,7 +60,7 @@ def test_every_latent_is_in_the_group_that_holds_its_rows(ds):
 
 def test_colours_agree_between_the_panels(ds):
     figure = drawing.draw_cluster(ds)
-    groups = drawing._groups(ds.forest, 6)
+    groups = drawing.disjoint_groups(ds.forest, 6)
     space, tree = figure.axes
     used = {tuple(colour) for colour in lines_of(tree).get_colors().round(6)}
     assert len(used & {(*colour[:3], 1.0) for colour in lines_of(space).get_colors().round(6)}) >= groups.size

@@ -1,4 +1,4 @@
-"""The command line: ``percolab generate | info | export | draw``."""
+"""The command line: ``percolab generate | info | verify | draw | figures | export``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from typing import Annotated, Any
 import typer
 
 from percolab import __version__
+from percolab.nn.cli import register as register_experiments
 from percolab.recipe import DEFAULT_ENGINE, ENGINES, MODES, PRESETS, Recipe, Seeds, check_choice
 from percolab.storage import StoreError
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 EXPORTS = ("npz", "parquet")
+TABLE_WIDTH = 110
+"""Width of wide tables where no terminal says how much room there is."""
 DTYPES = ("float32", "float64")
 
 # Typer carries a copy of click in some versions and imports it in others; this is the one that it raises from.
@@ -39,6 +42,7 @@ app = typer.Typer(
         "percolab generate paper-one-cluster -o one.zarr",
         "percolab generate --n-points 20000 --dim 50 --seed 7 -o small.zarr",
         "percolab info small.zarr",
+        "percolab verify small.zarr",
         "percolab draw small.zarr -o small.png",
         "percolab export small.zarr --format npz -o small",
         "percolab generate --help",
@@ -236,20 +240,34 @@ def _seeds(seed: int | None, graph: int | None, embed: int | None, value: int | 
         "percolab info one.zarr --verify",
         "[dim]# for programs[/dim]",
         "percolab info one.zarr --json",
+        "[dim]# a page with figures[/dim]",
+        "percolab info one.zarr --html card.html",
     )
 )
 def info(
     path: Store,
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and compare it with its digests.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write the dataset's card, a page with figures.", show_default=False
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Print what a dataset holds: recipe, sizes, clusters, latents, depths, targets, provenance.
 
-    X is read only with --verify, so this is quick for a dataset of any size.
+    X is read only with --verify, and one cluster of it with --html, so this is quick for a dataset of any size.
     """
     from percolab import storage, summary
 
-    found = summary.summarise(storage.load(path, verify=verify))
+    dataset = storage.load(path, verify=verify)
+    if html is not None:
+        from percolab import card
+
+        card.write_card(dataset, html, name=path.name, overwrite=overwrite)
+    found = summary.summarise(dataset)
     found["store_bytes"] = summary.store_bytes(path)
     if verify:
         found["sha256"] = storage.digests(path)
@@ -259,6 +277,54 @@ def info(
         from rich.console import Console
 
         Console().print(summary.table(found, str(path)))
+    if html is not None:
+        print(f"wrote {html}", file=sys.stderr if as_json else sys.stdout)
+
+
+@app.command(
+    epilog=_examples(
+        "percolab verify one.zarr",
+        "[dim]# also a page with a figure for each law[/dim]",
+        "percolab verify one.zarr --report out",
+        "[dim]# both engines, on data made for the purpose; takes half a minute[/dim]",
+        "percolab verify",
+    )
+)
+def verify(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PATH]", help="A dataset; none for a standard suite.", show_default=False)
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FOLDER", help="Write a page with a figure for each law.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Check a dataset against theory: sizes, trees, hierarchy, positions, targets.
+
+    Prints one line for each law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
+    The exit status is 1 if a law fails. Laws that a dataset is too small for say what they would need.
+    """
+    from percolab import progress, storage
+    from percolab.verify import verify as check
+
+    if report is not None:
+        if report.is_file() and report.suffix != ".html":
+            raise FileExistsError(f"report must be a folder or end in .html, got the file {str(report)!r}")
+        storage.check_directory(report)
+    dataset = None if path is None else storage.load(path)
+    with progress.line(visible=not as_json) as say:
+        outcome = check(dataset, progress=say)
+    if as_json:
+        print(json.dumps(outcome.to_dicts(), indent=2))
+    else:
+        from rich.console import Console
+
+        Console(width=None if sys.stdout.isatty() else TABLE_WIDTH).print(outcome.table())
+    if report is not None:
+        print(f"wrote {outcome.report(report)}", file=sys.stderr if as_json else sys.stdout)
+    if not outcome.passed:
+        raise typer.Exit(FAILURE)
 
 
 @app.command(
@@ -313,3 +379,38 @@ def draw(
     with exports.new_files(output, overwrite=overwrite) as (file,):
         figure.savefig(file, format=form, dpi=200)
     print(f"wrote {output}")
+
+
+# ---------------------------------------------------------------------- experiments
+
+register_experiments(app)
+
+
+@app.command(
+    epilog=_examples(
+        "percolab figures --out figures",
+        "[dim]# the distribution of cluster sizes alone[/dim]",
+        "percolab figures --only 8 --out figures",
+    )
+)
+def figures(
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write them.")] = Path("figures"),
+    only: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--only", parser=_integer, metavar="NUMBER", help="One figure; may be repeated.", show_default=False
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="From less data, to see whether they work.")] = False,
+) -> None:
+    """Draw figures 1, 2, 3, 6, 8, 9 and 10 of the paper from data made here, each as PNG and PDF.
+
+    Figure 10 times samplers on this machine, for which it should be idle.
+    """
+    from percolab import storage
+    from percolab.figures import write
+
+    if out.is_file():
+        raise FileExistsError(f"out must be a folder, got the file {str(out)!r}")
+    storage.check_directory(out)
+    write(out, only or (), quick=quick, done=lambda path: print(f"wrote {path}", flush=True))

@@ -60,12 +60,12 @@ def draw_cluster(dataset: Dataset, cluster: int = 0, *, n_groups: int = len(PALE
     if forest.n_points < 2:
         raise ValueError(f"cluster must have at least 2 points to be drawn, got cluster {cluster} with 1")
     first = int(dataset.forest.cluster_start[cluster])
-    plane, share = _principal_plane(dataset.X, first, forest.n_points)
-    groups = _groups(forest, n_groups)
+    plane, share = principal_plane(dataset.X, first, forest.n_points)
+    groups = disjoint_groups(forest, n_groups)
     figure = figure_class(figsize=(11, 5.2), layout="constrained")
     space, tree = figure.subplots(1, 2)
-    _draw_space(space, forest, plane, share, groups)
-    _draw_tree(tree, forest, groups)
+    draw_space(space, forest, plane, share, groups)
+    draw_tree(tree, forest, groups)
     recipe = dataset.recipe
     figure.suptitle(
         f"Cluster {cluster}: {forest.n_points:,} of {dataset.forest.n_points:,} points in {recipe.dim} dimensions",
@@ -85,7 +85,7 @@ def _figure_class() -> type[Figure]:
 # ---------------------------------------------------------------------- what to draw
 
 
-def _principal_plane(X: Any, first: int, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def principal_plane(X: Any, first: int, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return rows first … first + n - 1 in their two principal components, and the variance share of each."""
     dim = X.shape[1]
     blocks = [slice(lo, min(lo + BLOCK_ROWS, first + n)) for lo in range(first, first + n, BLOCK_ROWS)]
@@ -103,7 +103,7 @@ def _principal_plane(X: Any, first: int, n: int) -> tuple[NDArray[np.float64], N
     return plane, np.maximum(variance[[-1, -2]], 0) / max(variance.sum(), np.finfo(float).tiny)
 
 
-def _groups(forest: Forest, n_groups: int) -> Ints:
+def disjoint_groups(forest: Forest, n_groups: int) -> Ints:
     """Return up to `n_groups` disjoint latents of a one-cluster forest, the leftmost first."""
     size, children, n = forest.latent_size, forest.latent_children, forest.n_points
     enough = max(2, GROUP_SHARE * n)
@@ -119,7 +119,7 @@ def _groups(forest: Forest, n_groups: int) -> Ints:
     return np.sort([*kept, *(latent for _, latent in pieces)])
 
 
-def _latent_groups(forest: Forest, groups: Ints) -> Ints:
+def latent_groups(forest: Forest, groups: Ints) -> Ints:
     """Return, for every latent of a one-cluster forest, its group; -1 for none and -2 above a group."""
     start, size = forest.latent_start, forest.latent_size
     group = np.full(forest.n_latents, -1, np.int64)
@@ -130,28 +130,30 @@ def _latent_groups(forest: Forest, groups: Ints) -> Ints:
     return group
 
 
-def _colours(group: Ints) -> NDArray[np.str_]:
+def colours(group: Ints) -> NDArray[np.str_]:
+    """Return the colour of each group; grey for none, dark for what is above a group."""
     return np.array([*PALETTE, TRUNK, REST])[group]
 
 
 # ---------------------------------------------------------------------- the two panels
 
 
-def _draw_space(
+def draw_space(
     axes: Axes, forest: Forest, plane: NDArray[np.float64], share: NDArray[np.float64], groups: Ints
 ) -> None:
+    """Draw the points and bonds of a one-cluster forest in a plane, its groups in colour."""
     from matplotlib.collections import LineCollection
 
     n = forest.n_points
     group = np.full(n, -1, np.int64)
     for k, latent in enumerate(groups):
         group[forest.points_of(latent)] = k
-    bond_group = _latent_groups(forest, groups)
+    bond_group = latent_groups(forest, groups)
     width = float(np.clip(30 / np.sqrt(n), 0.25, 1.5))
     order = np.argsort(bond_group >= 0, kind="stable")
     bonds = LineCollection(
         list(plane[forest.bond[order]]),
-        colors=_colours(bond_group)[order],
+        colors=colours(bond_group)[order],
         linewidths=width,
         alpha=0.7,
         rasterized=True,
@@ -161,7 +163,7 @@ def _draw_space(
     axes.scatter(
         plane[order, 0],
         plane[order, 1],
-        c=_colours(group)[order],
+        c=colours(group)[order],
         s=float(np.clip(6000 / n, 0.6, 40)),
         linewidths=0,
         zorder=2,
@@ -175,15 +177,16 @@ def _draw_space(
     _plain(axes)
 
 
-def _draw_tree(axes: Axes, forest: Forest, groups: Ints) -> None:
+def draw_tree(axes: Axes, forest: Forest, groups: Ints) -> None:
+    """Draw the latent tree of a one-cluster forest, its groups in colour."""
     from matplotlib.collections import LineCollection
 
     n, size = forest.n_points, forest.latent_size
     smallest = max(1, round(SEEN_SHARE * n))
-    corners, group = _elbows(forest, _latent_groups(forest, groups), smallest)
+    corners, group = _elbows(forest, latent_groups(forest, groups), smallest)
     order = np.argsort(np.where(group == -2, len(PALETTE), group), kind="stable")  # the trunk is drawn last
     width = float(np.clip(40 / np.sqrt(len(group)), 0.5, 1.6))
-    axes.add_collection(LineCollection(list(corners[order]), colors=_colours(group)[order], linewidths=width))
+    axes.add_collection(LineCollection(list(corners[order]), colors=colours(group)[order], linewidths=width))
     axes.plot([(n - 1) / 2], [n], "o", color=TRUNK, markersize=4)
     axes.set_xlim(-0.5 - 0.01 * n, n - 0.5 + 0.01 * n)
     axes.set_ylim(smallest / 1.2, n * 1.2)

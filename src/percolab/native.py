@@ -9,6 +9,7 @@ see docs/native-engine.md.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -121,7 +122,8 @@ def cluster_table(recipe: Recipe) -> tuple[ClusterTable, NDArray[np.int64]]:
     if recipe.attachment_prob == 0:
         table = ClusterTable.single(recipe.n_points, keep=recipe.n_points >= recipe.min_cluster_size)
         return table, np.zeros(table.birth.size, np.int64)
-    labels = np.empty(recipe.n_points, np.int32 if recipe.n_points < 2**31 else np.int64)
+    labels: NDArray[np.integer[Any]]
+    labels = np.empty(recipe.n_points, np.int32) if recipe.n_points < 2**31 else np.empty(recipe.n_points, np.int64)
     founders = np.empty(recipe.n_points, np.int64)
     born = clusters.attach_keyed(recipe.attachment_prob, _key(recipe.seeds.graph), labels, founders)
     founders = founders[:born].copy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from percolab.arrays import Report
@@ -37,10 +37,25 @@ def bar(*, visible: bool = True) -> Iterator[Report]:
     )
     with Progress(*columns, console=console, disable=not seen) as progress:
         stages: dict[str, TaskID] = {}
+        starting = progress.add_task("starting", total=None)  # the first run on a machine compiles for some seconds
 
         def report(stage: str, done: int, total: int) -> None:
+            progress.update(starting, visible=False)
             if stage not in stages:
                 stages[stage] = progress.add_task(stage, total=total)
             progress.update(stages[stage], completed=done, total=total)
 
         yield report
+
+
+@contextmanager
+def line(*, visible: bool = True) -> Iterator[Callable[[str], None]]:
+    """Show one changing line on standard error, with the same rule as `bar`, and yield the function that changes it."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not (visible and (console.is_terminal or console.is_jupyter)):
+        yield lambda text: None
+        return
+    with console.status("") as status:
+        yield status.update

@@ -1,0 +1,283 @@
+"""Checks of the cluster sizes: how many clusters, how they grow, how large they get."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from percolab import theory
+from percolab.checks import plots
+from percolab.checks.independent import SEED, Subject
+from percolab.checks.result import Check, Floats, exact, p_of_score, p_of_uniforms, statistical, too_small
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from percolab.checks.result import Draw
+
+Ints = NDArray[np.int64]
+
+FIT_FROM = 35
+"""Least size that the power law is fitted to, as in the paper: the size law is a power law only for large s."""
+FEWEST_FITTED = 50
+FEWEST_IN_BIN = 100
+SIMULATIONS, SIMULATED_POINTS = 400, 200_000
+
+
+def checks(subject: Subject) -> Iterator[Check]:
+    """Yield the checks of a dataset's cluster sizes."""
+    p = subject.recipe.attachment_prob
+    if p in (0.0, 1.0):
+        yield _only_count(subject, p)
+        return
+    yield number_of_clusters(subject, p)
+    yield attachment(subject)
+    yield exponent(subject, p)
+    yield distribution(subject, p)
+
+
+def _only_count(subject: Subject, p: float) -> Check:
+    """Check the number of clusters where chance has no part in it."""
+    n, least = subject.recipe.n_points, subject.recipe.min_cluster_size
+    expected = int(n >= least) if p == 0 else n * int(least == 1)
+    found = subject.forest.n_clusters
+    return exact("number of clusters", f"{expected:,}", f"{found:,}", abs(found - expected), 0)
+
+
+def number_of_clusters(subject: Subject, p: float) -> Check:
+    """Check that the number of clusters is 1 + Binomial(n - 1, p)."""
+    from scipy.stats import binomtest
+
+    law, n = "number of clusters", subject.recipe.n_points
+    expected = theory.expected_clusters(n, p)
+    spread = np.sqrt((n - 1) * p * (1 - p))
+    text = f"{expected:,.0f} ± {spread:,.0f}"
+    if subject.recipe.min_cluster_size > 1:
+        return too_small(law, text, "min_cluster_size 1", f"{subject.recipe.min_cluster_size}")
+    if n < 2:
+        return too_small(law, text, "2 points", "1")
+    found = subject.forest.n_clusters
+
+    def draw(axes: Axes) -> None:
+        x = np.linspace(expected - 5 * spread, expected + 5 * spread, 200)
+        axes.plot(x, np.exp(-(((x - expected) / spread) ** 2) / 2), color=plots.INK, linestyle=":", label="expected")
+        axes.axvline(found, color=plots.BLUE, label="measured")
+        axes.set_xlabel("number of clusters")
+        axes.set_yticks([])
+        axes.legend(frameon=False)
+
+    note = "exact: 1 + Binomial(n - 1, p)"
+    return statistical(law, text, f"{found:,}", binomtest(found - 1, n - 1, p).pvalue, note, draw)
+
+
+def attachment(subject: Subject) -> Check:
+    """Check that a point joins a cluster with probability proportional to its size.
+
+    Birth numbers hold the whole history. When point i joins a cluster, the points of clusters born before that one,
+    plus a uniform share of its own, divided by i, are uniform and independent of everything before.
+    """
+    law, expected, forest = "attachment", "proportional to size", subject.forest
+    if subject.recipe.min_cluster_size > 1:
+        return too_small(law, expected, "min_cluster_size 1", f"{subject.recipe.min_cluster_size}")
+    joined = forest.n_points - forest.n_clusters
+    if joined < 100:
+        return too_small(law, expected, "100 points that join", f"{joined}")
+    labels = np.empty(forest.n_points, np.int64)
+    labels[forest.point_id] = forest.cluster_id[forest.point_cluster]
+    place = np.empty(joined)
+    _join_places(labels, subject.choices("attachment").random(joined), place)
+    p = p_of_uniforms(place)
+    note = "exact: place of the joined cluster among those there, by birth"
+    measured = f"mean place {place.mean():.4f} (½)"
+    return statistical(law, expected, measured, p, note, plots.uniforms(place, "place of the joined cluster"))
+
+
+@njit(cache=True, nogil=True)
+def _join_places(labels, share, place):
+    """Fill, for each point that joins a cluster, the cluster's place among those there; a Fenwick tree sums sizes."""
+    n = labels.size
+    total, size = np.zeros(n + 1, np.int64), np.zeros(n, np.int64)
+    born = found = 0
+    for i in range(n):
+        c = labels[i]
+        if c == born:
+            born += 1
+        else:
+            before, j = 0, c
+            while j > 0:
+                before += total[j]
+                j -= j & -j
+            place[found] = (before + share[found] * size[c]) / i
+            found += 1
+        size[c] += 1
+        j = c + 1
+        while j <= n:
+            total[j] += 1
+            j += j & -j
+
+
+# ---------------------------------------------------------------------- the exponent
+
+
+def exponent(subject: Subject, p: float) -> Check:
+    """Check the exponent of a power law fitted to large clusters by maximum likelihood.
+
+    The size law is not a pure power law: near s it falls as s^(-τ) (1 - τ(τ-1)/(2s)), so the fitted exponent is a
+    little below τ. It is compared with the exponent that the same estimator gives for the expected numbers of clusters.
+    The error bar is that of independent clusters; since all sizes add up to n, it is too large by a third.
+    """
+    least = max(FIT_FROM, subject.recipe.min_cluster_size)
+    tau, law = theory.size_exponent(p), f"size exponent, s ≥ {least}"
+    size = subject.forest.cluster_size
+    fitted = size[size >= least]
+    if fitted.size < FEWEST_FITTED:
+        return too_small(law, f"{tau:.3g}", f"{FEWEST_FITTED} clusters of {least} points", f"{fitted.size}")
+    expected = expected_exponent(subject.recipe.n_points, p, least)
+    alpha = fit_exponent(fitted, least)
+    error = (expected - 1) / np.sqrt(fitted.size)
+    # 1/(alpha - 1) is a mean of logarithms, hence closer to normal than alpha.
+    score = (1 / (alpha - 1) - 1 / (expected - 1)) * (expected - 1) * np.sqrt(fitted.size)
+    note = f"{tau:.4g} for s → ∞; {fitted.size:,} clusters, maximum likelihood by powerlaw"
+    measured = f"{alpha:.3f} ± {error:.3f}"
+    return statistical(law, f"{expected:.3f}", measured, p_of_score(score), note, _draw_ccdf(size, p, alpha, least))
+
+
+def fit_exponent(size: Ints, least: int) -> float:
+    """Return the exponent of a discrete power law for sizes from `least` on, by maximum likelihood."""
+    try:
+        import powerlaw
+    except ImportError as error:
+        raise ImportError("this check needs powerlaw: pip install 'percolab[verify]'") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of small fits; what they are worth is in our own error bar
+        fit = powerlaw.Fit(size[size >= least], xmin=least, discrete=True, verbose=False)
+        return float(fit.power_law.alpha)
+
+
+def expected_exponent(n: int, p: float, least: int) -> float:
+    """Return the exponent that maximum likelihood gives for the expected numbers of clusters after n points.
+
+    That is 1 + Σ M_s / Σ M_s ln(s / (s_min - ½)), the estimator of Clauset, Shalizi and Newman (2009, Eq. 3.7).
+    """
+    exact_up_to = min(max(4 * least, 400), n)
+    count = theory.expected_sizes(n, exact_up_to, p)
+    s = np.arange(least, exact_up_to + 1)
+    tail = np.unique(np.geomspace(exact_up_to + 1, max(n, exact_up_to + 2), 400).astype(np.int64))
+    beyond = _expected_larger(tail, n, p)
+    # Beyond, Σ M_s ln s is summed by parts over the number of larger clusters.
+    logs = count[s] @ np.log(s / (least - 0.5)) + beyond[0] * np.log(tail[0] / (least - 0.5))
+    logs += float(np.sum((beyond[1:] + beyond[:-1]) / 2 * np.diff(np.log(tail))))
+    return 1 + float((count[s].sum() + beyond[0]) / logs)
+
+
+def _expected_larger(size: Ints, n: int, p: float) -> Floats:
+    """Return the expected number of clusters of at least these sizes, for large sizes.
+
+    The cluster of the t-th point has at least s points with probability close to (1 - (t/n)^(1-p))^(s-1), and the t-th
+    point starts a cluster with probability p, the first with probability 1.
+    """
+    edges = np.unique(np.concatenate([np.arange(1.0, min(n, 1000) + 1), np.geomspace(min(n, 1000), n, 2000)]))
+    middle, births = (edges[1:] + edges[:-1]) / 2, p * np.diff(edges)
+    alive = (1 - (middle / n) ** (1 - p)) ** (size[:, None] - 1.0)
+    first = (1 - (1 / n) ** (1 - p)) ** (size - 1.0)
+    return np.asarray(alive @ births + (1 - p / 2) * first)
+
+
+# ---------------------------------------------------------------------- the distribution
+
+
+def distribution(subject: Subject, p: float) -> Check:
+    """Check the numbers of clusters by size against their exact expectation.
+
+    Numbers of different sizes are correlated. Their covariance is estimated from simulated attachments, and the sum of
+    squares it defines follows Hotelling's law, which allows for the estimate.
+    """
+    from scipy.stats import f
+
+    n, least, law = subject.recipe.n_points, subject.recipe.min_cluster_size, "cluster sizes (CCDF)"
+    edges, expected = size_bins(n, p, least)
+    if edges.size < 3:
+        need = f"{FEWEST_IN_BIN} clusters expected in each of 3 bins of size"
+        return too_small(law, "Γ(s)Γ(r+1)/Γ(s+r)", need, f"{expected.size}")
+    counts = _counts(subject.forest.cluster_size, edges)
+    simulated = min(n, SIMULATED_POINTS)
+    covariance = _covariance(simulated, p, tuple(edges.tolist())) * (n / simulated)
+    difference, k = counts - expected, edges.size
+    square = float(difference @ np.linalg.solve(covariance, difference))
+    p_value = float(f.sf(square * (SIMULATIONS - k + 1) / (SIMULATIONS * k), k, SIMULATIONS - k + 1))
+    note = f"{k} bins; exact means for this n, covariance of {SIMULATIONS} simulated runs"
+    draw = plots.bars(edges, counts, expected, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy")
+    return statistical(law, f"χ² about {k}", f"χ² = {square:.1f}", p_value, note, draw)
+
+
+def size_bins(n: int, p: float, least: int) -> tuple[Ints, Floats]:
+    """Return bins of size, given by where they start, and the expected number of clusters in each."""
+    top = least
+    while top < n and n * float(theory.size_ccdf_per_point(top, p)) > FEWEST_IN_BIN:
+        top = max(top + 1, int(top * 1.5))
+    exact_sizes = theory.expected_sizes(n, max(top, least), p)
+    edges, total = [least], 0.0
+    for s in range(least, top):
+        if total >= FEWEST_IN_BIN and s >= 1.45 * edges[-1]:
+            edges.append(s)
+            total = 0.0
+        total += exact_sizes[s]
+    # What is beyond follows from the number of all clusters.
+    cumulative = np.concatenate([[0.0], np.cumsum(exact_sizes)])
+    below = cumulative[edges]
+    expected = np.diff(np.append(below, theory.expected_clusters(n, p)))
+    while len(edges) > 1 and expected[-1] < FEWEST_IN_BIN:
+        edges.pop()
+        expected = np.append(expected[:-2], expected[-2:].sum())
+    enough = expected.size > 0 and expected[-1] >= FEWEST_IN_BIN
+    return np.array(edges if enough else []), expected if enough else np.empty(0)
+
+
+def _counts(size: Ints, edges: Ints) -> Ints:
+    return np.histogram(size, np.append(edges, np.iinfo(np.int64).max))[0]
+
+
+@lru_cache(maxsize=16)
+def _covariance(n: int, p: float, edges: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return the covariance of the numbers of clusters in bins of size after n points, from simulations."""
+    rng, start = np.random.default_rng(SEED), np.array(edges)
+    runs = np.empty((SIMULATIONS, start.size))
+    for run in runs:
+        run[:] = _counts(_simulated_sizes(rng.random((n, 2)), p), start)
+    return np.atleast_2d(np.cov(runs.T))
+
+
+@njit(cache=True, nogil=True)
+def _simulated_sizes(u, p):
+    """Return the sizes of clusters grown from these uniforms."""
+    labels, size = np.empty(u.shape[0], np.int64), np.zeros(u.shape[0], np.int64)
+    born = 0
+    for i in range(u.shape[0]):
+        labels[i] = born if i == 0 or u[i, 0] < p else labels[int(u[i, 1] * i)]
+        born += labels[i] == born
+        size[labels[i]] += 1
+    return size[:born]
+
+
+def _draw_ccdf(size: Ints, p: float, alpha: float, least: int) -> Draw:
+    s, count = np.unique(size, return_counts=True)
+    share = np.cumsum(count[::-1])[::-1] / size.size
+
+    def draw(axes: Axes) -> None:
+        axes.loglog(s, share, ".", color=plots.BLUE, label="measured")
+        reference = theory.size_ccdf(s, p)
+        axes.loglog(s, reference * share[0] / reference[0], ":", color=plots.INK, label="theory, large n")
+        tail = s >= least
+        start = share[tail][0] * (s[tail] / s[tail][0]) ** (1 - alpha)
+        axes.loglog(s[tail], start, "--", color=plots.ORANGE, label=f"fit, exponent {alpha:.3f}")
+        axes.set_xlabel("cluster size s")
+        axes.set_ylabel("share of clusters with size ≥ s")
+        axes.legend(frameon=False)
+
+    return draw

@@ -1,0 +1,318 @@
+"""Checks of the positions: bonds, origins, directions, distances in space against distances along bonds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from percolab import theory
+from percolab.checks import plots
+from percolab.checks.independent import Subject, distance_sums
+from percolab.checks.result import Check, Floats, exact, p_of_score, smallest, statistical, too_small
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from percolab.checks.result import Draw
+
+FEWEST_SINGLETONS = 100
+FEWEST_PAIRS = 200
+FEWEST_BONDS = 1000
+LEAST_CLUSTER = 32
+"""Points of a cluster whose directions count in the check of isotropy: the root's own is not seen."""
+LARGE_CLUSTER, FEWEST_AXES, SAMPLED_PAIRS = 1000, 10, 20_000
+ROTATIONS, ROTATED_BONDS = 24, 20_000
+ROUNDING = 64
+"""Rounding errors granted to the length of a bond, in units of the type's precision at the size of X."""
+
+
+def checks(subject: Subject) -> Iterator[Check]:
+    """Yield the checks of a dataset's positions."""
+    yield bond_lengths(subject)
+    if subject.recipe.mode != "one_cluster":
+        yield origins(subject)
+    yield isotropy(subject)
+    yield axes(subject)
+    yield square_distances(subject)
+    yield feature_variance(subject)
+
+
+def bond_vectors(subject: Subject, most: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the bonds whose rows were read, as vectors in units of step √d, and the norms of both ends."""
+    part, unit = subject.part, subject.recipe.step * math.sqrt(subject.recipe.dim)
+    ends = part.place(subject.forest.bond)
+    ends = ends[(ends >= 0).all(axis=1)]
+    if most is not None and len(ends) > most:
+        ends = ends[np.sort(subject.choices("bonds").choice(len(ends), most, replace=False))]
+    vectors = np.empty((len(ends), subject.recipe.dim))
+    reach = np.empty(len(ends))
+    for lo in range(0, len(ends), 1 << 15):
+        a, b = (np.asarray(part.X[ends[lo : lo + (1 << 15), side]], np.float64) for side in (0, 1))
+        vectors[lo : lo + len(a)] = (a - b) / unit
+        reach[lo : lo + len(a)] = (np.linalg.norm(a, axis=1) + np.linalg.norm(b, axis=1)) / unit
+    return vectors, reach
+
+
+def bond_lengths(subject: Subject) -> Check:
+    """Check that every bond has length step √d, up to the rounding of X."""
+    law, unit = "bond length", subject.recipe.step * math.sqrt(subject.recipe.dim)
+    vectors, reach = bond_vectors(subject)
+    if not len(vectors):
+        return too_small(law, f"{unit:.6g}", "1 bond", "0")
+    length = np.linalg.norm(vectors, axis=1)
+    precision = float(np.finfo(subject.part.X.dtype).eps)
+    granted = ROUNDING * precision * (1 + reach)
+    worst = int(np.argmax(np.abs(length - 1) / granted))
+    measured = f"{length.min() * unit:.6g} to {length.max() * unit:.6g}"
+    note = f"{length.size:,} bonds; rounding of {subject.part.X.dtype} allows a relative {granted[worst]:.1g}"
+    deviation = (length - 1) / precision
+    draw = plots.histogram(np.clip(deviation, -500, 500), "(length / step√d - 1) / precision of the type")
+    return exact(law, f"{unit:.6g}", measured, float(abs(length[worst] - 1)), float(granted[worst]), note, draw)
+
+
+def origins(subject: Subject) -> Check:
+    """Check where singletons lie: at a uniform point of the unit ball plus one step, all times √d.
+
+    Then E|X|²/d = d/(d+2) + step², and singletons are independent of each other.
+    """
+    law, d, step = "cluster origins", subject.recipe.dim, subject.recipe.step
+    expected = d / (d + 2) + step**2
+    text = f"E|X|²/d = {expected:.4f}"
+    alone = subject.forest.cluster_start[:-1][subject.forest.cluster_size == 1]
+    place = subject.part.place(alone)
+    place = place[place >= 0]
+    if place.size < FEWEST_SINGLETONS:
+        return too_small(law, text, f"{FEWEST_SINGLETONS} singletons", f"{place.size}")
+    square = np.einsum("ij,ij->i", subject.part.X[place], subject.part.X[place], dtype=np.float64) / d
+    spread = math.sqrt(d / (d + 4) - (d / (d + 2)) ** 2 + 4 * step**2 / (d + 2))
+    score = (square.mean() - expected) / spread * math.sqrt(place.size)
+    centre = np.asarray(subject.part.X[place], np.float64).mean(axis=0) / math.sqrt(d)
+    drift = float(np.sum(centre**2) * place.size * d / expected)
+    from scipy.stats import chi2
+
+    p = smallest(p_of_score(score), float(chi2.sf(drift, d)))
+    measured = f"{square.mean():.4f} ± {spread / math.sqrt(place.size):.4f}"
+    note = f"{place.size:,} singletons; also that they are centred at 0"
+    return statistical(law, text, measured, p, note, plots.histogram(square, "|X|²/d of singletons", mean=expected))
+
+
+# ---------------------------------------------------------------------- directions
+
+
+def isotropy(subject: Subject) -> Check:
+    """Check that bonds point everywhere alike, in all directions of space.
+
+    For M = Σ u uᵀ over the unit vectors of N bonds, rotations leave the law of M as it is, so M - (N/d) I has the same
+    variance in all d(d+1)/2 - 1 dimensions of its space, and its square is a chi-square up to one constant. That
+    constant follows from how directions are handed down the latents, see `_direction_variance`.
+    """
+    from scipy.stats import chi2
+
+    law, d, forest = "isotropy of bonds", subject.recipe.dim, subject.forest
+    large = int(np.count_nonzero(forest.cluster_size >= LEAST_CLUSTER))
+    rows = int(forest.cluster_start[large])
+    bonds = forest.bond[: rows - large]
+    ends = subject.part.place(bonds)
+    seen = (ends >= 0).all(axis=1)
+    if seen.sum() < FEWEST_BONDS:
+        need = f"{FEWEST_BONDS} bonds in clusters of {LEAST_CLUSTER} points"
+        return too_small(law, "u uᵀ = I/d on average", need, f"{int(seen.sum())}")
+    M = _second_moment(subject, ends[seen])
+    N = int(seen.sum())
+    variance = _direction_variance(subject, large) * seen.mean()
+    freedom = d * (d + 1) // 2 - 1
+    square = float(np.sum((M - N / d * np.eye(d)) ** 2)) * freedom / variance
+    p = min(1.0, 2 * float(min(chi2.sf(square, freedom), chi2.cdf(square, freedom))))
+    values = np.linalg.eigvalsh(M) * d / N
+
+    def draw(axes: Axes) -> None:
+        axes.plot(np.arange(1, d + 1), values, "o", markersize=3, color=plots.BLUE, label="principal directions")
+        axes.plot(np.arange(1, d + 1), np.sort(np.diag(M)) * d / N, ".", color=plots.ORANGE, label="axes, sorted")
+        axes.axhline(1, color=plots.INK, linestyle=":")
+        axes.set_xlabel("direction")
+        axes.set_ylabel("mean square of bonds along it, times d")
+        axes.legend(frameon=False)
+
+    note = f"{N:,} bonds; mean square of bonds by direction is {values[0]:.3f} to {values[-1]:.3f} of 1/d"
+    return statistical(law, f"χ² about {freedom:,}", f"χ² = {square:,.0f}", p, note, draw)
+
+
+def _second_moment(subject: Subject, ends: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return Σ u uᵀ over bonds, u being their unit vectors."""
+    d = subject.recipe.dim
+    total = np.zeros((d, d))
+    for lo in range(0, len(ends), 1 << 15):
+        a, b = (np.asarray(subject.part.X[ends[lo : lo + (1 << 15), side]], np.float64) for side in (0, 1))
+        u = (a - b) / np.linalg.norm(a - b, axis=1, keepdims=True)
+        total += u.T @ u
+    return total
+
+
+def _direction_variance(subject: Subject, n_clusters: int) -> float:
+    """Return E|M - (N/d) I|² over the points of the largest clusters, given their latents.
+
+    Below a latent with direction v, the sum A of u uᵀ - I/d has mean c (v vᵀ - I/d), with c = 1 for a point and
+    c = λ (c_left + c_right), λ = (d-2)/(2(d-1)), for a latent; and since the directions of the two sides are
+    orthogonal, E|A|² is the sum of those of both sides less 2 c_left c_right / d, from 1 - 1/d for a point.
+    """
+    forest = subject.forest
+    rows = int(forest.cluster_start[n_clusters])
+    total = _hand_down(forest.latent_children[: rows - n_clusters], forest.n_points, subject.recipe.dim)
+    tops = forest.cluster_start[:n_clusters] - np.arange(n_clusters)
+    return float(total[tops].sum())
+
+
+@njit(cache=True, nogil=True)
+def _hand_down(children, n_points, d):
+    alpha, square = np.empty(len(children)), np.empty(len(children))
+    shrink = (d - 2) / (2.0 * (d - 1))
+    for i in range(len(children) - 1, -1, -1):
+        mean, own = np.ones(2), np.full(2, 1 - 1 / d)
+        for side in range(2):
+            child = children[i, side] - n_points
+            if child >= 0:
+                mean[side], own[side] = alpha[child], square[child]
+        alpha[i] = shrink * (mean[0] + mean[1])
+        square[i] = own[0] + own[1] - 2 * mean[0] * mean[1] / d
+    return square
+
+
+def axes(subject: Subject) -> Check:
+    """Check that the axes are not special: fourth moments of bonds along axes, against random rotations of the data.
+
+    Rotating the data leaves their law as it is, so the moment along the axes is one more draw of those after rotations.
+    """
+    law, d = "axes not special", subject.recipe.dim
+    vectors, _ = bond_vectors(subject, ROTATED_BONDS)
+    expected = 3 / (d + 2)
+    text = f"Σ u⁴ = {expected:.4f}"
+    if len(vectors) < FEWEST_BONDS:
+        return too_small(law, text, f"{FEWEST_BONDS} bonds", f"{len(vectors)}")
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    rng = subject.choices("rotations")
+    turned = np.array([_fourth(vectors @ _rotation(rng, d)) for _ in range(ROTATIONS)])
+    found = _fourth(vectors)
+    score = (found - turned.mean()) / (turned.std(ddof=1) * math.sqrt(1 + 1 / ROTATIONS))
+    p = p_of_score(score, ROTATIONS - 1)
+
+    def draw(axes: Axes) -> None:
+        axes.plot(turned, np.arange(ROTATIONS), "o", color=plots.BLUE, markersize=4, label="after a random rotation")
+        axes.axvline(found, color=plots.ORANGE, label="as they are")
+        axes.axvline(expected, color=plots.INK, linestyle=":", label="3/(d+2)")
+        axes.set_xlabel("mean of Σ u⁴ over bonds")
+        axes.set_yticks([])
+        axes.legend(frameon=False)
+
+    note = f"{len(vectors):,} bonds; {turned.mean():.5f} on average over {ROTATIONS} random rotations"
+    return statistical(law, text, f"{found:.5f}", p, note, draw)
+
+
+def _fourth(vectors: NDArray[np.float64]) -> float:
+    square = vectors * vectors
+    return float(np.mean(np.einsum("ij,ij->i", square, square)))
+
+
+def _rotation(rng: np.random.Generator, d: int) -> NDArray[np.float64]:
+    """Return a random orthogonal matrix."""
+    q, r = np.linalg.qr(rng.normal(size=(d, d)))
+    return q * np.sign(np.diag(r))
+
+
+# ---------------------------------------------------------------------- distances
+
+
+def square_distances(subject: Subject) -> Check:
+    """Check E|X_a - X_b|² = d step² · (graph distance), one pair in each of many independent trees."""
+    law, text = "|ΔX|² and graph distance", "|ΔX|² = d·step²·distance"
+    _, pair, distance = subject.pairs
+    place = subject.part.place(pair)
+    seen = (place >= 0).all(axis=1)
+    if seen.sum() < FEWEST_PAIRS:
+        need = f"{FEWEST_PAIRS} disjoint latents of 16 to 1,024 points"
+        return too_small(law, text, need, f"{int(seen.sum())}")
+    place, distance = place[seen], distance[seen]
+    gap = np.asarray(subject.part.X[place[:, 0]], np.float64) - subject.part.X[place[:, 1]]
+    unit = theory.expected_square_distance(1, subject.recipe.dim, subject.recipe.step)
+    square = np.sum(gap**2, axis=1) / unit
+    ratio = square / distance
+    far = distance > np.median(distance)
+    p_values = [
+        _mean_is_one(r) for r in (ratio, ratio[far], ratio[~far & (distance > 1)]) if r.size >= FEWEST_PAIRS / 4
+    ]
+    error = ratio.std(ddof=1) / math.sqrt(ratio.size)
+    note = f"{ratio.size:,} pairs, one in each of so many independent trees; also near and far pairs alone"
+    return statistical(
+        law,
+        "1",
+        f"{ratio.mean():.4f} ± {error:.4f}",
+        smallest(*p_values),
+        note,
+        _draw_squares(distance, square),
+    )
+
+
+def _mean_is_one(ratio: Floats) -> float:
+    spread = ratio.std(ddof=1) / math.sqrt(ratio.size)
+    if spread < 1e-6:  # pairs all but one bond apart: their ratio is exactly 1
+        return 1.0 if abs(ratio.mean() - 1) < 1e-4 else 0.0
+    return p_of_score(float((ratio.mean() - 1) / spread), ratio.size - 1)
+
+
+def _draw_squares(distance: NDArray[np.int64], square: Floats) -> Draw:
+    def draw(axes: Axes) -> None:
+        axes.loglog(distance, square, ".", markersize=2, color=plots.BLUE, label="pairs")
+        ends = np.array([1, distance.max()])
+        axes.loglog(ends, ends, ":", color=plots.INK, label="expected mean")
+        axes.set_xlabel("graph distance")
+        axes.set_ylabel("|ΔX|² / (d · step²)")
+        axes.legend(frameon=False)
+
+    return draw
+
+
+def feature_variance(subject: Subject) -> Check:
+    """Check the variance of features over the largest cluster, given its tree.
+
+    Given the tree, every feature is a random walk along bonds, and its variance has mean step² Σ k (s-k) / s² over
+    bonds, which leave k points on one side. The d features are alike and hardly correlated, so the mean of their
+    variances is close to a gamma law, whose width follows from the tree too.
+    """
+    from scipy.stats import gamma
+
+    law, forest, d = "feature variance", subject.forest, subject.recipe.dim
+    size = int(forest.cluster_size[0]) if forest.n_clusters else 0
+    inside = subject.part.place(np.array([0, max(size - 1, 0)])) if size else np.array([-1])
+    if size < LARGE_CLUSTER or d < FEWEST_AXES or inside.min() < 0:
+        need = f"a cluster of {LARGE_CLUSTER:,} points in {FEWEST_AXES} dimensions"
+        return too_small(law, "step² Σ k(s-k)/s²", need, f"{size:,} in {d}")
+    mean, relative = _walk_variance(subject, size)
+    expected = subject.recipe.step**2 * mean
+    variance = np.asarray(subject.part.X[inside[0] : inside[1] + 1], np.float64).var(axis=0)
+    spread = gamma(d / relative, scale=expected * relative / d)
+    found = float(variance.mean())
+    p = min(1.0, 2 * float(min(spread.sf(found), spread.cdf(found))))
+    note = f"largest cluster, {size:,} points, given its tree"
+    if subject.recipe.mode == "one_cluster":
+        note += f"; {theory.expected_feature_variance(size):.3f} over seeds, 0.627 for large n"
+    draw = plots.histogram(variance, "variance of a feature", mean=expected)
+    return statistical(law, f"{expected:.3f} ± {spread.std():.3f}", f"{found:.3f}", p, note, draw)
+
+
+def _walk_variance(subject: Subject, size: int) -> tuple[float, float]:
+    """Return mean and relative variance, over walks of unit steps, of the variance of a walk on the largest tree.
+
+    The positions have covariance K_ab = (m_a + m_b - m - D_ab)/2 about their centre, with D the graph distance and m
+    its means over one or both points. The variance has mean tr K / s, and relative variance 2 tr K² / (tr K)² for a
+    Gaussian walk; tr K² is estimated from random pairs.
+    """
+    _, total = distance_sums(*subject.rooted, 0, size)
+    m_a = total / size
+    m = float(m_a.mean())
+    pair = subject.choices("walks").integers(size, size=(SAMPLED_PAIRS, 2))
+    K = (m_a[pair].sum(axis=1) - m - subject.distances(pair)) / 2
+    return m / 2, float(2 * np.mean(K**2) / (m / 2) ** 2)

@@ -1,0 +1,113 @@
+"""Figure 10: the time to sample a tree, for both samplers and two linear baselines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab import style
+from percolab.coalescent import cyclic_coalescent
+from percolab.native import split_forest
+
+if TYPE_CHECKING:
+    import networkx
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Sampler = Callable[[int, int], Any]
+
+TRIALS = 5
+OURS, BASELINES = (100, 1_000_000, 9), (100, 100_000, 7)
+"""Least and largest number of points, and how many numbers in between, ends included."""
+FIT_FROM = 3000
+"""Sizes from which slopes are fitted: below, calling a function costs more than what it does."""
+
+
+def plain_loop(n: int, seed: int) -> networkx.Graph:
+    """Return a graph with n - 1 random edges, added one by one: what merely building a graph costs."""
+    import networkx
+
+    graph = networkx.empty_graph(n)
+    for a, b in np.random.default_rng(seed).integers(0, n, size=(n - 1, 2)).tolist():
+        graph.add_edge(a, b)
+    return graph
+
+
+def networkx_tree(n: int, seed: int) -> networkx.Graph:
+    """Return a uniform labelled tree, from a Prüfer code."""
+    import networkx
+
+    return networkx.random_labeled_tree(n, seed=seed)
+
+
+METHODS: tuple[tuple[str, Sampler, tuple[int, int, int], str, str], ...] = (
+    ("cyclic coalescent", cyclic_coalescent, OURS, style.BLUE, "o"),
+    ("top-down splitting", split_forest, OURS, style.ORANGE, "s"),
+    ("networkx random_labeled_tree", networkx_tree, BASELINES, style.GREEN, "^"),
+    ("plain graph-building loop", plain_loop, BASELINES, style.PURPLE, "D"),
+)
+
+
+def measure(sample: Sampler, sizes: NDArray[np.int64], trials: int) -> NDArray[np.float64]:
+    """Return the seconds of each trial at each size; a first call, which may compile, is not counted."""
+    sample(16, 0)
+    seconds = np.empty((sizes.size, trials))
+    for trial in range(trials):  # all sizes in turn, so that a busy moment does not fall on one size alone
+        for i, n in enumerate(sizes.tolist()):
+            start = time.perf_counter()
+            sample(n, trial)
+            seconds[i, trial] = time.perf_counter() - start
+    return seconds
+
+
+def draw(quick: bool = False) -> Figure:
+    """Draw seconds against n for all methods, with fitted slopes, and all methods relative to the plain loop."""
+    figure = style.new_figure(9.0, 3.9)
+    absolute, relative = figure.subplots(1, 2)
+    measured = {}
+    for name, sample, (least, most, count), _, _ in METHODS:
+        sizes = np.unique(np.geomspace(least, 3000 if quick else most, 4 if quick else count).astype(int))
+        measured[name] = sizes, measure(sample, sizes, 2 if quick else TRIALS)
+    for name, _, _, colour, mark in METHODS:
+        _draw_times(absolute, name, *measured[name], colour, mark)
+    base_sizes, base = measured[METHODS[-1][0]]
+    for name, _, _, colour, mark in METHODS[:-1]:
+        sizes, seconds = measured[name]
+        shared = np.isin(sizes, base_sizes)
+        ratio = np.median(seconds[shared], axis=1) / np.median(base[np.isin(base_sizes, sizes)], axis=1)
+        relative.plot(sizes[shared], ratio, marker=mark, markersize=4.5, color=colour, label=name)
+    relative.axhline(1, color=style.PURPLE, linestyle="--", linewidth=1.2, label="plain graph-building loop")
+    for axes in (absolute, relative):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("number of points n")
+    absolute.set_ylabel(f"seconds, median and range of {TRIALS} trials")
+    absolute.set_ylim(top=absolute.get_ylim()[1] * 30)
+    absolute.legend(loc="upper left", fontsize=7.5)
+    relative.set_ylabel("time / time of the plain loop")
+    relative.legend(loc="best", fontsize=7.5)
+    style.panel_letter(absolute, "a", "time to sample one tree")
+    style.panel_letter(relative, "b", "relative to the plain loop")
+    return figure
+
+
+def _draw_times(
+    axes: Axes, name: str, sizes: NDArray[np.int64], seconds: NDArray[np.float64], colour: str, mark: str
+) -> None:
+    middle = np.median(seconds, axis=1)
+    spread = [middle - seconds.min(axis=1), seconds.max(axis=1) - middle]
+    label = name
+    fitted = sizes >= FIT_FROM
+    if fitted.sum() >= 3:
+        slope, offset = np.polyfit(np.log(sizes[fitted]), np.log(middle[fitted]), 1)
+        axes.plot(
+            sizes[fitted], np.exp(offset) * sizes[fitted] ** slope, "--", color=style.BLACK, linewidth=0.9, zorder=1
+        )
+        label = f"{name}, slope {slope:.2f}"
+    axes.errorbar(
+        sizes, middle, spread, fmt=mark, markersize=4.5, color=colour, capsize=2, label=label, linestyle="none"
+    )

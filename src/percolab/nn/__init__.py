@@ -1,0 +1,64 @@
+"""Experiments on percolation datasets: networks, baselines, activations and linear probes.
+
+Needs the extra ``nn`` (torch, scikit-learn, pandas, matplotlib). Importing this package imports none of them: a name
+is looked up when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from percolab.nn.baseline import baselines, nearest_neighbours
+    from percolab.nn.model import ResidualMLP
+    from percolab.nn.probing import ProbeConfig, ProbeResult, probes
+    from percolab.nn.recording import activations, representations
+    from percolab.nn.split import Split, split_rows
+    from percolab.nn.training import TrainConfig, TrainResult, load_model, train
+
+_HOME = {
+    "ProbeConfig": "probing",
+    "ProbeResult": "probing",
+    "ResidualMLP": "model",
+    "Split": "split",
+    "TrainConfig": "training",
+    "TrainResult": "training",
+    "activations": "recording",
+    "baselines": "baseline",
+    "load_model": "training",
+    "nearest_neighbours": "baseline",
+    "probes": "probing",
+    "representations": "recording",
+    "split_rows": "split",
+    "train": "training",
+}
+
+__all__ = [
+    "ProbeConfig",
+    "ProbeResult",
+    "ResidualMLP",
+    "Split",
+    "TrainConfig",
+    "TrainResult",
+    "activations",
+    "baselines",
+    "load_model",
+    "nearest_neighbours",
+    "probes",
+    "representations",
+    "split_rows",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        home = importlib.import_module(f"{__name__}.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("percolab"):
+            raise
+        raise ImportError(f"percolab.nn needs {error.name}: pip install 'percolab[nn]'") from error
+    return getattr(home, name)

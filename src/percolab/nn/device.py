@@ -1,0 +1,62 @@
+"""Where the numbers are: choosing a device, putting checked data on it, TF32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+BLOCK_ROWS = 1 << 16
+
+
+def choose_device(device: str = "auto") -> torch.device:
+    """Return a device by name; ``"auto"`` is CUDA where there is one, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device must be there, got {device!r} and torch sees no CUDA GPU")
+    if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
+        raise ValueError(f"device must be there, got {device!r} and torch sees {torch.cuda.device_count()} CUDA GPU(s)")
+    return torch.device(device)
+
+
+def device_name(device: torch.device) -> str:
+    """Return the device in words, for a record of where a run was made."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """Return an array, in memory or on disk, as a tensor on the device; refuse what is not finite."""
+    if isinstance(values, torch.Tensor):
+        tensor = values.to(device, dtype)
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        return tensor
+    tensor = torch.empty(tuple(values.shape), dtype=dtype, device=device)
+    for lo in range(0, len(values), BLOCK_ROWS):
+        block = np.asarray(values[lo : lo + BLOCK_ROWS])
+        finite = np.isfinite(block)
+        if not finite.all():
+            place = np.argwhere(~finite)[0]
+            raise ValueError(f"{name} must be finite, got {block[tuple(place)]} in row {lo + int(place[0])}")
+        tensor[lo : lo + len(block)] = torch.from_numpy(np.ascontiguousarray(block))
+    return tensor
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Let float32 matrix products on CUDA round their factors to TF32 (10 bits), or not; put back what was set."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

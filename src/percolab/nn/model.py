@@ -1,0 +1,89 @@
+"""The paper's network: a residual multilayer perceptron (Sec. 5)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from percolab.recipe import check_integer
+
+
+class Block(nn.Module):
+    """x + W2 relu(W1 x + b1) + b2, with W1 widening by the expansion factor.
+
+    The ReLU is a module of its own, `hidden`, so that its output can be asked for by name.
+    """
+
+    def __init__(self, d_model: int, expansion: int) -> None:
+        super().__init__()
+        self.widen = nn.Linear(d_model, expansion * d_model)
+        self.hidden = nn.ReLU()
+        self.narrow = nn.Linear(expansion * d_model, d_model)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the residual stream after this block."""
+        change: torch.Tensor = self.narrow(self.hidden(self.widen(x)))
+        return x + change
+
+
+class ResidualMLP(nn.Module):
+    """Linear input, residual blocks, linear output to one number; PyTorch's default initialisation.
+
+    Parameters
+    ----------
+    dim
+        Dimension d of the points.
+    d_model
+        Width of the residual stream.
+    n_blocks
+        Number of blocks N.
+    expansion
+        Width of the hidden layer of a block, in units of d_model.
+    seed
+        Seed of the initial weights; torch's global generator is left as it is. None uses the global generator.
+    """
+
+    def __init__(
+        self, dim: int, d_model: int = 256, n_blocks: int = 3, expansion: int = 4, *, seed: int | None = None
+    ) -> None:
+        super().__init__()
+        sizes = {"dim": dim, "d_model": d_model, "n_blocks": n_blocks, "expansion": expansion}
+        for name, value in sizes.items():
+            check_integer(name, value, 1)
+        with torch.random.fork_rng(devices=[], enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed)
+            self.input = nn.Linear(dim, d_model)
+            self.blocks = nn.ModuleList(Block(d_model, expansion) for _ in range(n_blocks))
+            self.output = nn.Linear(d_model, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return predictions (n,) for points (n, d)."""
+        x = self.input(x)
+        for block in self.blocks:
+            x = block(x)
+        y: torch.Tensor = self.output(x)
+        return y.squeeze(-1)
+
+
+def predict(model: nn.Module, X: torch.Tensor, batch_size: int = 1 << 14) -> torch.Tensor:
+    """Return the predictions (n,) of a model that gives one number a row, without gradients, in batches."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return torch.cat([model(part).reshape(-1) for part in X.split(batch_size)])
+    finally:
+        model.train(was_training)
+
+
+def check_fits(model: nn.Module, dim: int, device: torch.device) -> None:
+    """Raise, in one line, unless the model maps points of this dimension to one number each."""
+    try:
+        out = predict(model, torch.zeros(2, dim, device=device))
+    except RuntimeError as error:
+        wanted = next((m.in_features for m in model.modules() if isinstance(m, nn.Linear)), None)
+        takes = f"one of {wanted}" if wanted is not None else " ".join(str(error).split())
+        raise ValueError(f"model must take points of dimension {dim}, got {takes}") from error
+    if out.shape != (2,):
+        raise ValueError(f"model must give one number a point, got {out.numel() // 2}")

@@ -1,0 +1,63 @@
+"""One style for all figures: colours that everybody can tell apart, sizes that fit a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+"""Okabe and Ito's colours, told apart with any colour vision; those used together also differ in lightness."""
+INK, GREY, FAINT = "#222222", "#8a8a8a", "#d5d5d5"
+
+SHEET: Any = {
+    "figure.dpi": 100,
+    "savefig.dpi": 300,
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "percolab",
+}
+
+
+@contextmanager
+def sheet() -> Iterator[None]:
+    """Draw in this style, and leave matplotlib's settings as they were. Needs matplotlib, in the extra ``plot``."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'percolab[plot]'") from error
+    with matplotlib.rc_context(SHEET):
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of this size in inches, not registered with pyplot."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def panel_letter(axes: Axes, letter: str, title: str = "") -> None:
+    """Put a panel's letter, and its title if any, above its left corner."""
+    axes.set_title(f"({letter})  {title}".rstrip(), loc="left")

@@ -1,0 +1,347 @@
+"""Closed forms: what theory says about sizes, trees, merger trees, positions and thresholds.
+
+Each function states a law and where it comes from; `percolab.verify` compares data with them. Symbols are those of the
+paper: n points, p the probability that a point starts a new cluster, s the size of a cluster. docs/theory.md lists all
+laws in one place, with two corrections to the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaln, gammaln
+
+from percolab.recipe import CRITICAL_CREATE_PROB, check_integer, check_probability
+
+Floats = NDArray[np.float64]
+
+EULER = 0.5772156649015329
+
+
+# ---------------------------------------------------------------------- percolation
+
+
+@dataclass(frozen=True)
+class CriticalExponents:
+    """Exponents of mean-field percolation (Stauffer and Aharony, *Introduction to Percolation Theory*, ch. 2)."""
+
+    tau: float = 5 / 2
+    """cluster numbers at the threshold, n_s ~ s^(-τ)"""
+    sigma: float = 1 / 2
+    """cutoff near the threshold, n_s ~ s^(-τ) e^(-cs) with c ~ |p - p_c|^(1/sigma)"""
+    fractal_dimension: float = 4
+    """D: a cluster of radius R has of the order of R^D points"""
+    upper_critical_dimension: float = 6
+    """d_u: from this dimension on, the mean-field values hold on a lattice"""
+
+
+EXPONENTS = CriticalExponents()
+
+
+def bethe_threshold(degree: int) -> float:
+    """Return p_c = 1/(z - 1), the percolation threshold of a Bethe lattice where every node has z neighbours."""
+    return 1 / (check_integer("degree", degree, 3) - 1)
+
+
+def hypercubic_threshold(dim: int) -> float:
+    """Return p_c ≈ 1/(2d - 1): the Bethe lattice with z = 2d as an approximation of the hypercubic one."""
+    return bethe_threshold(2 * check_integer("dim", dim, 2))
+
+
+def bethe_strength(prob: float, degree: int) -> float:
+    """Return P, the probability that a node of a Bethe lattice is occupied and in an infinite cluster.
+
+    A branch is finite with probability Q, the smallest root of Q = 1 - p + p Q^(z-1), and P = p (1 - Q^z).
+    """
+    p, z = check_probability("prob", prob), check_integer("degree", degree, 3)
+    if p <= bethe_threshold(z):
+        return 0.0
+    low, high = 0.0, 1 - 1e-12  # the other root is 1, and f is negative between the two
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 - p + p * middle ** (z - 1) > middle else (low, middle)
+    return p * (1 - low**z)
+
+
+# ---------------------------------------------------------------------- cluster sizes
+
+
+def size_exponent(create_prob: float = CRITICAL_CREATE_PROB) -> float:
+    """Return τ = (2 - p)/(1 - p), the exponent of n_s ~ s^(-τ) (paper, App. on cluster statistics)."""
+    p = _below_one(create_prob)
+    return (2 - p) / (1 - p)
+
+
+def expected_clusters(n_points: int, create_prob: float = CRITICAL_CREATE_PROB) -> float:
+    """Return 1 + (n - 1) p, the expected number of clusters; it is 1 + Binomial(n - 1, p) exactly."""
+    return 1 + (check_integer("n_points", n_points, 1) - 1) * check_probability("create_prob", create_prob)
+
+
+def size_law(size: ArrayLike, create_prob: float = CRITICAL_CREATE_PROB) -> Floats:
+    """Return the limit of P(S = s) over clusters: the Yule-Simon law r B(s, r + 1) with r = 1/(1 - p).
+
+    At p = 1/3 it is (3/2) B(s, 5/2). Times p it is n_s, the limit of the expected number of s-clusters per point
+    (Simon 1955; paper, App. on cluster statistics).
+    """
+    rho = 1 / (1 - _below_one(create_prob))
+    return np.asarray(np.exp(np.log(rho) + betaln(np.asarray(size, np.float64), rho + 1)))
+
+
+def size_ccdf(size: ArrayLike, create_prob: float = CRITICAL_CREATE_PROB) -> Floats:
+    """Return the limit of P(S ≥ s) over clusters, Γ(s) Γ(r+1) / Γ(s+r), with r = 1/(1 - p).
+
+    At p = 1/3 this is about (3√π/4) s^(-3/2) for large s. The paper's equation for the CCDF has √π/4: that counts
+    clusters per point, `size_ccdf_per_point`, not per cluster as its figure of cluster sizes does.
+    """
+    rho, s = 1 / (1 - _below_one(create_prob)), np.asarray(size, np.float64)
+    return np.exp(gammaln(s) + gammaln(rho + 1) - gammaln(s + rho))
+
+
+def size_ccdf_per_point(size: ArrayLike, create_prob: float = CRITICAL_CREATE_PROB) -> Floats:
+    """Return the limit of (number of clusters of at least s points) / n: p times `size_ccdf`."""
+    return create_prob * size_ccdf(size, create_prob)
+
+
+LONG_RECURSION = 10**7
+"""Number of points from which `expected_sizes` takes the limit, then exact to far better than one cluster."""
+
+
+def expected_sizes(n_points: int, largest: int, create_prob: float = CRITICAL_CREATE_PROB) -> Floats:
+    """Return the expected number M_s of clusters of size s after n points, at index s, for s up to `largest`.
+
+    M_s(n+1) = M_s(n) + (1-p) [(s-1) M_{s-1}(n) - s M_s(n)] / n, plus p for s = 1, from M_1(1) = 1 (the master equation
+    of the paper's appendix, for finite n). Time n · `largest`; from 10^7 points on the limit n · n_s is returned.
+    """
+    n, top = check_integer("n_points", n_points, 1), check_integer("largest", largest, 1)
+    p = check_probability("create_prob", create_prob)
+    expected = np.zeros(top + 1)
+    if n >= LONG_RECURSION and p < 1:
+        sizes = np.arange(1, top + 1)
+        expected[1:] = n * p * size_law(sizes, p)
+        return expected
+    expected[1] = 1
+    _master_equation(n, p, expected)
+    return expected
+
+
+@njit(cache=True, nogil=True)
+def _master_equation(n, p, expected):
+    """Take the expected numbers of clusters from one point to n points."""
+    for points in range(1, n):
+        rate = (1.0 - p) / points
+        for s in range(min(expected.size - 1, points + 1), 1, -1):
+            expected[s] += rate * ((s - 1) * expected[s - 1] - s * expected[s])
+        expected[1] += p - rate * expected[1]
+
+
+def expected_square_sum(n_points: int, create_prob: float = CRITICAL_CREATE_PROB) -> float:
+    """Return E[Σ s²] over all clusters after n points: n times the expected size of a random point's cluster.
+
+    It solves S(n+1) = (1 + a/n) S(n) + 1, S(1) = 1, with a = 2(1-p). At p = 1/3: -3n + 4 Γ(n+4/3) / (Γ(n) Γ(7/3)).
+    """
+    n, a = check_integer("n_points", n_points, 1), 2 * (1 - check_probability("create_prob", create_prob))
+    if a == 0:
+        return float(n)
+    if a == 1:
+        return n * float(np.sum(1 / np.arange(1, n + 1)))
+    growth = math.exp(math.lgamma(n + a) - math.lgamma(n) - math.lgamma(a))
+    return n / (1 - a) + growth / (a - 1)
+
+
+def _below_one(create_prob: float) -> float:
+    p = check_probability("create_prob", create_prob)
+    if p == 1:
+        raise ValueError("create_prob must be below 1, got 1")
+    return p
+
+
+# ---------------------------------------------------------------------- the tree of one cluster
+
+
+def degree_law(degree: ArrayLike, n_points: int | None = None) -> Floats:
+    """Return P(degree = k) of a point of a uniform tree: 1 + Binomial(n - 2, 1/n), or 1 + Poisson(1) if n is None.
+
+    A label occurs once less in a Prüfer code than its degree, and the code is n - 2 uniform labels (Moon 1970).
+    """
+    k = np.asarray(degree, np.float64) - 1
+    if n_points is None:
+        return np.where(k >= 0, np.exp(-1 - gammaln(np.maximum(k, 0) + 1)), 0.0)
+    n = check_integer("n_points", n_points, 2)
+    if n == 2:
+        return np.where(k == 0, 1.0, 0.0)
+    inside = (k >= 0) & (k <= n - 2)
+    k = np.where(inside, k, 0)
+    log_choose = gammaln(n - 1) - gammaln(k + 1) - gammaln(n - 1 - k)
+    return np.where(inside, np.exp(log_choose - k * math.log(n) + (n - 2 - k) * math.log1p(-1 / n)), 0.0)
+
+
+def distance_ccdf(distance: ArrayLike, n_points: int) -> Floats:
+    """Return P(graph distance ≥ k) of two distinct random points of a uniform tree.
+
+    For k ≥ 1 it is n/(n-1) · Π_{i=1}^{k} (1 - i/n): the path between two random points has as many points as one draws
+    with replacement until the first repetition (Moon 1970; Meir and Moon 1970). On the scale √n: a Rayleigh law.
+    """
+    n, k = check_integer("n_points", n_points, 2), np.asarray(distance, np.float64)
+    inside = np.clip(k, 1, n - 1)
+    log = _log_no_repetition(inside, n) - math.log1p(-1 / n)
+    return np.where(k < 1, 1.0, np.where(k > n - 1, 0.0, np.exp(log)))
+
+
+def _log_no_repetition(k: Any, n: int) -> Any:
+    """Return the logarithm of Π_{i=1}^{k} (1 - i/n), to rounding for any n: Stirling's terms are cancelled by hand."""
+    return -(n - k - 0.5) * np.log1p(-k / n) - k + _stirling_rest(np.float64(n)) - _stirling_rest(n - k)
+
+
+def _stirling_rest(x: Any) -> Any:
+    """Return ln Γ(x) - (x - ½) ln x + x - ½ ln 2π."""
+    large, small = np.maximum(x, 32.0), np.clip(x, 1.0, 32.0)
+    series = 1 / (12 * large) - 1 / (360 * large**3) + 1 / (1260 * large**5) - 1 / (1680 * large**7)
+    direct = gammaln(small) - (small - 0.5) * np.log(small) + small - 0.5 * math.log(2 * math.pi)
+    return np.where(x > 32, series, direct)
+
+
+def distance_law(distance: ArrayLike, n_points: int) -> Floats:
+    """Return P(graph distance = k) of two distinct random points: (k+1) (n-2)! / ((n-1-k)! n^k), k = 1 … n-1."""
+    n, k = check_integer("n_points", n_points, 2), np.asarray(distance, np.float64)
+    inside = np.clip(k, 1, n - 1)
+    log = np.log(inside + 1) + _log_no_repetition(inside, n) - math.log(n - 1)
+    return np.where((k >= 1) & (k <= n - 1), np.exp(log), 0.0)
+
+
+def mean_distance(n_points: int) -> float:
+    """Return the expected graph distance of two distinct random points, √(πn/2) - 4/3 + o(1)."""
+    n = check_integer("n_points", n_points, 2)
+    return float(distance_ccdf(np.arange(1, _reach(n) + 1), n).sum())
+
+
+def expected_height(n_points: int) -> float:
+    """Return √(2πn), the leading term of the height of a uniform tree from a random root (Rényi and Szekeres 1967)."""
+    return math.sqrt(2 * math.pi * check_integer("n_points", n_points, 1))
+
+
+def expected_diameter(n_points: int) -> float:
+    """Return (4/3) √(2πn), the leading term of the diameter of a uniform tree (Szekeres 1983)."""
+    return 4 / 3 * expected_height(n_points)
+
+
+def _reach(n: int) -> int:
+    """Return how far sums over distances or depths must go: beyond 12 √n nothing is left of a Rayleigh law."""
+    return min(n - 1, math.ceil(12 * math.sqrt(n)) + 16)
+
+
+def tree_count(n_points: int) -> int:
+    """Return n^(n-2), the number of labelled trees (Cayley's formula)."""
+    n = check_integer("n_points", n_points, 1)
+    return 1 if n <= 2 else n ** (n - 2)
+
+
+def forest_probability(sizes: Sequence[int]) -> float:
+    """Return P(F_k = f) for a forest f of trees of these sizes, k of them: Π n_i / (n^(n-k) C(n-1, k-1)).
+
+    F_k is the state of the coalescent with k blocks (Pitman 1999, Theorem 5). It is not uniform over forests, as the
+    last corollary of the paper's appendix has it: at n = 4 a forest of type 3+1 has 1/16, one of type 2+2 has 1/12.
+    """
+    parts = [check_integer("sizes", size, 1) for size in sizes]
+    if not parts:
+        raise ValueError("sizes must have at least one entry, got none")
+    n, k = sum(parts), len(parts)
+    return float(math.prod(parts) / (n ** (n - k) * math.comb(n - 1, k - 1)))
+
+
+# ---------------------------------------------------------------------- the merger tree
+
+
+def borel_law(size: ArrayLike) -> Floats:
+    """Return e^(-k) k^(k-1) / k!: the size of a critical Poisson branching process, whose tail is k^(-3/2)/√(2π)."""
+    return np.asarray(np.exp(_log_borel(size)))
+
+
+def _log_borel(k: Any) -> Any:
+    """Return the logarithm of the Borel law, to rounding for any k."""
+    k = np.asarray(k, np.float64)
+    return -1.5 * np.log(np.maximum(k, 1.0)) - 0.5 * math.log(2 * math.pi) - _stirling_rest(k)
+
+
+def split_law(left: ArrayLike, n_points: int) -> Floats:
+    """Return p_n(k) = C(n,k) k^(k-1) (n-k)^(n-k-1) / (2 (n-1) n^(n-2)), k = 1 … n-1.
+
+    The probability that cutting a uniform bond of a uniform tree on n points leaves k of them on the left: what the
+    top latent of a cluster does, and every latent below at its own size. In terms of the Borel law b it is
+    n b(k) b(n-k) / (2 (n-1) b(n)), so it tends to b(k)/2 for fixed k (Pitman 1999; Aldous and Pitman 1998).
+    """
+    n, k = check_integer("n_points", n_points, 2), np.asarray(left, np.float64)
+    inside = np.clip(k, 1, n - 1)
+    log = _log_borel(inside) + _log_borel(n - inside) - _log_borel(n) - math.log(2) - math.log1p(-1 / n)
+    return np.where((k >= 1) & (k <= n - 1), np.exp(log), 0.0)
+
+
+def mean_depth(n_points: int) -> float:
+    """Return the expected depth of a random point: Σ_{k=1}^{n-1} (1 + 1/k) (n-1)! / ((n-1-k)! n^k).
+
+    The number of random cuts that isolate a random point of a uniform tree (Meir and Moon 1970; Pitman 1999).
+    """
+    n = check_integer("n_points", n_points, 1)
+    if n == 1:
+        return 0.0
+    k = np.arange(1, _reach(n) + 1)
+    return float(np.sum((1 + 1 / k) * np.exp(_log_no_repetition(k, n))))
+
+
+def mean_depth_asymptotic(n_points: int) -> float:
+    """Return √(πn/2) + ½ ln(2n) + C/2 - 4/3 with Euler's constant C, which `mean_depth` approaches."""
+    n = check_integer("n_points", n_points, 1)
+    return math.sqrt(math.pi * n / 2) + depth_shift(n)
+
+
+def depth_shift(n_points: int) -> float:
+    """Return ½ ln(2n) + C/2 - 4/3, C being Euler's constant: the mean depth less that of its Rayleigh limit."""
+    return 0.5 * math.log(2 * n_points) + EULER / 2 - 4 / 3
+
+
+def depth_variance(n_points: int) -> float:
+    """Return (2 - π/2) n, the leading term of the variance of a random point's depth."""
+    return (2 - math.pi / 2) * check_integer("n_points", n_points, 1)
+
+
+def rayleigh_cdf(x: ArrayLike) -> Floats:
+    """Return 1 - exp(-x²/2): the limit law of depth/√n, and of distance/√n, of random points (Aldous 1991)."""
+    positive = np.maximum(np.asarray(x, np.float64), 0)
+    return -np.expm1(-(positive**2) / 2)
+
+
+def depth_laws(largest: int) -> Floats:
+    """Return P(depth = j) of a random point of a cluster of m points at [m, j], for m up to `largest`.
+
+    Exact, by the chain that the point's latents form: from m points to k with probability 2 p_m(k) k/m. Time
+    `largest`² · √`largest`; meant for sizes up to a few thousand.
+    """
+    top = check_integer("largest", largest, 1)
+    laws = np.zeros((top + 1, _reach(top) + 2))
+    laws[1, 0] = 1
+    for m in range(2, top + 1):
+        k = np.arange(1, m)
+        laws[m, 1:] = (2 * split_law(k, m) * k / m) @ laws[1:m, :-1]
+    return laws
+
+
+# ---------------------------------------------------------------------- positions
+
+
+def expected_square_distance(distance: ArrayLike, dim: int, step: float) -> Floats:
+    """Return E|X_a - X_b|² = d · step² · (graph distance): directions of different points are orthogonal on average.
+
+    For one bond it holds without the expectation: every bond has length step √d.
+    """
+    return dim * step**2 * np.asarray(distance, np.float64)
+
+
+def expected_feature_variance(n_points: int) -> float:
+    """Return the expected variance of a feature of one cluster: ½ n^(-1/2) (1 - 1/n) E[distance] → √(π/8) = 0.6267."""
+    n = check_integer("n_points", n_points, 2)
+    return 0.5 / math.sqrt(n) * (1 - 1 / n) * mean_distance(n)

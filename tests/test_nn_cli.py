@@ -1,0 +1,113 @@
+"""The commands train, baselines, probe and reproduce: what they write, and what they say about bad input."""
+
+import json
+
+import pytest
+import torch
+
+import percolab as pl
+from percolab import cli
+from percolab.nn import checkpoint
+
+torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
+
+SMALL = ("--d-model", "8", "--n-blocks", "2", "--epochs", "2", "--batch-size", "64", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A dataset and a run on it."""
+    folder = tmp_path_factory.mktemp("cli")
+    pl.generate(pl.Recipe(800, 8, "one_cluster", seeds=1, engine="paper")).save(folder / "data.zarr")
+    pl.generate(pl.Recipe(800, 9, "one_cluster", seeds=1, engine="paper")).save(folder / "other.zarr")
+    assert cli.run(["train", str(folder / "data.zarr"), "-o", str(folder / "run"), "-q", *SMALL]) == 0
+    return folder
+
+
+def test_train_writes_a_run(folder, capsys):
+    names = {path.name for path in (folder / "run").iterdir()}
+    assert names == {"config.json", "metrics.csv", "checkpoint.pt", "training.png", "result.json"}
+    result = json.loads((folder / "run" / "result.json").read_text())
+    assert set(result) == {"test", "validation", "seconds", "device"}
+    assert cli.run(["train", str(folder / "data.zarr"), "-o", str(folder / "run"), "--resume", "--device", "cpu"]) == 0
+    assert "test R²" in capsys.readouterr().out
+
+
+def test_progress_says_loss_r2_and_time_left(folder, tmp_path, capsys):
+    assert cli.run(["train", str(folder / "data.zarr"), "-o", str(tmp_path / "run"), *SMALL]) == 0
+    assert "epoch 2/2  loss " in (said := capsys.readouterr().err)
+    assert "validation R²" in said
+    assert said.rstrip().endswith("left")
+
+
+def test_baselines_print(folder, capsys):
+    assert cli.run(["baselines", str(folder / "data.zarr"), "--device", "cpu"]) == 0
+    assert "nearest neighbour" in capsys.readouterr().out
+    assert cli.run(["baselines", str(folder / "data.zarr"), "--device", "cpu", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"mean", "ridge", "nearest_neighbour"}
+
+
+def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
+    command = ["probe", str(folder / "data.zarr"), "--run", str(folder / "run"), "-o", str(tmp_path / "out")]
+    command += ["--min-latent-size", "15", "--max-depth", "40", "--device", "cpu"]
+    assert cli.run(command) == 0
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {
+        *(f"{table}.{form}" for table in ("per_latent", "per_depth") for form in ("csv", "parquet")),
+        *(f"{figure}.png" for figure in ("fig4", "fig5", "fig7", "memorising")),
+    }
+    assert "of probing" in capsys.readouterr().out
+    assert cli.run(command) == 2
+    assert "output must not hold probes unless overwriting, got" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "data.zarr", "-o", "run"], "run_dir must not hold a run unless resuming or overwriting, got"),
+        (["train", "data.zarr", "-o", "new", "--resume"], "checkpoint must exist, got"),
+        (["train", "other.zarr", "-o", "run", "--resume"], "checkpoint must have recipe dim 9, got 8"),
+        (["train", "data.zarr", "-o", "new", "--epochs", "0"], "epochs must be at least 1, got 0"),
+        (["train", "data.zarr", "-o", "new", "--epochs", "many"], "--epochs must be an integer, got 'many'"),
+        (["train", "data.zarr", "-o", "new", "--log", "paper"], "log must be tensorboard or wandb, got 'paper'"),
+        (["train", "none.zarr", "-o", "new"], "dataset must exist, got"),
+        (["probe", "other.zarr", "--run", "run", "-o", "new"], "checkpoint must have recipe dim 9, got 8"),
+        (["probe", "data.zarr", "--run", "run", "-o", "new", "--min-latent-size", "801"], "min_latent_size must leave"),
+        (["reproduce", "two-cluster"], "experiment must be one of one-cluster, multi-cluster, got 'two-cluster'"),
+        (["reproduce", "one-cluster", "--scale", "big"], "scale must be one of paper, small, got 'big'"),
+        (["reproduce", "one-cluster", "--out", "run"], "out must be empty or hold an experiment, got"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(folder, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(folder)
+    before = sorted(str(path) for path in folder.rglob("*"))
+    assert cli.run(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {message}")
+    assert said.count("\n") == 1
+    assert sorted(str(path) for path in folder.rglob("*")) == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without CUDA")
+@pytest.mark.parametrize("command", ["train", "baselines", "probe"])
+def test_no_cuda_when_asked_for(folder, monkeypatch, capsys, command):
+    monkeypatch.chdir(folder)
+    more = {"train": ["-o", "new"], "baselines": [], "probe": ["--run", "run", "-o", "new"]}[command]
+    assert cli.run([command, "data.zarr", *more, "--device", "cuda"]) == 2
+    assert capsys.readouterr().err == "error: device must be there, got 'cuda' and torch sees no CUDA GPU\n"
+    assert not (folder / "new").exists()
+
+
+def test_a_missing_package_is_named(folder, monkeypatch, capsys):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else found(name))
+    assert cli.run(["baselines", str(folder / "data.zarr")]) == 1
+    assert capsys.readouterr().err == "error: this command needs scikit-learn: pip install 'percolab[nn]'\n"
+
+
+def test_checkpoint_is_plain_data(folder):
+    state = checkpoint.load(folder / "run" / "checkpoint.pt")
+    assert pl.Recipe.from_dict(state["recipe"]) == pl.load(folder / "data.zarr").recipe
+    assert state["epoch"] == 2

@@ -1,0 +1,230 @@
+"""Activations, linear probes and findings: against scikit-learn and obvious loops."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+import percolab as pl
+from percolab.nn import ProbeConfig, ResidualMLP, activations, findings, probe_rows, probes
+
+torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
+
+CONFIG = ProbeConfig(depths=(0, 5, 10, 20, 40, 1000), min_latent_size=25)
+
+
+@pytest.fixture(scope="module", params=["one_cluster", "distribution"])
+def dataset(request):
+    sizes = {"one_cluster": (2500, 1), "distribution": (8000, 30)}[request.param]
+    return pl.generate(pl.Recipe(sizes[0], 6, request.param, seeds=1, min_cluster_size=sizes[1], engine="paper"))
+
+
+@pytest.fixture(scope="module")
+def features(dataset):
+    """Random ReLU features, one of them dead and one far from 0."""
+    weights = np.random.default_rng(0).standard_normal((6, 40)) / 3
+    A = np.maximum(np.asarray(dataset.X) @ weights, 0).astype(np.float32)
+    A[:, 0] = 0
+    A[:, 1] += 1000
+    return A
+
+
+@pytest.fixture(scope="module")
+def result(dataset, features):
+    return probes(dataset, {"features": features}, CONFIG, device="cpu")
+
+
+def rows_at(dataset, depth):
+    """Return the rows of a depth and their latents, by the definition."""
+    latent = dataset.forest.latent_at_depth(depth)
+    rows = np.flatnonzero(latent >= 0)
+    rows = rows[dataset.forest.latent_size[latent[rows]] >= CONFIG.min_latent_size]
+    return rows, latent[rows]
+
+
+def plans(dataset, protocol):
+    rows = probe_rows.probe_rows(dataset, np.array(CONFIG.depths), CONFIG.min_latent_size, CONFIG.seed)
+    if protocol == "random":
+        return rows, [probe_rows.random_points(rows, CONFIG.train_share, CONFIG.seed)]
+    return rows, probe_rows.whole_subtrees(dataset.forest, rows, CONFIG.min_latent_size, CONFIG.folds)
+
+
+def test_rows_and_targets_are_as_defined(dataset):
+    rows, _ = plans(dataset, "random")
+    assert rows.skipped.tolist() == [1000]
+    for index, depth in enumerate(rows.depths):
+        expected, latent = rows_at(dataset, depth)
+        assert np.array_equal(np.flatnonzero(rows.level >= index), expected)
+        targets = rows.targets[expected, index]
+        assert np.allclose(targets[:, 0], dataset.latent_z[latent])
+        for i in range(0, expected.size, 97):
+            path = dataset.forest.path(int(expected[i]))
+            assert targets[i, 1] == pytest.approx(dataset.latent_z[path[: depth + 1]].sum(), abs=1e-5)
+        for k in (0, 1):  # shuffled: the same values elsewhere
+            assert np.array_equal(np.sort(targets[:, k]), np.sort(targets[:, 3 + k]))
+
+
+def test_random_split_has_exact_counts(dataset):
+    rows, [held] = plans(dataset, "random")
+    for index in range(rows.depths.size):
+        inside = rows.level >= index
+        assert np.count_nonzero(held.train & inside) == int(0.7 * np.count_nonzero(inside))
+        assert np.array_equal(held.held_out & inside, ~held.train & inside)
+
+
+@pytest.mark.parametrize("protocol", ["random", "subtree"])
+def test_probes_equal_scikit_learn(dataset, features, result, protocol):
+    rows, held_out = plans(dataset, protocol)
+    table = result.per_latent
+    compared = 0
+    for name, A in {"raw": np.asarray(dataset.X, np.float32), "features": features}.items():
+        for index, depth in enumerate(rows.depths):
+            at, latent = rows_at(dataset, depth)
+            for held in held_out:
+                train = held.train[at]
+                mean, std = A[at[train]].astype(float).mean(0), A[at[train]].astype(float).std(0) + 1e-6
+                standard = (A[at] - mean) / std
+                for k, target in enumerate(probe_rows.LATENT_TARGETS):
+                    t = rows.targets[at, index, k]
+                    model = Ridge(alpha=1.0).fit(standard[train], t[train])
+                    squared = (model.predict(standard) - t) ** 2
+                    own = table[(table["protocol"] == protocol) & (table["representation"] == name)]
+                    own = own[(own["target"] == target) & (own["depth"] == depth)].set_index("latent")
+                    for one in np.unique(latent):
+                        scored = (latent == one) & held.held_out[at]
+                        if protocol == "subtree" and not scored[latent == one].all():
+                            continue
+                        if scored.any():
+                            row = own.loc[one]
+                            assert row["n_validation"] == scored.sum()
+                            assert row["MSE"] == pytest.approx(squared[scored].mean(), rel=1e-4, abs=1e-7)
+                            expected = (t[train].mean(dtype=float) - t[scored][0]) ** 2
+                            assert row["baseline"] == pytest.approx(expected, rel=1e-4, abs=1e-7)
+                            compared += 1
+    assert compared == len(table[table["protocol"] == protocol])
+
+
+def test_per_depth_is_the_sum_of_its_latents(result):
+    latents = result.per_latent
+    for (protocol, target, name, depth), group in latents.groupby(["protocol", "target", "representation", "depth"]):
+        whole = result.per_depth
+        whole = whole[(whole["protocol"] == protocol) & (whole["target"] == target)]
+        [row] = whole[(whole["representation"] == name) & (whole["depth"] == depth)].to_dict("records")
+        n = group["n_validation"]
+        assert row["n_validation"] == n.sum()
+        assert row["n_latents"] == len(group)
+        assert row["MSE"] == pytest.approx((group["MSE"] * n).sum() / n.sum(), rel=1e-9)
+        assert row["mean_MSE"] == pytest.approx((group["baseline"] * n).sum() / n.sum(), rel=1e-4, abs=1e-9)
+
+
+def test_columns(dataset, result):
+    table = result.per_latent
+    expected = ["protocol", "target", "representation", "depth", "latent", "s_latent", "s_cluster", "FOM"]
+    assert list(table) == [*expected, "n_validation", "MSE", "baseline"]
+    forest = dataset.forest
+    assert np.array_equal(table["s_latent"], forest.latent_size[table["latent"]])
+    assert np.array_equal(table["depth"], forest.latent_depth[table["latent"]])
+    assert np.allclose(table["FOM"], table["s_latent"] / np.sqrt(table["s_cluster"]))
+    assert any("depth 1000 has no latent of at least 25 points" in word for word in result.skipped)
+
+
+def test_shuffled_control_is_near_zero(result):
+    table = result.per_depth
+    table = table[table["n_train"] > 400]  # ten rows a feature
+    own = table[(table["protocol"] == "random") & table["target"].isin(["z_shuffled", "sum_shuffled"])]
+    assert own["R2"].dropna().abs().max() < 0.25
+    assert own["R2"].median() == pytest.approx(0, abs=0.06)
+    true = table[(table["protocol"] == "random") & (table["target"] == "z")]
+    assert true["R2"].median() > 0.3
+
+
+def test_subtree_protocol_shows_no_point_of_a_scored_latent(dataset, result):
+    _, held_out = plans(dataset, "subtree")
+    assert len(held_out) >= 2
+    scored = result.per_latent[result.per_latent["protocol"] == "subtree"]["latent"].unique()
+    assert scored.size
+    for latent in scored:
+        interval = dataset.forest.points_of(int(latent))
+        folds = [held for held in held_out if held.held_out[interval].any()]
+        assert len(folds) == 1
+        assert not folds[0].train[interval].any()
+
+
+def test_activations_by_module_name(dataset):
+    model = ResidualMLP(6, 8, 2, seed=0).train()
+    X = torch.from_numpy(np.float32(dataset.X))
+    found = activations(model, dataset.X, batch_size=700, device="cpu")
+    assert list(found) == ["input", "blocks.0.hidden", "blocks.0", "blocks.1.hidden", "blocks.1"]
+    with torch.no_grad():
+        stream = model.input(X)
+        hidden = torch.relu(model.blocks[0].widen(stream))
+        after = stream + model.blocks[0].narrow(hidden)
+    for name, expected in {"input": stream, "blocks.0.hidden": hidden, "blocks.0": after}.items():
+        assert torch.allclose(found[name], expected, atol=1e-5), name
+    assert model.training
+    other = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.Tanh())
+    assert torch.allclose(activations(other, X, ["1"], device="cpu")["1"], other(X).detach())
+
+
+def test_findings_are_found(dataset):
+    rng = np.random.default_rng(0)
+    X = np.asarray(dataset.X)
+    wide = {f"blocks.{i}{part}": np.maximum(X @ rng.standard_normal((6, width)), 0)
+            for i in range(2) for part, width in ((".hidden", 60), ("", 20))}  # fmt: skip
+    result = probes(dataset, wide, dataclasses.replace(CONFIG, depths=tuple(range(0, 60, 3))), device="cpu")
+    found = findings.check(result.per_latent, result.per_depth)
+    assert [finding["claim"].split()[0] for finding in found] == ["Activations", "Hidden", "The", "MSE", "There"]
+    assert {finding["verdict"] for finding in found} <= {"holds", "holds in part", "does not hold"}
+    assert found[0]["verdict"] == "holds"  # many nonlinear features of 6 numbers beat the 6 numbers
+
+
+def test_power_law_is_recovered():
+    x = np.geomspace(1, 100, 5)
+    fit = findings.power_law(x, 3 * x**-0.5)
+    assert fit.slope == pytest.approx(-0.5)
+    assert fit.intercept == pytest.approx(np.log10(3))
+    assert findings.power_law(x[:2], x[:2]) is None
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+def test_no_latent_above_the_limit(dataset):
+    with pytest.raises(ValueError, match=r"min_latent_size must leave a latent at some depth, got 99999 and the large"):
+        probes(dataset, {}, ProbeConfig(min_latent_size=99_999), device="cpu")
+    with pytest.raises(ValueError, match=r"min_latent_size must leave a latent .* at these depths has 0 points"):
+        probes(dataset, {}, ProbeConfig(depths=(5000,)), device="cpu")
+
+
+def test_activations_that_do_not_fit(dataset):
+    n = len(dataset)
+    with pytest.raises(ValueError, match=rf"activations\['a'\] must have shape \({n}, width\), got \(3, 2\)"):
+        probes(dataset, {"a": np.zeros((3, 2))}, CONFIG, device="cpu")
+    bad = np.zeros((n, 2))
+    bad[4, 1] = np.inf
+    with pytest.raises(ValueError, match=r"activations\['a'\] must be finite, got inf in row 4"):
+        probes(dataset, {"a": bad}, CONFIG, raw=False, device="cpu")
+    with pytest.raises(ValueError, match=r"model must take points of dimension 6, got one of 7"):
+        activations(ResidualMLP(7, 4, 1), dataset.X, device="cpu")
+    with pytest.raises(ValueError, match=r"names must be modules of the model \(input, .*\), got 'nope'"):
+        activations(ResidualMLP(6, 4, 1), dataset.X, ["nope"], device="cpu")
+    with pytest.raises(ValueError, match=r"names must be given for a model other than ResidualMLP, got a Linear"):
+        activations(torch.nn.Linear(6, 1), dataset.X, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"depths": ()}, "depths must not be empty"),
+        ({"depths": (-1,)}, "depths must be at least 0, got -1"),
+        ({"alpha": 0}, "alpha must be positive, got 0"),
+        ({"train_share": 1.0}, "train_share must be between 0 and 1, got 1.0"),
+        ({"protocols": ("both",)}, "protocols must be among random, subtree, got 'both'"),
+        ({"min_latent_size": 1}, "min_latent_size must be at least 2, got 1"),
+    ],
+)
+def test_bad_configuration(change, message):
+    with pytest.raises(ValueError, match=message):
+        ProbeConfig(**change)

@@ -1,0 +1,510 @@
+"""Verification: correct data pass, and each planted fault is flagged by the law it breaks, and by no other."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import lru_cache
+from types import SimpleNamespace
+
+import numpy as np
+import planted
+import pytest
+
+import percolab as pl
+from percolab import cli
+from percolab.checks import Subject, dimension, latents, result, sizes, small, space, trees
+
+
+def flagged(dataset):
+    return {check.law for check in pl.verify(dataset).failures}
+
+
+@lru_cache(maxsize=1)
+def fair():
+    return planted.one_cluster()
+
+
+@lru_cache(maxsize=1)
+def many():
+    return pl.generate(pl.Recipe(60_000, 12, seeds=3))
+
+
+# ---------------------------------------------------------------------- correct data
+
+
+@pytest.mark.parametrize("engine", ["native", "paper"])
+@pytest.mark.parametrize("mode", ["one_cluster", "distribution"])
+def test_correct_data_pass(engine, mode):
+    outcome = pl.verify(pl.generate(pl.Recipe(30_000, 20, mode, seeds=5, engine=engine)))
+    assert outcome.passed, str(outcome)
+    assert sum(check.verdict == "pass" for check in outcome) >= 16
+
+
+def test_data_made_plainly_pass():
+    assert flagged(fair()) == set()
+    assert flagged(many()) == set()
+
+
+def test_filtered_and_custom_data_pass():
+    assert flagged(many().filter(20)) == set()
+    assert flagged(pl.generate(pl.Recipe(30_000, 5, "custom", 0.2, seeds=6))) == set()
+    assert flagged(pl.generate(pl.Recipe(2000, 5, "custom", 1.0, seeds=6))) == set()
+
+
+def test_the_same_data_get_the_same_verdict():
+    ds = pl.generate(pl.Recipe(3000, 4, seeds=1))
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    assert pl.verify(ds).checks == pl.verify(ds).checks
+    assert np.array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+
+
+# ---------------------------------------------------------------------- too little data
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 30])
+@pytest.mark.parametrize("mode", ["one_cluster", "distribution"])
+def test_small_data_are_not_a_pass(n, mode):
+    outcome = pl.verify(pl.generate(pl.Recipe(n, 3, mode, seeds=2)))
+    assert outcome.passed
+    few = [check for check in outcome if check.verdict == "not enough data"]
+    assert len(few) >= 12
+    for check in few:
+        assert re.fullmatch(r"needs .*\d.*, has .*\d.*", check.note), check
+        assert check.p_value is None
+
+
+def test_an_empty_dataset_is_not_a_pass():
+    outcome = pl.verify(pl.generate(pl.Recipe(10, 3, seeds=2, min_cluster_size=100)))
+    assert outcome.passed
+    assert "not enough data" in {check.verdict for check in outcome}
+
+
+# ---------------------------------------------------------------------- cluster sizes
+
+
+def attach(n, p, weight, seed=0):
+    """Return labels of clusters that grow in proportion to a power of their size."""
+    rng = np.random.default_rng(seed)
+    labels, size = np.zeros(n, np.int64), [1]
+    fresh, u = rng.random(n) < p, rng.random(n)
+    for i in range(1, n):
+        if fresh[i]:
+            labels[i] = len(size)
+            size.append(1)
+        else:
+            pull = np.cumsum(np.asarray(size, float) ** weight)
+            labels[i] = np.searchsorted(pull, u[i] * pull[-1], side="right")
+            size[labels[i]] += 1
+    return labels
+
+
+def flagged_sizes(dataset):
+    return {check.law for check in sizes.checks(Subject(dataset)) if check.failed}
+
+
+def test_fair_attachment_passes():
+    assert flagged_sizes(planted.clusters(attach(6000, 1 / 3, 1.0))) == set()
+
+
+def test_attachment_that_forgets_size():
+    assert flagged_sizes(planted.clusters(attach(6000, 1 / 3, 0.7))) == {"attachment", "cluster sizes (CCDF)"}
+
+
+def test_wrong_create_prob():
+    labels = pl.attachment(60_000, 0.3, 4).astype(np.int64)
+    assert flagged_sizes(planted.clusters(labels)) == {"number of clusters", "cluster sizes (CCDF)"}
+    assert flagged_sizes(planted.clusters(labels, 0.3)) == set()
+
+
+def test_wrong_exponent():
+    labels = pl.attachment(200_000, 0.1, 4).astype(np.int64)
+    assert "size exponent, s ≥ 35" in flagged_sizes(planted.clusters(labels))
+    assert flagged_sizes(planted.clusters(labels, 0.1)) == set()
+
+
+# ---------------------------------------------------------------------- trees and latents
+
+
+TREE_LAWS = {"degree", "graph distance", "ends of bonds", "Prüfer codes", "tree and merger tree"}
+
+
+def test_bonds_that_prefer_the_first_rows():
+    def early(rng, start, size):
+        return start + int(size * rng.random() ** 1.3)
+
+    assert "ends of bonds" in flagged(planted.one_cluster(end=early)) <= TREE_LAWS
+
+
+def test_biased_splits():
+    def even(rng, size):
+        return planted.fair_split(rng, size) if rng.random() < 0.6 else int(rng.integers(1, size))
+
+    found = flagged(planted.one_cluster(choose=even))
+    assert {"split law"} <= found <= {"split law", "depth"} | TREE_LAWS - {"ends of bonds"}
+
+
+def test_splits_biased_only_where_large():
+    def even(rng, size):
+        return planted.fair_split(rng, size) if size < 100 or rng.random() < 0.7 else size // 2
+
+    assert flagged(planted.one_cluster(choose=even)) == {"split law"}
+
+
+def test_sides_out_of_order():
+    def larger_left(rng, size):
+        left = planted.fair_split(rng, size)
+        return max(left, size - left) if rng.random() < 0.1 else left
+
+    assert flagged(planted.one_cluster(choose=larger_left)) == {"left and right alike"}
+
+
+def test_labels_that_follow_the_tree():
+    ds = fair()
+    ordered = replace(ds, forest=replace(ds.forest, point_id=np.arange(ds.forest.n_points)))
+    assert flagged(ordered) == {"Prüfer codes", "tree and merger tree"}
+
+
+def test_balanced_trees():
+    forest = planted.balanced(1 << 17)
+    subject = Subject(SimpleNamespace(recipe=pl.Recipe(forest.n_points, 2, "one_cluster", seeds=0), forest=forest))
+    found = {check.law for module in (trees, latents) for check in module.checks(subject) if check.failed}
+    assert found >= {"degree", "graph distance", "ends of bonds", "split law", "depth", "depth, Rayleigh limit"}
+
+
+def test_a_broken_forest_is_all_that_is_said():
+    ds = fair()
+    bond = ds.forest.bond.copy()
+    bond[7] = bond[7, ::-1]
+    outcome = pl.verify(replace(ds, forest=replace(ds.forest, bond=bond)))
+    assert [check.law for check in outcome] == ["data model"]
+    assert not outcome.passed
+    assert "bond[7" in outcome["data model"].note
+
+
+def test_arrays_that_do_not_fit():
+    ds = many()
+    nan = ds.y.copy()
+    nan[5] = np.nan
+    far = ds.X.copy()
+    far[7] = np.inf
+    for broken in (
+        replace(ds, y=ds.y[:-1]),
+        replace(ds, y=nan),
+        replace(ds, X=far),
+        replace(ds.filter(2), recipe=ds.recipe),
+        replace(ds, recipe=replace(ds.recipe, min_cluster_size=2)),
+    ):
+        outcome = pl.verify(broken)
+        assert [check.law for check in outcome] == ["data model"]
+        assert not outcome.passed
+
+
+# ---------------------------------------------------------------------- positions
+
+
+def test_bonds_moved_under_positions():
+    ds = fair()
+    bond, rng = ds.forest.bond.copy(), np.random.default_rng(0)
+    wide = np.flatnonzero(ds.forest.left_size > 50)[:40]
+    bond[wide, 0] = ds.forest.latent_start[wide] + rng.integers(ds.forest.left_size[wide])
+    assert flagged(replace(ds, forest=replace(ds.forest, bond=bond))) == {"bond length"}
+
+
+def test_one_bond_a_little_long():
+    ds = fair()
+    X = ds.X.copy()
+    X[100:] += 1e-6
+    assert flagged(replace(ds, X=X)) == {"bond length"}
+
+
+def test_wrong_step():
+    ds = many()
+    assert flagged(replace(ds, X=ds.X * np.float32(1.01))) == {"bond length", "cluster origins"}
+    assert flagged(replace(ds, X=ds.X * np.float32(2))) == {
+        "bond length",
+        "|ΔX|² and graph distance",
+        "cluster origins",
+        "feature variance",
+    }
+
+
+def test_origins_elsewhere():
+    ds = many()
+    middle = np.add.reduceat(ds.X, ds.forest.cluster_start[:-1]) / ds.forest.cluster_size[:, None]
+    moved = ds.X + 0.1 * middle[ds.forest.point_cluster]
+    assert flagged(replace(ds, X=moved.astype(np.float32))) == {"cluster origins"}
+    assert flagged(replace(ds, X=ds.X + np.float32(0.05))) == {"cluster origins"}
+
+
+def test_directions_that_prefer_an_axis():
+    def stretched(rng, v):
+        u = rng.normal(size=v.size)
+        u[0] *= 1.5
+        w = u - (u @ v) * v
+        w /= np.linalg.norm(w)
+        return (v + w) / np.sqrt(2), (v - w) / np.sqrt(2)
+
+    found = flagged(planted.one_cluster(turn=stretched))
+    assert {"isotropy of bonds"} <= found <= {"isotropy of bonds", "axes not special"}
+
+
+def test_directions_of_noise_that_prefers_an_axis():
+    def vectors(rng, n, d):
+        u = rng.normal(size=(n, d))
+        u[:, 0] *= 1.5
+        return u / np.linalg.norm(u, axis=1, keepdims=True)
+
+    found = flagged(planted.one_cluster(vectors=vectors))
+    assert {"isotropy of bonds"} <= found <= {"isotropy of bonds", "axes not special"}
+
+
+def test_directions_to_the_corners_of_a_cube():
+    def corners(rng, n, d):
+        u = np.where(rng.random((n, d)) < 0.5, -1.0, 1.0) + 0.5 * rng.normal(size=(n, d))
+        return u / np.linalg.norm(u, axis=1, keepdims=True)
+
+    found = flagged(planted.one_cluster(vectors=corners))
+    assert {"axes not special"} <= found <= {"axes not special", "isotropy of bonds"}
+
+
+def test_walks_that_keep_their_direction():
+    ds, rng = many(), np.random.default_rng(0)
+    parent, height = Subject(ds).rooted
+    d, step = ds.recipe.dim, ds.recipe.step
+    v, X = np.empty(ds.X.shape), np.empty(ds.X.shape)
+    for row in np.argsort(height, kind="stable"):
+        u = rng.normal(size=d) + (1.0 * np.sqrt(d) * v[parent[row]] if parent[row] >= 0 else 0)
+        v[row] = u / np.linalg.norm(u)
+        before = X[parent[row]] if parent[row] >= 0 else ds.X[row] - step * np.sqrt(d) * v[row]
+        X[row] = before + step * np.sqrt(d) * v[row]
+    found = flagged(replace(ds, X=X))
+    assert (
+        {"|ΔX|² and graph distance"} <= found <= {"|ΔX|² and graph distance", "feature variance", "isotropy of bonds"}
+    )
+
+
+def test_points_on_a_sheet_have_dimension_two():
+    ds = pl.generate(pl.Recipe(70_000, 12, "one_cluster", seeds=0))
+    assert dimension.fractal_dimension(Subject(ds)).verdict == "pass"
+    rng = np.random.default_rng(0)
+    X = np.zeros((70_000, 12), np.float32)
+    X[:, :2] = rng.uniform(-10, 10, size=(70_000, 2))
+    check = dimension.fractal_dimension(Subject(replace(ds, X=X)))
+    assert check.failed
+    assert float(check.measured.split()[0]) == pytest.approx(2, abs=0.2)
+
+
+def test_parts_of_positions_are_enough(monkeypatch):
+    monkeypatch.setattr("percolab.checks.independent.MOST_ENTRIES", 200_000)
+    ds = many()
+    part = Subject(ds).part
+    assert 0 < len(part.X) * ds.recipe.dim <= 200_000
+    rows = np.arange(len(ds.X))
+    place = part.place(rows)
+    assert np.array_equal(part.X[place[place >= 0]], ds.X[rows[place >= 0]])
+    assert flagged(ds) == set()
+    assert "bond length" in flagged(replace(ds, X=ds.X * np.float32(1.2)))
+
+
+# ---------------------------------------------------------------------- values
+
+
+def test_permuted_latent_values():
+    ds = many()
+    swapped = replace(ds, latent_z=np.random.default_rng(0).permutation(ds.latent_z))
+    assert flagged(swapped) == {"targets are sums of z", "intervention on a latent"}
+
+
+def test_noise_on_targets():
+    ds = many()
+    y = ds.y.copy()
+    y[1234] += 1e-5
+    assert flagged(replace(ds, y=y)) == {"targets are sums of z", "intervention on a latent"}
+
+
+def test_values_that_are_too_wide():
+    ds = many()
+    latent_z, point_z = 1.1 * ds.latent_z, 1.1 * ds.point_z
+    wide = replace(ds, latent_z=latent_z, point_z=point_z, y=pl.targets(ds.forest, latent_z, point_z))
+    assert flagged(wide) == {"z is N(0, 1)", "y is N(0, 1)"}
+
+
+def test_values_that_follow_their_parents():
+    ds = many()
+    z, parent = ds.latent_z.copy(), ds.forest.latent_parent
+    for i in np.flatnonzero(parent >= 0):
+        z[i] = 0.1 * z[parent[i]] + np.sqrt(1 - 0.01) * z[i]
+    tied = replace(ds, latent_z=z, y=pl.targets(ds.forest, z, ds.point_z))
+    assert flagged(tied) == {"z is N(0, 1)"}
+
+
+# ---------------------------------------------------------------------- samplers
+
+
+@pytest.mark.parametrize("engine", ["native", "paper"])
+def test_samplers_grow_every_small_tree_alike(engine):
+    six = small.small_forest(engine, 6, 500_000, 0)
+    check = small.prufer(six, (6,))
+    assert check.verdict == "pass"
+    assert "500,000 trees of 6 points, 1,296 codes" in check.note
+    assert small.joint(small.small_forest(engine, 5, 200_000, 0), (5,)).verdict == "pass"
+
+
+@pytest.mark.parametrize("engine", ["native", "paper"])
+def test_small_forests_are_forests(engine):
+    forest = small.small_forest(engine, 5, 1000, 3)
+    forest.validate()
+    assert forest.n_clusters == 1000
+    assert np.array_equal(forest.cluster_size, np.full(1000, 5))
+
+
+def test_the_paper_sampler_is_the_cyclic_coalescent():
+    forest = small.small_forest("paper", 6, 3, 11)
+    alone = pl.cyclic_coalescent(6, 11)
+    assert forest.cluster(0).equals(alone)
+
+
+def test_trees_are_named_by_their_prufer_codes():
+    for engine in ("native", "paper"):
+        forest = small.small_forest(engine, 5, 50, 1)
+        code, _ = small.tree_codes(forest, np.flatnonzero(forest.latent_size == 5), 5)
+        for c in range(50):
+            one = forest.cluster(c)
+            rank = np.argsort(np.argsort(one.point_id))
+            bonds = {frozenset(pair) for pair in rank[one.bond].tolist()}
+            digits = tuple((code[c] // 5 ** (2 - i)) % 5 for i in range(3))
+            assert bonds == {frozenset(pair) for pair in small._decode(digits, 5)}
+
+
+def test_joint_law_counts_all_orders():
+    for n, cells in ((3, 6), (4, 84), (5, 2040)):
+        law = small.joint_law(n)
+        assert len(law) == cells
+        assert sum(law.values()) == pytest.approx(1)
+
+
+def test_the_suite_has_both_engines_and_modes(monkeypatch):
+    module = importlib.import_module("percolab.verify")
+    monkeypatch.setattr(module, "SUITE_POINTS", 3000)
+    monkeypatch.setattr(module, "SUITE_DIM", 5)
+    monkeypatch.setattr(module, "SMALL_TREES", 10_000)
+    monkeypatch.setattr(module, "PAIRED_TREES", 10_000)
+    said = []
+    outcome = pl.verify(progress=said.append)
+    assert outcome.passed, str(outcome)
+    assert {check.data for check in outcome} == {
+        "native sampler",
+        "native, one_cluster",
+        "native, distribution",
+        "paper sampler",
+        "paper, one_cluster",
+        "paper, distribution",
+    }
+    assert len(said) > len(outcome)
+
+
+@pytest.mark.slow
+def test_the_whole_suite_passes():
+    outcome = pl.verify()
+    assert outcome.passed, str(outcome)
+    assert sum(check.verdict == "pass" for check in outcome) >= 85
+
+
+@pytest.mark.slow
+def test_p_values_are_not_too_small():
+    """Over correct data few p-values are small: this is what the stated false alarm rate rests on."""
+    found = [
+        check.p_value
+        for seed in range(40)
+        for mode in ("one_cluster", "distribution")
+        for check in pl.verify(pl.generate(pl.Recipe(20_000, 20, mode, seeds=seed + 900)))
+        if check.p_value is not None
+    ]
+    assert np.mean(np.array(found) < 0.01) < 0.02
+    assert min(found) > 1e-5
+
+
+@pytest.mark.slow
+def test_spread_of_the_fractal_dimension():
+    """The error bar of the slope covers what clusters differ by."""
+    n, d = 65_536, 12
+    low, high = dimension.window(n)
+    logs = []
+    for seed in range(60):
+        ds = pl.generate(pl.Recipe(n, d, "one_cluster", seeds=seed))
+        X = np.asarray(ds.X) / np.float32(ds.recipe.step * np.sqrt(d))
+        centres = np.sort(np.random.default_rng(seed).choice(n, dimension.CENTRES, replace=False))
+        near, far = dimension.pair_counts(X, centres, np.array([low, high])).sum(axis=0)
+        logs.append(np.log(far / near))
+    expected = dimension.expected_slope(n, d) * np.log(high / low)
+    granted = dimension.TREE_VARIANCE + dimension.SPACE_VARIANCE / d
+    assert np.var(logs) < 1.5 * granted
+    assert abs(np.mean(logs) - expected) < 4 * np.sqrt(granted / 60)
+
+
+# ---------------------------------------------------------------------- verdicts
+
+
+def test_verdicts():
+    assert result.statistical("a", "b", "c", 1e-6).failed
+    assert result.statistical("a", "b", "c", float("nan")).failed
+    assert result.exact("a", "b", "c", float("nan"), 1).failed
+    assert not result.exact("a", "b", "c", 1, 1).failed
+    assert result.smallest(0.2, 0.5) == 0.4
+    assert result.too_small("a", "b", "5 points", "3").note == "needs 5 points, has 3"
+
+
+# ---------------------------------------------------------------------- the command line
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pl.generate(pl.Recipe(2000, 6, seeds=1)).save("a.zarr")
+    return tmp_path
+
+
+def test_command_line(store, capfd):
+    assert cli.run(["verify", "a.zarr", "--report", "out"]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert "split law" in out
+    assert "not enough data" in out
+    assert "wrote out/verify.html" in out
+    page = (store / "out" / "verify.html").read_text()
+    assert page.count("data:image/png;base64,") >= 12
+    assert not re.findall(r'(?:src|href)="(?!data:)', page)
+
+
+def test_command_line_fails_with_the_data(store, capfd):
+    ds = pl.load("a.zarr").in_memory()
+    replace(ds, X=ds.X * np.float32(2)).save("b.zarr")
+    assert cli.run(["verify", "b.zarr", "--json"]) == 1
+    out, err = capfd.readouterr()
+    assert err == ""
+    found = json.loads(out)
+    assert "bond length" in {check["law"] for check in found if check["verdict"] == "fail"}
+
+
+def test_command_line_refuses(store, capfd):
+    assert cli.run(["verify", "missing.zarr"]) in (1, 2)
+    assert cli.run(["verify", "a.zarr", "--report", "no/such/place"]) == 2
+    (store / "file").write_text("")
+    assert cli.run(["verify", "a.zarr", "--report", "file"]) == 2
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("error: ") for line in lines)
+
+
+def test_import_is_light():
+    heavy = ("scipy.stats", "matplotlib", "pandas", "powerlaw")
+    program = f"import sys, percolab; percolab.verify; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_space_units():
+    vectors, _ = space.bond_vectors(Subject(fair()))
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
