@@ -10,7 +10,10 @@ from percolab import cli
 from percolab.recipe import PRESETS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+EXPERIMENTS = {"reproduce", "train", "baselines", "probe"}
+"""Commands that take minutes: `tests/test_nn_*.py` run them at a small scale."""
 
 
 def fences(page, language):
@@ -46,6 +49,12 @@ def test_commands_run_in_the_order_of_the_page(tmp_path, monkeypatch, capfd):
             # The paper's datasets take seconds and a gigabyte: ask only whether the words are understood.
             assert cli.run([*words, "--threads", "0"]) == 2
             assert capfd.readouterr().err == "error: threads must be at least 1, got 0\n"
+        elif words[0] in EXPERIMENTS:
+            assert cli.run([*words, "--device", "abacus"]) != 0
+            error = capfd.readouterr().err
+            assert error.startswith("error: ")
+            assert "option" not in error
+            assert "command" not in error
         else:
             assert cli.run(words) == 0, capfd.readouterr().err
 

@@ -85,6 +85,9 @@ def fractal_dimension(subject: Subject) -> Check:
         guide = np.array([low, high])
         at = float(expected_integral(np.array([math.sqrt(low * high)]), size, d)[0])
         axes.loglog(guide, 2 * at * (guide / math.sqrt(low * high)) ** 4, "--", color=plots.ORANGE, label="slope 4")
+        powers = [2**i for i in range(8) if 2**i < radius[-1]]
+        axes.set_xticks(powers, [str(power) for power in powers])
+        axes.set_xticks([], minor=True)
         axes.set_xlabel("R / (step √d)")
         axes.set_ylabel("share of pairs closer than R")
         axes.legend(frameon=False)

@@ -204,6 +204,7 @@ def axes(subject: Subject) -> Check:
         axes.plot(turned, np.arange(ROTATIONS), "o", color=plots.BLUE, markersize=4, label="after a random rotation")
         axes.axvline(found, color=plots.ORANGE, label="as they are")
         axes.axvline(expected, color=plots.INK, linestyle=":", label="3/(d+2)")
+        axes.locator_params(axis="x", nbins=4)
         axes.set_xlabel("mean of Σ u⁴ over bonds")
         axes.set_yticks([])
         axes.legend(frameon=False)
