@@ -33,7 +33,7 @@ THREADS = sorted({1, parallel.thread_count(None)})
 
 def forest(n: int, threads: int) -> pl.Forest:
     """Grow one cluster's tree and merger tree on a given number of threads."""
-    return native._grow(ClusterTable.single(n), np.zeros(1, np.int64), np.uint64(1), threads, lambda *_: None)[0]
+    return native.grow(ClusterTable.single(n), np.zeros(1, np.int64), np.uint64(1), threads, lambda *_: None)[0]
 
 
 def noise(n: int) -> np.ndarray:
@@ -85,7 +85,7 @@ def stages(n: int, repeats: int) -> None:
             clock = [time.perf_counter()]
             clusters, founder = native.cluster_table(recipe)
             clock.append(time.perf_counter())
-            grown, parts = native._grow(clusters, founder, np.uint64(1), 1, lambda *_: None)
+            grown, parts = native.grow(clusters, founder, np.uint64(1), 1, lambda *_: None)
             clock.append(time.perf_counter())
             arrays = native.Arrays(
                 grown, np.empty((n, DIM), np.float32), np.empty(n), np.empty(grown.n_latents), np.empty(n)

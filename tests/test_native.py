@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 import percolab as pl
 from percolab import native, philox, pieces
+from percolab.arrays import silent
 
 MODES = ["one_cluster", "distribution"]
 COLUMNS = ("X", "y", "latent_z", "point_z")
@@ -190,7 +191,7 @@ def many_clusters(size, count, seed=0):
     founder = np.arange(count) * 1000
     start = np.arange(count + 1) * size
     table = pl.clusters.ClusterTable(start, np.arange(count), np.tile(np.arange(size), count), np.full(count, size))
-    forest, _ = native._grow(table, founder, np.uint64(seed), 2, native._silent)
+    forest, _ = native.grow(table, founder, np.uint64(seed), 2, silent)
     return forest
 
 

@@ -15,6 +15,10 @@ Report = Callable[[str, int, int], None]
 """Called with a stage, how many points are done and how many there are."""
 
 
+def silent(stage: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class Arrays:
     """A forest, positions, targets and the values behind them."""

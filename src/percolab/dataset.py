@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab import native, paper, parallel
-from percolab.arrays import Arrays, Report
+from percolab.arrays import Arrays, Report, silent
 from percolab.forest import Forest
 from percolab.recipe import PRESETS, Recipe, check_choice, check_integer
 
@@ -132,12 +132,8 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
         with bar() as report:
             arrays = engine.build(recipe, count, report)
     else:
-        arrays = engine.build(recipe, count, progress or _silent)
+        arrays = engine.build(recipe, count, progress or silent)
     return _dataset(recipe, arrays, engine.VERSION)
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    pass
 
 
 def _dataset(recipe: Recipe, arrays: Arrays, engine_version: int) -> Dataset:

@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from percolab import clusters, memory, parallel, philox, pieces, positions
-from percolab.arrays import Arrays, Report
+from percolab.arrays import Arrays, Report, silent
 from percolab.clusters import ClusterTable
 from percolab.forest import Forest
 from percolab.intrinsics import multiply_high
@@ -47,7 +47,7 @@ def split_forest(n: int, seed: int) -> Forest:
     n = check_integer("n", n, 1)
     key = np.uint64(check_seed("seed", seed))
     table = ClusterTable.single(n)
-    forest, _ = _grow(table, np.zeros(1, np.int64), key, parallel.thread_count(None), _silent)
+    forest, _ = grow(table, np.zeros(1, np.int64), key, parallel.thread_count(None), silent)
     return forest
 
 
@@ -109,7 +109,7 @@ def build(recipe: Recipe, threads: int, report: Report) -> Arrays:
     memory.require(memory.before_clusters(recipe), recipe)
     table, founder = cluster_table(recipe)
     memory.require(memory.of_arrays(table.n_points, recipe), recipe)
-    forest, parts = _grow(table, founder, _key(recipe.seeds.graph), threads, report)
+    forest, parts = grow(table, founder, _key(recipe.seeds.graph), threads, report)
     n, n_latents = forest.n_points, forest.n_latents
     arrays = Arrays(forest, np.empty((n, recipe.dim), recipe.dtype), np.empty(n), np.empty(n_latents), np.empty(n))
     _value(parts, arrays, _key(recipe.seeds.value), threads, report)
@@ -136,14 +136,10 @@ def _key(seed: int | None) -> np.uint64:
     return np.uint64(seed)
 
 
-def _silent(stage: str, done: int, total: int) -> None:
-    pass
-
-
 # ---------------------------------------------------------------------- trees
 
 
-def _grow(
+def grow(
     table: ClusterTable, founder: NDArray[np.int64], key: np.uint64, threads: int, report: Report
 ) -> tuple[Forest, Pieces]:
     """Grow every cluster's tree and merger tree, and deal out the points' birth numbers."""
