@@ -192,26 +192,16 @@ def anchors(piece, came_from, inside, X, anchor):
 
     X holds displacements.
     """
-    done, stack = np.zeros(inside.size, np.bool_), np.empty(inside.size, np.int64)
-    before = np.empty(inside.size, np.int64)
+    before, order = np.empty(inside.size, np.int64), np.empty(inside.size, np.int64)
     starts = piece[:, FIRST][inside]
     for i in range(inside.size):
         row = came_from[inside[i]]
         before[i] = -1 if row < 0 else np.searchsorted(starts, row, side="right") - 1
-    for i in range(inside.size):
-        waiting = 0
-        at = i
-        while at >= 0 and not done[at]:
-            done[at] = True
-            stack[waiting] = at
-            waiting += 1
-            at = before[at]
-        while waiting > 0:
-            waiting -= 1
-            at = stack[waiting]
-            if before[at] >= 0:
-                for j in range(X.shape[1]):
-                    anchor[at, j] = anchor[before[at], j] + X[came_from[inside[at]], j]
+    embedding.walk_order(before, order)
+    for at in order:
+        if before[at] >= 0:
+            for j in range(X.shape[1]):
+                anchor[at, j] = anchor[before[at], j] + X[came_from[inside[at]], j]
 
 
 @njit(cache=True, nogil=True)
