@@ -9,15 +9,15 @@ take many minutes is timed in part and scaled up, as the name of the peer says.
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestNeighbors
+from timing import Row, show
 from torch.utils.data import DataLoader, TensorDataset
 
 import percolab as pl
@@ -32,32 +32,6 @@ from percolab.nn import (
     train,
 )
 from percolab.nn.device import choose_device, device_name
-
-try:
-    from timing import Row, show
-except ImportError:  # rich is not installed: the same numbers, plainly
-
-    @dataclass
-    class Row:  # type: ignore[no-redef]
-        """One comparison."""
-
-        what: str
-        peer: str
-        ours_s: float
-        peer_s: float
-        ratio: float
-        target: str = ""
-        detail: dict[str, Any] = field(default_factory=dict)
-
-    def show(title: str, rows: list[Any], json_path: str | None = None) -> None:
-        print(title)
-        for row in rows:
-            print(
-                f"{row.what}: {row.ours_s:.3g} s; {row.peer}: {row.peer_s:.4g} s; ratio {row.ratio:.4f} ({row.target})"
-            )
-        if json_path:
-            with open(json_path, "w") as file:
-                json.dump({"title": title, "rows": [asdict(row) for row in rows]}, file, indent=1)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import typer
 
 from percolab import __version__
 from percolab.nn.cli import register as register_experiments
+from percolab.options import integer, number, number_option
 from percolab.recipe import DEFAULT_ENGINE, ENGINES, MODES, PRESETS, Recipe, Seeds, check_choice
 from percolab.storage import StoreError
 
@@ -105,24 +106,6 @@ def _os_failure(error: OSError) -> int:
 # ---------------------------------------------------------------------- options
 
 
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be an integer, got {text!r}") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be a number, got {text!r}") from None
-
-
-def _integer_option(name: str, text: str) -> Any:
-    return typer.Option(name, parser=_integer, metavar="INTEGER", help=text, show_default=False)
-
-
 def _choice_option(name: str, values: Sequence[str], default: str) -> Any:
     text = f"One of {', '.join(values)}. Default: {default}."
     return typer.Option(name, metavar="NAME", help=text, show_default=False)
@@ -166,25 +149,25 @@ def _percolab(
 def generate(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write.")],
     preset: Annotated[str | None, typer.Argument(metavar="PRESET", help=f"{' or '.join(PRESETS)}.")] = None,
-    n_points: Annotated[int | None, _integer_option("--n-points", "Number of points before any filter.")] = None,
-    dim: Annotated[int | None, _integer_option("--dim", "Dimension of the space, at least 2.")] = None,
+    n_points: Annotated[int | None, number_option("--n-points", "Number of points before any filter.")] = None,
+    dim: Annotated[int | None, number_option("--dim", "Dimension of the space, at least 2.")] = None,
     mode: Annotated[str | None, _choice_option("--mode", MODES, "distribution")] = None,
     create_prob: Annotated[
         float | None,
         typer.Option(
-            "--create-prob", parser=_number, metavar="P", help="Chance of a new cluster, 0 to 1, in mode custom."
+            "--create-prob", parser=number, metavar="P", help="Chance of a new cluster, 0 to 1, in mode custom."
         ),
     ] = None,
-    seed: Annotated[int | None, _integer_option("--seed", "S for the seeds S, S+10000, S+20000.")] = None,
-    graph_seed: Annotated[int | None, _integer_option("--graph-seed", "Seed of clusters, bonds, latents.")] = None,
-    embed_seed: Annotated[int | None, _integer_option("--embed-seed", "Seed of positions.")] = None,
-    value_seed: Annotated[int | None, _integer_option("--value-seed", "Seed of values and targets.")] = None,
+    seed: Annotated[int | None, number_option("--seed", "S for the seeds S, S+10000, S+20000.")] = None,
+    graph_seed: Annotated[int | None, number_option("--graph-seed", "Seed of clusters, bonds, latents.")] = None,
+    embed_seed: Annotated[int | None, number_option("--embed-seed", "Seed of positions.")] = None,
+    value_seed: Annotated[int | None, number_option("--value-seed", "Seed of values and targets.")] = None,
     engine: Annotated[str | None, _choice_option("--engine", ENGINES, DEFAULT_ENGINE)] = None,
     min_cluster_size: Annotated[
-        int | None, _integer_option("--min-cluster-size", "Keep clusters of at least this many points.")
+        int | None, number_option("--min-cluster-size", "Keep clusters of at least this many points.")
     ] = None,
     dtype: Annotated[str | None, _choice_option("--dtype", DTYPES, "the engine's own")] = None,
-    threads: Annotated[int | None, _integer_option("--threads", "Number of threads. Default: all cores.")] = None,
+    threads: Annotated[int | None, number_option("--threads", "Number of threads. Default: all cores.")] = None,
     overwrite: Overwrite = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
@@ -366,7 +349,7 @@ def draw(
     path: Store,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Figure: .png, .pdf or .svg.")],
     cluster: Annotated[
-        int, typer.Option("--cluster", parser=_integer, metavar="INTEGER", help="Which cluster; 0 is the largest.")
+        int, typer.Option("--cluster", parser=integer, metavar="INTEGER", help="Which cluster; 0 is the largest.")
     ] = 0,
     overwrite: Overwrite = False,
 ) -> None:
@@ -398,7 +381,7 @@ def figures(
     only: Annotated[
         list[int] | None,
         typer.Option(
-            "--only", parser=_integer, metavar="NUMBER", help="One figure; may be repeated.", show_default=False
+            "--only", parser=integer, metavar="NUMBER", help="One figure; may be repeated.", show_default=False
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="From less data, to see whether they work.")] = False,

@@ -15,24 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be an integer, got {text!r}") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be a number, got {text!r}") from None
-
-
-def _option(name: str, text: str, parser: Any = _integer) -> Any:
-    metavar = "INTEGER" if parser is _integer else "NUMBER"
-    return typer.Option(name, parser=parser, metavar=metavar, help=text, show_default=False)
+from percolab.options import integer, number, number_option
 
 
 def _need_packages() -> None:
@@ -64,17 +47,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 def train(
     path: Store,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory of the run.")],
-    d_model: Annotated[int | None, _option("--d-model", "Width of the residual stream. Default: 256.")] = None,
-    n_blocks: Annotated[int | None, _option("--n-blocks", "Number of blocks. Default: 3.")] = None,
-    expansion: Annotated[int | None, _option("--expansion", "Hidden width over d_model. Default: 4.")] = None,
-    epochs: Annotated[int | None, _option("--epochs", "Number of epochs. Default: 500.")] = None,
-    batch_size: Annotated[int | None, _option("--batch-size", "Rows of a step. Default: 1024.")] = None,
-    lr: Annotated[float | None, _option("--lr", "Learning rate at the start. Default: 1e-4.", _number)] = None,
-    min_lr: Annotated[float | None, _option("--min-lr", "Learning rate at the end. Default: 1e-6.", _number)] = None,
-    weight_decay: Annotated[
-        float | None, _option("--weight-decay", "Weight decay of AdamW. Default: 0.01.", _number)
+    d_model: Annotated[int | None, number_option("--d-model", "Width of the residual stream. Default: 256.")] = None,
+    n_blocks: Annotated[int | None, number_option("--n-blocks", "Number of blocks. Default: 3.")] = None,
+    expansion: Annotated[int | None, number_option("--expansion", "Hidden width over d_model. Default: 4.")] = None,
+    epochs: Annotated[int | None, number_option("--epochs", "Number of epochs. Default: 500.")] = None,
+    batch_size: Annotated[int | None, number_option("--batch-size", "Rows of a step. Default: 1024.")] = None,
+    lr: Annotated[float | None, number_option("--lr", "Learning rate at the start. Default: 1e-4.", number)] = None,
+    min_lr: Annotated[
+        float | None, number_option("--min-lr", "Learning rate at the end. Default: 1e-6.", number)
     ] = None,
-    seed: Annotated[int | None, _option("--seed", "Seed of split, weights and shuffles. Default: 42.")] = None,
+    weight_decay: Annotated[
+        float | None, number_option("--weight-decay", "Weight decay of AdamW. Default: 0.01.", number)
+    ] = None,
+    seed: Annotated[int | None, number_option("--seed", "Seed of split, weights and shuffles. Default: 42.")] = None,
     tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="TF32 matrix products on CUDA.")] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
     overwrite: Overwrite = False,
@@ -145,10 +130,10 @@ def probe(
     run: Annotated[Path, typer.Option("--run", metavar="DIR", help="A run of percolab train on this dataset.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for tables and figures.")],
     min_latent_size: Annotated[
-        int, typer.Option("--min-latent-size", parser=_integer, metavar="INTEGER", help="Points a latent must have.")
+        int, typer.Option("--min-latent-size", parser=integer, metavar="INTEGER", help="Points a latent must have.")
     ] = 150,
     max_depth: Annotated[
-        int, typer.Option("--max-depth", parser=_integer, metavar="INTEGER", help="Deepest depth, in steps of 5.")
+        int, typer.Option("--max-depth", parser=integer, metavar="INTEGER", help="Deepest depth, in steps of 5.")
     ] = 200,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -194,7 +179,7 @@ def reproduce(
     output: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Directory. Default: EXPERIMENT-SCALE.")
     ] = None,
-    epochs: Annotated[int | None, _option("--epochs", "Another number of epochs.")] = None,
+    epochs: Annotated[int | None, number_option("--epochs", "Another number of epochs.")] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
 ) -> None:
