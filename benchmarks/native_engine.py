@@ -1,6 +1,7 @@
 """Time and memory of the native engine, every number a ratio within one run.
 
     python benchmarks/native_engine.py [--repeats 5] [--quick] [--json out.json]
+    python benchmarks/native_engine.py --huge      # only: time and memory of a tree of 100,000,000 points
 
 What bounds each stage, per point at d = 100 in float32:
     positions   100 Gaussians drawn, 400 bytes written, and for clusters of several pieces read and written once more
@@ -26,6 +27,7 @@ from rich.table import Table
 import percolab as pl
 from percolab import native, parallel, philox
 from percolab.clusters import ClusterTable
+from percolab.memory import readable
 
 DIM = 100
 THREADS = sorted({1, parallel.thread_count(None)})
@@ -143,12 +145,24 @@ def bytes_of(ds: pl.Dataset) -> int:
     return sum(int(column.nbytes) for column in [ds.X, ds.y, ds.latent_z, ds.point_z, *columns])
 
 
+def huge() -> None:
+    """Print time and memory of a tree of 100,000,000 points, in a process of its own."""
+    code = "import time, percolab as pl\npl.split_forest(5000, 1)\nstart = time.perf_counter()\n"
+    code += "forest = pl.split_forest(10**8, 1)\nprint(time.perf_counter() - start)"
+    taken, peak = timing.run_and_peak(code)
+    print(f"split_forest(10**8): {float(taken):.1f} s, peak {readable(peak)}")
+
+
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--quick", action="store_true", help="a tenth of the sizes")
+    options.add_argument("--huge", action="store_true", help="only a tree of 100,000,000 points")
     options.add_argument("--json")
     chosen = options.parse_args()
+    if chosen.huge:
+        huge()
+        return
     shrink = 10 if chosen.quick else 1
     rows = datasets(10**6 // shrink, chosen.repeats) + forests([10**6 // shrink, 10**7 // shrink], chosen.repeats)
     timing.show("native engine", rows, chosen.json)

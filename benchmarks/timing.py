@@ -50,9 +50,15 @@ def compare(what: str, ours: Callable[[], Any], peer: str, theirs: Callable[[], 
 
 def peak_bytes(code: str) -> int:
     """Run Python code in a process of its own and return the most memory it held (Linux)."""
+    return run_and_peak(code)[1]
+
+
+def run_and_peak(code: str) -> tuple[str, int]:
+    """Run Python code in a process of its own; return what it printed and the most memory it held (Linux)."""
     report = "\nimport re\nprint(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
     run = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True)
-    return int(run.stdout.split()[-1]) * 1024
+    printed, _, peak = run.stdout.rstrip().rpartition("\n")
+    return printed, int(peak) * 1024
 
 
 def show(title: str, rows: list[Row], json_path: str | None = None) -> None:
