@@ -26,8 +26,10 @@ from rich.table import Table
 
 import percolab as pl
 from percolab import native, parallel, philox
+from percolab.arrays import silent
 from percolab.clusters import ClusterTable
 from percolab.memory import readable
+from percolab.pieces import Stand
 
 DIM = 100
 THREADS = sorted({1, parallel.thread_count(None)})
@@ -35,7 +37,7 @@ THREADS = sorted({1, parallel.thread_count(None)})
 
 def forest(n: int, threads: int) -> pl.Forest:
     """Grow one cluster's tree and merger tree on a given number of threads."""
-    return native.grow(ClusterTable.single(n), np.zeros(1, np.int64), np.uint64(1), threads, lambda *_: None)[0]
+    return native.grow_forest(ClusterTable.single(n), np.uint64(1), threads)
 
 
 def noise(n: int) -> np.ndarray:
@@ -85,18 +87,17 @@ def stages(n: int, repeats: int) -> None:
         runs = []
         for _ in range(repeats + 1):
             clock = [time.perf_counter()]
-            clusters, founder = native.cluster_table(recipe)
+            clusters = native.cluster_table(recipe)
             clock.append(time.perf_counter())
-            grown, parts = native.grow(clusters, founder, np.uint64(1), 1, lambda *_: None)
+            key, stand = np.uint64(1), Stand.of_clusters(clusters.start, clusters.founder)
+            grown = native.grow(stand, key, 1, silent)
+            native.deal_labels(clusters, key, 1)
             clock.append(time.perf_counter())
-            arrays = native.Arrays(
-                grown, np.empty((n, DIM), np.float32), np.empty(n), np.empty(grown.n_latents), np.empty(n)
-            )
-            native._value(parts, arrays, np.uint64(2), 1, lambda *_: None)
+            native.value(grown, np.empty(0), key, 1, silent)
             clock.append(time.perf_counter())
-            native._place(recipe, parts, arrays, 1, lambda *_: None)
+            native.place(recipe, grown, native.Entries.none(recipe), 1, silent)
             clock.append(time.perf_counter())
-            drawn = DIM * grown.n_latents + (DIM + (DIM + 2) * (mode != "one_cluster")) * grown.n_clusters
+            drawn = DIM * stand.n_latents + (DIM + (DIM + 2) * (mode != "one_cluster")) * stand.founder.size
             runs.append([*np.diff(clock), gaussians_alone(drawn)])
         cells = [f"{statistics.median(column) / n * 1e9:.0f}" for column in zip(*runs[1:], strict=True)]
         table.add_row(mode, *cells)

@@ -13,7 +13,6 @@ from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 import percolab as pl
 from percolab import native, philox, pieces
-from percolab.arrays import silent
 
 MODES = ["one_cluster", "distribution"]
 COLUMNS = ("X", "y", "latent_z", "point_z")
@@ -190,9 +189,10 @@ def many_clusters(size, count, seed=0):
     """Grow `count` clusters of `size` points at once and yield their forests."""
     founder = np.arange(count) * 1000
     start = np.arange(count + 1) * size
-    table = pl.clusters.ClusterTable(start, np.arange(count), np.tile(np.arange(size), count), np.full(count, size))
-    forest, _ = native.grow(table, founder, np.uint64(seed), 2, silent)
-    return forest
+    points = (founder[:, None] + np.arange(size)).reshape(-1)
+    table = pl.clusters.ClusterTable(start, np.arange(count), points, np.full(count, size))
+    forest = native.grow_forest(table, np.uint64(seed), 2)
+    return replace(forest, point_id=forest.point_id % 1000)
 
 
 @pytest.mark.parametrize("n", [4, 5])
@@ -388,10 +388,10 @@ def test_custom_clusters_at_probability_zero_lie_at_an_origin():
 
 def test_pieces_tile_the_rows():
     forest = pl.split_forest(100_000, 1)
-    left_size = forest.left_size.copy()
-    parts = pieces.expand(forest.cluster_start, np.zeros(1, np.int64), np.uint64(1), left_size)
+    stand = pieces.Stand.of_clusters(forest.cluster_start, np.zeros(1, np.int64))
+    parts = pieces.expand(stand, np.uint64(1))
     first, size = parts.piece[:, pieces.FIRST], parts.piece[:, pieces.SIZE]
     np.testing.assert_array_equal(first[1:], (first + size)[:-1])
     assert size.max() <= pieces.PIECE
     assert len(parts.piece) == len(parts.skeleton) + 1
-    np.testing.assert_array_equal(left_size, forest.left_size)
+    np.testing.assert_array_equal(parts.skeleton[:, pieces.LEFT], forest.left_size[parts.skeleton[:, pieces.LATENT]])

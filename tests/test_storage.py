@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 import percolab as pl
-from percolab import storage
+from percolab import storage, writing
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def ds():
 
 @pytest.fixture
 def path(ds, tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "BLOCK_BYTES", 1 << 12)  # many blocks, as in a large dataset
+    monkeypatch.setattr(writing, "BLOCK_BYTES", 1 << 12)  # many blocks, as in a large dataset
     ds.save(tmp_path / "ds.zarr")
     return tmp_path / "ds.zarr"
 
@@ -109,9 +109,9 @@ def test_a_failed_write_leaves_what_was_there(ds, path, monkeypatch):
     def disk_full(*_):
         raise OSError(28, "No space left on device")
 
-    for broken in ("_put_block_digests", "_put_in_place"):
+    for module, broken in ((writing, "_put_record"), (writing.Unfinished, "finish"), (storage, "put_in_place")):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, broken, disk_full)
+            patch.setattr(module, broken, disk_full)
             with pytest.raises(OSError, match="No space left"):
                 ds.filter(20).save(path, overwrite=True)
         assert storage.digests(path) == before
@@ -121,8 +121,8 @@ def test_a_failed_write_leaves_what_was_there(ds, path, monkeypatch):
 
 KILLED = """
 import sys, time, percolab as pl
-from percolab import storage
-storage.BLOCK_BYTES = 1 << 12
+from percolab import storage, writing
+writing.BLOCK_BYTES = 1 << 12
 def report(stage, done, total):
     if done > total / 2:
         print("half", flush=True)
@@ -142,7 +142,7 @@ def test_killed_in_the_middle_of_a_write(ds, path):
         writer.stdout.close()
     assert_same(pl.load(path, verify=True), ds)
     (half_written,) = path.parent.glob(".ds.zarr.partial-*")
-    with pytest.raises(pl.StoreError, match="not a dataset but an interrupted write"):
+    with pytest.raises(pl.StoreError, match="not a dataset but an unfinished write"):
         pl.load(half_written)
     ds.save(path, overwrite=True)  # the next writer clears it away
     assert [p.name for p in path.parent.iterdir()] == ["ds.zarr"]

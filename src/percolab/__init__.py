@@ -6,6 +6,7 @@ from percolab.dataset import Dataset, generate, make_percolation
 from percolab.forest import Forest
 from percolab.native import cluster_of, node_paths, split_forest
 from percolab.recipe import PRESETS, Recipe, Seeds
+from percolab.rows import Rows, cluster_table, generate_rows
 from percolab.storage import StoreError, load
 from percolab.targets import targets
 from percolab.verify import verify
@@ -17,12 +18,15 @@ __all__ = [
     "Dataset",
     "Forest",
     "Recipe",
+    "Rows",
     "Seeds",
     "StoreError",
     "attachment",
     "cluster_of",
+    "cluster_table",
     "cyclic_coalescent",
     "generate",
+    "generate_rows",
     "load",
     "make_percolation",
     "node_paths",

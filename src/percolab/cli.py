@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from percolab import __version__
 from percolab.nn.cli import register as register_experiments
 from percolab.options import integer, number, number_option
 from percolab.recipe import DEFAULT_ENGINE, ENGINES, MODES, PRESETS, Recipe, Seeds, check_choice
+from percolab.runners import RUNNERS, WorkerError
 from percolab.storage import StoreError
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
@@ -52,6 +53,10 @@ app = typer.Typer(
 )
 
 
+class UnfinishedError(Exception):
+    """The user interrupted a command that can go on later."""
+
+
 def main() -> None:
     """Run the command line and leave with its exit code."""
     sys.exit(run(sys.argv[1:]))
@@ -69,7 +74,9 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(_usage(error), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted, nothing was written", INTERRUPTED)
-    except StoreError as error:
+    except UnfinishedError as error:
+        return _fail(str(error), INTERRUPTED)
+    except (StoreError, WorkerError) as error:
         return _fail(str(error), FAILURE)
     except (ValueError, MemoryError) as error:
         return _fail(str(error) or "out of memory", BAD_INPUT)
@@ -111,7 +118,7 @@ def _choice_option(name: str, values: Sequence[str], default: str) -> Any:
     return typer.Option(name, metavar="NAME", help=text, show_default=False)
 
 
-Store = Annotated[Path, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
+Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is complete.")]
 
 
@@ -144,10 +151,12 @@ def _percolab(
         "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
         "[dim]# a single cluster[/dim]",
         "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
+        "[dim]# more than fits in memory; the same command goes on if it is interrupted[/dim]",
+        "percolab generate --n-points 10000000 --dim 100 --seed 7 --shards 32 -o f.zarr",
     )
 )
 def generate(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write.")],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")],
     preset: Annotated[str | None, typer.Argument(metavar="PRESET", help=f"{' or '.join(PRESETS)}.")] = None,
     n_points: Annotated[int | None, number_option("--n-points", "Number of points before any filter.")] = None,
     dim: Annotated[int | None, number_option("--dim", "Dimension of the space, at least 2.")] = None,
@@ -168,6 +177,17 @@ def generate(
     ] = None,
     dtype: Annotated[str | None, _choice_option("--dtype", DTYPES, "the engine's own")] = None,
     threads: Annotated[int | None, number_option("--threads", "Number of threads. Default: all cores.")] = None,
+    shards: Annotated[
+        int | None, number_option("--shards", "Make it in this many shards, none of which has to fit with another.")
+    ] = None,
+    runner: Annotated[str | None, _choice_option("--runner", RUNNERS, "local, in processes")] = None,
+    workers: Annotated[
+        int | None, number_option("--workers", "Shards made at a time. Default: one for each processor.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="ADDRESS", help="Address of the Ray cluster. Default: one on this machine."),
+    ] = None,
     overwrite: Overwrite = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
@@ -177,6 +197,7 @@ def generate(
     A preset fixes all but --dtype, --min-cluster-size and --threads.
     Seeds not given are drawn, printed and recorded.
     The same recipe gives the same data.
+    With --shards nothing larger than a shard is held in memory, and the same command goes on with what was interrupted.
     """
     from percolab import dataset, progress, storage, summary
 
@@ -189,12 +210,39 @@ def generate(
         recipe = Recipe.from_dict({**_given(fixed), "seeds": _seeds(seed, graph_seed, embed_seed, value_seed), **free})
     else:
         recipe = replace(_preset(preset, _given(fixed | seeds)), **free)
+    sharding = _given({"runner": runner, "workers": workers, "address": address})
+    if shards is not None:
+        if threads is not None:
+            raise ValueError(f"threads must be left out with shards, where each worker has one, got {threads}")
+        _generate_shards(recipe, output, {"shards": shards, **sharding}, overwrite, quiet)
+        return
+    for option, value in sharding.items():
+        raise ValueError(f"{option} must be left out unless shards is given, got {value}")
     storage.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet) as report:
         made = dataset.generate(recipe, threads=threads, progress=report)
         storage.save(made, output, overwrite=overwrite, report=report)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(made))}")
+
+
+def _generate_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:
+    from percolab import progress
+    from percolab.memory import readable
+    from percolab.shards import generate_store
+
+    try:
+        with progress.bar(visible=not quiet) as report:
+            made = generate_store(recipe, output, overwrite=overwrite, progress=report, **how)
+    except KeyboardInterrupt:
+        raise UnfinishedError("interrupted; the same command goes on with what is missing") from None
+    if quiet:
+        return
+    print(f"{output}: {made.n_points:,} points in {made.n_clusters:,} clusters, {made.shards} shards")
+    if made.shards_made:
+        print(f"made {made.shards_made} of them; the largest worker took {readable(made.peak_bytes)} of memory")
+    else:
+        print("nothing was missing, and everything matches its digests")
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -249,7 +297,7 @@ def info(
     if html is not None:
         from percolab import card
 
-        card.write_card(dataset, html, name=path.name, overwrite=overwrite)
+        card.write_card(dataset, html, name=PurePath(path).name, overwrite=overwrite)
     found = summary.summarise(dataset)
     found["store_bytes"] = summary.store_bytes(path)
     if verify:
@@ -275,7 +323,7 @@ def info(
 )
 def verify(
     path: Annotated[
-        Path | None, typer.Argument(metavar="[PATH]", help="A dataset; none for a standard suite.", show_default=False)
+        str | None, typer.Argument(metavar="[PATH]", help="A dataset; none for a standard suite.", show_default=False)
     ] = None,
     report: Annotated[
         Path | None,

@@ -56,8 +56,8 @@ _BLOCK = 1024
 
 
 @njit(cache=True, nogil=True)
-def attach_keyed(create_prob, key, labels, founders):
-    """Fill the cluster of every point, and the founder of every cluster; return the number of clusters.
+def attach_keyed(create_prob, key, labels):
+    """Fill the cluster of every point; return the number of clusters.
 
     Every point has two uniforms of its own: whether it starts a cluster, and which earlier point it follows if not.
     """
@@ -71,7 +71,6 @@ def attach_keyed(create_prob, key, labels, founders):
             i = lo + j
             if i == 0 or philox.uniform(create[j]) < create_prob:
                 labels[i] = born
-                founders[born] = i
                 born += 1
             else:
                 labels[i] = labels[int(philox.uniform(follow[j]) * i)]
@@ -95,11 +94,11 @@ class ClusterTable:
 
     start: Ints
     """(C+1,) row offsets"""
-    birth: Ints
+    birth: NDArray[np.integer[Any]]
     """(C,) number of the cluster by birth"""
-    point_id: Ints
+    point_id: NDArray[np.integer[Any]]
     """(n,) birth number of each point, cluster after cluster, in birth order; empty if that is 0, 1, 2, …"""
-    born_size: Ints
+    born_size: NDArray[np.integer[Any]]
     """sizes of all clusters, kept or not, by birth"""
 
     @property
@@ -112,6 +111,17 @@ class ClusterTable:
         """(C,) number of points of each cluster."""
         return np.diff(self.start)
 
+    @property
+    def founder(self) -> Ints:
+        """(C,) first point of each cluster."""
+        return self.founder_of(0, self.birth.size)
+
+    def founder_of(self, lo: int, hi: int) -> Ints:
+        """Return the first point of clusters lo … hi - 1."""
+        if not self.point_id.size:
+            return np.zeros(hi - lo, np.int64)
+        return self.point_id[self.start[lo:hi]].astype(np.int64)
+
     def batches(self, points: int) -> list[tuple[int, int]]:
         """Cut the clusters into runs of about this many points."""
         return batches(self.size, points)
@@ -123,16 +133,22 @@ class ClusterTable:
         return cls(start, np.zeros(int(keep), np.int64), np.empty(0, np.int64), np.array([n_points]))
 
     @classmethod
-    def from_labels(cls, labels: NDArray[np.integer[Any]], min_cluster_size: int = 1) -> ClusterTable:
-        """Sort the clusters that `labels` describes and keep those of at least `min_cluster_size` points."""
-        size = np.bincount(labels)
-        birth = np.empty(int(np.count_nonzero(size >= min_cluster_size)), np.int64)
+    def from_labels(
+        cls, labels: NDArray[np.integer[Any]], min_cluster_size: int = 1, dtype: type[np.integer[Any]] = np.int64
+    ) -> ClusterTable:
+        """Sort the clusters that `labels` describes and keep those of at least `min_cluster_size` points.
+
+        Births and points have type `dtype`; at its peak this takes 3.3 numbers of that type for a point.
+        """
+        size = np.zeros(int(labels.max()) + 1, dtype)
+        _count(labels, size)
+        birth = np.empty(int(np.count_nonzero(size >= min_cluster_size)), dtype)
         _sort_by_size(size, min_cluster_size, birth)
         start = np.zeros(birth.size + 1, np.int64)
         np.cumsum(size[birth], out=start[1:])
-        place = np.full(size.size, -1, np.int64)
+        place = np.full(size.size, -1, dtype)
         place[birth] = start[:-1]
-        point_id = np.empty(start[-1], np.int64)
+        point_id = np.empty(start[-1], dtype)
         _collect(labels, place, point_id)
         return cls(start, birth, point_id, size)
 
@@ -147,6 +163,13 @@ def batches(size: Ints, points: int) -> list[tuple[int, int]]:
         edges.append((lo, hi))
         lo = hi
     return edges
+
+
+@njit(cache=True, nogil=True)
+def _count(labels, size):
+    """Count the points of every cluster."""
+    for i in range(labels.size):
+        size[labels[i]] += 1
 
 
 @njit(cache=True, nogil=True)

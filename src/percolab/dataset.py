@@ -137,18 +137,25 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
 
 
 def _dataset(recipe: Recipe, arrays: Arrays, engine_version: int) -> Dataset:
+    made = provenance(engine_version)
+    return Dataset(recipe, arrays.forest, arrays.X, arrays.y, arrays.latent_z, arrays.point_z, made)
+
+
+def provenance(engine_version: int) -> dict[str, Any]:
+    """Return versions, platform and time of making. The time is SOURCE_DATE_EPOCH, in seconds, where that is set."""
     from percolab import __version__
 
-    provenance = {
+    moment = os.environ.get("SOURCE_DATE_EPOCH")
+    created = datetime.now(UTC) if moment is None else datetime.fromtimestamp(int(moment), UTC)
+    return {
         "percolab": __version__,
         "engine_version": engine_version,
         "numpy": np.__version__,
         "numba": numba.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": created.isoformat(timespec="seconds"),
     }
-    return Dataset(recipe, arrays.forest, arrays.X, arrays.y, arrays.latent_z, arrays.point_z, provenance)
 
 
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None

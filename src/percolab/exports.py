@@ -1,4 +1,4 @@
-"""Exports: the authors' pair of .npz files, Parquet tables and a torch Dataset."""
+"""Exports: the authors' pair of .npz files, Parquet tables, torch Datasets and a Ray Dataset."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from percolab.dataset import Dataset
 from percolab.storage import check_directory
 
 if TYPE_CHECKING:
+    import ray.data
     import scipy.sparse
 
-    from percolab.torch_data import TorchDataset
+    from percolab.torch_data import StreamingDataset, TorchDataset
 
 PathLike = str | os.PathLike[str]
 Ints = NDArray[np.int64]
@@ -190,7 +191,7 @@ def _blocks(dataset: Dataset) -> Iterator[slice]:
     return (slice(lo, min(lo + step, n)) for lo in range(0, n, step))
 
 
-# ---------------------------------------------------------------------- torch
+# ---------------------------------------------------------------------- torch and Ray
 
 
 def to_torch(dataset: Dataset) -> TorchDataset:
@@ -200,6 +201,34 @@ def to_torch(dataset: Dataset) -> TorchDataset:
     except ImportError as error:
         raise ImportError("a torch Dataset needs torch: pip install 'percolab[torch]'") from error
     return TorchDataset(dataset.X, dataset.y)
+
+
+def to_torch_stream(path: PathLike, batch_size: int, **options: Any) -> StreamingDataset:
+    """Return a ``torch.utils.data.IterableDataset`` of shuffled batches of the store at `path`, never whole in memory.
+
+    Options are those of `percolab.torch_data.StreamingDataset`.
+    """
+    try:
+        from percolab.torch_data import StreamingDataset
+    except ImportError as error:
+        raise ImportError("a torch Dataset needs torch: pip install 'percolab[torch]'") from error
+    return StreamingDataset(path, batch_size, **options)
+
+
+def to_ray(path: PathLike, *, override_num_blocks: int | None = None, **options: Any) -> ray.data.Dataset:
+    """Return a ``ray.data.Dataset`` of the points of the store at `path`, read by Ray's workers when asked for.
+
+    Options are those of `percolab.ray_data.PercolabSource`; `override_num_blocks` is Ray's, the number of read tasks.
+    """
+    try:
+        import ray.data
+
+        from percolab.ray_data import PercolabSource
+    except ImportError as error:
+        raise ImportError("a Ray Dataset needs ray: pip install 'percolab[ray]'") from error
+    source = PercolabSource(path, **options)
+    made: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
+    return made
 
 
 # ---------------------------------------------------------------------- files

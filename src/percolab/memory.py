@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,16 @@ def available() -> int | None:
         return min(free, int(limit) - int(used))
     except (OSError, ValueError):
         return free
+
+
+def peak() -> int:
+    """Return the most bytes this process has held at a time, or 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def require(needed: int, recipe: Recipe) -> None:

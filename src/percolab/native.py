@@ -8,6 +8,7 @@ see docs/native-engine.md.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,12 +16,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from percolab import clusters, memory, parallel, philox, pieces, positions
+from percolab import clusters, labels, memory, parallel, philox, pieces, positions
 from percolab.arrays import Arrays, Report, silent
 from percolab.clusters import ClusterTable
 from percolab.forest import Forest
-from percolab.intrinsics import multiply_high
-from percolab.pieces import DEPTH, FIRST, GROUP, LATENT, PARENT, SIZE, Pieces
+from percolab.pieces import DEPTH, FIRST, GROUP, LATENT, LEFT, PARENT, SIZE, Pieces, Stand
 from percolab.recipe import Recipe, check_integer, check_seed
 
 VERSION = 1
@@ -46,9 +46,7 @@ def split_forest(n: int, seed: int) -> Forest:
     """
     n = check_integer("n", n, 1)
     key = np.uint64(check_seed("seed", seed))
-    table = ClusterTable.single(n)
-    forest, _ = grow(table, np.zeros(1, np.int64), key, parallel.thread_count(None), silent)
-    return forest
+    return grow_forest(ClusterTable.single(n), key, parallel.thread_count(None))
 
 
 def cluster_of(recipe: Recipe, point: int) -> int:
@@ -61,7 +59,7 @@ def cluster_of(recipe: Recipe, point: int) -> int:
     point = check_integer("point", point, 0)
     if point >= recipe.n_points:
         raise ValueError(f"point must be below {recipe.n_points}, got {point}")
-    return int(clusters.follow_to_founder(point, recipe.attachment_prob, _key(recipe.seeds.graph)))
+    return int(clusters.follow_to_founder(point, recipe.attachment_prob, seed_key(recipe.seeds.graph)))
 
 
 def node_paths(forest: Forest) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -107,31 +105,29 @@ def _name_nodes(cluster_start, founder, left_size, latent_start, latent_size, la
 def build(recipe: Recipe, threads: int, report: Report) -> Arrays:
     """Make the dataset of a recipe."""
     memory.require(memory.before_clusters(recipe), recipe)
-    table, founder = cluster_table(recipe)
+    table = cluster_table(recipe)
     memory.require(memory.of_arrays(table.n_points, recipe), recipe)
-    forest, parts = grow(table, founder, _key(recipe.seeds.graph), threads, report)
-    n, n_latents = forest.n_points, forest.n_latents
-    arrays = Arrays(forest, np.empty((n, recipe.dim), recipe.dtype), np.empty(n), np.empty(n_latents), np.empty(n))
-    _value(parts, arrays, _key(recipe.seeds.value), threads, report)
-    _place(recipe, parts, arrays, threads, report)
-    return arrays
+    stand = Stand.of_clusters(table.start, table.founder)
+    grown = grow(stand, seed_key(recipe.seeds.graph), threads, report)
+    point_id = deal_labels(table, seed_key(recipe.seeds.graph), threads)
+    values = value(grown, np.zeros(0), seed_key(recipe.seeds.value), threads, report)
+    X = place(recipe, grown, Entries.none(recipe), threads, report)
+    forest = Forest(table.start, table.birth.astype(np.int64), point_id, grown.left_size, grown.bond)
+    return Arrays(forest, X, values.y, values.latent_z, values.point_z)
 
 
-def cluster_table(recipe: Recipe) -> tuple[ClusterTable, NDArray[np.int64]]:
-    """Return the clusters that a recipe keeps, and the founder of each."""
+def cluster_table(recipe: Recipe) -> ClusterTable:
+    """Return the clusters that a recipe keeps."""
     if recipe.attachment_prob == 0:
-        table = ClusterTable.single(recipe.n_points, keep=recipe.n_points >= recipe.min_cluster_size)
-        return table, np.zeros(table.birth.size, np.int64)
-    labels: NDArray[np.integer[Any]]
-    labels = np.empty(recipe.n_points, np.int32) if recipe.n_points < 2**31 else np.empty(recipe.n_points, np.int64)
-    founders = np.empty(recipe.n_points, np.int64)
-    born = clusters.attach_keyed(recipe.attachment_prob, _key(recipe.seeds.graph), labels, founders)
-    founders = founders[:born].copy()
-    table = ClusterTable.from_labels(labels, recipe.min_cluster_size)
-    return table, founders[table.birth]
+        return ClusterTable.single(recipe.n_points, keep=recipe.n_points >= recipe.min_cluster_size)
+    dtype: type[np.integer[Any]] = np.int32 if recipe.n_points < 2**31 else np.int64
+    cluster: NDArray[np.integer[Any]] = np.empty(recipe.n_points, dtype)
+    clusters.attach_keyed(recipe.attachment_prob, seed_key(recipe.seeds.graph), cluster)
+    return ClusterTable.from_labels(cluster, recipe.min_cluster_size, dtype)
 
 
-def _key(seed: int | None) -> np.uint64:
+def seed_key(seed: int | None) -> np.uint64:
+    """Return a recipe's seed as a key for Philox."""
     assert seed is not None
     return np.uint64(seed)
 
@@ -139,118 +135,98 @@ def _key(seed: int | None) -> np.uint64:
 # ---------------------------------------------------------------------- trees
 
 
-def grow(
-    table: ClusterTable, founder: NDArray[np.int64], key: np.uint64, threads: int, report: Report
-) -> tuple[Forest, Pieces]:
-    """Grow every cluster's tree and merger tree, and deal out the points' birth numbers."""
-    n, n_latents = table.n_points, table.n_points - table.birth.size
-    left_size, bond, point_id = np.empty(n_latents, np.int64), np.empty((n_latents, 2), np.int64), np.empty(n, np.int64)
-    parts = pieces.expand(table.start, founder, key, left_size)
-    grown = (parts.piece, parts.piece_path, parts.entering, key, left_size, bond.reshape(-1))
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """The trees of a stand. Rows are counted from its first."""
+
+    stand: Stand
+    parts: Pieces
+    left_size: NDArray[np.int64]
+    """(n_latents,) number of points on the left of each latent"""
+    ends: NDArray[np.int64]
+    """rows where bonds end, by place: see `pieces`"""
+
+    @classmethod
+    def begin(cls, stand: Stand, key: np.uint64) -> Grown:
+        """Expand a stand; `ends` tells in which piece each bond of the skeleton ends, by its first row."""
+        parts = pieces.expand(stand, key)
+        ends = np.empty(parts.n_places, np.int64)
+        pieces.land(parts.piece, parts.entering, ends)
+        return cls(stand, parts, np.empty(stand.n_latents, np.int64), ends)
+
+    @property
+    def bond(self) -> NDArray[np.int64]:
+        """(n_latents, 2) rows that each latent's bond joins."""
+        return self.ends[: 2 * self.left_size.size].reshape(-1, 2)
+
+    def grow_pieces(self, key: np.uint64) -> tuple[Any, ...]:
+        """Return what `pieces.grow` needs after the range of pieces."""
+        parts = self.parts
+        return parts.piece, parts.piece_path, parts.entering, key, self.left_size, self.ends
+
+
+def grow(stand: Stand, key: np.uint64, threads: int, report: Report) -> Grown:
+    """Grow every tree and merger tree of a stand."""
+    grown = Grown.begin(stand, key)
+    parts = grown.parts
     batches = parts.batches(BATCH)
-    tasks = [(pieces.grow, (lo, hi, *grown)) for lo, hi in batches]
+    tasks = [(pieces.grow, (lo, hi, *grown.grow_pieces(key))) for lo, hi in batches]
     parallel.run(tasks, threads, parallel.counter(report, "trees", parts.row_ends(batches)))
-    runs = table.batches(BATCH)
-    dealt = (table.start, founder, table.point_id, key, point_id)
-    parallel.run([(_deal_labels, (lo, hi, *dealt)) for lo, hi in runs], threads)
-    return Forest(table.start, table.birth, point_id, left_size, bond), parts
+    pieces.settle(parts.skeleton, parts.base, grown.left_size, grown.ends)
+    return grown
 
 
-@njit(cache=True, nogil=True)
-def _deal_labels(lo, hi, start, founder, born_point, key, point_id):
-    """Deal the birth numbers of clusters lo … hi - 1 to their rows by a keyed permutation of each cluster.
-
-    Labels then say nothing about the tree. A cluster of one piece is shuffled; in a larger one each row's number can be
-    found alone. An empty `born_point` stands for 0, 1, 2, ….
-    """
-    for c in range(lo, hi):
-        first, size = start[c], start[c + 1] - start[c]
-        path = philox.cluster_path(founder[c])
-        labels = point_id[first : first + size]
-        if size <= pieces.PIECE:
-            for i in range(size):
-                labels[i] = born_point[first + i] if born_point.size else i
-            _shuffle(labels, path, key)
-        else:
-            _permute(labels, path, key)
-            if born_point.size:
-                for i in range(size):
-                    labels[i] = born_point[first + labels[i]]
+def grow_forest(table: ClusterTable, key: np.uint64, threads: int, report: Report = silent) -> Forest:
+    """Grow every cluster of a table."""
+    grown = grow(Stand.of_clusters(table.start, table.founder), key, threads, report)
+    point_id = deal_labels(table, key, threads)
+    return Forest(table.start, table.birth.astype(np.int64), point_id, grown.left_size, grown.bond)
 
 
-@njit(cache=True, nogil=True)
-def _shuffle(labels, path, key):
-    """Shuffle uniformly, by Fisher and Yates; two draws of 64 bits come with each block."""
-    spare = np.uint64(0)
-    for i in range(labels.size - 1, 0, -1):
-        if (labels.size - 1 - i) % 2 == 0:
-            bits, spare = philox.block(path, i, philox.LABEL, key)
-        else:
-            bits = spare
-        j = np.int64(multiply_high(bits, np.uint64(i + 1)))
-        labels[i], labels[j] = labels[j], labels[i]
-
-
-_ROUNDS = 4
-
-
-@njit(cache=True, nogil=True)
-def _permute(labels, path, key):
-    """Fill a keyed permutation of 0, 1, …, that can be computed for each place alone.
-
-    A Feistel network permutes the smallest power of two that holds them all; what falls outside is permuted again until
-    it falls inside (Black and Rogaway 2002).
-    """
-    size = np.uint64(labels.size)
-    bits = np.uint64(1)
-    while np.uint64(1) << bits < size:
-        bits += np.uint64(1)
-    low_bits = bits // np.uint64(2)
-    high_bits = bits - low_bits
-    keys = np.empty((_ROUNDS, 2), np.uint64)
-    for r in range(_ROUNDS):
-        keys[r, 0], keys[r, 1] = philox.block(path, r, philox.LABEL, key)
-    for i in range(labels.size):
-        x = _feistel(np.uint64(i), low_bits, high_bits, keys)
-        while x >= size:
-            x = _feistel(x, low_bits, high_bits, keys)
-        labels[i] = x
-
-
-@njit(cache=True, nogil=True)
-def _feistel(x, low_bits, high_bits, keys):
-    """Permute the numbers of low_bits + high_bits bits: each round adds a keyed hash of one half to the other."""
-    one = np.uint64(1)
-    low_mask, high_mask = (one << low_bits) - one, (one << high_bits) - one
-    low, high = x & low_mask, x >> low_bits
-    for r in range(0, _ROUNDS, 2):
-        high = (high + philox.fold(low ^ keys[r, 0], keys[r, 1])) & high_mask
-        low = (low + philox.fold(high ^ keys[r + 1, 0], keys[r + 1, 1])) & low_mask
-    return (high << low_bits) | low
+def deal_labels(table: ClusterTable, key: np.uint64, threads: int) -> NDArray[np.int64]:
+    """Return the birth number of every row."""
+    n = table.n_points
+    point_id = np.empty(n, np.int64)
+    edges = [*range(0, n, BATCH), n]
+    common = (table.start, table.point_id, key)
+    parallel.run([(labels.deal, (lo, hi, *common, point_id[lo:hi])) for lo, hi in pairwise(edges)], threads)
+    return point_id
 
 
 # ---------------------------------------------------------------------- values and targets
 
 
-def _value(parts: Pieces, arrays: Arrays, key: np.uint64, threads: int, report: Report) -> None:
-    """Draw the z of every latent and point, and sum them to targets."""
-    left_size = arrays.forest.left_size
-    above = np.zeros(len(parts.skeleton) + 1)  # the last entry is what a cluster's top has above it: nothing
-    _value_skeleton(parts.skeleton, parts.skeleton_path, key, arrays.latent_z, above)
-    common = (parts.piece, parts.piece_path, left_size, above, key, arrays.latent_z, arrays.point_z, arrays.y)
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Values and targets of the trees of a stand."""
+
+    latent_z: NDArray[np.float64]
+    point_z: NDArray[np.float64]
+    y: NDArray[np.float64]
+
+
+def value(grown: Grown, limb_above: NDArray[np.float64], key: np.uint64, threads: int, report: Report) -> Values:
+    """Draw the z of every latent and point, and sum them to targets; `limb_above` is the sum of z above each limb."""
+    parts, n = grown.parts, grown.stand.n_rows
+    values = Values(np.empty(grown.stand.n_latents), np.empty(n), np.empty(n))
+    above = np.zeros(len(parts.skeleton) + limb_above.size + 1)
+    above[len(parts.skeleton) : -1] = limb_above[::-1]  # `PARENT` is -1 at the top of a cluster and -2 - j of limb j
+    values.latent_z[parts.skeleton[:, LATENT]] = value_skeleton(parts.skeleton, parts.skeleton_path, key, above)
+    common = (parts.piece, parts.piece_path, grown.left_size, above, key, values.latent_z, values.point_z, values.y)
     batches = parts.batches(BATCH)
     tasks = [(_value_pieces, (lo, hi, *common)) for lo, hi in batches]
     parallel.run(tasks, threads, parallel.counter(report, "values", parts.row_ends(batches)))
+    return values
 
 
 @njit(cache=True, nogil=True)
-def _value_skeleton(skeleton, skeleton_path, key, latent_z, above):
-    """Draw the z of the skeleton and fill the sum of z down to each of its latents."""
+def value_skeleton(skeleton, skeleton_path, key, above):
+    """Return the z of the skeleton and fill the sum of z down to each of its latents."""
     z = np.empty(skeleton.shape[0])
     philox.normals(skeleton_path, philox.VALUE, key, np.empty(2 * z.size, np.uint64), z)
     for s in range(z.size):
-        latent_z[skeleton[s, LATENT]] = z[s]
         above[s] = z[s] + above[skeleton[s, PARENT]]
+    return z
 
 
 @njit(cache=True, nogil=True)
@@ -297,26 +273,80 @@ def _sum_piece(p, piece, start, left_size, above, first, size, depth, z, total, 
 # ---------------------------------------------------------------------- positions
 
 
-def _place(recipe: Recipe, parts: Pieces, arrays: Arrays, threads: int, report: Report) -> None:
-    """Fill X: displacements inside pieces, then anchors for the pieces of larger clusters."""
-    key, X, forest = _key(recipe.seeds.embed), arrays.X, arrays.forest
-    piece, skeleton, left_size, bond = parts.piece, parts.skeleton, forest.left_size, forest.bond
-    entry, came_from = np.full(len(piece), -1), np.full(len(piece), -1)
-    if len(skeleton):
-        positions.open_skeleton(skeleton, parts.skeleton_path, left_size, X, key)
-        positions.enter_pieces(piece, skeleton, parts.skeleton_path, left_size, bond, key, entry, came_from)
-    scale, has_origin = np.sqrt(recipe.dim), recipe.mode != "one_cluster"
-    common = (piece, parts.piece_path, entry, left_size, bond, X, key, recipe.step, scale, has_origin)
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Where the walk enters each limb of a stand, and what is known of it there."""
+
+    place: NDArray[np.int64]
+    """(J,) place of the bond's end by which it enters, or `positions.AT_ROOT`"""
+    vector: NDArray[Any]
+    """(J, d) unit vector of the limb's top"""
+    anchor: NDArray[np.int64]
+    """(J, d) where it comes from, in units of `positions.UNIT`"""
+
+    @classmethod
+    def none(cls, recipe: Recipe) -> Entries:
+        """Return the entries of a stand without limbs."""
+        shape = (0, recipe.dim)
+        return cls(np.empty(0, np.int64), np.empty(shape, recipe.dtype), np.empty(shape, np.int64))
+
+
+def place(recipe: Recipe, grown: Grown, entries: Entries, threads: int, report: Report) -> NDArray[Any]:
+    """Return the positions of a stand: displacements inside pieces, then anchors where a piece is not a cluster."""
+    parts = grown.parts
+    X = np.empty((grown.stand.n_rows, recipe.dim), recipe.dtype)
+    X[grown.stand.limb[:, FIRST]] = entries.vector
+    walk = Walk(recipe, grown, entries, X)
+    walk.open_skeleton(slice(None))
     batches = parts.batches(BATCH)
-    tasks = [(positions.place, (lo, hi, *common)) for lo, hi in batches]
+    tasks = [(positions.place, (lo, hi, *walk.place_pieces())) for lo, hi in batches]
     parallel.run(tasks, threads, parallel.counter(report, "positions", parts.row_ends(batches)))
-    inside = np.flatnonzero(piece[:, PARENT] >= 0)
-    if not inside.size:
-        return
-    anchor = np.zeros((inside.size, recipe.dim))
-    if has_origin:
-        positions.origins(piece, skeleton, parts.skeleton_path, inside, came_from, key, scale, anchor)
-    positions.anchors(piece, came_from, inside, X, anchor)
-    edges = np.linspace(0, inside.size, 8 * threads + 1).astype(int)
-    shifts = [(positions.shift, (lo, hi, inside, piece, anchor, X)) for lo, hi in pairwise(edges)]
-    parallel.run(shifts, threads)
+    inside = np.flatnonzero(parts.piece[:, PARENT] != -1)
+    if inside.size:
+        anchor = walk.anchors(inside)
+        edges = np.linspace(0, inside.size, 8 * threads + 1).astype(int)
+        shifts = [(positions.shift, (lo, hi, inside, parts.piece, anchor, X)) for lo, hi in pairwise(edges)]
+        parallel.run(shifts, threads)
+    return X
+
+
+class Walk:
+    """The steps that turn a stand's trees into positions in X; see `positions`."""
+
+    def __init__(self, recipe: Recipe, grown: Grown, entries: Entries, X: NDArray[Any]) -> None:
+        self.recipe, self.grown, self.entries, self.X = recipe, grown, entries, X
+        self.key, self.scale = seed_key(recipe.seeds.embed), np.sqrt(recipe.dim)
+        self.has_origin = recipe.mode != "one_cluster"
+        parts = grown.parts
+        self.entry = np.full(len(parts.piece), positions.AT_ROOT)
+        if len(parts.skeleton) or entries.place.size:
+            skeleton = parts.skeleton, parts.skeleton_path, parts.base
+            positions.enter_pieces(parts.piece, *skeleton, entries.place, grown.ends, self.key, self.entry)
+
+    def open_skeleton(self, nodes: Any) -> None:
+        """Hand vectors down these nodes of the skeleton; those of limbs are in X already."""
+        skeleton, path = self.grown.parts.skeleton[nodes], self.grown.parts.skeleton_path[nodes]
+        if len(skeleton):
+            rows = np.ascontiguousarray(skeleton[:, FIRST])
+            right_rows = rows + skeleton[:, LEFT]
+            positions.open_skeleton(skeleton[:, PARENT], path, rows, right_rows, self.X, self.key)
+
+    def place_pieces(self) -> tuple[Any, ...]:
+        """Return what `positions.place` needs after the range of pieces."""
+        parts, grown = self.grown.parts, self.grown
+        trees = parts.piece, parts.piece_path, self.entry, grown.left_size, grown.bond, grown.ends
+        return *trees, self.X, self.key, self.recipe.step, self.scale, self.has_origin
+
+    def anchors(self, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the anchors of these pieces, which must be all that the walk passes on the way to them."""
+        parts = self.grown.parts
+        tops = np.flatnonzero(parts.skeleton[:, PARENT] == -1)
+        origin_of = np.full(len(parts.skeleton), -1)
+        origin_of[tops] = np.arange(tops.size)
+        origin = np.zeros((tops.size if self.has_origin else 0, self.recipe.dim), np.int64)
+        positions.draw_origins(parts.skeleton_path[tops], self.key, self.scale, origin)
+        anchor = np.zeros((inside.size, self.recipe.dim), np.int64)
+        known = self.entry, parts.base, self.entries.anchor, origin_of, origin
+        positions.start_anchors(parts.piece, parts.skeleton, inside, *known, anchor)
+        positions.anchors(parts.piece, inside, self.entry, parts.base, self.grown.ends, self.X, anchor)
+        return anchor

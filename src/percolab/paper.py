@@ -40,7 +40,11 @@ def build(recipe: Recipe, threads: int, report: Report) -> Arrays:
     memory.require(memory.of_arrays(table.n_points, recipe), recipe)
     n, C = table.n_points, table.birth.size
     forest = Forest(
-        table.start, table.birth, np.empty(n, np.int64), np.empty(n - C, np.int64), np.empty((n - C, 2), np.int64)
+        table.start,
+        table.birth.astype(np.int64),
+        np.empty(n, np.int64),
+        np.empty(n - C, np.int64),
+        np.empty((n - C, 2), np.int64),
     )
     arrays = Arrays(forest, np.empty((n, recipe.dim), recipe.dtype), np.empty(n), np.empty(n - C), np.empty(n))
     split_rows = np.empty((n - C, 2), np.int32)

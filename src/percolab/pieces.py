@@ -2,13 +2,17 @@
 
 A cluster is split by `splitting.split` until its parts have at most `PIECE` points: these parts are the *pieces*, the
 latents above them the *skeleton*. Pieces are grown independently. What a piece needs from above is small: its path, its
-rows, and the ends of bonds from above that fall into it.
+rows, and the ends of bonds from above that fall into it. What is expanded is a `Stand`: whole clusters, and limbs,
+which are parts of clusters that are too large to be expanded at once (see `limbs`).
 
 Bonds. The bond of a latent joins a uniform row of its left side and a uniform row of its right side. Each end walks
 down from its side's top, taking the left child with probability left_size/size, by a coin that is a function of the
 bond and of the latent visited alone; so as a dataset grows, an end moves only where the proportions change. An end on
 its way is a *token*: the key of its bond, and the place to write its row. In the skeleton, tokens are tossed together
 at each latent they visit; inside a piece, several walk down at a time.
+
+Places. Rows where bonds end are kept in one array: places 2i and 2i + 1 for latent i of the stand, then one for each
+token that enters a limb, then two for each latent of the skeleton, from place `Pieces.base` on.
 """
 
 from __future__ import annotations
@@ -26,22 +30,65 @@ PIECE = 1024
 """Most points of a piece. Part of the definition of the data: sums over bonds are taken piece by piece."""
 
 LATENT, FIRST, SIZE, DEPTH, PARENT, TOKENS = range(6)
-"""Columns of a node: its latent, first row, number of points, depth, slot of its parent in the skeleton, and the number
-of tokens that enter it (in a table of pieces: where its tokens end)."""
+"""Columns of a node: its latent, first row, number of points, depth, slot of its parent in the skeleton, and where its
+tokens end in the list of tokens. `PARENT` is -1 at the top of a cluster and -2 - j at the top of limb j."""
+LEFT = TOKENS
+"""In a skeleton the last column is the number of points of the left side: its tokens have gone down."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stand:
+    """Trees to grow together, in row order: limbs of larger clusters first, then whole clusters.
+
+    Rows and latents are counted from the first of the stand; limb j that starts at row r has the latents from r - j on.
+    """
+
+    limb: NDArray[np.int64]
+    """(J, 6) nodes"""
+    limb_path: NDArray[np.uint64]
+    limb_token: NDArray[np.uint64]
+    """(T, 2) tokens that enter limbs, limb after limb: the bond's key, a place"""
+    start: NDArray[np.int64]
+    """(C+1,) first row of each whole cluster, and the end"""
+    founder: NDArray[np.int64]
+    """(C,) founder of each whole cluster"""
+
+    @classmethod
+    def of_clusters(cls, start: NDArray[np.int64], founder: NDArray[np.int64]) -> Stand:
+        """Return a stand of whole clusters."""
+        none = np.empty((0, 2), np.uint64)
+        return cls(np.empty((0, 6), np.int64), np.empty(0, np.uint64), none, start, founder)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.start[-1])
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents."""
+        return self.n_rows - len(self.limb) - self.founder.size
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The pieces of a forest in row order, and the skeleton above them in preorder."""
+    """The pieces of a stand in row order, and the skeleton above them in preorder."""
 
     piece: NDArray[np.int64]
     """(n_pieces, 6) nodes"""
     piece_path: NDArray[np.uint64]
     skeleton: NDArray[np.int64]
-    """(n_skeleton, 6) nodes: latents of more than `PIECE` points"""
+    """(n_skeleton, 6) nodes: latents with more points than a piece may have"""
     skeleton_path: NDArray[np.uint64]
     entering: NDArray[np.uint64]
-    """(…, 2) tokens that enter pieces from above, piece after piece: the bond's key, a place in the flattened bonds"""
+    """(…, 2) tokens that enter pieces from above, piece after piece: the bond's key, a place"""
+    base: int
+    """place of the first end of the skeleton's bonds"""
+
+    @property
+    def n_places(self) -> int:
+        """Number of places for ends of bonds."""
+        return self.base + 2 * len(self.skeleton)
 
     def batches(self, rows: int) -> list[tuple[int, int]]:
         """Cut the pieces into runs of about this many rows."""
@@ -57,14 +104,14 @@ class Pieces:
         return [int(self.piece[hi - 1, FIRST] + self.piece[hi - 1, SIZE]) for _, hi in batches]
 
 
-def expand(
-    cluster_start: NDArray[np.int64],
-    founder: NDArray[np.int64],
-    key: np.uint64,
-    left_size: NDArray[np.int64],
-) -> Pieces:
-    """Split the clusters down to pieces, and fill the skeleton's part of `left_size`."""
-    return Pieces(*_expand(cluster_start, founder, key, left_size))
+def expand(stand: Stand, key: np.uint64, most: int = PIECE, base: int | None = None) -> Pieces:
+    """Split a stand down to pieces of at most `most` points. Skeleton bonds get the places from `base` on."""
+    if base is None:
+        base = 2 * stand.n_latents + len(stand.limb_token)
+        base += base % 2  # the two ends of a bond differ in the last bit
+    limbs = (stand.limb, stand.limb_path, stand.limb_token)
+    piece, piece_path, skeleton, skeleton_path, entering = _expand(*limbs, stand.start, stand.founder, key, most, base)
+    return Pieces(piece, piece_path, skeleton, skeleton_path, entering, base)
 
 
 @njit(cache=True, nogil=True)
@@ -118,9 +165,10 @@ def _put(table, at, latent, first, size, depth, parent, tokens):
 
 
 @njit(cache=True, nogil=True)
-def _expand(cluster_start, founder, key, left_size):
+def _expand(limb, limb_path, limb_token, cluster_start, founder, key, most, base):
     """Return the arrays of `Pieces`."""
-    capacity = max(16, founder.size)
+    limbs = limb.shape[0]
+    capacity = max(16, limbs + founder.size)
     piece, piece_path = np.empty((capacity, 6), np.int64), np.empty(capacity, np.uint64)
     skeleton, skeleton_path, entering = (
         np.empty((16, 6), np.int64),
@@ -128,12 +176,24 @@ def _expand(cluster_start, founder, key, left_size):
         np.empty((16, 2), np.uint64),
     )
     stack, stack_path, tokens = np.empty((64, 7), np.int64), np.empty(64, np.uint64), np.empty((2, 64, 2), np.uint64)
-    pieces = slots = entered = 0
+    pieces = slots = entered = begin = 0
     top = np.zeros(2, np.int64)
-    for c in range(founder.size):
+    for r in range(limbs + founder.size):
+        if r < limbs:
+            count = limb[r, TOKENS] - begin
+            if count > tokens.shape[1]:
+                tokens = np.empty((2, 2 * count, 2), np.uint64)
+            for t in range(count):
+                tokens[0, t, 0], tokens[0, t, 1] = limb_token[begin + t, 0], limb_token[begin + t, 1]
+            begin, top[0] = limb[r, TOKENS], count
+            _put(stack, 0, limb[r, LATENT], limb[r, FIRST], limb[r, SIZE], limb[r, DEPTH], -2 - r, count)
+            stack_path[0] = limb_path[r]
+        else:
+            start, end = cluster_start[r - limbs], cluster_start[r - limbs + 1]
+            _put(stack, 0, start - r, start, end - start, 0, -1, 0)
+            stack_path[0] = philox.cluster_path(founder[r - limbs])
+        stack[0, 6] = 0
         waiting = 1
-        _put(stack, 0, cluster_start[c] - c, cluster_start[c], cluster_start[c + 1] - cluster_start[c], 0, -1, 0)
-        stack[0, 6], stack_path[0] = 0, philox.cluster_path(founder[c])
         while waiting > 0:
             waiting -= 1
             latent, first, size = stack[waiting, LATENT], stack[waiting, FIRST], stack[waiting, SIZE]
@@ -146,7 +206,7 @@ def _expand(cluster_start, founder, key, left_size):
             path = stack_path[waiting]
             high = top[here]
             low = high - count
-            if size <= PIECE:
+            if size <= most:
                 if pieces == piece.shape[0]:
                     piece, piece_path = _longer(piece, 0), _longer(piece_path, 0)
                 if entered + count > entering.shape[0]:
@@ -162,11 +222,10 @@ def _expand(cluster_start, founder, key, left_size):
                 continue
             if slots == skeleton.shape[0]:
                 skeleton, skeleton_path = _longer(skeleton, 0), _longer(skeleton_path, 0)
-            _put(skeleton, slots, latent, first, size, depth, parent, count)
-            skeleton_path[slots] = path
             choice, bond_key = philox.block(path, 0, philox.SPLIT, key)
             left = split(size, philox.uniform(choice))
-            left_size[latent] = left
+            _put(skeleton, slots, latent, first, size, depth, parent, left)
+            skeleton_path[slots] = path
 
             there = 1 - here
             if max(high, top[there] + count) + 1 > tokens.shape[1]:
@@ -178,8 +237,9 @@ def _expand(cluster_start, founder, key, left_size):
             going_left = _toss(tokens, here, low, high, there, top[there], path, _threshold(left, size))
             top[there] += going_left
             top[here] -= going_left
-            tokens[there, top[there], 0], tokens[there, top[there], 1] = bond_key, np.uint64(2 * latent)
-            tokens[here, top[here], 0], tokens[here, top[here], 1] = bond_key, np.uint64(2 * latent + 1)
+            place = np.uint64(base + 2 * slots)
+            tokens[there, top[there], 0], tokens[there, top[there], 1] = bond_key, place
+            tokens[here, top[here], 0], tokens[here, top[here], 1] = bond_key, place + np.uint64(1)
             top += 1
 
             if waiting + 2 > stack.shape[0]:
@@ -192,6 +252,25 @@ def _expand(cluster_start, founder, key, left_size):
             waiting += 2
             slots += 1
     return piece[:pieces], piece_path[:pieces], skeleton[:slots], skeleton_path[:slots], entering[:entered]
+
+
+@njit(cache=True, nogil=True)
+def land(piece, entering, ends):
+    """Write, for every token that enters a piece, the piece's first row: its piece is known before its row is."""
+    t = 0
+    for p in range(piece.shape[0]):
+        while t < piece[p, TOKENS]:
+            ends[entering[t, 1]] = piece[p, FIRST]
+            t += 1
+
+
+@njit(cache=True, nogil=True)
+def settle(skeleton, base, left_size, ends):
+    """Write the skeleton's own left sizes and bonds, once all its tokens have found their rows."""
+    for s in range(skeleton.shape[0]):
+        latent = skeleton[s, LATENT]
+        left_size[latent] = skeleton[s, LEFT]
+        ends[2 * latent], ends[2 * latent + 1] = ends[base + 2 * s], ends[base + 2 * s + 1]
 
 
 # ---------------------------------------------------------------------- growing pieces
@@ -208,7 +287,7 @@ _NOWHERE = GROUP
 
 @njit(cache=True, nogil=True)
 def grow(lo, hi, piece, piece_path, entering, key, left_size, ends):
-    """Grow pieces lo … hi - 1: fill their part of `left_size` and of the flattened bonds."""
+    """Grow pieces lo … hi - 1: fill their part of `left_size` and the rows of bonds that end there."""
     ints, words = np.empty((3, GROUP + 1), np.int32), np.empty((3, GROUP + 1), np.uint64)
     size, left, first = ints[0], ints[1], ints[2]
     path, bond_key, threshold = words[0], words[1], words[2]

@@ -3,7 +3,8 @@
 The walk from a cluster's root enters a piece at one row, its entry, from a row of another piece. Inside the piece,
 positions are summed from there: they are *displacements* from the place where the walk left the other piece, the
 *anchor*. Anchors follow from each other along the tree of pieces; adding a piece's anchor to its displacements gives
-positions. So pieces are filled independently, and sums are taken in the same order however they are shared out.
+positions. So pieces are filled independently. Anchors are integers, multiples of `UNIT`, whose sums do not depend on
+their order: positions are the same however a cluster is shared out.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import numpy as np
 from numba import njit
 
 from percolab import embedding, philox
-from percolab.pieces import FIRST, GROUP, LATENT, PARENT, SIZE, next_group, trace
+from percolab.pieces import FIRST, GROUP, LATENT, LEFT, PARENT, SIZE, next_group, trace
 
 WORDS_AT_ONCE = 512
 """About how many Philox blocks are drawn at once: vector registers need many, the cache holds few."""
+UNIT = 2.0**-42
+"""Unit of anchors."""
+AT_ROOT = -1
+"""Entry of an interval in which the walk starts, in place of the place of a bond's end."""
 
 
 @njit(cache=True, nogil=True)
@@ -104,14 +109,20 @@ def _split_far(gauss, left, right):
 
 
 @njit(cache=True, nogil=True)
+def _root_is_right(path, key):
+    """Return whether the walk's root, if it is below a latent, is on its right side: probability 1/2."""
+    bits, _ = philox.block(path, 0, philox.ROOT, key)
+    return bits & np.uint64(1) != 0
+
+
+@njit(cache=True, nogil=True)
 def choose_root(top, size, path, left_size, key):
     """Walk down from a top latent, left or right with probability 1/2 each; return the row reached, from its first."""
     i, row = top, 0
     while size > 1:
         left = left_size[i]
         left_path, right_path = philox.child_paths(path)
-        bits, _ = philox.block(path, 0, philox.ROOT, key)
-        if bits & np.uint64(1):
+        if _root_is_right(path, key):
             i, row, size, path = i + left, row + left, size - left, right_path
         else:
             i, size, path = i + 1, left, left_path
@@ -119,106 +130,129 @@ def choose_root(top, size, path, left_size, key):
 
 
 @njit(cache=True, nogil=True)
-def open_skeleton(skeleton, skeleton_path, left_size, X, key):
-    """Draw the vectors of clusters of several pieces and hand them down their skeletons."""
+def open_skeleton(parent, path, rows, right_rows, X, key):
+    """Hand vectors down a skeleton; those of clusters are drawn, those of limbs are in X already.
+
+    A latent's vector is in X at `rows`; splitting it puts the left child's there and the right child's at `right_rows`.
+    """
     scratch = gaussian_scratch(X.shape[1])
-    n = skeleton.shape[0]
-    rows, right_rows = skeleton[:, FIRST].copy(), np.empty(n, np.int64)
-    tops, top_rows, count = np.empty(n, np.uint64), np.empty(n, np.int64), 0
-    for s in range(n):
-        right_rows[s] = rows[s] + left_size[skeleton[s, LATENT]]
-        if skeleton[s, PARENT] < 0:
-            tops[count], top_rows[count] = skeleton_path[s], rows[s]
+    tops, top_rows, count = np.empty(path.size, np.uint64), np.empty(path.size, np.int64), 0
+    for s in range(path.size):
+        if parent[s] == -1:
+            tops[count], top_rows[count] = path[s], rows[s]
             count += 1
     unit_vectors(tops, top_rows, count, X, philox.VECTOR, key, scratch)
-    split_vectors(skeleton_path, rows, right_rows, n, X, key, scratch)
+    split_vectors(path, rows, right_rows, path.size, X, key, scratch)
 
 
 @njit(cache=True, nogil=True)
-def enter_pieces(piece, skeleton, skeleton_path, left_size, bond, key, entry, came_from):
-    """Fill, for pieces with a skeleton above, the row where the walk enters and the row it comes from (-1: nowhere).
+def enter_pieces(piece, skeleton, skeleton_path, base, limb_entry, ends, key, entry):
+    """Fill the place of the bond's end where the walk enters each piece, or `AT_ROOT`.
 
-    The walk enters a latent's interval at one row; the bond leads from the side that holds this row into the other.
+    The walk enters a latent's interval at one row; the bond leads from the side that holds this row into the other. It
+    is enough that `ends` tells the piece where a bond from above ends.
     """
-    at, before = np.empty(skeleton.shape[0], np.int64), np.empty(skeleton.shape[0], np.int64)
-    for s in range(skeleton.shape[0]):
-        if skeleton[s, PARENT] < 0:
-            top, size = skeleton[s, LATENT], skeleton[s, SIZE]
-            at[s] = skeleton[s, FIRST] + choose_root(top, size, skeleton_path[s], left_size, key)
-            before[s] = -1
-        else:
-            at[s], before[s] = _enter(skeleton[s, FIRST], skeleton[s, PARENT], skeleton, left_size, bond, at, before)
-    for p in range(piece.shape[0]):
-        if piece[p, PARENT] >= 0:
-            entry[p], came_from[p] = _enter(piece[p, FIRST], piece[p, PARENT], skeleton, left_size, bond, at, before)
+    at = np.empty(skeleton.shape[0], np.int64)
+    for s in range(at.size):
+        at[s] = _enter(skeleton[s], skeleton, skeleton_path, base, limb_entry, ends, key, at)
+    for p in range(entry.size):
+        entry[p] = _enter(piece[p], skeleton, skeleton_path, base, limb_entry, ends, key, at)
 
 
 @njit(cache=True, nogil=True)
-def _enter(first, parent, skeleton, left_size, bond, at, before):
-    """Return the entry into the child of a skeleton latent that starts at row `first`, and the row before it."""
-    latent = skeleton[parent, LATENT]
-    middle = skeleton[parent, FIRST] + left_size[latent]
-    is_right = first == middle
-    if is_right == (at[parent] >= middle):
-        return at[parent], before[parent]
-    if is_right:
-        return bond[latent, 1], bond[latent, 0]
-    return bond[latent, 0], bond[latent, 1]
+def _enter(node, skeleton, skeleton_path, base, limb_entry, ends, key, at):
+    """Return where the walk enters a node, given where it enters the latent above."""
+    parent = node[PARENT]
+    if parent == -1:
+        return AT_ROOT
+    if parent < -1:
+        return limb_entry[-2 - parent]
+    middle = skeleton[parent, FIRST] + skeleton[parent, LEFT]
+    is_right = node[FIRST] == middle
+    came = at[parent]
+    entered_right = _root_is_right(skeleton_path[parent], key) if came == AT_ROOT else ends[came] >= middle
+    if is_right == entered_right:
+        return came
+    return base + 2 * parent + np.int64(is_right)
 
 
 @njit(cache=True, nogil=True)
-def origins(piece, skeleton, skeleton_path, inside, came_from, key, scale, anchor):
-    """Fill the anchor of each piece listed in `inside` where a walk starts: its cluster's origin, scaled.
+def fixed(x):
+    """Return a coordinate as a multiple of `UNIT`."""
+    return np.int64(np.rint(np.float64(x) / UNIT))
+
+
+@njit(cache=True, nogil=True)
+def draw_origins(paths, key, scale, anchor):
+    """Fill the scaled origins of clusters, in units of anchors.
 
     An origin is uniform in the unit ball: d coordinates of a uniform point of the sphere in R^(d+2).
     """
     dim = anchor.shape[1]
     point, scratch = np.empty((1, dim + 2)), gaussian_scratch(dim + 2)
-    path, row = np.empty(1, np.uint64), np.zeros(1, np.int64)
-    for i in range(inside.size):
-        if came_from[inside[i]] < 0:
-            top = piece[inside[i], PARENT]
-            while skeleton[top, PARENT] >= 0:
-                top = skeleton[top, PARENT]
-            path[0] = skeleton_path[top]
-            unit_vectors(path, row, 1, point, philox.ORIGIN, key, scratch)
-            for j in range(dim):
-                anchor[i, j] = scale * point[0, j]
+    row = np.zeros(1, np.int64)
+    for i in range(anchor.shape[0]):
+        unit_vectors(paths[i : i + 1], row, 1, point, philox.ORIGIN, key, scratch)
+        for j in range(dim):
+            anchor[i, j] = fixed(scale * point[0, j])
 
 
 @njit(cache=True, nogil=True)
-def anchors(piece, came_from, inside, X, anchor):
-    """Fill the anchors of the pieces listed in `inside`, in row order; those where a walk starts are there already.
+def start_anchors(piece, skeleton, inside, entry, base, limb_anchor, origin_of, origin, anchor):
+    """Fill the anchor of each piece listed in `inside` where the walk enters its limb or starts.
 
-    X holds displacements.
+    `origin_of` tells, for the top of a cluster in the skeleton, which of the origins is its own.
+    """
+    for i in range(inside.size):
+        if entry[inside[i]] >= base:
+            continue
+        top, parent = -1, piece[inside[i], PARENT]
+        while parent >= 0:
+            top, parent = parent, skeleton[parent, PARENT]
+        for j in range(anchor.shape[1]):
+            if parent < -1:
+                anchor[i, j] = limb_anchor[-2 - parent, j]
+            else:
+                anchor[i, j] = origin[origin_of[top], j] if origin.shape[0] else 0
+
+
+@njit(cache=True, nogil=True)
+def anchors(piece, inside, entry, base, ends, X, anchor):
+    """Fill the anchors of the pieces listed in `inside`, in row order; those of `start_anchors` are there already.
+
+    X holds displacements. The walk comes to a piece from the other end of the bond by which it enters.
     """
     before, order = np.empty(inside.size, np.int64), np.empty(inside.size, np.int64)
     starts = piece[:, FIRST][inside]
     for i in range(inside.size):
-        row = came_from[inside[i]]
-        before[i] = -1 if row < 0 else np.searchsorted(starts, row, side="right") - 1
+        place = entry[inside[i]]
+        before[i] = -1 if place < base else np.searchsorted(starts, ends[place ^ 1], side="right") - 1
     embedding.walk_order(before, order)
-    for at in order:
-        if before[at] >= 0:
+    for i in order:
+        if before[i] >= 0:
+            row = ends[entry[inside[i]] ^ 1]
             for j in range(X.shape[1]):
-                anchor[at, j] = anchor[before[at], j] + X[came_from[inside[at]], j]
+                anchor[i, j] = anchor[before[i], j] + fixed(X[row, j])
 
 
 @njit(cache=True, nogil=True)
 def shift(lo, hi, inside, piece, anchor, X):
     """Add its anchor to every row of pieces inside[lo:hi]."""
+    offset = np.empty(X.shape[1])
     for i in range(lo, hi):
+        for j in range(offset.size):
+            offset[j] = anchor[i, j] * UNIT
         first, size = piece[inside[i], FIRST], piece[inside[i], SIZE]
         for row in range(first, first + size):
-            for j in range(X.shape[1]):
-                X[row, j] += anchor[i, j]
+            for j in range(offset.size):
+                X[row, j] += offset[j]
 
 
 # ---------------------------------------------------------------------- inside pieces
 
 
 @njit(cache=True, nogil=True)
-def place(lo, hi, piece, piece_path, entry, left_size, bond, X, key, step, scale, has_origin):
+def place(lo, hi, piece, piece_path, entry, left_size, bond, ends, X, key, step, scale, has_origin):
     """Fill the rows of pieces lo … hi - 1 of X: positions where a piece is a cluster, else displacements."""
     dim = X.shape[1]
     scratch, origin_scratch = gaussian_scratch(dim), gaussian_scratch(dim + 2)
@@ -234,7 +268,7 @@ def place(lo, hi, piece, piece_path, entry, left_size, bond, X, key, step, scale
 
         tops = 0
         for p in range(lo, end):
-            if piece[p, PARENT] < 0:
+            if piece[p, PARENT] == -1:
                 listed[tops], left_row[tops], right_row[tops] = piece_path[p], piece[p, FIRST], tops
                 tops += 1
         unit_vectors(listed, left_row, tops, X, philox.VECTOR, key, scratch)
@@ -253,15 +287,16 @@ def place(lo, hi, piece, piece_path, entry, left_size, bond, X, key, step, scale
 
         tops = 0
         for p in range(lo, end):
-            rows = X[piece[p, FIRST] : piece[p, FIRST] + piece[p, SIZE]]
-            if piece[p, PARENT] < 0:
+            first_row = piece[p, FIRST]
+            if entry[p] == AT_ROOT:
                 enter = choose_root(piece[p, LATENT], piece[p, SIZE], piece_path[p], left_size, key)
-                centre = centres[tops if has_origin else 0]
-                tops += 1
-                _walk(p, piece, left_size, bond, rows, enter, ints, stride, scale, centre, True)
             else:
-                enter = entry[p] - piece[p, FIRST]
-                _walk(p, piece, left_size, bond, rows, enter, ints, stride, scale, centres[0], False)
+                enter = ends[entry[p]] - first_row
+            is_cluster = piece[p, PARENT] == -1
+            centre = centres[tops if is_cluster and has_origin else 0]
+            tops += is_cluster
+            rows = X[first_row : first_row + piece[p, SIZE]]
+            _walk(p, piece, left_size, bond, rows, enter, ints, stride, scale, centre, is_cluster)
         lo = end
 
 

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 from percolab.arrays import Report
 
+RATED = ("shards",)
+"""Stages of which the rate, in rows per second, is shown."""
+
 
 @contextmanager
 def bar(*, visible: bool = True) -> Iterator[Report]:
@@ -34,16 +37,20 @@ def bar(*, visible: bool = True) -> Iterator[Report]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[rate]}"),
     )
     with Progress(*columns, console=console, disable=not seen) as progress:
         stages: dict[str, TaskID] = {}
-        starting = progress.add_task("starting", total=None)  # the first run on a machine compiles for some seconds
+        # The first run on a machine compiles for some seconds.
+        starting = progress.add_task("starting", total=None, rate="")
 
         def report(stage: str, done: int, total: int) -> None:
             progress.update(starting, visible=False)
             if stage not in stages:
-                stages[stage] = progress.add_task(stage, total=total)
-            progress.update(stages[stage], completed=done, total=total)
+                stages[stage] = progress.add_task(stage, total=total, rate="")
+            speed = progress.tasks[stages[stage]].speed
+            rate = f"{speed:,.0f}/s" if stage in RATED and speed else ""
+            progress.update(stages[stage], completed=done, total=total, rate=rate)
 
         yield report
 

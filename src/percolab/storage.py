@@ -5,50 +5,34 @@ of rows, one chunk a block. Attributes hold recipe, provenance and a digest per 
 of each block of array NAME; the array's digest is the sha256 of those. Every chunk also carries a CRC32C that is
 checked whenever it is read.
 
-A store is written beside its target under another name and moved there when complete, so an interrupted write
-leaves what was there before. Its status attribute says "complete" only at the very end.
+`save` writes beside its target under another name and moves the store there when complete, so an interrupted write
+leaves what was there before. At a URL, where nothing can be moved, it writes in place. The status attribute says
+"complete" only at the very end; `percolab.writing` says how a store gets there.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
 import shutil
 import socket
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.arrays import Report
+from percolab import layout, writing
+from percolab.arrays import Report, silent
 from percolab.dataset import Dataset
 from percolab.forest import Forest
-from percolab.recipe import Recipe
+from percolab.layout import COLUMNS, FOREST_COLUMNS, FORMAT, KINDS, Location, StoreError, check_directory
 
 if TYPE_CHECKING:
     import zarr
 
-FORMAT = 1
-BLOCK_BYTES = 1 << 22
-"""Size a block of rows comes close to: large enough to stream, small enough to read a few rows from."""
-
-FOREST_COLUMNS = ("cluster_start", "cluster_id", "point_id", "left_size", "bond")
-VALUE_COLUMNS = ("y", "latent_z", "point_z")
-COLUMNS = ("X", *VALUE_COLUMNS, *FOREST_COLUMNS)
-_ROW_DIMENSION = {
-    "X": "point", "y": "point", "point_z": "point", "point_id": "point", "latent_z": "latent", "left_size": "latent",
-    "bond": "latent", "cluster_id": "cluster", "cluster_start": "cluster_edge",
-}  # fmt: skip
-_COLUMN_DIMENSION = {"X": "feature", "bond": "end"}
-
-
-class StoreError(ValueError):
-    """A store that is not a dataset, is incomplete, or is damaged."""
+__all__ = ["COLUMNS", "StoreError", "StoredArray", "check_directory", "check_target", "digests", "load", "save"]
 
 
 class StoredArray:
@@ -100,7 +84,7 @@ class StoredArray:
         except (IndexError, TypeError):
             raise
         except Exception as fault:
-            raise StoreError(f"{self._name} cannot be read: {_one_line(fault)}") from fault
+            raise StoreError(f"{self._name} cannot be read: {layout.one_line(fault)}") from fault
         if part.size and _is_missing(part):
             raise StoreError(f"{self._name} cannot be read: a chunk is missing")
         return part
@@ -132,52 +116,47 @@ def _is_missing(part: NDArray[Any]) -> bool:
 # ---------------------------------------------------------------------- writing
 
 
-def save(
-    dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool = False, report: Report | None = None
-) -> None:
-    """Write a dataset to `path`. What is there stays unless this succeeds."""
-    target = Path(path)
-    check_target(target, overwrite=overwrite)
+def save(dataset: Dataset, path: Location, *, overwrite: bool = False, report: Report = silent) -> None:
+    """Write a dataset to a path or a URL. What is at a path stays unless this succeeds."""
+    check_target(path, overwrite=overwrite)
+    target = layout.local_path(path)
+    if target is None:
+        _write(dataset, path, report)
+        return
     _sweep(target)
     partial = target.with_name(f".{target.name}.partial-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        _write(dataset, partial, report or (lambda *_: None))
-        _put_in_place(partial, target)
+        _write(dataset, partial, report)
+        put_in_place(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Raise, in one line, unless a dataset may be written to `path`."""
-    target = Path(path)
-    check_directory(path)
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+def check_target(path: Location, *, overwrite: bool) -> None:
+    """Raise, in one line, unless a dataset may be written to a path or a URL."""
+    target = layout.local_path(path)
+    if target is not None:
+        check_directory(target)
+    status = _status(path)
+    if status == "nothing":
         return
-    if not overwrite:
+    if target is None:
+        if status != "writing":
+            raise FileExistsError(f"output must not exist, since URLs are not overwritten, got {str(path)!r}")
+    elif not overwrite:
         raise FileExistsError(f"output must not exist unless overwrite is given, got {str(path)!r}")
-    if _status(target) is None:
+    elif status == "foreign":
         raise FileExistsError(f"output must be a percolab dataset to be overwritten, got {str(path)!r}")
 
 
-def check_directory(path: str | os.PathLike[str]) -> None:
-    """Raise OSError, in one line, unless something new may be made beside `path`."""
-    parent = Path(path).absolute().parent
-    if not parent.is_dir():
-        raise FileNotFoundError(f"output must be in an existing directory, got {str(path)!r}")
+def _status(path: Location) -> str:
+    """Return the status of the store at `path`, or that it is not one of ours, or that nothing is there."""
     try:
-        # Permissions do not tell for a superuser or on a read-only disk, so try.
-        tempfile.TemporaryFile(dir=parent).close()
-    except OSError as error:
-        raise PermissionError(f"output must be in a writable directory, got {str(path)!r}") from error
-
-
-def _status(path: Path) -> str | None:
-    """Return the status of the store at `path`, or None if it is not one of ours."""
-    try:
-        attributes = json.loads((path / "zarr.json").read_text())["attributes"]["percolab"]
-        return str(attributes["status"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return str(layout.open_store(path)[1].get("status", "foreign"))
+    except FileNotFoundError:
+        return "nothing"
+    except StoreError:
+        return "foreign"
 
 
 def _sweep(target: Path) -> None:
@@ -199,73 +178,22 @@ def _runs(process: int) -> bool:
     return True
 
 
-def _write(dataset: Dataset, path: Path, report: Report) -> None:
-    import zarr
-
-    group = zarr.create_group(path, zarr_format=3, attributes={"percolab": {"format": FORMAT, "status": "writing"}})
+def _write(dataset: Dataset, path: Location, report: Report) -> None:
     columns = {name: getattr(dataset.forest if name in FOREST_COLUMNS else dataset, name) for name in COLUMNS}
     total = sum(int(column.nbytes) for column in columns.values())
     done = 0
-    digests = {}
-    for name, column in columns.items():
-        array = _create_array(group, name, column.shape, column.dtype)
-        found = []
-        for lo, hi in _blocks(array):
-            block = np.ascontiguousarray(column[lo:hi])
-            array[lo:hi] = block
-            found.append(hashlib.sha256(block.data).digest())
-            done += block.nbytes
+    unfinished = writing.begin(path, dataset.recipe, dataset.forest.n_points, dataset.forest.n_clusters)
+    for kind, names in KINDS.items():
+        for index in range(unfinished.n_cells(kind)):
+            lo, hi = unfinished.span(kind, index)
+            part = {name: columns[name][lo:hi] for name in names}
+            unfinished.write(kind, lo, part)
+            done += sum(column.nbytes for column in part.values())
             report("saving", done, total)
-        _put_block_digests(group, name, found)
-        digests[name] = _digest(found)
-    provenance = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
-    group.attrs["percolab"] = {
-        "format": FORMAT,
-        "status": "complete",
-        "recipe": dataset.recipe.to_dict(),
-        "provenance": provenance,
-        "sha256": digests,
-    }
+    unfinished.finish({key: value for key, value in dataset.provenance.items() if key != "loaded_from"})
 
 
-def _create_array(group: zarr.Group, name: str, shape: tuple[int, ...], dtype: Any) -> zarr.Array[Any]:
-    from zarr.codecs import BloscCodec, Crc32cCodec
-
-    dtype = np.dtype(dtype)
-    row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64)))
-    rows = min(1 << max(0, (BLOCK_BYTES // row_bytes).bit_length() - 1), max(1, shape[0]))
-    # Gaussians do not compress; sizes and row numbers shrink several times.
-    packing = [BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")] if dtype.kind == "i" else []
-    return group.create_array(
-        name,
-        shape=shape,
-        dtype=dtype,
-        chunks=(rows, *shape[1:]),
-        compressors=[*packing, Crc32cCodec()],
-        fill_value=-1 if dtype.kind == "i" else np.nan,
-        dimension_names=[_ROW_DIMENSION[name], *([_COLUMN_DIMENSION[name]] if len(shape) == 2 else [])],
-        config={"write_empty_chunks": True},
-    )
-
-
-def _blocks(array: Any) -> Iterator[tuple[int, int]]:
-    rows = int(array.chunks[0])
-    for lo in range(0, array.shape[0], rows):
-        yield lo, min(lo + rows, array.shape[0])
-
-
-def _put_block_digests(group: zarr.Group, name: str, found: list[bytes]) -> None:
-    table = np.frombuffer(b"".join(found), np.uint8).reshape(-1, 32)
-    array = group.create_array(f"digests/{name}", shape=table.shape, dtype=np.uint8, chunks=(1 << 16, 32))
-    array[:] = table
-
-
-def _digest(found: list[bytes]) -> str:
-    """Return the digest of an array: the sha256 of the sha256 of its blocks."""
-    return hashlib.sha256(b"".join(found)).hexdigest()
-
-
-def _put_in_place(complete: Path, target: Path) -> None:
+def put_in_place(complete: Path, target: Path) -> None:
     """Move a complete store to its target; what was there is removed only after that."""
     previous = target.with_name(f".{target.name}.replaced-{secrets.token_hex(4)}")
     if target.exists():
@@ -282,20 +210,23 @@ def _put_in_place(complete: Path, target: Path) -> None:
 # ---------------------------------------------------------------------- reading
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = False) -> Dataset:
+def load(path: Location, *, verify: bool = False) -> Dataset:
     """Open a dataset. Nothing but metadata is read: X is read as it is indexed, each other column at first touch.
 
     Parameters
     ----------
     path
-        Where `Dataset.save` or ``percolab generate`` wrote it.
+        Where `Dataset.save` or ``percolab generate`` wrote it: a path, or a URL that fsspec knows.
     verify
         Read everything once and compare it with its digests; raise `StoreError` naming what differs.
     """
-    group, attributes = _open(Path(path))
-    recipe = _recipe(Path(path), attributes)
+    group, attributes = _open(path)
+    recipe = layout.recipe_of(attributes, path)
     arrays = {name: _stored(group, name, path) for name in COLUMNS}
-    _check_shapes(arrays, recipe, path)
+    expected = layout.shapes(recipe, len(arrays["point_id"]), len(arrays["cluster_id"]))
+    for name, array in arrays.items():
+        if array.shape != expected[name]:
+            raise StoreError(f"{path} is damaged: array {name} must have shape {expected[name]}, got {array.shape}")
     if verify:
         _verify(group, attributes, arrays)
 
@@ -315,81 +246,36 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> Dataset:
     return Dataset.lazy(read)
 
 
-def digests(path: str | os.PathLike[str]) -> dict[str, str]:
+def digests(path: Location) -> dict[str, str]:
     """Return the recorded digest of every array of a store."""
-    return dict(_open(Path(path))[1]["sha256"])
+    return dict(_open(path)[1]["sha256"])
 
 
-def _open(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
-    import zarr
-
-    if not path.exists():
-        raise FileNotFoundError(f"dataset must exist, got {str(path)!r}")
-    try:
-        group = zarr.open_group(path, mode="r", zarr_format=3)
-        attributes: Any = group.attrs.get("percolab")
-    except FileNotFoundError:
-        raise StoreError(f"{path} is not a percolab dataset: it is not a Zarr group") from None
-    except Exception as fault:
-        raise StoreError(f"{path} is not a percolab dataset: {_one_line(fault)}") from fault
-    if not isinstance(attributes, dict):
-        raise StoreError(f"{path} is not a percolab dataset: it is a Zarr group of another kind")
+def _open(path: Location) -> tuple[zarr.Group, dict[str, Any]]:
+    group, attributes = layout.open_store(path)
     if attributes.get("status") != "complete":
-        raise StoreError(f"{path} is not a dataset but an interrupted write: make it again or delete it")
+        raise StoreError(
+            f"{path} is not a dataset but an unfinished write: run the same command again to go on, or delete it"
+        )
     if attributes.get("format") != FORMAT:
         raise StoreError(f"{path} has format {attributes.get('format')!r}; this version of percolab reads {FORMAT}")
     return group, attributes
 
 
-def _recipe(path: Path, attributes: dict[str, Any]) -> Recipe:
-    try:
-        return Recipe.from_dict(attributes["recipe"])
-    except (KeyError, TypeError, ValueError) as fault:
-        raise StoreError(f"{path} has a damaged recipe: {_one_line(fault)}") from fault
-
-
-def _stored(group: zarr.Group, name: str, path: str | os.PathLike[str]) -> StoredArray:
-    import zarr
-
-    try:
-        array = group[name]
-    except KeyError:
-        raise StoreError(f"{path} is damaged: array {name} is missing") from None
-    except Exception as fault:
-        raise StoreError(f"{path} is damaged: array {name} cannot be opened: {_one_line(fault)}") from fault
-    if not isinstance(array, zarr.Array):
-        raise StoreError(f"{path} is damaged: {name} is not an array")
+def _stored(group: zarr.Group, name: str, path: Location) -> StoredArray:
+    array = layout.open_array(group, name, path)
+    if array is None:
+        raise StoreError(f"{path} is damaged: array {name} is missing")
     return StoredArray(array, name)
-
-
-def _check_shapes(arrays: dict[str, StoredArray], recipe: Recipe, path: str | os.PathLike[str]) -> None:
-    n, n_clusters = len(arrays["point_id"]), len(arrays["cluster_id"])
-    rows = {"point": n, "latent": n - n_clusters, "cluster": n_clusters, "cluster_edge": n_clusters + 1}
-    columns = {"X": (recipe.dim,), "bond": (2,)}
-    for name, array in arrays.items():
-        expected = (rows[_ROW_DIMENSION[name]], *columns.get(name, ()))
-        if array.shape != expected:
-            raise StoreError(f"{path} is damaged: array {name} must have shape {expected}, got {array.shape}")
 
 
 def _verify(group: zarr.Group, attributes: dict[str, Any], arrays: dict[str, StoredArray]) -> None:
     """Compare every block of every array with its digest."""
     for name, array in arrays.items():
-        recorded = _block_digests(group, name)
-        if _digest(recorded) != attributes.get("sha256", {}).get(name):
+        recorded = layout.block_digests(group, name)
+        if layout.digest(recorded) != attributes.get("sha256", {}).get(name):
             raise StoreError(f"array {name} does not match its digest: the list of block digests was changed")
-        for (lo, hi), digest in zip(_blocks(array._array), recorded, strict=True):
-            if hashlib.sha256(np.ascontiguousarray(array[lo:hi]).data).digest() != digest:
-                raise StoreError(f"array {name} does not match its digest in rows {lo} to {hi - 1}")
-
-
-def _block_digests(group: zarr.Group, name: str) -> list[bytes]:
-    try:
-        table = np.asarray(group[f"digests/{name}"][:])  # type: ignore[index]
-    except Exception as fault:
-        raise StoreError(f"digests of array {name} cannot be read: {_one_line(fault)}") from fault
-    return [row.tobytes() for row in table]
-
-
-def _one_line(fault: BaseException) -> str:
-    return " ".join(str(fault).split()) or type(fault).__name__
+        for lo, digest in zip(range(0, len(array), array.block_rows), recorded, strict=True):
+            block = array[lo : lo + array.block_rows]
+            if hashlib.sha256(np.ascontiguousarray(block).data).digest() != digest:
+                raise StoreError(f"array {name} does not match its digest in rows {lo} to {lo + len(block) - 1}")

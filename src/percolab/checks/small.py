@@ -16,7 +16,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from percolab import coalescent, native, parallel, pcg64, theory
-from percolab.arrays import silent
 from percolab.checks import plots
 from percolab.checks.independent import Subject
 from percolab.checks.result import Check, p_of_counts, statistical, too_small
@@ -180,8 +179,7 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
     births = np.arange(n_trees)
     if engine == "native":
         table = ClusterTable(start, births, np.arange(n_trees * size), np.full(n_trees, size))
-        forest, _ = native.grow(table, births, np.uint64(seed), parallel.thread_count(None), silent)
-        return forest
+        return native.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
     n_latents = n_trees * (size - 1)
     left_size, bond = np.empty(n_latents, np.int64), np.empty((n_latents, 2), np.int64)
     point_id = np.empty(n_trees * size, np.int64)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 import typer
@@ -38,7 +38,7 @@ def _resumable() -> Iterator[None]:
         raise SystemExit(130) from stop
 
 
-Store = Annotated[Path, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
+Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -103,7 +103,7 @@ def train(
             dataset, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, watch=watch
         )
     with checkpoint.replacing(output / "training.png") as partial:
-        figures.training_curve(result.history, f"Training on {path.name}").savefig(partial, dpi=160)
+        figures.training_curve(result.history, f"Training on {PurePath(path).name}").savefig(partial, dpi=160)
     numbers = {"test": asdict(result.test), "validation": asdict(result.validation), "seconds": result.seconds}
     checkpoint.write_json(output / "result.json", {**numbers, "device": result.device})
     if not quiet:
@@ -158,10 +158,10 @@ def probe(
     for word in result.skipped:
         print(word)
     drawn = {
-        "fig4": figures.probes_by_fom(result.per_latent, path.name, target="z"),
-        "fig5": figures.probes_by_depth(result.per_depth, path.name),
-        "fig7": figures.probes_by_fom(result.per_latent, path.name, target="sum"),
-        "memorising": figures.memorising(result.per_latent, path.name),
+        "fig4": figures.probes_by_fom(result.per_latent, PurePath(path).name, target="z"),
+        "fig5": figures.probes_by_depth(result.per_depth, PurePath(path).name),
+        "fig7": figures.probes_by_fom(result.per_latent, PurePath(path).name, target="sum"),
+        "memorising": figures.memorising(result.per_latent, PurePath(path).name),
     }
     for name, figure in drawn.items():
         with checkpoint.replacing(output / f"{name}.png") as partial:

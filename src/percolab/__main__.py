@@ -1,0 +1,6 @@
+"""Let ``python -m percolab`` be the command line."""
+
+from percolab.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Where tasks run: in processes of this machine, or on a Ray cluster.
+
+A runner takes tasks one by one and yields their results in any order. It asks for the next task only when a worker is
+about to be free, so tasks that carry data never pile up. A worker that dies loses nothing but its task, which is given
+to another.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+RUNNERS = ("local", "ray")
+MOST_DEATHS = 3
+"""A task is given up when this many workers have died at it."""
+_WAITING = 1
+"""Tasks that wait, beyond one for each worker, so that none is idle."""
+
+Function = Callable[[Any], Any]
+
+
+class WorkerError(RuntimeError):
+    """Workers died again and again."""
+
+
+def run(
+    function: Function, tasks: Iterable[Any], runner: str, workers: int, address: str | None = None
+) -> Iterator[Any]:
+    """Yield function(task) for every task, as they finish.
+
+    Parameters
+    ----------
+    function
+        A function of a module, so that other processes can find it.
+    tasks
+        Taken one by one as workers become free.
+    runner
+        One of `RUNNERS`.
+    workers
+        Number of processes, or of Ray tasks at a time.
+    address
+        Address of a Ray cluster; None starts one on this machine, or takes the one this process is connected to.
+    """
+    if runner == "ray":
+        return _run_on_ray(function, tasks, workers, address)
+    return _run_in_processes(function, tasks, workers)
+
+
+# ---------------------------------------------------------------------- processes
+
+
+def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) -> Iterator[Any]:
+    remaining = iter(tasks)
+    waiting: list[Any] = []
+    running: dict[Future[Any], Any] = {}
+    deaths = 0
+    executor = _processes(workers)
+    try:
+        while True:
+            try:
+                while len(running) < workers + _WAITING and (waiting or _take(remaining, waiting)):
+                    running[executor.submit(function, waiting[-1])] = waiting[-1]
+                    waiting.pop()
+                if not running:
+                    break
+                for result in _finished(running):
+                    deaths = 0
+                    yield result
+            except BrokenProcessPool:
+                deaths += 1
+                if deaths == MOST_DEATHS:
+                    raise WorkerError(f"workers died {deaths} times; was there enough memory for them?") from None
+                waiting += running.values()
+                running.clear()
+                executor.shutdown()  # waits until all of them are gone
+                executor = _processes(workers)
+    except BaseException:
+        _stop(executor)
+        raise
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _take(remaining: Iterator[Any], waiting: list[Any]) -> bool:
+    """Move the next task, if there is one, to those that wait."""
+    for task in remaining:
+        waiting.append(task)
+        return True
+    return False
+
+
+def _finished(running: dict[Future[Any], Any]) -> Iterator[Any]:
+    """Wait until some tasks are done and yield their results; a task leaves `running` when its result is there."""
+    for future in wait(running, return_when=FIRST_COMPLETED).done:
+        result = future.result()
+        del running[future]
+        yield result
+
+
+def _processes(workers: int) -> ProcessPoolExecutor:
+    # A forked child of a process with threads can hang, so each starts afresh.
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_obey_parent)
+
+
+def _obey_parent() -> None:
+    """Let a worker end when the process that started it says so, or ends itself, in whatever way.
+
+    An interrupt from the keyboard reaches all processes; what it means is for the parent to decide.
+    """
+    parent = multiprocessing.parent_process()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _stop(executor: ProcessPoolExecutor) -> None:
+    """Let the workers drop their tasks: what they are writing is not recorded and will be written again."""
+    for process in list((executor._processes or {}).values()):
+        process.terminate()
+
+
+# ---------------------------------------------------------------------- Ray
+
+
+def _run_on_ray(function: Function, tasks: Iterable[Any], workers: int, address: str | None) -> Iterator[Any]:
+    ray = import_ray()
+    started = not ray.is_initialized()
+    if started:
+        local = {} if address else {"num_cpus": workers, "include_dashboard": False}
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
+    try:
+        remote = ray.remote(num_cpus=1, max_retries=MOST_DEATHS - 1)(function)
+        running: list[Any] = []
+        for task in tasks:
+            running.append(remote.remote(task))
+            if len(running) >= workers + _WAITING:
+                yield from _finished_on_ray(ray, running)
+        while running:
+            yield from _finished_on_ray(ray, running)
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _finished_on_ray(ray: Any, running: list[Any]) -> Iterator[Any]:
+    done, running[:] = ray.wait(running)
+    for reference in done:
+        try:
+            yield ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.RayError as error:
+            raise WorkerError(f"workers died {MOST_DEATHS} times at the same task: {type(error).__name__}") from None
+
+
+def ray_workers(address: str | None) -> int:
+    """Return the number of processors of a Ray cluster."""
+    ray = import_ray()
+    if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def import_ray() -> Any:
+    """Return the module, or say how to install it."""
+    try:
+        import ray
+    except ImportError:
+        raise ImportError("runner='ray' needs Ray: pip install 'percolab[ray]'") from None
+    return ray

@@ -1,0 +1,244 @@
+"""Datasets made in shards, by many processes or machines, straight into a store.
+
+A shard is a run of cells of the store: a range of rows, and a range of latents. Each is a pure function of the recipe
+and a small part of the table (see `rows`), and is written by one task (see `writing`). What is finished is recorded in
+the store, so that a run that was interrupted, in any way, goes on where it was; and a finished store is the same, byte
+for byte, however it was made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from percolab import dataset, layout, limbs, memory, native, parallel, rows, runners, storage, writing
+from percolab.arrays import Report, silent
+from percolab.layout import KINDS, Location
+from percolab.recipe import Recipe, check_choice, check_integer
+from percolab.rows import Latents, Points, Table
+from percolab.writing import Unfinished
+
+Range = tuple[str, int, int]
+"""A kind of rows (a key of `KINDS`), the first of them and the end."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a run did."""
+
+    n_points: int
+    n_clusters: int
+    shards: int
+    """shards of the dataset"""
+    shards_made: int
+    """shards that were missing, wholly or in part"""
+    rows_made: int
+    """points and latents that were missing"""
+    peak_bytes: int
+    """peak memory of the largest worker"""
+
+
+def generate_store(
+    recipe: Recipe,
+    location: Location,
+    *,
+    shards: int,
+    runner: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    overwrite: bool = False,
+    progress: bool | Report = False,
+) -> Made:
+    """Make the dataset of a recipe in shards, straight into a store: nothing larger than a shard is held in memory.
+
+    If the store is there already, unfinished or damaged, only what is missing or damaged is made. The finished store is
+    the same for any number of shards, runner, workers and interruptions, and has the bytes of `generate` and `save`.
+
+    Parameters
+    ----------
+    recipe
+        A recipe of the native engine.
+    location
+        A path, or a URL that fsspec knows; with Ray on several machines one that all of them reach.
+    shards
+        Number of shards. They are cut at multiples of `writing.CELL` rows, so there may be fewer.
+    runner
+        ``"local"``: processes on this machine. ``"ray"``: tasks on a Ray cluster.
+    workers
+        Shards that are made at a time; None takes one for each processor of the machine or the cluster.
+    address
+        Address of the Ray cluster; None starts one on this machine.
+    overwrite
+        Replace a dataset of another recipe, once this one is complete.
+    progress
+        True shows a bar; a function is called with (stage, rows done, rows in all).
+    """
+    if progress is True:
+        from percolab.progress import bar
+
+        with bar() as report:
+            return generate_store(
+                recipe, location, shards=shards, runner=runner, workers=workers, address=address,
+                overwrite=overwrite, progress=report,
+            )  # fmt: skip
+    check_integer("shards", shards, 1)
+    check_choice("runner", runner, runners.RUNNERS)
+    if address is not None and runner != "ray":
+        raise ValueError(f"address must be left out unless runner is 'ray', got {address!r}")
+    if workers is None:
+        workers = runners.ray_workers(address) if runner == "ray" else parallel.thread_count(None)
+    check_integer("workers", workers, 1)
+    report = progress or silent
+    target = _absolute(location)
+    working = _working_place(target, recipe, overwrite)
+
+    table = rows.cluster_table(recipe, report=report)
+    store = writing.begin(working, recipe, table.n_points, table.n_clusters)
+    shards = max(1, min(shards, store.n_cells("point")))
+    missing = store.missing(report)
+    plan = _plan(store, missing, shards)
+    _check_room(recipe, store, plan)
+    if runner == "local":
+        _check_memory(recipe, store, plan, workers)
+    _write_clusters(store, table, missing)
+
+    total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
+    report("shards", 0, total)
+    for made in runners.run(make, _tasks(recipe, store, table, plan), runner, workers, address):
+        done, peak = done + made[0], max(peak, made[1])
+        report("shards", done, total)
+    store.finish(dataset.provenance(native.VERSION))
+    if working != target:
+        storage.put_in_place(Path(working), Path(target))
+    return Made(table.n_points, table.n_clusters, shards, len(plan), total, peak)
+
+
+def _absolute(location: Location) -> str:
+    """Return a location that other processes understand."""
+    path = layout.local_path(location)
+    return os.fspath(location) if path is None else str(path.absolute())
+
+
+def _working_place(target: str, recipe: Recipe, overwrite: bool) -> str:
+    """Return where the store is made: beside the target if that is a dataset to be replaced, else in its place."""
+    try:
+        writing.is_begun(target, recipe)
+    except FileExistsError:
+        if not overwrite:
+            raise
+    else:
+        return target
+    path = layout.local_path(target)
+    if path is None:
+        raise FileExistsError(f"output must not exist at a URL, which cannot be overwritten, got {target!r}")
+    storage.check_target(path, overwrite=True)
+    return str(path.with_name(f".{path.name}.next"))
+
+
+# ---------------------------------------------------------------------- what is to be made
+
+
+def _plan(store: Unfinished, missing: dict[str, list[int]], shards: int) -> list[list[Range]]:
+    """Return, for each shard that lacks something, what it lacks."""
+    plan: list[list[Range]] = [[] for _ in range(shards)]
+    for kind in ("point", "latent"):
+        edges = np.linspace(0, store.n_cells(kind), shards + 1).round().astype(int)
+        for cells in _runs(missing[kind], set(edges.tolist())):
+            shard = int(np.searchsorted(edges, cells[0], side="right")) - 1
+            plan[shard].append((kind, store.span(kind, cells[0])[0], store.span(kind, cells[-1])[1]))
+    return [ranges for ranges in plan if ranges]
+
+
+def _runs(cells: list[int], edges: set[int]) -> Iterator[list[int]]:
+    """Cut a sorted list of cells into runs of neighbours, and at edges."""
+    run: list[int] = []
+    for cell in cells:
+        if run and (cell != run[-1] + 1 or cell in edges):
+            yield run
+            run = []
+        run.append(cell)
+    if run:
+        yield run
+
+
+def _row_bytes(recipe: Recipe, kind: str) -> int:
+    """Return the bytes of a row on disk, without the columns of integers, which are compressed."""
+    floats = {name: dtype.itemsize for name, dtype in layout.dtypes(recipe).items() if dtype.kind == "f"}
+    return sum(floats.get(name, 0) * (recipe.dim if name == "X" else 1) for name in KINDS[kind])
+
+
+def _check_room(recipe: Recipe, store: Unfinished, plan: list[list[Range]]) -> None:
+    """Raise, in one line, if the disk has no room for what is to be made."""
+    path = layout.local_path(store.location)
+    if path is None:
+        return
+    needed = sum((hi - lo) * _row_bytes(recipe, kind) for ranges in plan for kind, lo, hi in ranges)
+    free = shutil.disk_usage(path).free
+    if needed > free:
+        wanted, there = memory.readable(needed), memory.readable(free)
+        raise ValueError(f"output must be on a disk with {wanted} free, got {there} at {str(path)!r}")
+
+
+def _check_memory(recipe: Recipe, store: Unfinished, plan: list[list[Range]], workers: int) -> None:
+    """Raise, in one line, if shards are too large for as many workers."""
+    largest = max((hi - lo for ranges in plan for _, lo, hi in ranges), default=0)
+    per_worker = memory.of_arrays(largest + 2 * limbs.limb_rows(recipe), recipe)
+    free = memory.available()
+    if free is not None and workers * per_worker > free and largest > store.cell:
+        raise MemoryError(
+            f"shards must be small enough for memory: {workers} workers need about {memory.readable(per_worker)} each, "
+            f"and {memory.readable(free)} are free; give more shards or fewer workers"
+        )
+
+
+# ---------------------------------------------------------------------- making it
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A task: parts of a dataset, and the store to write them to."""
+
+    recipe: Recipe
+    store: Unfinished
+    parts: list[Points | Latents]
+
+
+def _tasks(recipe: Recipe, store: Unfinished, table: Table, plan: list[list[Range]]) -> Iterator[Shard]:
+    for ranges in plan:
+        yield Shard(recipe, store, [_cut(table, *wanted) for wanted in ranges])
+
+
+def _cut(table: Table, kind: str, lo: int, hi: int) -> Points | Latents:
+    return table.points(lo, hi) if kind == "point" else table.latents(lo, hi)
+
+
+def make(shard: Shard) -> tuple[int, int]:
+    """Make a shard and write it; return the number of rows, and the peak memory of this process in bytes."""
+    done = 0
+    for part in shard.parts:
+        columns: dict[str, Any]
+        if isinstance(part, Points):
+            kind, columns = "point", rows.make_points(shard.recipe, part, 1)
+        else:
+            kind, columns = "latent", rows.make_latents(shard.recipe, part, 1)
+        shard.store.write(kind, part.lo, columns)
+        done += part.hi - part.lo
+    return done, memory.peak()
+
+
+def _write_clusters(store: Unfinished, table: Table, missing: dict[str, list[int]]) -> None:
+    """Write the columns of clusters, which the table holds."""
+    columns: Iterable[tuple[str, str, Any]] = (
+        ("cluster", "cluster_id", table.clusters.birth),
+        ("cluster_edge", "cluster_start", table.clusters.start),
+    )
+    for kind, name, column in columns:
+        for cell in missing[kind]:
+            lo, hi = store.span(kind, cell)
+            store.write(kind, lo, {name: column[lo:hi].astype(np.int64)})
