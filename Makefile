@@ -66,5 +66,5 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[bench,nn]' '$(TORCH)'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[bench,nn,ray]' '$(TORCH)'
 	@touch $@

@@ -128,6 +128,20 @@ def test_a_preset_is_its_recipe(monkeypatch):
         (["--n-points", "10", "--dim", "4", "--graph-seed", str(2**64)], "seeds.graph must be below 2**64, got"),
         (["--n-points", "10", "--dim", "4", "--min-cluster-size", "0"], "min_cluster_size must be at least 1, got 0"),
         (["--n-points", "10", "--dim", "4", "--threads", "0"], "threads must be at least 1, got 0"),
+        (["--n-points", "10", "--dim", "4", "--shards", "0"], "shards must be at least 1, got 0"),
+        (["--n-points", "10", "--dim", "4", "--shards", "x"], "--shards must be an integer, got 'x'"),
+        (["--n-points", "10", "--dim", "4", "--runner", "ray"], "runner must be left out unless shards is given, got"),
+        (["--n-points", "10", "--dim", "4", "--shards", "2", "--threads", "2"], "threads must be left out with shards"),
+        (
+            ["--n-points", "10", "--dim", "4", "--shards", "2", "--runner", "sun"],
+            "runner must be one of local, ray",
+        ),
+        (
+            ["--n-points", "10", "--dim", "4", "--shards", "2", "--address", "a"],
+            "address must be left out",
+        ),
+        (["paper-one-cluster", "--shards", "2"], "recipe.engine must be 'native' to make parts of a dataset, got"),
+        (["--n-points", str(10**15), "--dim", "4", "--shards", "2"], "n_points must fit in memory"),
         (["--n-points", "10"], "n_points and dim must be given, or one of paper-one-cluster"),
         ([], "n_points and dim must be given"),
         (["paper"], "preset must be one of paper-one-cluster, paper-multi-cluster, got 'paper'"),
@@ -165,6 +179,36 @@ def test_unwritable_output(store, fails):
     fails([*huge, "-o", "/proc/a.zarr"], cli.BAD_INPUT, message)
     fails(["export", "a.zarr", "--format", "npz", "-o", "/proc/a"], cli.BAD_INPUT, message)
     fails(["draw", "a.zarr", "-o", "/proc/a.png"], cli.BAD_INPUT, message)
+
+
+def test_generate_in_shards_and_go_on(capfd, fails):
+    words = ["generate", "--n-points", "70000", "--dim", "3", "--mode", "one_cluster", "-o", "s.zarr"]
+    words += ["--shards", "2", "--workers", "1"]
+    assert cli.run(words) == 0
+    out = capfd.readouterr().out
+    assert "s.zarr: 70,000 points in 1 clusters, 2 shards\nmade 2 of them; the largest worker took" in out
+    loaded = pl.load("s.zarr", verify=True)
+    assert np.array_equal(pl.generate(loaded.recipe).X, loaded.X)
+    chunk = sorted(Path("s.zarr/X/c").rglob("0"))[1]
+    chunk.write_bytes(chunk.read_bytes()[:100])
+    seeds = loaded.recipe.seeds
+    named = ["--graph-seed", seeds.graph, "--embed-seed", seeds.embed, "--value-seed", seeds.value]
+    assert cli.run([*words, *map(str, named)]) == 0
+    assert "made 1 of them" in capfd.readouterr().out
+    assert cli.run([*words, *map(str, named)]) == 0
+    assert "nothing was missing, and everything matches its digests" in capfd.readouterr().out
+    pl.load("s.zarr", verify=True)
+    fails([*words, "--seed", "5"], cli.BAD_INPUT, "seeds of the store at")
+
+
+def test_an_unfinished_run_keeps_the_seeds_it_drew(monkeypatch):
+    words = ["generate", "--n-points", "3000", "--dim", "3", "--shards", "1", "--workers", "1", "-o", "s.zarr"]
+    with monkeypatch.context() as patch:
+        patch.setattr("percolab.runners.run", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        assert cli.run(words) == 1
+    drawn = json.loads(Path("s.zarr/zarr.json").read_text())["attributes"]["percolab"]["recipe"]["seeds"]
+    assert cli.run(words) == 0
+    assert pl.load("s.zarr").recipe.to_dict()["seeds"] == drawn
 
 
 def test_overwrite_replaces(store):

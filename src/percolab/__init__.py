@@ -7,6 +7,7 @@ from percolab.forest import Forest
 from percolab.native import cluster_of, node_paths, split_forest
 from percolab.recipe import PRESETS, Recipe, Seeds
 from percolab.rows import Rows, cluster_table, generate_rows
+from percolab.shards import generate_store
 from percolab.storage import StoreError, load
 from percolab.targets import targets
 from percolab.verify import verify
@@ -27,6 +28,7 @@ __all__ = [
     "cyclic_coalescent",
     "generate",
     "generate_rows",
+    "generate_store",
     "load",
     "make_percolation",
     "node_paths",

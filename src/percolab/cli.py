@@ -207,7 +207,10 @@ def generate(
     if preset is None:
         if n_points is None or dim is None:
             raise ValueError(f"n_points and dim must be given, or one of {', '.join(PRESETS)}")
-        recipe = Recipe.from_dict({**_given(fixed), "seeds": _seeds(seed, graph_seed, embed_seed, value_seed), **free})
+        chosen = _seeds(seed, graph_seed, embed_seed, value_seed)
+        if chosen is None and shards is not None:
+            chosen = _seeds_of_begun(output)
+        recipe = Recipe.from_dict({**_given(fixed), "seeds": chosen, **free})
     else:
         recipe = replace(_preset(preset, _given(fixed | seeds)), **free)
     sharding = _given({"runner": runner, "workers": workers, "address": address})
@@ -262,6 +265,17 @@ def _seeds(seed: int | None, graph: int | None, embed: int | None, value: int | 
     if seed is None and not named:
         return None
     return replace(Seeds() if seed is None else Seeds.from_int(seed), **named)
+
+
+def _seeds_of_begun(output: str) -> Seeds | None:
+    """Return the seeds that an unfinished run drew, so that the same command goes on with it; None if there is none."""
+    from percolab import layout
+
+    try:
+        _, attributes = layout.open_store(output)
+    except (FileNotFoundError, StoreError):
+        return None
+    return layout.recipe_of(attributes, output).seeds if attributes.get("status") == "writing" else None
 
 
 @app.command(

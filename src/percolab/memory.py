@@ -20,6 +20,10 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 
 TABLE_BYTES = 4
 """Bytes per point before the clusters are known."""
+TABLE_PEAK_BYTES = 15
+"""Bytes per point while the table of clusters is made."""
+LIMB_COORDINATE_BYTES, LIMB_BYTES = 20, 150
+"""Bytes of a limb while it is solved, for each dimension and besides."""
 
 
 def before_clusters(recipe: Recipe) -> int:
@@ -33,6 +37,13 @@ def of_arrays(n_points: int, recipe: Recipe) -> int:
     """Return the bytes at peak for a dataset of this many rows."""
     per_point = recipe.dim * np.dtype(recipe.dtype).itemsize + FOREST_BYTES + VALUE_BYTES + WORK_BYTES
     return n_points * per_point
+
+
+def of_table(recipe: Recipe, limb_rows: int) -> int:
+    """Return the bytes at peak of what all parts of a dataset share."""
+    if recipe.attachment_prob > 0:
+        return TABLE_PEAK_BYTES * recipe.n_points
+    return int(0.8 * recipe.n_points / limb_rows**0.5) * (recipe.dim * LIMB_COORDINATE_BYTES + LIMB_BYTES)
 
 
 def available() -> int | None:

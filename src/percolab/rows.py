@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab import labels, limbs, native, parallel
+from percolab import labels, limbs, memory, native, parallel
 from percolab.arrays import Report, silent
 from percolab.clusters import ClusterTable
 from percolab.limbs import Crown
@@ -81,6 +81,7 @@ def cluster_table(recipe: Recipe, *, threads: int | None = None, report: Report 
     """
     if recipe.engine != "native":
         raise ValueError(f"recipe.engine must be 'native' to make parts of a dataset, got {recipe.engine!r}")
+    memory.require(memory.of_table(recipe, limbs.limb_rows(recipe)), recipe)
     clusters = native.cluster_table(recipe)
     return Table(recipe, clusters, limbs.cut(recipe, clusters, parallel.thread_count(threads), report))
 

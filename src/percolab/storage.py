@@ -17,6 +17,7 @@ import os
 import secrets
 import shutil
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ from percolab.layout import COLUMNS, FOREST_COLUMNS, FORMAT, KINDS, Location, St
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["COLUMNS", "StoreError", "StoredArray", "check_directory", "check_target", "digests", "load", "save"]
+__all__ = [
+    "COLUMNS", "StoreError", "StoredArray", "check_directory", "check_target", "digests", "load", "open_columns", "save"
+]  # fmt: skip
 
 
 class StoredArray:
@@ -244,6 +247,12 @@ def load(path: Location, *, verify: bool = False) -> Dataset:
                 return arrays[name][:]
 
     return Dataset.lazy(read)
+
+
+def open_columns(path: Location, names: Iterable[str]) -> dict[str, StoredArray]:
+    """Open some columns of a dataset by name, all of them lazily. Nothing but metadata is read."""
+    group, _ = _open(path)
+    return {name: _stored(group, name, path) for name in names}
 
 
 def digests(path: Location) -> dict[str, str]:

@@ -84,8 +84,7 @@ def _open(path: Location, names: Sequence[str]) -> dict[str, StoredArray]:
         check_choice("columns", name, KINDS["point"])
     if len(set(names)) < len(names):
         raise ValueError(f"columns must not repeat, got {list(names)}")
-    group, _ = storage._open(path)
-    return {name: storage._stored(group, name, path) for name in names}
+    return storage.open_columns(path, names)
 
 
 def _read_chunk(arrays: dict[str, StoredArray], name: str, chunk: int) -> NDArray[Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from percolab import layout
 from percolab.dataset import Dataset
+from percolab.layout import Location
 from percolab.memory import readable
 
 if TYPE_CHECKING:
@@ -36,9 +37,15 @@ def summarise(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def store_bytes(path: str | os.PathLike[str]) -> int:
+def store_bytes(location: Location) -> int:
     """Return the bytes of all files of a store."""
-    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+    path = layout.local_path(location)
+    if path is None:
+        import fsspec
+
+        system, root = fsspec.core.url_to_fs(os.fspath(location))
+        return int(system.du(root))
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def one_line(summary: dict[str, Any]) -> str:
