@@ -14,6 +14,8 @@ from percolab.intrinsics import multiply_high
 SHUFFLED = 1024
 """Clusters of at most this many points are shuffled; in larger ones each row's number can be found alone."""
 _ROUNDS = 4
+_RUN = 1024
+"""Labels dealt in one go."""
 
 
 @njit(cache=True, nogil=True)
@@ -62,31 +64,49 @@ def _permute(begin, size, labels, path, key):
     """Fill the places from `begin` on of a keyed permutation of 0 … size - 1, each computed alone.
 
     A Feistel network permutes the smallest power of two that holds them all; what falls outside is permuted again until
-    it falls inside (Black and Rogaway 2002).
+    it falls inside (Black and Rogaway 2002). Places that fell outside are collected: a loop for each place would end
+    where nobody can predict it.
     """
-    limit = np.uint64(size)
-    bits = np.uint64(1)
-    while np.uint64(1) << bits < limit:
-        bits += np.uint64(1)
-    low_bits = bits // np.uint64(2)
-    high_bits = bits - low_bits
-    keys = np.empty((_ROUNDS, 2), np.uint64)
-    for r in range(_ROUNDS):
-        keys[r, 0], keys[r, 1] = philox.block(path, r, philox.LABEL, key)
-    for i in range(labels.size):
-        x = _feistel(np.uint64(begin + i), low_bits, high_bits, keys)
-        while x >= limit:
-            x = _feistel(x, low_bits, high_bits, keys)
-        labels[i] = x
+    bits = 1
+    while 1 << bits < size:
+        bits += 1
+    low_bits, high_bits = np.uint64(bits // 2), np.uint64(bits - bits // 2)
+    tables = _round_tables(low_bits, high_bits, path, key)
+    outside = np.empty(_RUN, np.uint32)
+    for start in range(0, labels.size, _RUN):
+        run = labels[start : start + _RUN]
+        count = np.uint64(0)
+        for i in range(run.size):
+            run[i] = _feistel(np.uint64(begin + start + i), low_bits, high_bits, tables)
+            outside[count] = i
+            count += np.uint64(run[i] >= size)
+        while count > 0:
+            again, count = np.int64(count), np.uint64(0)
+            for j in range(again):
+                i = outside[j]
+                run[i] = _feistel(np.uint64(run[i]), low_bits, high_bits, tables)
+                outside[count] = i
+                count += np.uint64(run[i] >= size)
 
 
 @njit(cache=True, nogil=True)
-def _feistel(x, low_bits, high_bits, keys):
+def _feistel(x, low_bits, high_bits, tables):
     """Permute the numbers of low_bits + high_bits bits: each round adds a keyed hash of one half to the other."""
     one = np.uint64(1)
     low_mask, high_mask = (one << low_bits) - one, (one << high_bits) - one
     low, high = x & low_mask, x >> low_bits
     for r in range(0, _ROUNDS, 2):
-        high = (high + philox.fold(low ^ keys[r, 0], keys[r, 1])) & high_mask
-        low = (low + philox.fold(high ^ keys[r + 1, 0], keys[r + 1, 1])) & low_mask
+        high = (high + tables[r, low]) & high_mask
+        low = (low + tables[r + 1, high]) & low_mask
     return (high << low_bits) | low
+
+
+@njit(cache=True, nogil=True)
+def _round_tables(low_bits, high_bits, path, key):
+    """Return the keyed hash of each round for every half: few, for a half has half the bits."""
+    tables = np.empty((_ROUNDS, 1 << np.int64(high_bits)), np.uint32)
+    for r in range(_ROUNDS):
+        a, b = philox.block(path, r, philox.LABEL, key)
+        for half in range(1 << np.int64(low_bits if r % 2 == 0 else high_bits)):
+            tables[r, half] = philox.fold(np.uint64(half) ^ a, b)
+    return tables

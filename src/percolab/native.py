@@ -27,7 +27,7 @@ VERSION = 1
 """Version of the data this engine makes: the same recipe and version give the same data."""
 
 BATCH = 1 << 15
-"""Rows per task."""
+"""Most rows per task."""
 
 
 def split_forest(n: int, seed: int) -> Forest:
@@ -107,6 +107,7 @@ def build(recipe: Recipe, threads: int, report: Report) -> Arrays:
     memory.require(memory.before_clusters(recipe), recipe)
     table = cluster_table(recipe)
     memory.require(memory.of_arrays(table.n_points, recipe), recipe)
+    threads = min(threads, 1 + table.n_points // GROUP)  # waking a thread takes as long as making a few hundred points
     stand = Stand.of_clusters(table.start, table.founder)
     grown = grow(stand, seed_key(recipe.seeds.graph), threads, report)
     point_id = deal_labels(table, seed_key(recipe.seeds.graph), threads)
@@ -124,6 +125,11 @@ def cluster_table(recipe: Recipe) -> ClusterTable:
     cluster: NDArray[np.integer[Any]] = np.empty(recipe.n_points, dtype)
     clusters.attach_keyed(recipe.attachment_prob, seed_key(recipe.seeds.graph), cluster)
     return ClusterTable.from_labels(cluster, recipe.min_cluster_size, dtype)
+
+
+def _batch(n: int, threads: int) -> int:
+    """Return the rows per task: two tasks or more for every thread, none of less than a group of rows."""
+    return min(BATCH, max(GROUP, n // (2 * threads)))
 
 
 def seed_key(seed: int | None) -> np.uint64:
@@ -169,7 +175,7 @@ def grow(stand: Stand, key: np.uint64, threads: int, report: Report) -> Grown:
     """Grow every tree and merger tree of a stand."""
     grown = Grown.begin(stand, key)
     parts = grown.parts
-    batches = parts.batches(BATCH)
+    batches = parts.batches(_batch(stand.n_rows, threads))
     tasks = [(pieces.grow, (lo, hi, *grown.grow_pieces(key))) for lo, hi in batches]
     parallel.run(tasks, threads, parallel.counter(report, "trees", parts.row_ends(batches)))
     pieces.settle(parts.skeleton, parts.base, grown.left_size, grown.ends)
@@ -187,7 +193,7 @@ def deal_labels(table: ClusterTable, key: np.uint64, threads: int) -> NDArray[np
     """Return the birth number of every row."""
     n = table.n_points
     point_id = np.empty(n, np.int64)
-    edges = [*range(0, n, BATCH), n]
+    edges = [*range(0, n, max(GROUP, -(-n // (4 * threads)))), n]  # few: each task makes tables for a large cluster
     common = (table.start, table.point_id, key)
     parallel.run([(labels.deal, (lo, hi, *common, point_id[lo:hi])) for lo, hi in pairwise(edges)], threads)
     return point_id
@@ -213,7 +219,7 @@ def value(grown: Grown, limb_above: NDArray[np.float64], key: np.uint64, threads
     above[len(parts.skeleton) : -1] = limb_above[::-1]  # `PARENT` is -1 at the top of a cluster and -2 - j of limb j
     values.latent_z[parts.skeleton[:, LATENT]] = value_skeleton(parts.skeleton, parts.skeleton_path, key, above)
     common = (parts.piece, parts.piece_path, grown.left_size, above, key, values.latent_z, values.point_z, values.y)
-    batches = parts.batches(BATCH)
+    batches = parts.batches(_batch(n, threads))
     tasks = [(_value_pieces, (lo, hi, *common)) for lo, hi in batches]
     parallel.run(tasks, threads, parallel.counter(report, "values", parts.row_ends(batches)))
     return values
@@ -298,13 +304,13 @@ def place(recipe: Recipe, grown: Grown, entries: Entries, threads: int, report: 
     X[grown.stand.limb[:, FIRST]] = entries.vector
     walk = Walk(recipe, grown, entries, X)
     walk.open_skeleton(slice(None))
-    batches = parts.batches(BATCH)
+    batches = parts.batches(_batch(len(X), threads))
     tasks = [(positions.place, (lo, hi, *walk.place_pieces())) for lo, hi in batches]
     parallel.run(tasks, threads, parallel.counter(report, "positions", parts.row_ends(batches)))
     inside = np.flatnonzero(parts.piece[:, PARENT] != -1)
     if inside.size:
         anchor = walk.anchors(inside)
-        edges = np.linspace(0, inside.size, 8 * threads + 1).astype(int)
+        edges = np.linspace(0, inside.size, min(len(batches), 8 * threads) + 1).astype(int)
         shifts = [(positions.shift, (lo, hi, inside, parts.piece, anchor, X)) for lo, hi in pairwise(edges)]
         parallel.run(shifts, threads)
     return X

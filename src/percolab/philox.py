@@ -108,7 +108,13 @@ def _mix(path):
 def child_paths(path):
     """Return the paths of the left and the right child."""
     left = _mix(path)
-    return left, left ^ _RIGHT
+    return left, right_of(left)
+
+
+@njit(cache=True, nogil=True)
+def right_of(left_path):
+    """Return the path of the right child from that of the left."""
+    return left_path ^ _RIGHT
 
 
 @njit(cache=True, nogil=True)
@@ -121,6 +127,16 @@ def cluster_path(founder):
 def fold(a, b):
     """Return 64 bits that depend on all bits of two random words: the two halves of their product, xored."""
     return multiply_high(a, b) ^ (a * b)
+
+
+@njit(inline="always")
+def fold_in_halves(a, b):
+    """Return `fold`, from products of 32-bit halves: a loop around this call runs in vector registers."""
+    low, high = a & _LOW, a >> _32
+    first = low * (b & _LOW)
+    middle = low * (b >> _32) + (first >> _32)
+    other = high * (b & _LOW) + (middle & _LOW)
+    return (high * (b >> _32) + (middle >> _32) + (other >> _32)) ^ ((other << _32) | (first & _LOW))
 
 
 # ---------------------------------------------------------------------- Gaussians in double precision

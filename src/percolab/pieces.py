@@ -9,7 +9,7 @@ Bonds. The bond of a latent joins a uniform row of its left side and a uniform r
 down from its side's top, taking the left child with probability left_size/size, by a coin that is a function of the
 bond and of the latent visited alone; so as a dataset grows, an end moves only where the proportions change. An end on
 its way is a *token*: the key of its bond, and the place to write its row. In the skeleton, tokens are tossed together
-at each latent they visit; inside a piece, several walk down at a time.
+at each latent they visit; inside a piece, all tokens take a step down at a time.
 
 Places. Rows where bonds end are kept in one array: places 2i and 2i + 1 for latent i of the stand, then one for each
 token that enters a limb, then two for each latent of the skeleton, from place `Pieces.base` on.
@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from percolab import philox
-from percolab.splitting import split
+from percolab.splitting import split, split_small
 
 PIECE = 1024
 """Most points of a piece. Part of the definition of the data: sums over bonds are taken piece by piece."""
@@ -109,52 +109,60 @@ def expand(stand: Stand, key: np.uint64, most: int = PIECE, base: int | None = N
     if base is None:
         base = 2 * stand.n_latents + len(stand.limb_token)
         base += base % 2  # the two ends of a bond differ in the last bit
-    limbs = (stand.limb, stand.limb_path, stand.limb_token)
-    piece, piece_path, skeleton, skeleton_path, entering = _expand(*limbs, stand.start, stand.founder, key, most, base)
-    return Pieces(piece, piece_path, skeleton, skeleton_path, entering, base)
+    size = np.append(stand.limb[:, SIZE], np.diff(stand.start))
+    room = 64 + int(size[size > most].sum() / most**0.5)  # one latent in 1.2 √most is as large, give or take little
+    while True:
+        piece, piece_path = np.empty((room + size.size, 6), np.int64), np.empty(room + size.size, np.uint64)
+        skeleton, skeleton_path = np.empty((room, 6), np.int64), np.empty(room, np.uint64)
+        entering = np.empty((2 * room + len(stand.limb_token), 2), np.uint64)
+        tops = stand.limb, stand.limb_path, stand.limb_token, stand.start, stand.founder
+        tables = piece, piece_path, skeleton, skeleton_path, entering
+        pieces = _expand(*tops, key, most, base, *tables)
+        if pieces >= 0:
+            slots = pieces - size.size
+            tokens = entering[: 2 * slots + len(stand.limb_token)]
+            return Pieces(piece[:pieces], piece_path[:pieces], skeleton[:slots], skeleton_path[:slots], tokens, base)
+        room *= 2
 
 
-@njit(cache=True, nogil=True)
+_ONE, _32, _63 = np.uint64(1), np.uint64(32), np.uint64(63)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _threshold(left, size):
-    """Return left/size as a 63-bit fraction: what a coin is compared with."""
-    return np.uint64(np.float64(left) / np.float64(size) * 9223372036854775808.0)
-
-
-@njit(cache=True, nogil=True)
-def _coin(key, path):
-    """Return 63 random bits for a bond and a latent that one of its ends visits."""
-    return philox.fold(key, path) >> np.uint64(1)
+    """Return left/size as a fraction of 63 bits, times two: what a coin of 64 bits is compared with."""
+    return np.uint64(np.float64(left) / np.float64(size) * 9223372036854775808.0) << _ONE
 
 
 # ---------------------------------------------------------------------- the skeleton
 
 
 @njit(cache=True, nogil=True)
-def _toss(tokens, here, low, high, there, top, path, threshold):
-    """Toss the tokens low … high - 1 of stack `here` at a latent; return how many go left.
+def _toss(keys, places, here, low, high, there, top, path, threshold, left_moves, moves):
+    """Toss the tokens low … high - 1 of stack `here` at a latent; return how many move to stack `there`, from `top` on.
 
-    Those that go right close up at `low`; those that go left are put on stack `there`, from `top` on.
+    Those that go left move if `left_moves`, else those that go right. They should be few: the last tokens fill their
+    places, and eight tokens of which none moves are passed over at once.
     """
-    going_left = 0
-    stay = low
-    for t in range(low, high):
-        key, place = tokens[here, t, 0], tokens[here, t, 1]
-        tokens[there, top + going_left, 0], tokens[there, top + going_left, 1] = key, place
-        tokens[here, stay, 0], tokens[here, stay, 1] = key, place
-        turn = np.int64(_coin(key, path) < threshold)
-        going_left += turn
-        stay += 1 - turn
-    return going_left
-
-
-@njit(cache=True, nogil=True)
-def _longer(array, length):
-    """Return a copy of `array` with room for at least `length` rows."""
-    longer = np.empty((max(length, 2 * array.shape[0]), *array.shape[1:]), array.dtype)
-    old, new = array.reshape(-1), longer.reshape(-1)
-    for i in range(old.size):  # an assignment of slices would take seconds to compile
-        new[i] = old[i]
-    return longer
+    key, place, count = keys[here, low:high], places[here, low:high], high - low
+    moved_key, moved_place = keys[there, top:], places[there, top:]
+    for t in range(count):
+        coin = philox.fold_in_halves(key[t], path)
+        moves[t] = (coin < threshold) == left_moves
+    moves[count : (count + 7) // 8 * 8] = False
+    eight = moves.view(np.uint64)
+    moved = 0
+    for e in range((count + 7) // 8 - 1, -1, -1):
+        if eight[e] == 0:
+            continue
+        for t in range(8 * e + 7, 8 * e - 1, -1):
+            if moves[t]:
+                last = count - 1 - moved
+                moved_key[moved], moved_place[moved] = key[t], place[t]
+                key[t], place[t] = key[last], place[last]
+                moved += 1
+    return moved
 
 
 @njit(cache=True, nogil=True)
@@ -165,93 +173,81 @@ def _put(table, at, latent, first, size, depth, parent, tokens):
 
 
 @njit(cache=True, nogil=True)
-def _expand(limb, limb_path, limb_token, cluster_start, founder, key, most, base):
-    """Return the arrays of `Pieces`."""
-    limbs = limb.shape[0]
-    capacity = max(16, limbs + founder.size)
-    piece, piece_path = np.empty((capacity, 6), np.int64), np.empty(capacity, np.uint64)
-    skeleton, skeleton_path, entering = (
-        np.empty((16, 6), np.int64),
-        np.empty(16, np.uint64),
-        np.empty((16, 2), np.uint64),
-    )
-    stack, stack_path, tokens = np.empty((64, 7), np.int64), np.empty(64, np.uint64), np.empty((2, 64, 2), np.uint64)
-    pieces = slots = entered = begin = 0
+def _expand(
+    limb, limb_path, limb_token, start, founder, key, most, base, piece, piece_path, skeleton, skeleton_path, entering
+):
+    """Fill the arrays of `Pieces`; return the number of pieces, or -1 if the skeleton has no room.
+
+    Room for the skeleton is room for all: every latent of it has one bond, and makes one piece more.
+    """
+    room, limbs = skeleton.shape[0], limb.shape[0]
+    stack, stack_path = np.empty((room + 1, 7), np.int64), np.empty(room + 1, np.uint64)
+    keys, places = np.empty((2, entering.shape[0]), np.uint64), np.empty((2, entering.shape[0]), np.uint64)
+    moves = np.empty(entering.shape[0] + 8 - entering.shape[0] % 8, np.bool_)
     top = np.zeros(2, np.int64)
+    pieces = slots = entered = begin = 0
     for r in range(limbs + founder.size):
+        waiting = 1
         if r < limbs:
             count = limb[r, TOKENS] - begin
-            if count > tokens.shape[1]:
-                tokens = np.empty((2, 2 * count, 2), np.uint64)
             for t in range(count):
-                tokens[0, t, 0], tokens[0, t, 1] = limb_token[begin + t, 0], limb_token[begin + t, 1]
+                keys[0, t], places[0, t] = limb_token[begin + t, 0], limb_token[begin + t, 1]
             begin, top[0] = limb[r, TOKENS], count
             _put(stack, 0, limb[r, LATENT], limb[r, FIRST], limb[r, SIZE], limb[r, DEPTH], -2 - r, count)
             stack_path[0] = limb_path[r]
         else:
-            start, end = cluster_start[r - limbs], cluster_start[r - limbs + 1]
-            _put(stack, 0, start - r, start, end - start, 0, -1, 0)
-            stack_path[0] = philox.cluster_path(founder[r - limbs])
+            first, size = start[r - limbs], start[r - limbs + 1] - start[r - limbs]
+            path = philox.cluster_path(founder[r - limbs])
+            if size <= most:
+                _put(piece, pieces, first - r, first, size, 0, -1, entered)
+                piece_path[pieces] = path
+                pieces += 1
+                continue
+            _put(stack, 0, first - r, first, size, 0, -1, 0)
+            stack_path[0] = path
         stack[0, 6] = 0
-        waiting = 1
         while waiting > 0:
             waiting -= 1
             latent, first, size = stack[waiting, LATENT], stack[waiting, FIRST], stack[waiting, SIZE]
-            depth, parent, count, here = (
-                stack[waiting, DEPTH],
-                stack[waiting, PARENT],
-                stack[waiting, TOKENS],
-                stack[waiting, 6],
-            )
-            path = stack_path[waiting]
+            depth, parent, count = stack[waiting, DEPTH], stack[waiting, PARENT], stack[waiting, TOKENS]
+            here, path = stack[waiting, 6], stack_path[waiting]
             high = top[here]
             low = high - count
             if size <= most:
-                if pieces == piece.shape[0]:
-                    piece, piece_path = _longer(piece, 0), _longer(piece_path, 0)
-                if entered + count > entering.shape[0]:
-                    entering = _longer(entering, entered + count)
                 for t in range(count):
-                    entering[entered + t, 0] = tokens[here, low + t, 0]
-                    entering[entered + t, 1] = tokens[here, low + t, 1]
+                    entering[entered + t, 0], entering[entered + t, 1] = keys[here, low + t], places[here, low + t]
                 entered += count
                 top[here] = low
                 _put(piece, pieces, latent, first, size, depth, parent, entered)
                 piece_path[pieces] = path
                 pieces += 1
                 continue
-            if slots == skeleton.shape[0]:
-                skeleton, skeleton_path = _longer(skeleton, 0), _longer(skeleton_path, 0)
+            if slots == room:
+                return -1
             choice, bond_key = philox.block(path, 0, philox.SPLIT, key)
             left = split(size, philox.uniform(choice))
             _put(skeleton, slots, latent, first, size, depth, parent, left)
             skeleton_path[slots] = path
 
-            there = 1 - here
-            if max(high, top[there] + count) + 1 > tokens.shape[1]:
-                longer = np.empty((2, 2 * tokens.shape[1] + count, 2), np.uint64)
-                for stack_of in range(2):
-                    for t in range(top[stack_of]):
-                        longer[stack_of, t, 0], longer[stack_of, t, 1] = tokens[stack_of, t, 0], tokens[stack_of, t, 1]
-                tokens = longer
-            going_left = _toss(tokens, here, low, high, there, top[there], path, _threshold(left, size))
-            top[there] += going_left
-            top[here] -= going_left
-            place = np.uint64(base + 2 * slots)
-            tokens[there, top[there], 0], tokens[there, top[there], 1] = bond_key, place
-            tokens[here, top[here], 0], tokens[here, top[here], 1] = bond_key, place + np.uint64(1)
-            top += 1
+            left_moves = 2 * left <= size  # the smaller side, where few tokens go
+            there, threshold = 1 - here, _threshold(left, size)
+            moved = _toss(keys, places, here, low, high, there, top[there], path, threshold, left_moves, moves)
+            top[there] += moved
+            top[here] -= moved
+            going_left, left_stack = (moved, there) if left_moves else (count - moved, here)
+            right_stack, place = 1 - left_stack, base + 2 * slots
+            keys[left_stack, top[left_stack]], places[left_stack, top[left_stack]] = bond_key, place
+            keys[right_stack, top[right_stack]], places[right_stack, top[right_stack]] = bond_key, place + 1
+            top[0] += 1
+            top[1] += 1
 
-            if waiting + 2 > stack.shape[0]:
-                stack, stack_path = _longer(stack, 0), _longer(stack_path, 0)
             _put(stack, waiting, latent + left, first + left, size - left, depth + 1, slots, count - going_left + 1)
-            stack[waiting, 6] = here
             _put(stack, waiting + 1, latent + 1, first, left, depth + 1, slots, going_left + 1)
-            stack[waiting + 1, 6] = there
+            stack[waiting, 6], stack[waiting + 1, 6] = right_stack, left_stack
             stack_path[waiting + 1], stack_path[waiting] = philox.child_paths(path)
             waiting += 2
             slots += 1
-    return piece[:pieces], piece_path[:pieces], skeleton[:slots], skeleton_path[:slots], entering[:entered]
+    return pieces
 
 
 @njit(cache=True, nogil=True)
@@ -277,144 +273,148 @@ def settle(skeleton, base, left_size, ends):
 
 _LANES = 64
 """Nodes whose random numbers are drawn at once, in vector registers."""
-_WALKERS = 8
-"""Ends that walk down at once: each waits for its last step, so one alone would leave the core idle."""
 GROUP = 2 * PIECE
 """Most rows that are grown together, in work arrays that stay in cache."""
 _NOWHERE = GROUP
 """A slot that belongs to no latent: writing there is cheaper than a branch that cannot be predicted."""
+_GUESTS = GROUP + 1
+"""The slot of the first token that enters from above; it holds a bond's key, no latent."""
+
+# In these kernels, loops that look things up and loops that store at places just found are kept apart: a store whose
+# address is not known yet holds up all loads after it. Slots are unsigned, which saves the test for negative indices.
 
 
 @njit(cache=True, nogil=True)
 def grow(lo, hi, piece, piece_path, entering, key, left_size, ends):
-    """Grow pieces lo … hi - 1: fill their part of `left_size` and the rows of bonds that end there."""
-    ints, words = np.empty((3, GROUP + 1), np.int32), np.empty((3, GROUP + 1), np.uint64)
-    size, left, first = ints[0], ints[1], ints[2]
-    path, bond_key, threshold = words[0], words[1], words[2]
-    child, queue, lanes = (
-        np.empty((GROUP + 1, 2), np.int32),
-        np.empty(GROUP + 1, np.int32),
-        np.empty((3, _LANES), np.uint64),
-    )
-    child[_NOWHERE, 0], child[_NOWHERE, 1], path[_NOWHERE], threshold[_NOWHERE] = _NOWHERE, _NOWHERE, 0, 0
+    """Grow pieces lo … hi - 1: fill their part of `left_size` and the rows of bonds that end there.
+
+    The latent i-th in preorder in a piece whose first row is r-th in the group has slot r + i. For every slot there are
+    its number of points, that of its left side, its first row in the group, its path, its bond's key, the threshold of
+    coins tossed there, and its children: a slot, or -1 - r for the r-th row of the group. Token 2 slot + side is an end
+    of the slot's bond; `at` is where it has come to.
+    """
+    begin = piece[lo - 1, TOKENS] if lo > 0 else 0
+    slots, room = GROUP + 1, _GUESTS + piece[hi - 1, TOKENS] - begin
+    size, left, first = np.ones(slots, np.uint32), np.ones(slots, np.uint32), np.zeros(slots, np.uint32)
+    path, threshold, bond_key = np.empty(slots, np.uint64), np.empty(slots, np.uint64), np.empty(room, np.uint64)
+    child, at, walking = np.empty((slots, 2), np.int32), np.empty((room, 2), np.int32), np.empty(2 * room, np.uint64)
+    queue, lanes = np.empty(slots, np.uint32), np.empty((4, _LANES), np.uint64)
     while lo < hi:
         end = next_group(lo, hi, piece)
-        _split_group(lo, end, piece, piece_path, key, size, left, first, path, bond_key, queue, lanes)
-        begin = piece[lo - 1, TOKENS] if lo > 0 else 0
-        room = piece[end - 1, TOKENS] - begin + 2 * GROUP + _WALKERS + 1
-        tokens, at = np.empty((room, 2), np.uint64), np.empty(room, np.int32)
-        count = _start_tokens(
-            lo, end, piece, begin, entering, size, left, first, threshold, child, bond_key, tokens, at, left_size, ends
-        )
-        _walk_tokens(count, tokens, at, path, threshold, child)
-        origin = piece[lo, FIRST]
-        for t in range(count):
-            ends[tokens[t, 1]] = origin + at[t]
-        lo = end
+        count = _split_group(lo, end, piece, piece_path, key, size, left, first, path, bond_key, queue, lanes, walking)
+        _link_slots(size, left, first, threshold, child, at)
+        count = _enter_tokens(lo, end, piece, begin, entering, bond_key, at, walking, count)
+        _walk_tokens(count, walking, bond_key, path, threshold, child.reshape(-1), at.reshape(-1))
+        _write_group(lo, end, piece, begin, entering, left, at, left_size, ends)
+        begin, lo = piece[end - 1, TOKENS], end
 
 
 @njit(cache=True, nogil=True)
-def _split_group(lo, hi, piece, piece_path, key, size, left, first, path, bond_key, queue, lanes):
-    """Split pieces lo … hi - 1 down to their points, many nodes at a time.
+def _split_group(lo, hi, piece, piece_path, key, size, left, first, path, bond_key, queue, lanes, walking):
+    """Split pieces lo … hi - 1 down to their points, many nodes at a time; return how many tokens have to walk.
 
-    The latent i-th in preorder in a piece whose first row is r-th in the group has slot r + i. Filled for every slot:
-    its number of points, that of its left side, its first row in the group, its path and the key of its bond.
+    A token that starts on a side of several points is put in `walking`: the slot where it is, in the high half of a
+    word, and its number in the low half.
     """
-    waiting = 0
+    waiting = count = np.uint64(0)
     for p in range(lo, hi):
-        if piece[p, SIZE] > 1:
-            slot = piece[p, FIRST] - piece[lo, FIRST]
-            size[slot], left[slot], first[slot], path[slot] = piece[p, SIZE], 1, slot, piece_path[p]
-            queue[waiting] = slot
-            waiting += piece[p, SIZE] > 2
-    nodes, choice, bond_keys = lanes[0], lanes[1], lanes[2]
+        slot = np.uint32(piece[p, FIRST] - piece[lo, FIRST])
+        size[slot], first[slot], path[slot] = piece[p, SIZE], slot, piece_path[p]
+        queue[waiting] = slot
+        waiting += np.uint64(piece[p, SIZE] > 2)
+    left[:] = 1  # pairs are not drawn
+    slots, lefts = np.empty(_LANES, np.uint32), np.empty(_LANES, np.uint32)
+    nodes, choice, bond_keys, left_path = lanes[0], lanes[1], lanes[2], lanes[3]
     while waiting > 0:
-        count = min(waiting, _LANES)
-        waiting -= count
-        for j in range(count):
-            nodes[j] = path[queue[waiting + j]]
-        philox.blocks(nodes, (count + 7) // 8 * 8, philox.SPLIT, key, choice, bond_keys)
-        for j in range(count):
-            nodes[j] = np.uint64(queue[waiting + j])  # their children take their places in the queue
-        for j in range(count):
-            slot = np.int64(nodes[j])
-            points = np.int64(size[slot])
-            on_left = split(points, philox.uniform(choice[j]))
-            on_right = points - on_left
-            left[slot] = on_left
-            bond_key[slot] = bond_keys[j]
+        taken = min(np.int64(waiting), _LANES)
+        waiting -= np.uint64(taken)
+        for j in range(taken):
+            slots[j] = queue[waiting + np.uint64(j)]
+            nodes[j] = path[slots[j]]
+        whole = (taken + 7) // 8 * 8
+        philox.blocks(nodes, whole, philox.SPLIT, key, choice, bond_keys)
+        for j in range(whole):
+            left_path[j], _ = philox.child_paths(nodes[j])
+        for j in range(taken):
+            lefts[j] = split_small(np.int64(size[slots[j]]), philox.uniform(choice[j]))
+        for j in range(taken):
+            slot, on_left = np.int64(slots[j]), np.int64(lefts[j])
+            on_right, row = np.int64(size[slot]) - on_left, np.int64(first[slot])
+            left[slot], bond_key[slot] = on_left, bond_keys[j]
             right_slot = slot + on_left if on_right > 1 else _NOWHERE
-            size[slot + 1], left[slot + 1], first[slot + 1] = on_left, 1, first[slot]
-            path[slot + 1], path_right = philox.child_paths(path[slot])
-            size[right_slot], left[right_slot], first[right_slot] = on_right, 1, first[slot] + on_left
-            path[right_slot] = path_right
+            size[slot + 1], first[slot + 1], path[slot + 1] = on_left, row, left_path[j]
+            size[right_slot], first[right_slot] = on_right, row + on_left
+            path[right_slot] = philox.right_of(left_path[j])
             queue[waiting] = slot + 1
-            waiting += on_left > 2
+            waiting += np.uint64(on_left > 2)
             queue[waiting] = right_slot
-            waiting += on_right > 2
+            waiting += np.uint64(on_right > 2)
+            walking[count] = np.uint64((slot + 1) << 32 | 2 * slot)
+            count += np.uint64(on_left > 1)
+            walking[count] = np.uint64(right_slot << 32 | 2 * slot + 1)
+            count += np.uint64(on_right > 1)
+    return np.int64(count)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _link_slots(size, left, first, threshold, child, at):
+    """Fill the threshold and the children of every slot, and where the ends of its bond start."""
+    for slot in range(GROUP):
+        points, on_left, row = np.int32(size[slot]), np.int32(left[slot]), np.int32(first[slot])
+        threshold[slot] = _threshold(on_left, points)
+        child[slot, 0] = at[slot, 0] = slot + 1 if on_left > 1 else -1 - row
+        child[slot, 1] = at[slot, 1] = slot + on_left if points - on_left > 1 else -1 - row - on_left
 
 
 @njit(cache=True, nogil=True)
-def _start_tokens(
-    lo, hi, piece, begin, entering, size, left, first, threshold, child, bond_key, tokens, at, left_size, ends
-):
-    """Collect the tokens that start in these pieces, or enter them, and still have to walk; return how many.
-
-    `at` gets the slot where each starts. Ends on a side of one point are set at once. `child` gets, for every slot, its
-    left and right child: a slot, or -1 - r for the r-th row of the group.
-    """
-    origin = piece[lo, FIRST]
-    count = 0
+def _enter_tokens(lo, hi, piece, begin, entering, bond_key, at, walking, count):
+    """Give the tokens that enter pieces lo … hi - 1 a slot, and add those that have to walk; return how many walk."""
+    slot = _GUESTS
     for p in range(lo, hi):
-        base, latent = piece[p, FIRST] - origin, piece[p, LATENT]
+        top = piece[p, FIRST] - piece[lo, FIRST]
         for t in range(begin, piece[p, TOKENS]):
-            tokens[count, 0], tokens[count, 1] = entering[t, 0], entering[t, 1]
-            at[count] = base
-            ends[entering[t, 1]] = origin + base
+            bond_key[slot], at[slot, 0] = entering[t, 0], -1 - top
+            walking[count] = np.uint64(top << 32 | 2 * slot)
             count += piece[p, SIZE] > 1
+            slot += 1
         begin = piece[p, TOKENS]
-        for slot in range(base, base + piece[p, SIZE] - 1):
-            on_left, on_right, row = np.int64(left[slot]), np.int64(size[slot] - left[slot]), np.int64(first[slot])
-            left_size[latent] = on_left
-            threshold[slot] = _threshold(on_left, size[slot])
-            ends[2 * latent], ends[2 * latent + 1] = origin + row, origin + row + on_left
-            child[slot, 0] = slot + 1 if on_left > 1 else -1 - row
-            child[slot, 1] = slot + on_left if on_right > 1 else -1 - row - on_left
-            tokens[count, 0], tokens[count, 1] = bond_key[slot], np.uint64(2 * latent)
-            at[count] = slot + 1
-            count += on_left > 1
-            tokens[count, 0], tokens[count, 1] = bond_key[slot], np.uint64(2 * latent + 1)
-            at[count] = slot + on_left
-            count += on_right > 1
-            latent += 1
     return count
 
 
 @njit(cache=True, nogil=True)
-def _walk_tokens(count, tokens, at, path, threshold, child):
-    """Walk tokens down to points: `at` holds where each starts and gets the row of the group where it ends.
+def _walk_tokens(count, walking, bond_key, path, threshold, child, at):
+    """Walk tokens down to points, all by one step at a time, and fill where each of them ends.
 
-    A walker that arrives takes the next token. Masks choose, not branches, which nobody could predict; when no token is
-    left, walkers take tokens that go round in `_NOWHERE` for ever.
+    Their steps do not wait for each other. Those that have not arrived close up, without a branch, which nobody could
+    predict.
     """
-    for t in range(count, count + _WALKERS):
-        at[t], tokens[t, 0] = _NOWHERE, 0
-    walker = np.empty((3, _WALKERS), np.uint64)
-    for w in range(_WALKERS):
-        walker[0, w], walker[1, w], walker[2, w] = np.uint64(at[w]), np.uint64(w), tokens[w, 0]
-    following = np.uint64(_WALKERS)
-    while following < np.uint64(count + _WALKERS):
-        for w in range(_WALKERS):
-            slot, token, key = walker[0, w], walker[1, w], walker[2, w]
-            side = np.uint64(_coin(key, path[slot]) >= threshold[slot])
-            step = np.int64(child[slot, side])
-            at[token] = -1 - step
-            arrived = np.uint64(step) >> np.uint64(63)
-            change = np.uint64(0) - arrived
-            walker[0, w] = np.uint64(step) ^ ((np.uint64(step) ^ np.uint64(at[following])) & change)
-            walker[1, w] = token ^ ((token ^ following) & change)
-            walker[2, w] = key ^ ((key ^ tokens[following, 0]) & change)
-            following += arrived
+    while count > 0:
+        for t in range(count):
+            slot, token = walking[t] >> _32, walking[t] & _LOW
+            right = np.uint64(philox.fold(bond_key[token >> _ONE], path[slot]) >= threshold[slot])
+            walking[t] = np.uint64(child[slot + slot + right]) << _32 | token
+        walk_on = np.uint64(0)
+        for t in range(count):
+            walker = walking[t]
+            at[walker & _LOW] = np.int64(walker) >> 32
+            walking[walk_on] = walker
+            walk_on += _ONE - (walker >> _63)
+        count = np.int64(walk_on)
+
+
+@njit(cache=True, nogil=True)
+def _write_group(lo, hi, piece, begin, entering, left, at, left_size, ends):
+    """Write the sizes of left sides and the ends of bonds of pieces lo … hi - 1."""
+    origin = piece[lo, FIRST]
+    for p in range(lo, hi):
+        base, latent, latents = piece[p, FIRST] - origin, piece[p, LATENT], piece[p, SIZE] - 1
+        for i in range(latents):
+            left_size[latent + i] = left[base + i]
+        for i in range(latents):
+            ends[2 * (latent + i)] = origin - 1 - at[base + i, 0]
+            ends[2 * (latent + i) + 1] = origin - 1 - at[base + i, 1]
+    for t in range(begin, piece[hi - 1, TOKENS]):
+        ends[entering[t, 1]] = origin - 1 - at[_GUESTS + t - begin, 0]
 
 
 # ---------------------------------------------------------------------- passes over grown pieces
