@@ -93,6 +93,17 @@ def test_chi_square_of_the_split_law(n):
         assert stats.chisquare(observed, expected).pvalue > 1e-4
 
 
+def test_the_first_guess_is_better_than_it_has_to_be():
+    """It decides k where no change of k is within `GUESS_ERROR`; its error is largest at the least x."""
+    worst = 0.0
+    for n in np.unique(np.geomspace(66, 1e12, 2000).astype(np.int64)):
+        last = n / 2 - 0.5
+        for x in np.unique(np.floor(np.geomspace(splitting.SCAN + 0.5, last, 40)) + 0.5):
+            if x <= last:
+                worst = max(worst, abs(splitting.guess_root(float(n), splitting.middle_mass(n, x)) - x))
+    assert worst < splitting.GUESS_ERROR / 4
+
+
 @pytest.mark.parametrize("n", [1000, 10**6, 10**9])
 def test_chi_square_in_the_region_that_solves_for_k(n):
     count = 400_000

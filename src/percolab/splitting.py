@@ -268,17 +268,22 @@ def _end_terms(y, z):
 
 
 @njit(cache=True, nogil=True)
-def _solve(n, mass):
-    """Return the smallest k > `SCAN` with `middle_mass` at k + 1/2 below `mass`.
+def guess_root(n, mass):
+    """Return an x at which `middle_mass` is close to `mass`.
 
-    The integral alone, with its integrand's mean for the integrand, gives a guess at the root x that decides k in 98
-    draws of a hundred. What it leaves out is of relative order 1/x²: an error of order 1/x.
+    It is the root of the integral alone, with its integrand's mean for the integrand. What is left out is of relative
+    order 1/x²: an error of order 1/x.
     """
-    size = float(n)
-    t = mass * (size - 1.0) * (_ROOT_TWO_PI / 2.0) / np.sqrt(size) * (1.0 - (1 / 12) / size)
-    t *= 1.0 + (t * t / 3.0 + 4.0) / size * (1 / 12)
+    t = mass * (n - 1.0) * (_ROOT_TWO_PI / 2.0) / np.sqrt(n) * (1.0 - (1 / 12) / n)
+    t *= 1.0 + (t * t / 3.0 + 4.0) / n * (1 / 12)
     r = np.sqrt(t * t + 4.0)
-    x = 2.0 * size / (r * (r + t))
+    return 2.0 * n / (r * (r + t))
+
+
+@njit(cache=True, nogil=True)
+def _solve(n, mass):
+    """Return the smallest k > `SCAN` with `middle_mass` at k + 1/2 below `mass`: a guess decides 98 of 100 draws."""
+    x = guess_root(float(n), mass)
     if abs(x + 0.5 - np.rint(x + 0.5)) > GUESS_ERROR + x * (ROOT_ERROR + MASS_ERROR * np.sqrt(x)):
         return min(max(int(x + 0.5), SCAN + 1), n // 2)
     return _solve_closely(n, mass)
