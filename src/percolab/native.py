@@ -310,7 +310,8 @@ def place(recipe: Recipe, grown: Grown, entries: Entries, threads: int, report: 
     inside = np.flatnonzero(parts.piece[:, PARENT] != -1)
     if inside.size:
         anchor = walk.anchors(inside)
-        edges = np.linspace(0, inside.size, min(len(batches), 8 * threads) + 1).astype(int)
+        count = min(len(batches), 8 * threads)
+        edges = [inside.size * task // count for task in range(count + 1)]
         shifts = [(positions.shift, (lo, hi, inside, parts.piece, anchor, X)) for lo, hi in pairwise(edges)]
         parallel.run(shifts, threads)
     return X

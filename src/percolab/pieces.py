@@ -18,6 +18,7 @@ token that enters a limb, then two for each latent of the skeleton, from place `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
@@ -95,9 +96,8 @@ class Pieces:
         if not len(self.piece):
             return []
         first = self.piece[:, FIRST]
-        edges = np.searchsorted(first, np.arange(0, first[-1] + 1, rows))
-        edges = np.unique(np.concatenate([edges, [len(first)]]))
-        return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+        edges = [*np.searchsorted(first, np.arange(0, first[-1] + 1, rows)).tolist(), len(first)]
+        return [(lo, hi) for lo, hi in pairwise(edges) if lo < hi]
 
     def row_ends(self, batches: list[tuple[int, int]]) -> list[int]:
         """Return the row at which each batch ends."""
