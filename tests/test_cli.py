@@ -308,6 +308,20 @@ def test_info_for_people(store, capfd):
     assert "every array matches its digest" in out
 
 
+def test_info_reads_little_of_a_large_dataset(store, capfd, monkeypatch):
+    assert cli.run(["info", str(store), "--json"]) == 0
+    whole = json.loads(capfd.readouterr().out)
+    monkeypatch.setattr("percolab.summary.LARGE", 10)
+    monkeypatch.setattr(pl.Forest, "__post_init__", lambda _: pytest.fail("the forest was read"), raising=False)
+    assert cli.run(["info", str(store), "--json"]) == 0
+    quick = json.loads(capfd.readouterr().out)
+    unknown = {"depth_mean", "depth_max", "y_mean", "y_variance"}
+    assert {key for key in whole if quick[key] != whole[key]} == unknown
+    assert {quick[key] for key in unknown} == {None}
+    assert cli.run(["info", str(store)]) == 0
+    assert "depth" not in capfd.readouterr().out
+
+
 def test_info_does_not_read_positions(store, fails, capfd):
     chunk = next(path for path in (store / "X").rglob("*") if path.is_file() and path.name != "zarr.json")
     damage(chunk)

@@ -30,6 +30,7 @@ def commands():
 
 
 @pytest.mark.parametrize("page", with_python(), ids=lambda page: page.name)
+@pytest.mark.filterwarnings("ignore")  # some pages start Ray
 def test_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = "\n".join(fences(page, "python"))
@@ -37,7 +38,7 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
 
 
 def test_the_pages_with_examples_are_found():
-    assert {"README.md", "data-model.md"} <= {page.name for page in with_python()}
+    assert {"README.md", "data-model.md", "scale.md"} <= {page.name for page in with_python()}
     assert len(commands()) >= 6
 
 
@@ -49,6 +50,9 @@ def test_commands_run_in_the_order_of_the_page(tmp_path, monkeypatch, capfd):
             # The paper's datasets take seconds and a gigabyte: ask only whether the words are understood.
             assert cli.run([*words, "--threads", "0"]) == 2
             assert capfd.readouterr().err == "error: threads must be at least 1, got 0\n"
+        elif "--shards" in words and int(words[words.index("--n-points") + 1]) > 10**6:
+            assert cli.run([*words, "--shards", "0"]) == 2
+            assert capfd.readouterr().err == "error: shards must be at least 1, got 0\n"
         elif words[0] in EXPERIMENTS:
             assert cli.run([*words, "--device", "abacus"]) != 0
             error = capfd.readouterr().err

@@ -304,6 +304,7 @@ def info(
     """Print what a dataset holds: recipe, sizes, clusters, latents, depths, targets, provenance.
 
     X is read only with --verify, and one cluster of it with --html, so this is quick for a dataset of any size.
+    Of more than 20 million points, depths and targets are not read either.
     """
     from percolab import storage, summary
 
@@ -312,7 +313,7 @@ def info(
         from percolab import card
 
         card.write_card(dataset, html, name=PurePath(path).name, overwrite=overwrite)
-    found = summary.summarise(dataset)
+    found = summary.summarise_store(path, dataset)
     found["store_bytes"] = summary.store_bytes(path)
     if verify:
         found["sha256"] = storage.digests(path)

@@ -7,6 +7,7 @@ to another.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -15,7 +16,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any
+
+from percolab import parallel
 
 RUNNERS = ("local", "ray")
 MOST_DEATHS = 3
@@ -31,7 +35,7 @@ class WorkerError(RuntimeError):
 
 
 def run(
-    function: Function, tasks: Iterable[Any], runner: str, workers: int, address: str | None = None
+    function: Function, tasks: Iterable[Any], runner: str, workers: int | None, address: str | None = None
 ) -> Iterator[Any]:
     """Yield function(task) for every task, as they finish.
 
@@ -44,13 +48,13 @@ def run(
     runner
         One of `RUNNERS`.
     workers
-        Number of processes, or of Ray tasks at a time.
+        Number of processes, or of Ray tasks at a time; None takes one for each processor of the machine or the cluster.
     address
         Address of a Ray cluster; None starts one on this machine, or takes the one this process is connected to.
     """
     if runner == "ray":
         return _run_on_ray(function, tasks, workers, address)
-    return _run_in_processes(function, tasks, workers)
+    return _run_in_processes(function, tasks, parallel.thread_count(workers))
 
 
 # ---------------------------------------------------------------------- processes
@@ -135,13 +139,10 @@ def _stop(executor: ProcessPoolExecutor) -> None:
 # ---------------------------------------------------------------------- Ray
 
 
-def _run_on_ray(function: Function, tasks: Iterable[Any], workers: int, address: str | None) -> Iterator[Any]:
-    ray = import_ray()
-    started = not ray.is_initialized()
-    if started:
-        local = {} if address else {"num_cpus": workers, "include_dashboard": False}
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
-    try:
+def _run_on_ray(function: Function, tasks: Iterable[Any], workers: int | None, address: str | None) -> Iterator[Any]:
+    with _ray(workers, address) as ray:
+        if workers is None:
+            workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
         remote = ray.remote(num_cpus=1, max_retries=MOST_DEATHS - 1)(function)
         running: list[Any] = []
         for task in tasks:
@@ -150,9 +151,24 @@ def _run_on_ray(function: Function, tasks: Iterable[Any], workers: int, address:
                 yield from _finished_on_ray(ray, running)
         while running:
             yield from _finished_on_ray(ray, running)
+
+
+@contextmanager
+def _ray(workers: int | None, address: str | None) -> Iterator[Any]:
+    """Yield Ray, connected to a cluster; a connection or cluster that was not there before is ended."""
+    try:
+        import ray
+    except ImportError:
+        raise ImportError("runner='ray' needs Ray: pip install 'percolab[ray]'") from None
+    if ray.is_initialized():
+        yield ray
+        return
+    local: dict[str, Any] = {} if address else {"num_cpus": workers, "include_dashboard": False}
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
+    try:
+        yield ray
     finally:
-        if started:
-            ray.shutdown()
+        ray.shutdown()
 
 
 def _finished_on_ray(ray: Any, running: list[Any]) -> Iterator[Any]:
@@ -164,20 +180,3 @@ def _finished_on_ray(ray: Any, running: list[Any]) -> Iterator[Any]:
             raise error.cause from None
         except ray.exceptions.RayError as error:
             raise WorkerError(f"workers died {MOST_DEATHS} times at the same task: {type(error).__name__}") from None
-
-
-def ray_workers(address: str | None) -> int:
-    """Return the number of processors of a Ray cluster."""
-    ray = import_ray()
-    if not ray.is_initialized():
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
-
-
-def import_ray() -> Any:
-    """Return the module, or say how to install it."""
-    try:
-        import ray
-    except ImportError:
-        raise ImportError("runner='ray' needs Ray: pip install 'percolab[ray]'") from None
-    return ray

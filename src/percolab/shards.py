@@ -91,9 +91,8 @@ def generate_store(
     check_choice("runner", runner, runners.RUNNERS)
     if address is not None and runner != "ray":
         raise ValueError(f"address must be left out unless runner is 'ray', got {address!r}")
-    if workers is None:
-        workers = runners.ray_workers(address) if runner == "ray" else parallel.thread_count(None)
-    check_integer("workers", workers, 1)
+    if workers is not None:
+        check_integer("workers", workers, 1)
     report = progress or silent
     target = _absolute(location)
     working = _working_place(target, recipe, overwrite)
@@ -105,7 +104,7 @@ def generate_store(
     plan = _plan(store, missing, shards)
     _check_room(recipe, store, plan)
     if runner == "local":
-        _check_memory(recipe, store, plan, workers)
+        _check_memory(recipe, store, plan, parallel.thread_count(workers))
     _write_clusters(store, table, missing)
 
     total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from percolab import layout
+from percolab import layout, storage
 from percolab.dataset import Dataset
 from percolab.layout import Location
 from percolab.memory import readable
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+LARGE = 20_000_000
+"""Points of a dataset on disk above which depths and targets are not read for a summary."""
 
 
 def summarise(dataset: Dataset) -> dict[str, Any]:
@@ -33,6 +38,28 @@ def summarise(dataset: Dataset) -> dict[str, Any]:
         "depth_max": None if empty else int(depth.max()),
         "y_mean": None if empty else float(y.mean()),
         "y_variance": None if empty else float(y.var()),
+        "provenance": dict(dataset.provenance),
+    }
+
+
+def summarise_store(location: Location, dataset: Dataset) -> dict[str, Any]:
+    """Return the same for a dataset on disk; of one with more than `LARGE` points nothing but a few rows is read."""
+    if len(dataset) <= LARGE:
+        return summarise(dataset)
+    start = storage.open_columns(location, ["cluster_start"])["cluster_start"]
+    n_clusters = len(start) - 1
+    # Clusters are sorted by size, the largest first.
+    alone = bisect(range(n_clusters), False, key=lambda c: int(start[c + 1]) - int(start[c]) == 1)
+    return {
+        "recipe": dataset.recipe.to_dict(),
+        "n_points": len(dataset),
+        "dim": int(dataset.X.shape[1]),
+        "dtype": np.dtype(dataset.X.dtype).name,
+        "n_clusters": n_clusters,
+        "largest_cluster": int(start[1]),
+        "singletons": n_clusters - alone,
+        "n_latents": len(dataset) - n_clusters,
+        **dict.fromkeys(("depth_mean", "depth_max", "y_mean", "y_variance")),
         "provenance": dict(dataset.provenance),
     }
 
@@ -80,7 +107,7 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("latents", f"{summary['n_latents']:,}"),
     ]
-    if summary["n_points"]:
+    if summary["depth_mean"] is not None:
         lines += [
             ("depth", f"mean {summary['depth_mean']:.6g}, max {summary['depth_max']:,}"),
             ("y", f"mean {summary['y_mean']:.6g}, variance {summary['y_variance']:.6g}"),
