@@ -40,10 +40,29 @@ def seconds(function: Callable[[], Any]) -> float:
     return elapsed
 
 
-def compare(what: str, ours: Callable[[], Any], peer: str, theirs: Callable[[], Any], target: str, repeats: int) -> Row:
-    """Time both alternately, after one call of ours that compiles."""
+def compare(
+    what: str,
+    ours: Callable[[], Any],
+    peer: str,
+    theirs: Callable[[], Any],
+    target: str,
+    repeats: int,
+    *,
+    warm: bool = False,
+) -> Row:
+    """Time both alternately, after one call of ours that compiles.
+
+    Where memory is fresh, first use of it can take longer than the work, on a virtual machine several times longer. If
+    `warm`, each timed call follows an untimed call of the same, which leaves its memory behind.
+    """
     seconds(ours)
-    pairs = [(seconds(ours), seconds(theirs)) for _ in range(repeats)]
+    before = seconds if warm else lambda _: 0.0
+    pairs = []
+    for _ in range(repeats):
+        before(ours)
+        mine = seconds(ours)
+        before(theirs)
+        pairs.append((mine, seconds(theirs)))
     mine, other = (statistics.median(column) for column in zip(*pairs, strict=True))
     return Row(what, peer, mine, other, mine / other, target)
 

@@ -193,7 +193,7 @@ def deal_labels(table: ClusterTable, key: np.uint64, threads: int) -> NDArray[np
     """Return the birth number of every row."""
     n = table.n_points
     point_id = np.empty(n, np.int64)
-    edges = [*range(0, n, max(GROUP, -(-n // (4 * threads)))), n]  # few: each task makes tables for a large cluster
+    edges = [*range(0, n, max(BATCH, -(-n // (4 * threads)))), n]  # few: each task makes tables for a large cluster
     common = (table.start, table.point_id, key)
     parallel.run([(labels.deal, (lo, hi, *common, point_id[lo:hi])) for lo, hi in pairwise(edges)], threads)
     return point_id
