@@ -29,7 +29,7 @@ from percolab import native, parallel, philox
 from percolab.arrays import silent
 from percolab.clusters import ClusterTable
 from percolab.memory import readable
-from percolab.pieces import Stand
+from percolab.skeleton import Stand
 
 DIM = 100
 THREADS = sorted({1, parallel.thread_count(None)})

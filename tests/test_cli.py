@@ -186,7 +186,8 @@ def test_generate_in_shards_and_go_on(capfd, fails):
     words += ["--shards", "2", "--workers", "1"]
     assert cli.run(words) == 0
     out = capfd.readouterr().out
-    assert "s.zarr: 70,000 points in 1 clusters, 2 shards\nmade 2 of them; the largest worker took" in out
+    assert "s.zarr: 70,000 points in R^3, 1 clusters, 69,999 latents; seeds " in out
+    assert "\nmade 2 of 2 shards; a worker took up to " in out
     loaded = pl.load("s.zarr", verify=True)
     assert np.array_equal(pl.generate(loaded.recipe).X, loaded.X)
     chunk = sorted(Path("s.zarr/X/c").rglob("0"))[1]
@@ -194,7 +195,7 @@ def test_generate_in_shards_and_go_on(capfd, fails):
     seeds = loaded.recipe.seeds
     named = ["--graph-seed", seeds.graph, "--embed-seed", seeds.embed, "--value-seed", seeds.value]
     assert cli.run([*words, *map(str, named)]) == 0
-    assert "made 1 of them" in capfd.readouterr().out
+    assert "made 1 of 2 shards" in capfd.readouterr().out
     assert cli.run([*words, *map(str, named)]) == 0
     assert "nothing was missing, and everything matches its digests" in capfd.readouterr().out
     pl.load("s.zarr", verify=True)

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 import percolab as pl
-from percolab import native, philox, pieces
+from percolab import native, philox, skeleton
 
 MODES = ["one_cluster", "distribution"]
 COLUMNS = ("X", "y", "latent_z", "point_z")
@@ -388,10 +388,11 @@ def test_custom_clusters_at_probability_zero_lie_at_an_origin():
 
 def test_pieces_tile_the_rows():
     forest = pl.split_forest(100_000, 1)
-    stand = pieces.Stand.of_clusters(forest.cluster_start, np.zeros(1, np.int64))
-    parts = pieces.expand(stand, np.uint64(1))
-    first, size = parts.piece[:, pieces.FIRST], parts.piece[:, pieces.SIZE]
+    stand = skeleton.Stand.of_clusters(forest.cluster_start, np.zeros(1, np.int64))
+    parts = skeleton.expand(stand, np.uint64(1))
+    first, size = parts.piece[:, skeleton.FIRST], parts.piece[:, skeleton.SIZE]
     np.testing.assert_array_equal(first[1:], (first + size)[:-1])
-    assert size.max() <= pieces.PIECE
+    assert size.max() <= skeleton.PIECE
     assert len(parts.piece) == len(parts.skeleton) + 1
-    np.testing.assert_array_equal(parts.skeleton[:, pieces.LEFT], forest.left_size[parts.skeleton[:, pieces.LATENT]])
+    latents = parts.skeleton[:, skeleton.LATENT]
+    np.testing.assert_array_equal(parts.skeleton[:, skeleton.LEFT], forest.left_size[latents])

@@ -230,7 +230,7 @@ def generate(
 
 
 def _generate_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:
-    from percolab import progress
+    from percolab import progress, summary
     from percolab.memory import readable
     from percolab.shards import generate_store
 
@@ -241,9 +241,11 @@ def _generate_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite
         raise UnfinishedError("interrupted; the same command goes on with what is missing") from None
     if quiet:
         return
-    print(f"{output}: {made.n_points:,} points in {made.n_clusters:,} clusters, {made.shards} shards")
+    found = {"recipe": recipe.to_dict(), "dim": recipe.dim, "n_points": made.n_points, "n_clusters": made.n_clusters}
+    print(f"{output}: {summary.one_line(found | {'n_latents': made.n_points - made.n_clusters})}")
     if made.shards_made:
-        print(f"made {made.shards_made} of them; the largest worker took {readable(made.peak_bytes)} of memory")
+        taken = readable(made.peak_bytes)
+        print(f"made {made.shards_made} of {made.shards} shards; a worker took up to {taken} of memory")
     else:
         print("nothing was missing, and everything matches its digests")
 

@@ -11,6 +11,7 @@ third of the time that making it takes, and then made anywhere, in any order.
 
 from __future__ import annotations
 
+from bisect import bisect
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -20,12 +21,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from percolab import embedding, native, parallel, pieces, positions
+from percolab import embedding, native, parallel, pieces, positions, skeleton
 from percolab.arrays import Report
 from percolab.clusters import ClusterTable, batches
 from percolab.native import Entries, Grown, Walk, seed_key
-from percolab.pieces import FIRST, LATENT, LEFT, PARENT, SIZE, TOKENS, Pieces, Stand
 from percolab.recipe import Recipe
+from percolab.skeleton import FIRST, LATENT, LEFT, PARENT, SIZE, TOKENS, Pieces, Stand
 
 MOST_ROWS, LEAST_ROWS = 1 << 16, 1 << 12
 LIMB_BYTES = 1 << 26
@@ -95,36 +96,42 @@ def cut(recipe: Recipe, table: ClusterTable, threads: int, report: Report) -> Cr
     Time about a third of what making these clusters takes. Memory 12 d + 150 bytes for each limb; a cluster of n points
     has about 0.8 n/√`limb_rows` of them.
     """
-    most = limb_rows(recipe)
-    large = int(np.searchsorted(-table.size, -most, side="left"))
-    clusters = Stand.of_clusters(table.start[: large + 1], table.founder[:large])
-    parts = pieces.expand(clusters, seed_key(recipe.seeds.graph), most, base=0)
-    ends = np.empty(parts.n_places, np.int64)
-    pieces.land(parts.piece, parts.entering, ends)
-    crown, tops = parts.skeleton, np.flatnonzero(parts.skeleton[:, PARENT] == -1)
-
-    above = np.zeros(len(crown) + 1)
-    z = native.value_skeleton(crown, parts.skeleton_path, seed_key(recipe.seeds.value), above)
-    vector = np.empty((len(parts.piece), recipe.dim), recipe.dtype)
-    first = np.searchsorted(parts.piece[:, FIRST], crown[:, FIRST])
-    middle = np.searchsorted(parts.piece[:, FIRST], crown[:, FIRST] + crown[:, LEFT])
-    key = seed_key(recipe.seeds.embed)
-    entry = np.full(len(parts.piece), positions.AT_ROOT)
-    anchor = np.zeros((len(parts.piece), recipe.dim), np.int64)
+    most, start = limb_rows(recipe), table.start
+    large = bisect(range(start.size - 1), False, key=lambda c: start[c + 1] - start[c] <= most)
+    clusters = Stand.of_clusters(start[: large + 1], table.founder_of(0, large))
+    crown = _unsolved(recipe, skeleton.expand(clusters, seed_key(recipe.seeds.graph), most, base=0))
     if large:
-        positions.open_skeleton(crown[:, PARENT], parts.skeleton_path, first, middle, vector, key)
-        skeleton = crown, parts.skeleton_path, parts.base
-        positions.enter_pieces(parts.piece, *skeleton, np.empty(0, np.int64), ends, key, entry)
-    solved = Crown(parts, ends, entry, z, above[parts.piece[:, PARENT]], vector, anchor)
-    if large:
-        way = _solve(recipe, solved, threads, report)
+        way = _solve(recipe, crown, threads, report)
         if recipe.mode != "one_cluster":
-            origin = np.empty((large, recipe.dim), np.int64)
-            positions.draw_origins(parts.skeleton_path[tops], key, np.sqrt(recipe.dim), origin)
-            roots = np.flatnonzero(entry == positions.AT_ROOT)
-            anchor[roots] = origin  # one in each cluster, and clusters are in row order
-        _add_up(parts.piece, entry, ends, way, anchor)
-    return solved
+            crown.anchor[crown.entry == positions.AT_ROOT] = _origins(recipe, crown.parts)
+        _add_up(crown.parts.piece, crown.entry, crown.ends, way, crown.anchor)
+    return crown
+
+
+def _unsolved(recipe: Recipe, parts: Pieces) -> Crown:
+    """Return what is known before limbs are looked into: of bonds only the limbs where they end, and no anchors."""
+    limb, latents, path = parts.piece, parts.skeleton, parts.skeleton_path
+    ends, entry = np.empty(parts.n_places, np.int64), np.full(len(limb), positions.AT_ROOT)
+    above = np.zeros(len(latents) + 1)
+    z = native.value_skeleton(latents, path, seed_key(recipe.seeds.value), above)
+    vector = np.empty((len(limb), recipe.dim), recipe.dtype)
+    if len(latents):
+        key = seed_key(recipe.seeds.embed)
+        skeleton.land(limb, parts.entering, ends)
+        positions.enter_pieces(limb, latents, path, parts.base, np.empty(0, np.int64), ends, key, entry)
+        first = np.searchsorted(limb[:, FIRST], latents[:, FIRST])
+        middle = np.searchsorted(limb[:, FIRST], latents[:, FIRST] + latents[:, LEFT])
+        positions.open_skeleton(latents[:, PARENT], path, first, middle, vector, key)
+    return Crown(parts, ends, entry, z, above[limb[:, PARENT]], vector, np.zeros((len(limb), recipe.dim), np.int64))
+
+
+def _origins(recipe: Recipe, parts: Pieces) -> NDArray[np.int64]:
+    """Return the origins of the clusters, in units of anchors, in the order of the limbs in which their walks start."""
+    tops = np.flatnonzero(parts.skeleton[:, PARENT] == -1)
+    origin = np.empty((tops.size, recipe.dim), np.int64)
+    key, scale = seed_key(recipe.seeds.embed), np.sqrt(recipe.dim)
+    positions.draw_origins(parts.skeleton_path[tops], key, scale, origin)
+    return origin
 
 
 @njit(cache=True, nogil=True)

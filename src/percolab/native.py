@@ -16,12 +16,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from percolab import clusters, labels, memory, parallel, philox, pieces, positions
+from percolab import clusters, labels, memory, parallel, philox, pieces, positions, skeleton
 from percolab.arrays import Arrays, Report, silent
 from percolab.clusters import ClusterTable
 from percolab.forest import Forest
-from percolab.pieces import DEPTH, FIRST, GROUP, LATENT, LEFT, PARENT, SIZE, Pieces, Stand
+from percolab.pieces import GROUP
 from percolab.recipe import Recipe, check_integer, check_seed
+from percolab.skeleton import DEPTH, FIRST, LATENT, LEFT, PARENT, SIZE, Pieces, Stand
 
 VERSION = 1
 """Version of the data this engine makes: the same recipe and version give the same data."""
@@ -155,9 +156,9 @@ class Grown:
     @classmethod
     def begin(cls, stand: Stand, key: np.uint64) -> Grown:
         """Expand a stand; `ends` tells in which piece each bond of the skeleton ends, by its first row."""
-        parts = pieces.expand(stand, key)
+        parts = skeleton.expand(stand, key)
         ends = np.empty(parts.n_places, np.int64)
-        pieces.land(parts.piece, parts.entering, ends)
+        skeleton.land(parts.piece, parts.entering, ends)
         return cls(stand, parts, np.empty(stand.n_latents, np.int64), ends)
 
     @property
@@ -178,7 +179,7 @@ def grow(stand: Stand, key: np.uint64, threads: int, report: Report) -> Grown:
     batches = parts.batches(_batch(stand.n_rows, threads))
     tasks = [(pieces.grow, (lo, hi, *grown.grow_pieces(key))) for lo, hi in batches]
     parallel.run(tasks, threads, parallel.counter(report, "trees", parts.row_ends(batches)))
-    pieces.settle(parts.skeleton, parts.base, grown.left_size, grown.ends)
+    skeleton.settle(parts.skeleton, parts.base, grown.left_size, grown.ends)
     return grown
 
 

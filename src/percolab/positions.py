@@ -13,7 +13,8 @@ import numpy as np
 from numba import njit
 
 from percolab import embedding, philox
-from percolab.pieces import FIRST, GROUP, LATENT, LEFT, PARENT, SIZE, next_group, trace
+from percolab.pieces import GROUP, next_group, trace
+from percolab.skeleton import FIRST, LATENT, LEFT, PARENT, SIZE
 
 WORDS_AT_ONCE = 512
 """About how many Philox blocks are drawn at once: vector registers need many, the cache holds few."""

@@ -18,8 +18,8 @@ from percolab.arrays import Report, silent
 from percolab.clusters import ClusterTable
 from percolab.limbs import Crown
 from percolab.native import Entries, seed_key
-from percolab.pieces import FIRST, LATENT, LEFT, SIZE, Stand
 from percolab.recipe import Recipe, check_integer
+from percolab.skeleton import FIRST, LATENT, LEFT, SIZE, Stand
 
 
 @dataclass(frozen=True, eq=False)
