@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import percolab as pl
 from percolab import philox
 
 # From the known-answer file of the Random123 library: counter, key, output.
@@ -115,3 +116,13 @@ def test_paths_do_not_collide_or_correlate():
     assert np.unique(frontier).size == 2**16
     ones = ((frontier[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)).mean(axis=0)
     assert np.abs(ones - 0.5).max() < 5 * 0.5 / 2**8
+
+
+def test_no_gaussian_pair_is_zero():
+    """The largest word rounds to a uniform of 1, whose logarithm is 0: a vector of two zeros has no direction."""
+    bits, pair = np.array([-1, -64], np.int32), np.empty(2, np.float32)
+    for first in bits:
+        philox.normals_of_bits(np.array([first, 12345], np.int32), pair)
+        assert np.hypot(*pair) > 1e-4
+    for seed in (181, 356):  # these met such a pair
+        pl.generate(pl.Recipe(100_000, 2, "one_cluster", seeds=seed))

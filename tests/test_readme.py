@@ -34,7 +34,7 @@ def commands():
 def test_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = "\n".join(fences(page, "python"))
-    exec(compile(source, page.name, "exec"), {"__name__": "example"})
+    exec(compile(source, page.name, "exec"), {"__name__": "__main__"})
 
 
 def test_the_pages_with_examples_are_found():

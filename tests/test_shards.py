@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import percolab as pl
-from percolab import limbs, runners, shards, writing
+from percolab import limbs, runners, shards, storage, writing
 
 ONE = pl.Recipe(20_000, 5, "one_cluster", seeds=8)
 MANY = pl.Recipe(30_000, 5, "distribution", seeds=8)
@@ -285,6 +285,34 @@ def test_too_large_for_the_disk_is_refused_before_work(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6, 10**5))
     with pytest.raises(ValueError, match=r"output must be on a disk with .* free, got 100 kB at"):
         shards.generate_store(ONE, tmp_path / "a.zarr", shards=3)
+    assert not any(tmp_path.iterdir())
+
+
+def test_too_large_for_memory_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("percolab.memory.available", lambda: 10**6)
+    with pytest.raises(MemoryError, match="shards must be small enough for memory: 2 workers need about"):
+        shards.generate_store(ONE, tmp_path / "a.zarr", shards=3, workers=2)
+    assert not any(tmp_path.iterdir())
+
+
+def test_two_runs_at_once(tmp_path, saved):
+    path = tmp_path / "a.zarr"
+    first = start(ONE, path)
+    wait_for_records(path, 1, first)
+    with pytest.raises(pl.StoreError, match="is being written by another process"):
+        shards.generate_store(ONE, path, shards=4)
+    _, errors = first.communicate(timeout=240)
+    assert first.returncode == 0, errors
+    assert files(path) == saved(ONE)
+
+
+def test_checking_a_complete_store_changes_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "a.zarr"
+    pl.generate(MIXED).save(path)
+    before = files(path)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")
+    assert shards.generate_store(MIXED, path, shards=3).shards_made == 0
+    assert files(path) == before
 
 
 # ---------------------------------------------------------------------- runners
@@ -364,9 +392,29 @@ def test_overwriting_keeps_the_old_dataset_until_the_new_one_is_complete(tmp_pat
     with pytest.raises(StopError):
         shards.generate_store(ONE, path, shards=4, overwrite=True)
     assert files(path) == saved(MIXED)
+    assert shards.recipe_to_go_on(path, overwrite=True) == ONE
     interrupt_after(monkeypatch, 100)
     assert shards.generate_store(ONE, path, shards=4, overwrite=True).shards_made == 3
     assert files(path) == saved(ONE)
+    interrupt_after(monkeypatch, 1)
+    with pytest.raises(StopError):
+        shards.generate_store(MIXED, path, shards=4, overwrite=True)
+    interrupt_after(monkeypatch, 100)
+    shards.generate_store(MANY, path, shards=4, overwrite=True)  # an unfinished store of another recipe is dropped
+    assert files(path) == saved(MANY)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.zarr"]
+
+
+def test_a_death_while_the_new_dataset_takes_the_place_of_the_old(tmp_path, saved, inline, monkeypatch):
+    path = tmp_path / "a.zarr"
+    pl.generate(MIXED).save(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "put_in_place", lambda complete, target: target.rename(f"{tmp_path}/.a.zarr.replaced-1"))
+        shards.generate_store(ONE, path, shards=4, overwrite=True)
+    assert not path.exists()
+    assert shards.generate_store(ONE, path, shards=4, overwrite=True).shards_made == 0
+    assert files(path) == saved(ONE)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.zarr"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
@@ -208,8 +208,8 @@ def generate(
         if n_points is None or dim is None:
             raise ValueError(f"n_points and dim must be given, or one of {', '.join(PRESETS)}")
         chosen = _seeds(seed, graph_seed, embed_seed, value_seed)
-        if chosen is None and shards is not None:
-            chosen = _seeds_of_begun(output)
+        if shards is not None:
+            chosen = _with_seeds_drawn_before(chosen, output, overwrite)
         recipe = Recipe.from_dict({**_given(fixed), "seeds": chosen, **free})
     else:
         recipe = replace(_preset(preset, _given(fixed | seeds)), **free)
@@ -269,15 +269,15 @@ def _seeds(seed: int | None, graph: int | None, embed: int | None, value: int | 
     return replace(Seeds() if seed is None else Seeds.from_int(seed), **named)
 
 
-def _seeds_of_begun(output: str) -> Seeds | None:
-    """Return the seeds that an unfinished run drew, so that the same command goes on with it; None if there is none."""
-    from percolab import layout
+def _with_seeds_drawn_before(chosen: Seeds | None, output: str, overwrite: bool) -> Seeds | None:
+    """Return the seeds with those not given taken from the run that this one goes on with, if there is one."""
+    from percolab.shards import recipe_to_go_on
 
-    try:
-        _, attributes = layout.open_store(output)
-    except (FileNotFoundError, StoreError):
-        return None
-    return layout.recipe_of(attributes, output).seeds if attributes.get("status") == "writing" else None
+    given = {} if chosen is None else _given(asdict(chosen))
+    if len(given) == len(fields(Seeds)):
+        return chosen
+    begun = recipe_to_go_on(output, overwrite=overwrite)
+    return chosen if begun is None else replace(begun.seeds, **given)
 
 
 @app.command(

@@ -31,7 +31,7 @@ from percolab.skeleton import FIRST, LATENT, LEFT, PARENT, SIZE, TOKENS, Pieces,
 MOST_ROWS, LEAST_ROWS = 1 << 16, 1 << 12
 LIMB_BYTES = 1 << 26
 """Positions of a limb take at most this many bytes, unless that leaves too few rows. Limbs are no part of the
-definition of the data: any size gives the same bytes."""
+definition of the data: any size that holds a piece gives the same bytes."""
 
 
 def limb_rows(recipe: Recipe) -> int:

@@ -21,8 +21,6 @@ TABLE_BYTES = 4
 """Bytes per point before the clusters are known."""
 NEGLIGIBLE = 2**24
 """Bytes that any machine has; asking how many are free takes a tenth of a millisecond."""
-TABLE_PEAK_BYTES = 15
-"""Bytes per point while the table of clusters is made."""
 LIMB_COORDINATE_BYTES, LIMB_BYTES = 20, 150
 """Bytes of a limb while it is solved, for each dimension and besides."""
 
@@ -42,9 +40,12 @@ def of_arrays(n_points: int, recipe: Recipe) -> int:
 
 def of_table(recipe: Recipe, limb_rows: int) -> int:
     """Return the bytes at peak of what all parts of a dataset share."""
-    if recipe.attachment_prob > 0:
-        return TABLE_PEAK_BYTES * recipe.n_points
-    return int(0.8 * recipe.n_points / limb_rows**0.5) * (recipe.dim * LIMB_COORDINATE_BYTES + LIMB_BYTES)
+    n, p = recipe.n_points, recipe.attachment_prob
+    # Points in clusters above a size fall with it to the power p/(1-p); of one in 1.2 √limb_rows a limb is made.
+    in_large = n * limb_rows ** (-p / (1 - p)) if p < 1 else 0
+    limbs = 0.8 * in_large / limb_rows**0.5 * (recipe.dim * LIMB_COORDINATE_BYTES + LIMB_BYTES)
+    numbers = 0 if p == 0 else 2 + 6 * p
+    return int(limbs + n * numbers * (4 if n < 2**31 else 8))
 
 
 def available() -> int | None:

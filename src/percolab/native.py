@@ -108,7 +108,8 @@ def build(recipe: Recipe, threads: int, report: Report) -> Arrays:
     memory.require(memory.before_clusters(recipe), recipe)
     table = cluster_table(recipe)
     memory.require(memory.of_arrays(table.n_points, recipe), recipe)
-    threads = min(threads, 1 + table.n_points // GROUP)  # waking a thread takes as long as making a few hundred points
+    # Waking a thread takes as long as making some hundred points. Powers of two, since threads are kept by number.
+    threads = min(threads, 1 << (table.n_points // GROUP).bit_length())
     stand = Stand.of_clusters(table.start, table.founder)
     grown = grow(stand, seed_key(recipe.seeds.graph), threads, report)
     point_id = deal_labels(table, seed_key(recipe.seeds.graph), threads)

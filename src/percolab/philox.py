@@ -198,6 +198,7 @@ def normals(nodes, purpose, key, bits, out):
 
 _ONE, _TWO = np.float32(1.0), np.float32(2.0)
 _QUARTER_TURN = np.float32(math.pi / 2)
+_BELOW_ONE = np.float32(1 - 2.0**-24)
 
 
 @njit(cache=True, nogil=True)
@@ -225,6 +226,7 @@ def _normal_pair(a, b):
     u = np.float32(word.add(word.and_(word.shr(a, np.int32(1)), np.int32(0x7FFFFFFE)), np.int32(1))) * np.float32(
         2.0**-31
     )
+    u = min(u, _BELOW_ONE)  # else a pair in 2^25 would be zero, which has no direction
     r = np.sqrt(-_TWO * _log_single(u))
     t = (np.float32(word.and_(b, np.int32(0x3FFFFFFF))) * np.float32(2.0**-30) - np.float32(0.5)) * _QUARTER_TURN
     z = t * t

@@ -1,8 +1,8 @@
 """Where tasks run: in processes of this machine, or on a Ray cluster.
 
 A runner takes tasks one by one and yields their results in any order. It asks for the next task only when a worker is
-about to be free, so tasks that carry data never pile up. A worker that dies loses nothing but its task, which is given
-to another.
+about to be free, so tasks that carry data never pile up. When a worker dies, tasks that were under way are given to
+others.
 """
 
 from __future__ import annotations
@@ -17,21 +17,32 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from percolab import parallel
+from percolab.recipe import check_choice
 
 RUNNERS = ("local", "ray")
 MOST_DEATHS = 3
-"""A task is given up when this many workers have died at it."""
+"""A run is given up when workers died this many times with no task finished in between."""
 _WAITING = 1
 """Tasks that wait, beyond one for each worker, so that none is idle."""
+
+_REASONS = "did they run out of memory, or does a script call this without `if __name__ == '__main__':`?"
 
 Function = Callable[[Any], Any]
 
 
 class WorkerError(RuntimeError):
     """Workers died again and again."""
+
+
+def check(runner: str) -> None:
+    """Raise, in one line, unless there is such a runner and what it needs is installed."""
+    check_choice("runner", runner, RUNNERS)
+    if runner == "ray" and find_spec("ray") is None:
+        raise ImportError("runner='ray' needs Ray: pip install 'percolab[ray]'")
 
 
 def run(
@@ -80,7 +91,7 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
             except BrokenProcessPool:
                 deaths += 1
                 if deaths == MOST_DEATHS:
-                    raise WorkerError(f"workers died {deaths} times; was there enough memory for them?") from None
+                    raise WorkerError(f"workers died {deaths} times; {_REASONS}") from None
                 waiting += running.values()
                 running.clear()
                 executor.shutdown()  # waits until all of them are gone
@@ -145,26 +156,29 @@ def _run_on_ray(function: Function, tasks: Iterable[Any], workers: int | None, a
             workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
         remote = ray.remote(num_cpus=1, max_retries=MOST_DEATHS - 1)(function)
         running: list[Any] = []
-        for task in tasks:
-            running.append(remote.remote(task))
-            if len(running) >= workers + _WAITING:
+        try:
+            for task in tasks:
+                running.append(remote.remote(task))
+                if len(running) >= workers + _WAITING:
+                    yield from _finished_on_ray(ray, running)
+            while running:
                 yield from _finished_on_ray(ray, running)
-        while running:
-            yield from _finished_on_ray(ray, running)
+        finally:
+            for reference in running:
+                ray.cancel(reference)
 
 
 @contextmanager
 def _ray(workers: int | None, address: str | None) -> Iterator[Any]:
     """Yield Ray, connected to a cluster; a connection or cluster that was not there before is ended."""
-    try:
-        import ray
-    except ImportError:
-        raise ImportError("runner='ray' needs Ray: pip install 'percolab[ray]'") from None
+    check("ray")
+    import ray
+
     if ray.is_initialized():
         yield ray
         return
     local: dict[str, Any] = {} if address else {"num_cpus": workers, "include_dashboard": False}
-    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
+    ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
     try:
         yield ray
     finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,18 @@ import numpy as np
 
 from percolab import dataset, layout, limbs, memory, native, parallel, rows, runners, storage, writing
 from percolab.arrays import Report, silent
-from percolab.layout import KINDS, Location
-from percolab.recipe import Recipe, check_choice, check_integer
+from percolab.layout import Location, StoreError
+from percolab.recipe import Recipe, check_integer
 from percolab.rows import Latents, Points, Table
 from percolab.writing import Unfinished
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 Range = tuple[str, int, int]
-"""A kind of rows (a key of `KINDS`), the first of them and the end."""
+"""A kind of rows (a key of `layout.KINDS`), the first of them and the end."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ def generate_store(
 
     If the store is there already, unfinished or damaged, only what is missing or damaged is made. The finished store is
     the same for any number of shards, runner, workers and interruptions, and has the bytes of `generate` and `save`.
+    Workers are started afresh, so a script must call this under ``if __name__ == "__main__":``.
 
     Parameters
     ----------
@@ -88,34 +95,32 @@ def generate_store(
                 overwrite=overwrite, progress=report,
             )  # fmt: skip
     check_integer("shards", shards, 1)
-    check_choice("runner", runner, runners.RUNNERS)
+    runners.check(runner)
     if address is not None and runner != "ray":
         raise ValueError(f"address must be left out unless runner is 'ray', got {address!r}")
     if workers is not None:
         check_integer("workers", workers, 1)
-    report = progress or silent
-    target = _absolute(location)
+    target, report = _absolute(location), progress or silent
     working = _working_place(target, recipe, overwrite)
-
-    table = rows.cluster_table(recipe, report=report)
-    store = writing.begin(working, recipe, table.n_points, table.n_clusters)
-    shards = max(1, min(shards, store.n_cells("point")))
-    missing = store.missing(report)
-    plan = _plan(store, missing, shards)
-    _check_room(recipe, store, plan)
-    if runner == "local":
-        _check_memory(recipe, store, plan, parallel.thread_count(workers))
-    _write_clusters(store, table, missing)
-
-    total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
-    report("shards", 0, total)
-    for made in runners.run(make, _tasks(recipe, store, table, plan), runner, workers, address):
-        done, peak = done + made[0], max(peak, made[1])
-        report("shards", done, total)
-    store.finish(dataset.provenance(native.VERSION))
+    made = _already_made(recipe, working, shards, report)
+    if made is None:
+        made = _make_store(recipe, working, shards, runner, workers, address, report)
     if working != target:
         storage.put_in_place(Path(working), Path(target))
-    return Made(table.n_points, table.n_clusters, shards, len(plan), total, peak)
+    return made
+
+
+def recipe_to_go_on(location: Location, *, overwrite: bool) -> Recipe | None:
+    """Return the recipe of the store that a run to `location` would go on with or check; None if there is none."""
+    target = _absolute(location)
+    for place in (_beside(target), target) if overwrite else (target,):
+        try:
+            _, attributes = layout.open_store(place)
+        except (FileNotFoundError, StoreError):
+            continue
+        if attributes.get("status") == "writing" or place != target or not overwrite:
+            return layout.recipe_of(attributes, place)
+    return None
 
 
 def _absolute(location: Location) -> str:
@@ -124,8 +129,20 @@ def _absolute(location: Location) -> str:
     return os.fspath(location) if path is None else str(path.absolute())
 
 
+def _beside(target: str) -> str:
+    """Return where a store is made that is to replace another."""
+    path = Path(target)
+    return str(path.with_name(f".{path.name}.next"))
+
+
 def _working_place(target: str, recipe: Recipe, overwrite: bool) -> str:
     """Return where the store is made: beside the target if that is a dataset to be replaced, else in its place."""
+    on_disk = layout.local_path(target) is not None
+    if overwrite and on_disk and not layout.is_free(_beside(target)):
+        if recipe_to_go_on(target, overwrite=True) == recipe:
+            return _beside(target)
+        layout.open_store(_beside(target))  # raises unless it is ours
+        shutil.rmtree(_beside(target))
     try:
         writing.is_begun(target, recipe)
     except FileExistsError:
@@ -133,11 +150,28 @@ def _working_place(target: str, recipe: Recipe, overwrite: bool) -> str:
             raise
     else:
         return target
-    path = layout.local_path(target)
-    if path is None:
+    if not on_disk:
         raise FileExistsError(f"output must not exist at a URL, which cannot be overwritten, got {target!r}")
-    storage.check_target(path, overwrite=True)
-    return str(path.with_name(f".{path.name}.next"))
+    storage.check_target(target, overwrite=True)
+    return _beside(target)
+
+
+def _already_made(recipe: Recipe, location: str, shards: int, report: Report) -> Made | None:
+    """Tell what a complete store that matches its digests has; None if there is anything to make."""
+    try:
+        if not writing.is_begun(location, recipe):
+            return None
+        storage.verify(location, report)
+    except StoreError:
+        return None
+    columns = storage.open_columns(location, ("point_id", "cluster_id"))
+    n_points, n_clusters = (len(column) for column in columns.values())
+    return Made(n_points, n_clusters, _count(n_points, shards), 0, 0, 0)
+
+
+def _count(n_points: int, shards: int) -> int:
+    """Return the number of shards: there are no more than cells."""
+    return max(1, min(shards, -(-n_points // writing.CELL)))
 
 
 # ---------------------------------------------------------------------- what is to be made
@@ -166,34 +200,52 @@ def _runs(cells: list[int], edges: set[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _row_bytes(recipe: Recipe, kind: str) -> int:
-    """Return the bytes of a row on disk, without the columns of integers, which are compressed."""
-    floats = {name: dtype.itemsize for name, dtype in layout.dtypes(recipe).items() if dtype.kind == "f"}
-    return sum(floats.get(name, 0) * (recipe.dim if name == "X" else 1) for name in KINDS[kind])
+# ---------------------------------------------------------------------- what is refused
 
 
-def _check_room(recipe: Recipe, store: Unfinished, plan: list[list[Range]]) -> None:
-    """Raise, in one line, if the disk has no room for what is to be made."""
-    path = layout.local_path(store.location)
+def _check_room(location: str, recipe: Recipe, table: Table) -> None:
+    """Raise, in one line, if the disk has no room for a dataset. Columns of integers are compressed and not counted."""
+    path = layout.local_path(location)
     if path is None:
         return
-    needed = sum((hi - lo) * _row_bytes(recipe, kind) for ranges in plan for kind, lo, hi in ranges)
-    free = shutil.disk_usage(path).free
+    needed = table.n_points * (recipe.dim * np.dtype(recipe.dtype).itemsize + 16) + table.n_latents * 8
+    free = shutil.disk_usage(path.parent).free
     if needed > free:
         wanted, there = memory.readable(needed), memory.readable(free)
-        raise ValueError(f"output must be on a disk with {wanted} free, got {there} at {str(path)!r}")
+        raise ValueError(f"output must be on a disk with {wanted} free, got {there} at {str(path.parent)!r}")
 
 
-def _check_memory(recipe: Recipe, store: Unfinished, plan: list[list[Range]], workers: int) -> None:
+def _check_memory(recipe: Recipe, n_points: int, shards: int, workers: int) -> None:
     """Raise, in one line, if shards are too large for as many workers."""
-    largest = max((hi - lo for ranges in plan for _, lo, hi in ranges), default=0)
-    per_worker = memory.of_arrays(largest + 2 * limbs.limb_rows(recipe), recipe)
+    cells = -(-n_points // writing.CELL)
+    largest = min(n_points, -(-cells // shards) * writing.CELL) + 2 * limbs.limb_rows(recipe)
+    per_worker = memory.of_arrays(largest, recipe)
     free = memory.available()
-    if free is not None and workers * per_worker > free and largest > store.cell:
+    if free is not None and workers * per_worker > free:
         raise MemoryError(
             f"shards must be small enough for memory: {workers} workers need about {memory.readable(per_worker)} each, "
             f"and {memory.readable(free)} are free; give more shards or fewer workers"
         )
+
+
+@contextmanager
+def _alone(location: str) -> Iterator[None]:
+    """Keep other runs away from a store on disk, where the system can."""
+    path = layout.local_path(location)
+    if path is None or fcntl is None:
+        yield
+        return
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{location} is being written by another process") from None
+        except OSError:
+            pass  # some file systems have no locks
+        yield
+    finally:
+        os.close(directory)
 
 
 # ---------------------------------------------------------------------- making it
@@ -206,6 +258,31 @@ class Shard:
     recipe: Recipe
     store: Unfinished
     parts: list[Points | Latents]
+
+
+def _make_store(
+    recipe: Recipe, location: str, shards: int, runner: str, workers: int | None, address: str | None, report: Report
+) -> Made:
+    """Make what is missing of a store, and finish it."""
+    table = rows.cluster_table(recipe, report=report)
+    shards = _count(table.n_points, shards)
+    if runner == "local":
+        workers = min(parallel.thread_count(workers), shards)
+        _check_memory(recipe, table.n_points, shards, workers)
+    if not writing.is_begun(location, recipe):
+        _check_room(location, recipe, table)
+    store = writing.begin(location, recipe, table.n_points, table.n_clusters)
+    with _alone(location):
+        missing = store.missing(report)
+        plan = _plan(store, missing, shards)
+        _write_clusters(store, table, missing)
+        total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
+        report("shards", 0, total)
+        for n_rows, taken in runners.run(make, _tasks(recipe, store, table, plan), runner, workers, address):
+            done, peak = done + n_rows, max(peak, taken)
+            report("shards", done, total)
+        store.finish(dataset.provenance(native.VERSION))
+    return Made(table.n_points, table.n_clusters, shards, len(plan), total, peak)
 
 
 def _tasks(recipe: Recipe, store: Unfinished, table: Table, plan: list[list[Range]]) -> Iterator[Shard]:
@@ -227,6 +304,7 @@ def make(shard: Shard) -> tuple[int, int]:
         else:
             kind, columns = "latent", rows.make_latents(shard.recipe, part, 1)
         shard.store.write(kind, part.lo, columns)
+        del columns  # before the next part is made
         done += part.hi - part.lo
     return done, memory.peak()
 

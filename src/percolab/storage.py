@@ -207,7 +207,8 @@ def put_in_place(complete: Path, target: Path) -> None:
         if previous.exists():
             previous.rename(target)
         raise
-    shutil.rmtree(previous, ignore_errors=True)
+    for replaced in target.parent.glob(f".{target.name}.replaced-*".replace("[", "[[]")):
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 # ---------------------------------------------------------------------- reading
@@ -231,7 +232,7 @@ def load(path: Location, *, verify: bool = False) -> Dataset:
         if array.shape != expected[name]:
             raise StoreError(f"{path} is damaged: array {name} must have shape {expected[name]}, got {array.shape}")
     if verify:
-        _verify(group, attributes, arrays)
+        _verify(group, attributes, arrays, silent)
 
     def read(name: str) -> Any:
         match name:
@@ -253,6 +254,12 @@ def open_columns(path: Location, names: Iterable[str]) -> dict[str, StoredArray]
     """Open some columns of a dataset by name, all of them lazily. Nothing but metadata is read."""
     group, _ = _open(path)
     return {name: _stored(group, name, path) for name in names}
+
+
+def verify(path: Location, report: Report = silent) -> None:
+    """Read a dataset once and compare it with its digests; raise `StoreError` naming what differs."""
+    group, attributes = _open(path)
+    _verify(group, attributes, {name: _stored(group, name, path) for name in COLUMNS}, report)
 
 
 def digests(path: Location) -> dict[str, str]:
@@ -278,8 +285,9 @@ def _stored(group: zarr.Group, name: str, path: Location) -> StoredArray:
     return StoredArray(array, name)
 
 
-def _verify(group: zarr.Group, attributes: dict[str, Any], arrays: dict[str, StoredArray]) -> None:
+def _verify(group: zarr.Group, attributes: dict[str, Any], arrays: dict[str, StoredArray], report: Report) -> None:
     """Compare every block of every array with its digest."""
+    done, total = 0, sum(array.nbytes for array in arrays.values())
     for name, array in arrays.items():
         recorded = layout.block_digests(group, name)
         if layout.digest(recorded) != attributes.get("sha256", {}).get(name):
@@ -288,3 +296,5 @@ def _verify(group: zarr.Group, attributes: dict[str, Any], arrays: dict[str, Sto
             block = array[lo : lo + array.block_rows]
             if hashlib.sha256(np.ascontiguousarray(block).data).digest() != digest:
                 raise StoreError(f"array {name} does not match its digest in rows {lo} to {lo + len(block) - 1}")
+            done += block.nbytes
+            report("checking", done, total)
