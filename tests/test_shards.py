@@ -245,13 +245,18 @@ def test_the_driver_killed_in_the_middle(tmp_path, saved):
     assert files(path) == saved(ONE)
 
 
-def test_interrupted_by_the_user(tmp_path):
+@pytest.mark.parametrize("presses", [1, 3])
+def test_interrupted_by_the_user(presses, tmp_path):
+    """As from a keyboard: the interrupt reaches the workers too, and some press it several times."""
     path = tmp_path / "a.zarr"
     recipe = ["--n-points", "2000000", "--dim", "20", "--seed", "1"]
     command = [sys.executable, "-m", "percolab", "generate", *recipe, "--shards", "30", "-o", str(path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, start_new_session=True)
     wait_for_records(path, 3, process)
-    process.send_signal(signal.SIGINT)
+    for _ in range(presses):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.1)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.strip() == "error: interrupted; the same command goes on with what is missing"

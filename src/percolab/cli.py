@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path, PurePath
 from typing import Annotated, Any
@@ -14,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab import __version__
+from percolab.arrays import Report
 from percolab.nn.cli import register as register_experiments
 from percolab.options import integer, number, number_option
 from percolab.recipe import DEFAULT_ENGINE, ENGINES, MODES, PRESETS, Recipe, Seeds, check_choice
@@ -235,8 +238,8 @@ def _generate_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite
     from percolab.shards import generate_store
 
     try:
-        with progress.bar(visible=not quiet) as report:
-            made = generate_store(recipe, output, overwrite=overwrite, progress=report, **how)
+        with progress.bar(visible=not quiet) as report, _noticing_interrupts(report) as noticing:
+            made = generate_store(recipe, output, overwrite=overwrite, progress=noticing, **how)
     except KeyboardInterrupt:
         raise UnfinishedError("interrupted; the same command goes on with what is missing") from None
     if quiet:
@@ -246,8 +249,36 @@ def _generate_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite
     if made.shards_made:
         taken = readable(made.peak_bytes)
         print(f"made {made.shards_made} of {made.shards} shards; a worker took up to {taken} of memory")
+    elif made.rows_made:
+        print("the columns of clusters were damaged and are written again")
     else:
         print("nothing was missing, and everything matches its digests")
+
+
+@contextmanager
+def _noticing_interrupts(report: Report) -> Iterator[Report]:
+    """Let the first interrupt end the work, and no other disturb its end.
+
+    It is raised again at the next report, should it get lost: code that is called back from C cannot raise.
+    """
+    pressed: list[int] = []
+
+    def press(number: int, _: Any) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    def noticing(stage: str, done: int, total: int) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        report(stage, done, total)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield noticing
+    finally:
+        if not pressed:
+            signal.signal(signal.SIGINT, before)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -35,8 +35,9 @@ def bar(*, visible: bool = True) -> Iterator[Report]:
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
+        TextColumn("elapsed"),
         TimeRemainingColumn(),
+        TextColumn("left"),
         TextColumn("{task.fields[rate]}"),
     )
     with Progress(*columns, console=console, disable=not seen) as progress:
@@ -49,7 +50,7 @@ def bar(*, visible: bool = True) -> Iterator[Report]:
             if stage not in stages:
                 stages[stage] = progress.add_task(stage, total=total, rate="")
             speed = progress.tasks[stages[stage]].speed
-            rate = f"{speed:,.0f}/s" if stage in RATED and speed else ""
+            rate = f"{speed:,.0f} rows/s" if stage in RATED and speed else ""
             progress.update(stages[stage], completed=done, total=total, rate=rate)
 
         yield report

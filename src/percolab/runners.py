@@ -11,13 +11,13 @@ import logging
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib.util import find_spec
+from multiprocessing import util
 from typing import Any
 
 from percolab import parallel
@@ -81,7 +81,8 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
         while True:
             try:
                 while len(running) < workers + _WAITING and (waiting or _take(remaining, waiting)):
-                    running[executor.submit(function, waiting[-1])] = waiting[-1]
+                    with _no_interrupts():  # which workers inherit
+                        running[executor.submit(function, waiting[-1])] = waiting[-1]
                     waiting.pop()
                 if not running:
                     break
@@ -97,10 +98,11 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
                 executor.shutdown()  # waits until all of them are gone
                 executor = _processes(workers)
     except BaseException:
-        _stop(executor)
+        with _no_interrupts():
+            _stop(executor)
         raise
     finally:
-        executor.shutdown(cancel_futures=True)
+        executor.shutdown()
 
 
 def _take(remaining: Iterator[Any], waiting: list[Any]) -> bool:
@@ -125,13 +127,9 @@ def _processes(workers: int) -> ProcessPoolExecutor:
 
 
 def _obey_parent() -> None:
-    """Let a worker end when the process that started it says so, or ends itself, in whatever way.
-
-    An interrupt from the keyboard reaches all processes; what it means is for the parent to decide.
-    """
+    """Let a worker end when the process that started it says so, or ends itself, in whatever way."""
     parent = multiprocessing.parent_process()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGTERM, _leave)
 
     def watch() -> None:
         if parent is not None:
@@ -141,10 +139,30 @@ def _obey_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def _leave(*_: Any) -> None:
+    """End a worker at once; an exception would be taken for the outcome of its task."""
+    util._run_finalizers(0)  # type: ignore[attr-defined]  # gives back locks, or Python warns
+    os._exit(1)
+
+
 def _stop(executor: ProcessPoolExecutor) -> None:
-    """Let the workers drop their tasks: what they are writing is not recorded and will be written again."""
+    """End the workers: what they are writing is not recorded and will be written again."""
     for process in list((executor._processes or {}).values()):
         process.terminate()
+    executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hold back interrupts from the keyboard, which reach all processes; what they mean is for the driver to decide."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # ---------------------------------------------------------------------- Ray

@@ -45,7 +45,7 @@ class Made:
     shards_made: int
     """shards that were missing, wholly or in part"""
     rows_made: int
-    """points and latents that were missing"""
+    """points, latents and clusters that were missing"""
     peak_bytes: int
     """peak memory of the largest worker"""
 
@@ -269,20 +269,21 @@ def _make_store(
     if runner == "local":
         workers = min(parallel.thread_count(workers), shards)
         _check_memory(recipe, table.n_points, shards, workers)
-    if not writing.is_begun(location, recipe):
+    is_begun = writing.is_begun(location, recipe)
+    if not is_begun:
         _check_room(location, recipe, table)
     store = writing.begin(location, recipe, table.n_points, table.n_clusters)
     with _alone(location):
-        missing = store.missing(report)
+        missing = store.missing(report if is_begun else silent)
         plan = _plan(store, missing, shards)
-        _write_clusters(store, table, missing)
+        of_clusters = _write_clusters(store, table, missing)
         total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
         report("shards", 0, total)
         for n_rows, taken in runners.run(make, _tasks(recipe, store, table, plan), runner, workers, address):
             done, peak = done + n_rows, max(peak, taken)
             report("shards", done, total)
         store.finish(dataset.provenance(native.VERSION))
-    return Made(table.n_points, table.n_clusters, shards, len(plan), total, peak)
+    return Made(table.n_points, table.n_clusters, shards, len(plan), total + of_clusters, peak)
 
 
 def _tasks(recipe: Recipe, store: Unfinished, table: Table, plan: list[list[Range]]) -> Iterator[Shard]:
@@ -309,8 +310,9 @@ def make(shard: Shard) -> tuple[int, int]:
     return done, memory.peak()
 
 
-def _write_clusters(store: Unfinished, table: Table, missing: dict[str, list[int]]) -> None:
-    """Write the columns of clusters, which the table holds."""
+def _write_clusters(store: Unfinished, table: Table, missing: dict[str, list[int]]) -> int:
+    """Write the columns of clusters, which the table holds; return the number of rows."""
+    written = 0
     columns: Iterable[tuple[str, str, Any]] = (
         ("cluster", "cluster_id", table.clusters.birth),
         ("cluster_edge", "cluster_start", table.clusters.start),
@@ -319,3 +321,5 @@ def _write_clusters(store: Unfinished, table: Table, missing: dict[str, list[int
         for cell in missing[kind]:
             lo, hi = store.span(kind, cell)
             store.write(kind, lo, {name: column[lo:hi].astype(np.int64)})
+            written += hi - lo
+    return written

@@ -380,7 +380,10 @@ def _check_same(location: Location, there: dict[str, Any], wanted: dict[str, Any
 
 def _check_field(location: Location, name: str, found: object, wanted: object) -> None:
     if found != wanted:
-        raise FileExistsError(f"{name} of the store at {str(location)!r} must be {wanted} to go on with, got {found}")
+        raise FileExistsError(
+            f"{name} of the store at {str(location)!r} must be {wanted} to go on with, got {found}; "
+            "choose another place, or overwrite it"
+        )
 
 
 # ---------------------------------------------------------------------- arrays and records
