@@ -22,7 +22,8 @@ from percolab.recipe import PRESETS, Recipe, check_choice, check_integer
 if TYPE_CHECKING:
     from percolab.storage import StoredArray
 
-_ENGINES = {"native": native, "paper": paper}
+ENGINES = {"native": native, "paper": paper}
+"""The modules that make data, by the name of the engine; each has a `VERSION`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +126,7 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
     if isinstance(recipe, str):
         recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]
     count = parallel.thread_count(threads)
-    engine = _ENGINES[recipe.engine]
+    engine = ENGINES[recipe.engine]
     if progress is True:
         from percolab.progress import bar
 

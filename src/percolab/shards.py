@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 from percolab import dataset, layout, limbs, memory, native, parallel, rows, runners, storage, writing
 from percolab.arrays import Report, silent
 from percolab.layout import Location, StoreError
+from percolab.progress import bar
 from percolab.recipe import Recipe, check_integer
 from percolab.rows import Latents, Points, Table
 from percolab.writing import Unfinished
@@ -86,25 +87,18 @@ def generate_store(
     progress
         True shows a bar; a function is called with (stage, rows done, rows in all).
     """
-    if progress is True:
-        from percolab.progress import bar
-
-        with bar() as report:
-            return generate_store(
-                recipe, location, shards=shards, runner=runner, workers=workers, address=address,
-                overwrite=overwrite, progress=report,
-            )  # fmt: skip
     check_integer("shards", shards, 1)
     runners.check(runner)
     if address is not None and runner != "ray":
         raise ValueError(f"address must be left out unless runner is 'ray', got {address!r}")
     if workers is not None:
         check_integer("workers", workers, 1)
-    target, report = _absolute(location), progress or silent
+    target = _absolute(location)
     working = _working_place(target, recipe, overwrite)
-    made = _already_made(recipe, working, shards, report)
-    if made is None:
-        made = _make_store(recipe, working, shards, runner, workers, address, report)
+    with bar() if progress is True else nullcontext(progress or silent) as report:
+        made = _already_made(recipe, working, shards, report)
+        if made is None:
+            made = _make_store(recipe, working, shards, runner, workers, address, report)
     if working != target:
         storage.put_in_place(Path(working), Path(target))
     return made

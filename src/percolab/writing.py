@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab import layout, native, paper
+from percolab import layout
 from percolab.arrays import Report, silent
+from percolab.dataset import ENGINES
 from percolab.layout import COLUMNS, FORMAT, KINDS, Location, StoreError
 from percolab.recipe import Recipe, check_choice, check_integer
 
@@ -40,7 +41,6 @@ Block = tuple[str, slice]
 
 _DIGEST_BYTES = 32
 _DIGESTS_A_CHUNK = 1 << 16
-_ENGINES = {"native": native, "paper": paper}
 
 
 def begin(location: Location, recipe: Recipe, n_points: int, n_clusters: int, *, cell: int | None = None) -> Unfinished:
@@ -354,7 +354,7 @@ def _attributes_of(recipe: Recipe, cell: int) -> dict[str, Any]:
         "format": FORMAT,
         "status": "writing",
         "recipe": recipe.to_dict(),
-        "engine_version": _ENGINES[recipe.engine].VERSION,
+        "engine_version": ENGINES[recipe.engine].VERSION,
         "cell": cell,
     }
 
