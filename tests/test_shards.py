@@ -437,6 +437,11 @@ def test_bad_options_get_one_line(options, message, tmp_path):
     assert not (tmp_path / "a.zarr").exists()
 
 
+def test_a_directory_that_does_not_exist(tmp_path):
+    with pytest.raises(FileNotFoundError, match="output must be in an existing directory, got"):
+        shards.generate_store(MIXED, tmp_path / "no" / "a.zarr", shards=2)
+
+
 def test_the_paper_engine_is_refused(tmp_path):
     with pytest.raises(ValueError, match="engine must be 'native'"):
         shards.generate_store(replace(MIXED, engine="paper"), tmp_path / "a.zarr", shards=2)

@@ -138,11 +138,13 @@ def _working_place(target: str, recipe: Recipe, overwrite: bool) -> str:
         layout.open_store(_beside(target))  # raises unless it is ours
         shutil.rmtree(_beside(target))
     try:
-        writing.is_begun(target, recipe)
+        is_begun = writing.is_begun(target, recipe)
     except FileExistsError:
         if not overwrite:
             raise
     else:
+        if on_disk and not is_begun:
+            layout.check_directory(target)
         return target
     if not on_disk:
         raise FileExistsError(f"output must not exist at a URL, which cannot be overwritten, got {target!r}")
