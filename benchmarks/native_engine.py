@@ -25,11 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 import percolab as pl
-from percolab import native, parallel, philox
-from percolab.arrays import silent
-from percolab.clusters import ClusterTable
-from percolab.memory import readable
-from percolab.skeleton import Stand
+from percolab.engines.clusters import ClusterTable
+from percolab.engines.native import engine
+from percolab.engines.native.skeleton import Stand
+from percolab.ground import parallel
+from percolab.ground.memory import readable
+from percolab.ground.progress import silent
+from percolab.rng import philox
 
 DIM = 100
 THREADS = sorted({1, parallel.thread_count(None)})
@@ -37,7 +39,7 @@ THREADS = sorted({1, parallel.thread_count(None)})
 
 def forest(n: int, threads: int) -> pl.Forest:
     """Grow one cluster's tree and merger tree on a given number of threads."""
-    return native.grow_forest(ClusterTable.single(n), np.uint64(1), threads)
+    return engine.grow_forest(ClusterTable.single(n), np.uint64(1), threads)
 
 
 def noise(n: int) -> np.ndarray:
@@ -89,15 +91,15 @@ def stages(n: int, repeats: int) -> None:
         runs = []
         for _ in range(repeats + 1):
             clock = [time.perf_counter()]
-            clusters = native.cluster_table(recipe)
+            clusters = engine.cluster_table(recipe)
             clock.append(time.perf_counter())
             key, stand = np.uint64(1), Stand.of_clusters(clusters.start, clusters.founder)
-            grown = native.grow(stand, key, 1, silent)
-            native.deal_labels(clusters, key, 1)
+            grown = engine.grow(stand, key, 1, silent)
+            engine.deal_labels(clusters, key, 1)
             clock.append(time.perf_counter())
-            native.value(grown, np.empty(0), key, 1, silent)
+            engine.value(grown, np.empty(0), key, 1, silent)
             clock.append(time.perf_counter())
-            native.place(recipe, grown, native.Entries.none(recipe), 1, silent)
+            engine.place(recipe, grown, engine.Entries.none(recipe), 1, silent)
             clock.append(time.perf_counter())
             drawn = DIM * stand.n_latents + (DIM + (DIM + 2) * (mode != "one_cluster")) * stand.founder.size
             runs.append([*np.diff(clock), gaussians_alone(drawn)])

@@ -15,7 +15,7 @@ import numpy as np
 import timing
 
 import percolab as pl
-from percolab.memory import readable
+from percolab.ground.memory import readable
 
 MULTI = pl.PRESETS["paper-multi-cluster"]
 CASES = [

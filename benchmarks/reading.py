@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import percolab as pl
 from percolab import exports
-from percolab.memory import readable
-from percolab.streaming import Stream
+from percolab.ground.memory import readable
+from percolab.loaders.streaming import Stream
 
 BATCH = 1024
 READ_BYTES = 1 << 22

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 import percolab as pl
-from percolab.splitting import split
+from percolab.engines.native.splitting import split
 
 
 def fair_split(rng, size):

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import percolab as pl
-from percolab import cli, exports
-from percolab.recipe import ENGINES, PRESETS
+from percolab import exports
+from percolab.cli import main
+from percolab.model.recipe import ENGINE_NAMES, PRESETS
 
 SMALL = ["generate", "--n-points", "300", "--dim", "4", "--engine", "paper"]
 
@@ -24,7 +25,7 @@ def in_tmp_path(tmp_path, monkeypatch):
 
 @pytest.fixture
 def store(capfd):
-    assert cli.run([*SMALL, "--seed", "7", "-o", "a.zarr"]) == 0
+    assert main.run([*SMALL, "--seed", "7", "-o", "a.zarr"]) == 0
     capfd.readouterr()
     return Path("a.zarr")
 
@@ -36,7 +37,7 @@ def fails(capfd):
     def check(words, code, message):
         capfd.readouterr()
         before = snapshot()
-        assert cli.run(words) == code
+        assert main.run(words) == code
         out, err = capfd.readouterr()
         assert out == ""
         assert err.startswith("error: ")
@@ -56,7 +57,7 @@ def snapshot():
 
 def test_generate_writes_what_the_recipe_makes(capfd):
     words = ["--mode", "custom", "--create-prob", "0.1", "--min-cluster-size", "5", "--dtype", "float32"]
-    assert cli.run([*SMALL, *words, "--seed", "3", "--value-seed", "9", "--threads", "1", "-o", "a.zarr"]) == 0
+    assert main.run([*SMALL, *words, "--seed", "3", "--value-seed", "9", "--threads", "1", "-o", "a.zarr"]) == 0
     loaded = pl.load("a.zarr", verify=True)
     assert loaded.recipe == pl.Recipe(
         300, 4, "custom", 0.1, pl.Seeds(3, 10_003, 9), engine="paper", min_cluster_size=5, dtype="float32"
@@ -74,7 +75,7 @@ def test_generate_writes_what_the_recipe_makes(capfd):
 
 def test_seeds(capfd):
     def seeds(*words):
-        assert cli.run([*SMALL, *words, "--overwrite", "--quiet", "-o", "a.zarr"]) == 0
+        assert main.run([*SMALL, *words, "--overwrite", "--quiet", "-o", "a.zarr"]) == 0
         return pl.load("a.zarr").recipe.seeds
 
     assert seeds("--seed", "5") == pl.Seeds(5, 10_005, 20_005)
@@ -87,11 +88,11 @@ def test_seeds(capfd):
 
 def test_a_preset_is_its_recipe(monkeypatch):
     small = pl.Recipe(200, 3, "distribution", seeds=1, engine="paper", min_cluster_size=4)
-    monkeypatch.setattr(cli, "PRESETS", {**PRESETS, "small": small})
-    assert cli.run(["generate", "small", "-o", "a.zarr"]) == 0
+    monkeypatch.setattr(main, "PRESETS", {**PRESETS, "small": small})
+    assert main.run(["generate", "small", "-o", "a.zarr"]) == 0
     assert pl.load("a.zarr").recipe == small
     words = ["--min-cluster-size", "9", "--dtype", "float32", "--threads", "1"]
-    assert cli.run(["generate", "small", *words, "-o", "b.zarr"]) == 0
+    assert main.run(["generate", "small", *words, "-o", "b.zarr"]) == 0
     changed = pl.Recipe(200, 3, "distribution", seeds=1, engine="paper", min_cluster_size=9, dtype="float32")
     assert pl.load("b.zarr").recipe == changed
 
@@ -107,7 +108,10 @@ def test_a_preset_is_its_recipe(monkeypatch):
         (["--n-points", "10", "--dim", "0"], "dim must be at least 2, got 0"),
         (["--n-points", "10", "--dim", "1"], "dim must be at least 2, got 1"),
         (["--n-points", "10", "--dim", "4", "--mode", "many"], "mode must be one of one_cluster, distribution, custom"),
-        (["--n-points", "10", "--dim", "4", "--engine", "steam"], f"engine must be one of {', '.join(ENGINES)}, got"),
+        (
+            ["--n-points", "10", "--dim", "4", "--engine", "steam"],
+            f"engine must be one of {', '.join(ENGINE_NAMES)}, got",
+        ),
         (["--n-points", "10", "--dim", "4", "--dtype", "int8"], "dtype must be one of float32, float64, got 'int8'"),
         (["--n-points", "10", "--dim", "4", "--create-prob", "0.5"], "create_prob must be left out unless mode="),
         (["--n-points", "10", "--dim", "4", "--mode", "custom"], "create_prob must be given with mode='custom'"),
@@ -154,7 +158,7 @@ def test_a_preset_is_its_recipe(monkeypatch):
     ],
 )
 def test_bad_input_is_one_line(words, message, fails):
-    fails(["generate", *words, "-o", "a.zarr"], cli.BAD_INPUT, message)
+    fails(["generate", *words, "-o", "a.zarr"], main.BAD_INPUT, message)
 
 
 def test_outputs_are_refused_before_work(store, fails):
@@ -163,28 +167,28 @@ def test_outputs_are_refused_before_work(store, fails):
     Path("folder/other").write_text("mine")
     # Far too large to be made: only a check that comes first can give these messages.
     huge = ["generate", "--n-points", "2000000000", "--dim", "100000"]
-    fails([*huge, "-o", "a.zarr"], cli.BAD_INPUT, "output must not exist unless")
-    fails([*huge, "-o", "file"], cli.BAD_INPUT, "output must not exist unless")
-    fails([*huge, "-o", "file", "--overwrite"], cli.BAD_INPUT, "output must be a percolab dataset to be overwritten")
-    fails([*huge, "-o", "folder", "--overwrite"], cli.BAD_INPUT, "output must be a percolab dataset to be overwritten")
-    fails([*huge, "-o", "no/a.zarr"], cli.BAD_INPUT, "output must be in an existing directory, got 'no/a.zarr'")
-    fails([*huge, "-o", "file/a.zarr"], cli.BAD_INPUT, "output must be in an existing directory, got 'file/a.zarr'")
-    fails(["generate", "--n-points", "10", "--dim", "4"], cli.BAD_INPUT, "--output must be given")
+    fails([*huge, "-o", "a.zarr"], main.BAD_INPUT, "output must not exist unless")
+    fails([*huge, "-o", "file"], main.BAD_INPUT, "output must not exist unless")
+    fails([*huge, "-o", "file", "--overwrite"], main.BAD_INPUT, "output must be a percolab dataset to be overwritten")
+    fails([*huge, "-o", "folder", "--overwrite"], main.BAD_INPUT, "output must be a percolab dataset to be overwritten")
+    fails([*huge, "-o", "no/a.zarr"], main.BAD_INPUT, "output must be in an existing directory, got 'no/a.zarr'")
+    fails([*huge, "-o", "file/a.zarr"], main.BAD_INPUT, "output must be in an existing directory, got 'file/a.zarr'")
+    fails(["generate", "--n-points", "10", "--dim", "4"], main.BAD_INPUT, "--output must be given")
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a directory that nobody can write to")
 def test_unwritable_output(store, fails):
     message = "output must be in a writable directory, got '/proc/a"
     huge = ["generate", "--n-points", "2000000000", "--dim", "100000"]
-    fails([*huge, "-o", "/proc/a.zarr"], cli.BAD_INPUT, message)
-    fails(["export", "a.zarr", "--format", "npz", "-o", "/proc/a"], cli.BAD_INPUT, message)
-    fails(["draw", "a.zarr", "-o", "/proc/a.png"], cli.BAD_INPUT, message)
+    fails([*huge, "-o", "/proc/a.zarr"], main.BAD_INPUT, message)
+    fails(["export", "a.zarr", "--format", "npz", "-o", "/proc/a"], main.BAD_INPUT, message)
+    fails(["draw", "a.zarr", "-o", "/proc/a.png"], main.BAD_INPUT, message)
 
 
 def test_generate_in_shards_and_go_on(capfd, fails):
     words = ["generate", "--n-points", "70000", "--dim", "3", "--mode", "one_cluster", "-o", "s.zarr"]
     words += ["--shards", "2", "--workers", "1"]
-    assert cli.run(words) == 0
+    assert main.run(words) == 0
     out = capfd.readouterr().out
     assert "s.zarr: 70,000 points in R^3, 1 clusters, 69,999 latents; seeds " in out
     assert "\nmade 2 of 2 shards; a worker took up to " in out
@@ -194,26 +198,28 @@ def test_generate_in_shards_and_go_on(capfd, fails):
     chunk.write_bytes(chunk.read_bytes()[:100])
     seeds = loaded.recipe.seeds
     named = ["--graph-seed", seeds.graph, "--embed-seed", seeds.embed, "--value-seed", seeds.value]
-    assert cli.run([*words, *map(str, named)]) == 0
+    assert main.run([*words, *map(str, named)]) == 0
     assert "made 1 of 2 shards" in capfd.readouterr().out
-    assert cli.run([*words, *map(str, named)]) == 0
+    assert main.run([*words, *map(str, named)]) == 0
     assert "nothing was missing, and everything matches its digests" in capfd.readouterr().out
     pl.load("s.zarr", verify=True)
-    fails([*words, "--seed", "5"], cli.BAD_INPUT, "seeds of the store at")
+    fails([*words, "--seed", "5"], main.BAD_INPUT, "seeds of the store at")
 
 
 def test_an_unfinished_run_keeps_the_seeds_it_drew(monkeypatch):
     words = ["generate", "--n-points", "3000", "--dim", "3", "--shards", "1", "--workers", "1", "-o", "s.zarr"]
     with monkeypatch.context() as patch:
-        patch.setattr("percolab.runners.run", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        assert cli.run(words) == 1
+        patch.setattr(
+            "percolab.store.runners.run", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        )
+        assert main.run(words) == 1
     drawn = json.loads(Path("s.zarr/zarr.json").read_text())["attributes"]["percolab"]["recipe"]["seeds"]
-    assert cli.run(words) == 0
+    assert main.run(words) == 0
     assert pl.load("s.zarr").recipe.to_dict()["seeds"] == drawn
 
 
 def test_overwrite_replaces(store):
-    assert cli.run([*SMALL, "--seed", "8", "--overwrite", "-o", "a.zarr"]) == 0
+    assert main.run([*SMALL, "--seed", "8", "--overwrite", "-o", "a.zarr"]) == 0
     assert pl.load(store, verify=True).recipe.seeds.graph == 8
     assert os.listdir() == ["a.zarr"]
 
@@ -221,7 +227,8 @@ def test_overwrite_replaces(store):
 INTERRUPT = """
 import os, signal, sys
 from contextlib import contextmanager
-from percolab import cli, progress
+from percolab.cli import main
+from percolab.ground import progress
 
 real = progress.bar
 
@@ -235,7 +242,7 @@ def bar(**options):
         yield interrupting
 
 progress.bar = bar
-sys.exit(cli.run({words!r}))
+sys.exit(main.run({words!r}))
 """
 
 
@@ -245,7 +252,7 @@ def test_interrupted_leaves_what_was_there(stage, store):
     words = [*SMALL, "--seed", "8", "--overwrite", "-o", "a.zarr"]
     program = INTERRUPT.format(stage=stage, words=words)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == cli.INTERRUPTED
+    assert done.returncode == main.INTERRUPTED
     assert (done.stdout, done.stderr) == ("", "error: interrupted, nothing was written\n")
     assert snapshot() == before
 
@@ -254,7 +261,7 @@ def terminal_output(words):
     """Return what a command prints to a terminal that is its standard error."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "90"}
-    program = [sys.executable, "-c", "from percolab.cli import main; main()", *words]
+    program = [sys.executable, "-c", "from percolab.cli.main import main; main()", *words]
     with subprocess.Popen(program, stderr=slave, stdout=subprocess.DEVNULL, env=environment) as process:
         os.close(slave)
         seen = b""
@@ -282,7 +289,7 @@ def test_a_terminal_gets_a_bar_unless_quiet():
 
 def test_info_as_json(store, capfd):
     made = pl.load(store)
-    assert cli.run(["info", "a.zarr", "--json"]) == 0
+    assert main.run(["info", "a.zarr", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert pl.Recipe.from_dict(found["recipe"]) == made.recipe
     sizes = made.forest.cluster_size
@@ -298,36 +305,36 @@ def test_info_as_json(store, capfd):
 
 
 def test_info_for_people(store, capfd):
-    assert cli.run(["info", "a.zarr"]) == 0
+    assert main.run(["info", "a.zarr"]) == 0
     out = capfd.readouterr().out
     for text in ("300 in 4 dimensions", "singletons", "depth", "variance", "graph 7, embed 10007, value 20007", "made"):
         assert text in out
     assert "sha256" not in out
-    assert cli.run(["info", "a.zarr", "--verify"]) == 0
+    assert main.run(["info", "a.zarr", "--verify"]) == 0
     out = capfd.readouterr().out
     assert "sha256 latent_z" in out
     assert "every array matches its digest" in out
 
 
 def test_info_reads_little_of_a_large_dataset(store, capfd, monkeypatch):
-    assert cli.run(["info", str(store), "--json"]) == 0
+    assert main.run(["info", str(store), "--json"]) == 0
     whole = json.loads(capfd.readouterr().out)
-    monkeypatch.setattr("percolab.summary.LARGE", 10)
+    monkeypatch.setattr("percolab.show.summary.LARGE", 10)
     monkeypatch.setattr(pl.Forest, "__post_init__", lambda _: pytest.fail("the forest was read"), raising=False)
-    assert cli.run(["info", str(store), "--json"]) == 0
+    assert main.run(["info", str(store), "--json"]) == 0
     quick = json.loads(capfd.readouterr().out)
     unknown = {"depth_mean", "depth_max", "y_mean", "y_variance"}
     assert {key for key in whole if quick[key] != whole[key]} == unknown
     assert {quick[key] for key in unknown} == {None}
-    assert cli.run(["info", str(store)]) == 0
+    assert main.run(["info", str(store)]) == 0
     assert "depth" not in capfd.readouterr().out
 
 
 def test_info_does_not_read_positions(store, fails, capfd):
     chunk = next(path for path in (store / "X").rglob("*") if path.is_file() and path.name != "zarr.json")
     damage(chunk)
-    assert cli.run(["info", "a.zarr"]) == 0
-    fails(["info", "a.zarr", "--verify"], cli.FAILURE, "X")
+    assert main.run(["info", "a.zarr"]) == 0
+    fails(["info", "a.zarr", "--verify"], main.FAILURE, "X")
 
 
 def damage(path):
@@ -338,74 +345,74 @@ def damage(path):
 
 def test_broken_stores_are_failures(store, fails):
     Path("text").write_text("not a dataset")
-    fails(["info", "nothing.zarr"], cli.BAD_INPUT, "nothing.zarr")
-    fails(["info", "text"], cli.FAILURE, "text is not a percolab dataset")
-    fails(["info", "."], cli.FAILURE, "is not a percolab dataset")
-    fails(["info"], cli.BAD_INPUT, "PATH must be given")
+    fails(["info", "nothing.zarr"], main.BAD_INPUT, "nothing.zarr")
+    fails(["info", "text"], main.FAILURE, "text is not a percolab dataset")
+    fails(["info", "."], main.FAILURE, "is not a percolab dataset")
+    fails(["info"], main.BAD_INPUT, "PATH must be given")
     chunk = next(path for path in (store / "left_size").rglob("*") if path.is_file() and path.name != "zarr.json")
     whole = chunk.read_bytes()
     for broken in (whole[: len(whole) // 2], b""):
         chunk.write_bytes(broken)
         for words in (["info", "a.zarr"], ["info", "a.zarr", "--verify"], ["draw", "a.zarr", "-o", "a.png"]):
-            fails(words, cli.FAILURE, "left_size")
-        fails(["export", "a.zarr", "--format", "npz", "-o", "a"], cli.FAILURE, "left_size")
+            fails(words, main.FAILURE, "left_size")
+        fails(["export", "a.zarr", "--format", "npz", "-o", "a"], main.FAILURE, "left_size")
     chunk.write_bytes(whole)
     (store / "y" / "zarr.json").unlink()
-    fails(["info", "a.zarr"], cli.FAILURE, "y")
+    fails(["info", "a.zarr"], main.FAILURE, "y")
     (store / "zarr.json").unlink()
-    fails(["info", "a.zarr"], cli.FAILURE, "a.zarr is not a percolab dataset")
+    fails(["info", "a.zarr"], main.FAILURE, "a.zarr is not a percolab dataset")
 
 
 def test_an_empty_dataset_is_a_dataset(capfd, fails):
     words = ["--min-cluster-size", "301", "--seed", "1"]
-    assert cli.run([*SMALL, *words, "-o", "a.zarr"]) == 0
-    assert cli.run(["info", "a.zarr"]) == 0
+    assert main.run([*SMALL, *words, "-o", "a.zarr"]) == 0
+    assert main.run(["info", "a.zarr"]) == 0
     capfd.readouterr()
-    assert cli.run(["info", "a.zarr", "--json", "--verify"]) == 0
+    assert main.run(["info", "a.zarr", "--json", "--verify"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert (found["n_points"], found["y_mean"], found["depth_max"]) == (0, None, None)
-    fails(["draw", "a.zarr", "-o", "a.png"], cli.BAD_INPUT, "cluster must")
+    fails(["draw", "a.zarr", "-o", "a.png"], main.BAD_INPUT, "cluster must")
 
 
 # ---------------------------------------------------------------------- export and draw
 
 
 def test_export(store, capfd, fails):
-    assert cli.run(["export", "a.zarr", "--format", "npz", "-o", "r"]) == 0
+    assert main.run(["export", "a.zarr", "--format", "npz", "-o", "r"]) == 0
     assert capfd.readouterr().out == "wrote r.npz and r_gt_features.npz\n"
     made = pl.load(store)
     np.testing.assert_array_equal(exports.read_npz("r").y, made.y[made.release_order])
-    assert cli.run(["export", "a.zarr", "--format", "parquet", "-o", "r"]) == 0
+    assert main.run(["export", "a.zarr", "--format", "parquet", "-o", "r"]) == 0
     assert capfd.readouterr().out == "wrote r.points.parquet and r.latents.parquet\n"
     for form, name in (("npz", "r.npz"), ("parquet", "r.points.parquet")):
         words = ["export", "a.zarr", "--format", form, "-o", "r"]
-        fails(words, cli.BAD_INPUT, f"output must not exist unless overwrite is given, got '{name}'")
-        assert cli.run([*words, "--overwrite"]) == 0
-    fails(["export", "a.zarr", "--format", "csv", "-o", "r"], cli.BAD_INPUT, "format must be one of npz, parquet")
-    fails(["export", "a.zarr", "-o", "r"], cli.BAD_INPUT, "--format must be given")
-    fails(["export", "a.zarr", "--format", "npz"], cli.BAD_INPUT, "--output must be given")
-    fails(["export", "b.zarr", "--format", "npz", "-o", "s"], cli.BAD_INPUT, "b.zarr")
+        fails(words, main.BAD_INPUT, f"output must not exist unless overwrite is given, got '{name}'")
+        assert main.run([*words, "--overwrite"]) == 0
+    fails(["export", "a.zarr", "--format", "csv", "-o", "r"], main.BAD_INPUT, "format must be one of npz, parquet")
+    fails(["export", "a.zarr", "-o", "r"], main.BAD_INPUT, "--format must be given")
+    fails(["export", "a.zarr", "--format", "npz"], main.BAD_INPUT, "--output must be given")
+    fails(["export", "b.zarr", "--format", "npz", "-o", "s"], main.BAD_INPUT, "b.zarr")
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")])
 def test_draw(name, start, store, capfd):
-    assert cli.run(["draw", "a.zarr", "--cluster", "1", "-o", name]) == 0
+    assert main.run(["draw", "a.zarr", "--cluster", "1", "-o", name]) == 0
     assert capfd.readouterr().out == f"wrote {name}\n"
     assert Path(name).read_bytes().startswith(start)
 
 
 def test_draw_refuses(store, fails):
     Path("there.png").write_text("mine")
-    fails(["draw", "a.zarr", "-o", "there.png"], cli.BAD_INPUT, "output must not exist unless overwrite is given")
-    fails(["draw", "a.zarr", "-o", "a.txt"], cli.BAD_INPUT, "output must be one of .png, .pdf, .svg, got '.txt'")
-    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "-1"], cli.BAD_INPUT, "cluster must be at least 0, got -1")
-    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "300"], cli.BAD_INPUT, "cluster must be below")
+    fails(["draw", "a.zarr", "-o", "there.png"], main.BAD_INPUT, "output must not exist unless overwrite is given")
+    fails(["draw", "a.zarr", "-o", "a.txt"], main.BAD_INPUT, "output must be one of .png, .pdf, .svg, got '.txt'")
+    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "-1"], main.BAD_INPUT, "cluster must be at least 0, got -1")
+    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "300"], main.BAD_INPUT, "cluster must be below")
     fails(
-        ["draw", "a.zarr", "-o", "a.png", "--cluster", "one"], cli.BAD_INPUT, "--cluster must be an integer, got 'one'"
+        ["draw", "a.zarr", "-o", "a.png", "--cluster", "one"], main.BAD_INPUT, "--cluster must be an integer, got 'one'"
     )
     singleton = str(pl.load(store).forest.n_clusters - 1)
     fails(
-        ["draw", "a.zarr", "-o", "a.png", "--cluster", singleton], cli.BAD_INPUT, "cluster must have at least 2 points"
+        ["draw", "a.zarr", "-o", "a.png", "--cluster", singleton], main.BAD_INPUT, "cluster must have at least 2 points"
     )
 
 
@@ -414,33 +421,33 @@ def test_draw_refuses(store, fails):
 
 def test_help_teaches_with_examples(capfd):
     for words in ([], ["generate"], ["info"], ["export"], ["draw"]):
-        assert cli.run([*words, "--help"]) == 0
+        assert main.run([*words, "--help"]) == 0
         lines = [line.strip() for line in capfd.readouterr().out.splitlines()]
         examples = lines[lines.index("Examples") + 1 :]
         assert sum(line.startswith(f"percolab {' '.join(words)}".rstrip()) for line in examples) >= 2
         assert max(map(len, lines)) <= 80
-    assert cli.run(["generate", "-h"]) == 0
+    assert main.run(["generate", "-h"]) == 0
     out = " ".join(capfd.readouterr().out.replace("│", " ").split())
-    assert all(name in out for name in (*ENGINES, *PRESETS))
+    assert all(name in out for name in (*ENGINE_NAMES, *PRESETS))
 
 
 def test_version(capfd):
-    assert cli.run(["--version"]) == 0
+    assert main.run(["--version"]) == 0
     assert capfd.readouterr().out == f"percolab {pl.__version__}\n"
 
 
 def test_unknown_commands_and_missing_packages_are_one_line(store, fails, monkeypatch):
-    fails(["make"], cli.BAD_INPUT, "make")
-    fails(["--colour"], cli.BAD_INPUT, "--colour")
+    fails(["make"], main.BAD_INPUT, "make")
+    fails(["--colour"], main.BAD_INPUT, "--colour")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    fails(["draw", "a.zarr", "-o", "a.png"], cli.FAILURE, "pip install 'percolab[plot]'")
+    fails(["draw", "a.zarr", "-o", "a.png"], main.FAILURE, "pip install 'percolab[plot]'")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    fails(["export", "a.zarr", "--format", "parquet", "-o", "a"], cli.FAILURE, "pip install 'percolab[frames]'")
+    fails(["export", "a.zarr", "--format", "parquet", "-o", "a"], main.FAILURE, "pip install 'percolab[frames]'")
 
 
 def test_help_imports_nothing_heavy():
     program = (
-        "import sys; from percolab import cli; cli.run(['--help']);"
+        "import sys; from percolab.cli import main; main.run(['--help']);"
         "print([name for name in ('zarr', 'matplotlib', 'torch', 'pandas', 'pyarrow') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -449,10 +456,10 @@ def test_help_imports_nothing_heavy():
 
 @pytest.mark.parametrize("buffered", [True, False])
 def test_a_reader_that_leaves_is_told_nothing(buffered, store):
-    words = [sys.executable, *([] if buffered else ["-u"]), "-c", "from percolab.cli import main; main()"]
+    words = [sys.executable, *([] if buffered else ["-u"]), "-c", "from percolab.cli.main import main; main()"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
     with subprocess.Popen([*words, "info", "a.zarr", "--json"], **pipes) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == cli.FAILURE
+    assert process.returncode == main.FAILURE

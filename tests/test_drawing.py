@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
 import percolab as pl
-from percolab import drawing
+from percolab.show import drawing
 
 
 @pytest.fixture(scope="module")

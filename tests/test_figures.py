@@ -8,8 +8,10 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import percolab as pl
-from percolab import card, cli, figures, style
+from percolab import figures
+from percolab.cli import main
 from percolab.figures import bethe_lattice, coalescent_run, timing
+from percolab.show import card, style
 
 # ---------------------------------------------------------------------- the paper's figures
 
@@ -88,12 +90,12 @@ def test_the_plain_loop_builds_a_graph():
 
 def test_figures_command(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    assert cli.run(["figures", "--only", "3", "--only", "6", "--out", "f", "--quick"]) == 0
+    assert main.run(["figures", "--only", "3", "--only", "6", "--out", "f", "--quick"]) == 0
     assert capfd.readouterr().out.count("wrote ") == 4
-    assert cli.run(["figures", "--only", "4"]) == 2
+    assert main.run(["figures", "--only", "4"]) == 2
     assert "only must be one of 1, 2, 3, 6, 8, 9, 10, got 4" in capfd.readouterr().err
     (tmp_path / "file").write_text("")
-    assert cli.run(["figures", "--out", "file"]) == 2
+    assert main.run(["figures", "--out", "file"]) == 2
 
 
 # ---------------------------------------------------------------------- cards
@@ -127,7 +129,7 @@ def test_a_card_says_how_to_make_it_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for recipe in (pl.Recipe(300, 4, "custom", 0.25, seeds=3, min_cluster_size=2, dtype="float64"), pl.Recipe(99, 3)):
         ds = pl.generate(recipe)
-        assert cli.run([*card.command(ds).split()[1:], "-q", "-o", "again.zarr", "--overwrite"]) == 0
+        assert main.run([*card.command(ds).split()[1:], "-q", "-o", "again.zarr", "--overwrite"]) == 0
         again = pl.load("again.zarr")
         assert again.recipe == recipe
         assert np.array_equal(np.asarray(again.X), ds.X)
@@ -136,11 +138,11 @@ def test_a_card_says_how_to_make_it_again(tmp_path, monkeypatch):
 def test_card_command(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     pl.generate(pl.Recipe(500, 4, seeds=1)).save("a.zarr")
-    assert cli.run(["info", "a.zarr", "--html", "card.html"]) == 0
+    assert main.run(["info", "a.zarr", "--html", "card.html"]) == 0
     assert "wrote card.html" in capfd.readouterr().out
-    assert cli.run(["info", "a.zarr", "--html", "card.html"]) == 2
-    assert cli.run(["info", "a.zarr", "--html", "card.html", "--overwrite", "--json"]) == 0
-    assert cli.run(["info", "a.zarr", "--html", "no/card.html"]) == 2
+    assert main.run(["info", "a.zarr", "--html", "card.html"]) == 2
+    assert main.run(["info", "a.zarr", "--html", "card.html", "--overwrite", "--json"]) == 0
+    assert main.run(["info", "a.zarr", "--html", "no/card.html"]) == 2
 
 
 def test_a_card_draws_a_cluster_that_is_not_too_large(tmp_path, monkeypatch):

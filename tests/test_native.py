@@ -12,7 +12,11 @@ from scipy import stats
 from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 import percolab as pl
-from percolab import native, philox, skeleton
+from percolab.engines.clusters import ClusterTable
+from percolab.engines.native import engine as native
+from percolab.engines.native import skeleton
+from percolab.engines.native.splitting import split
+from percolab.rng import philox
 
 MODES = ["one_cluster", "distribution"]
 COLUMNS = ("X", "y", "latent_z", "point_z")
@@ -64,7 +68,7 @@ def descend(path, first, size, key, splits, ends):
             nodes[path] = (first, 1, None)
             continue
         choice, bond_key = (int(bits) for bits in _block(path, key))
-        left = int(pl.splitting.split(size, (choice >> 11) * 2.0**-53))
+        left = int(split(size, (choice >> 11) * 2.0**-53))
         left_path, right_path = (int(p) for p in philox.child_paths(np.uint64(path)))
         nodes[path] = (first, size, (left, left_path, right_path, bond_key))
         splits.append((first, size, left, path))
@@ -190,7 +194,7 @@ def many_clusters(size, count, seed=0):
     founder = np.arange(count) * 1000
     start = np.arange(count + 1) * size
     points = (founder[:, None] + np.arange(size)).reshape(-1)
-    table = pl.clusters.ClusterTable(start, np.arange(count), points, np.full(count, size))
+    table = ClusterTable(start, np.arange(count), points, np.full(count, size))
     forest = native.grow_forest(table, np.uint64(seed), 2)
     return replace(forest, point_id=forest.point_id % 1000)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import percolab as pl
-from percolab import cli
+from percolab.cli import main
 from percolab.nn import checkpoint
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
     pl.generate(pl.Recipe(800, 8, "one_cluster", seeds=1, engine="paper")).save(folder / "data.zarr")
     pl.generate(pl.Recipe(800, 9, "one_cluster", seeds=1, engine="paper")).save(folder / "other.zarr")
-    assert cli.run(["train", str(folder / "data.zarr"), "-o", str(folder / "run"), "-q", *SMALL]) == 0
+    assert main.run(["train", str(folder / "data.zarr"), "-o", str(folder / "run"), "-q", *SMALL]) == 0
     return folder
 
 
@@ -29,35 +29,35 @@ def test_train_writes_a_run(folder, capsys):
     assert names == {"config.json", "metrics.csv", "checkpoint.pt", "training.png", "result.json"}
     result = json.loads((folder / "run" / "result.json").read_text())
     assert set(result) == {"test", "validation", "seconds", "device"}
-    assert cli.run(["train", str(folder / "data.zarr"), "-o", str(folder / "run"), "--resume", "--device", "cpu"]) == 0
+    assert main.run(["train", str(folder / "data.zarr"), "-o", str(folder / "run"), "--resume", "--device", "cpu"]) == 0
     assert "test R²" in capsys.readouterr().out
 
 
 def test_progress_says_loss_r2_and_time_left(folder, tmp_path, capsys):
-    assert cli.run(["train", str(folder / "data.zarr"), "-o", str(tmp_path / "run"), *SMALL]) == 0
+    assert main.run(["train", str(folder / "data.zarr"), "-o", str(tmp_path / "run"), *SMALL]) == 0
     assert "epoch 2/2  loss " in (said := capsys.readouterr().err)
     assert "validation R²" in said
     assert said.rstrip().endswith("left")
 
 
 def test_baselines_print(folder, capsys):
-    assert cli.run(["baselines", str(folder / "data.zarr"), "--device", "cpu"]) == 0
+    assert main.run(["baselines", str(folder / "data.zarr"), "--device", "cpu"]) == 0
     assert "nearest neighbour" in capsys.readouterr().out
-    assert cli.run(["baselines", str(folder / "data.zarr"), "--device", "cpu", "--json"]) == 0
+    assert main.run(["baselines", str(folder / "data.zarr"), "--device", "cpu", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"mean", "ridge", "nearest_neighbour"}
 
 
 def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
     command = ["probe", str(folder / "data.zarr"), "--run", str(folder / "run"), "-o", str(tmp_path / "out")]
     command += ["--min-latent-size", "15", "--max-depth", "40", "--device", "cpu"]
-    assert cli.run(command) == 0
+    assert main.run(command) == 0
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
         *(f"{table}.{form}" for table in ("per_latent", "per_depth") for form in ("csv", "parquet")),
         *(f"{figure}.png" for figure in ("fig4", "fig5", "fig7", "memorising")),
     }
     assert "of probing" in capsys.readouterr().out
-    assert cli.run(command) == 2
+    assert main.run(command) == 2
     assert "output must not hold probes unless overwriting, got" in capsys.readouterr().err
 
 
@@ -81,7 +81,7 @@ def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
 def test_bad_input_is_one_line_and_writes_nothing(folder, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(folder)
     before = sorted(str(path) for path in folder.rglob("*"))
-    assert cli.run(arguments) == 2
+    assert main.run(arguments) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: {message}")
     assert said.count("\n") == 1
@@ -93,7 +93,7 @@ def test_bad_input_is_one_line_and_writes_nothing(folder, monkeypatch, capsys, a
 def test_no_cuda_when_asked_for(folder, monkeypatch, capsys, command):
     monkeypatch.chdir(folder)
     more = {"train": ["-o", "new"], "baselines": [], "probe": ["--run", "run", "-o", "new"]}[command]
-    assert cli.run([command, "data.zarr", *more, "--device", "cuda"]) == 2
+    assert main.run([command, "data.zarr", *more, "--device", "cuda"]) == 2
     assert capsys.readouterr().err == "error: device must be there, got 'cuda' and torch sees no CUDA GPU\n"
     assert not (folder / "new").exists()
 
@@ -103,7 +103,7 @@ def test_a_missing_package_is_named(folder, monkeypatch, capsys):
 
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else found(name))
-    assert cli.run(["baselines", str(folder / "data.zarr")]) == 1
+    assert main.run(["baselines", str(folder / "data.zarr")]) == 1
     assert capsys.readouterr().err == "error: this command needs scikit-learn: pip install 'percolab[nn]'\n"
 
 

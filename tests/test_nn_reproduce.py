@@ -96,7 +96,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 import percolab as pl
-from percolab.nn import reproduce, ProbeConfig, TrainConfig
+from percolab.nn import ProbeConfig, TrainConfig, reproduce
 chosen = reproduce.Experiment("one-cluster", "small", pl.Recipe(1000, 6, "one_cluster", seeds=5, engine="paper"),
     TrainConfig(d_model=8, n_blocks=2, epochs=1), ProbeConfig(depths=(0, 5, 10, 20), min_latent_size=15))
 reproduce.reproduce(chosen, {str(tmp_path / "out")!r}, device="cpu")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from percolab import pcg64
+from percolab.rng import pcg64
 
 SEEDS = [0, 1, 20_000, 2**32 - 1, 2**32, 2**64 - 1, 2**127 + 5, 2**200 + 7]
 KEYS = [(0,), (7,), (2**32 - 1,), (3, 9), (2, 0, 1)]

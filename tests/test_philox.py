@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import percolab as pl
-from percolab import philox
+from percolab.rng import philox
 
 # From the known-answer file of the Random123 library: counter, key, output.
 KNOWN = [

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import percolab as pl
-from percolab.recipe import ENGINES
+from percolab.model.recipe import ENGINE_NAMES
 
 COLUMNS = ("X", "y", "latent_z", "point_z")
 
@@ -25,7 +25,7 @@ def recipes(draw, most=300):
         mode,
         create_prob=draw(st.floats(0, 1)) if mode == "custom" else None,
         seeds=pl.Seeds(*draw(st.tuples(*[st.integers(0, 2**64 - 1)] * 3))),
-        engine=draw(st.sampled_from(ENGINES)),
+        engine=draw(st.sampled_from(ENGINE_NAMES)),
         min_cluster_size=draw(st.integers(1, 4)),
         dtype=draw(st.sampled_from(["float32", "float64", None])),
     )

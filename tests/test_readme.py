@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from percolab import cli
-from percolab.recipe import PRESETS
+from percolab.cli import main
+from percolab.model.recipe import PRESETS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,19 +48,19 @@ def test_commands_run_in_the_order_of_the_page(tmp_path, monkeypatch, capfd):
         words = shlex.split(command, comments=True)[1:]
         if set(words) & set(PRESETS):
             # The paper's datasets take seconds and a gigabyte: ask only whether the words are understood.
-            assert cli.run([*words, "--threads", "0"]) == 2
+            assert main.run([*words, "--threads", "0"]) == 2
             assert capfd.readouterr().err == "error: threads must be at least 1, got 0\n"
         elif "--shards" in words and int(words[words.index("--n-points") + 1]) > 10**6:
-            assert cli.run([*words, "--shards", "0"]) == 2
+            assert main.run([*words, "--shards", "0"]) == 2
             assert capfd.readouterr().err == "error: shards must be at least 1, got 0\n"
         elif words[0] in EXPERIMENTS:
-            assert cli.run([*words, "--device", "abacus"]) != 0
+            assert main.run([*words, "--device", "abacus"]) != 0
             error = capfd.readouterr().err
             assert error.startswith("error: ")
             assert "option" not in error
             assert "command" not in error
         else:
-            assert cli.run(words) == 0, capfd.readouterr().err
+            assert main.run(words) == 0, capfd.readouterr().err
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

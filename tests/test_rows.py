@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import percolab as pl
-from percolab import limbs
+from percolab.engines.native import limbs
 
 POINT_COLUMNS = ("X", "y", "point_z", "point_id")
 LATENT_COLUMNS = ("left_size", "bond", "latent_z")

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import percolab as pl
-from percolab import limbs, runners, shards, storage, writing
+from percolab.engines.native import limbs
+from percolab.store import cells, runners, saving, shards
 
 ONE = pl.Recipe(20_000, 5, "one_cluster", seeds=8)
 MANY = pl.Recipe(30_000, 5, "distribution", seeds=8)
@@ -26,10 +27,11 @@ CELL = 2048
 DRIVER = f"""
 import sys
 import percolab as pl
-from percolab import limbs, shards, writing
+from percolab.engines.native import limbs
+from percolab.store import cells, shards
 
 if __name__ == "__main__":
-    writing.CELL, limbs.MOST_ROWS = {CELL}, 4096
+    cells.CELL, limbs.MOST_ROWS = {CELL}, 4096
     shards.generate_store(pl.Recipe.from_json(sys.argv[1]), sys.argv[2], shards=50, workers=2)
 """
 
@@ -37,7 +39,7 @@ if __name__ == "__main__":
 @pytest.fixture(autouse=True)
 def small_cells(monkeypatch):
     """Make cells and limbs small, so that small datasets have many; and the time of making the same."""
-    monkeypatch.setattr(writing, "CELL", CELL)
+    monkeypatch.setattr(cells, "CELL", CELL)
     monkeypatch.setattr(limbs, "MOST_ROWS", 4096)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
 
@@ -268,7 +270,7 @@ def test_a_full_disk(tmp_path, saved):
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
         pytest.skip("needs user namespaces")
-    driver = DRIVER.replace("writing.CELL", "shards._check_room = lambda *_: None\n    writing.CELL")
+    driver = DRIVER.replace("cells.CELL", "shards._check_room = lambda *_: None\n    cells.CELL")
     (tmp_path / "driver.py").write_text(driver)
     (tmp_path / "disk").mkdir()
     (tmp_path / "recipe").write_text(ONE.to_json())
@@ -294,7 +296,7 @@ def test_too_large_for_the_disk_is_refused_before_work(tmp_path, monkeypatch):
 
 
 def test_too_large_for_memory_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("percolab.memory.available", lambda: 10**6)
+    monkeypatch.setattr("percolab.ground.memory.available", lambda: 10**6)
     with pytest.raises(MemoryError, match="shards must be small enough for memory: 2 workers need about"):
         shards.generate_store(ONE, tmp_path / "a.zarr", shards=3, workers=2)
     assert not any(tmp_path.iterdir())
@@ -414,7 +416,7 @@ def test_a_death_while_the_new_dataset_takes_the_place_of_the_old(tmp_path, save
     path = tmp_path / "a.zarr"
     pl.generate(MIXED).save(path)
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "put_in_place", lambda complete, target: target.rename(f"{tmp_path}/.a.zarr.replaced-1"))
+        patch.setattr(saving, "put_in_place", lambda complete, target: target.rename(f"{tmp_path}/.a.zarr.replaced-1"))
         shards.generate_store(ONE, path, shards=4, overwrite=True)
     assert not path.exists()
     assert shards.generate_store(ONE, path, shards=4, overwrite=True).shards_made == 0

@@ -11,8 +11,8 @@ from numba import njit
 from scipy import stats
 from scipy.special import gammaln, xlogy
 
-from percolab import splitting
-from percolab.splitting import split
+from percolab.engines.native import splitting
+from percolab.engines.native.splitting import split
 
 
 def exact_law(n):

@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 import percolab as pl
-from percolab import storage, writing
+from percolab.store import cells, reading, saving, schema
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def ds():
 
 @pytest.fixture
 def path(ds, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "BLOCK_BYTES", 1 << 12)  # many blocks, as in a large dataset
+    monkeypatch.setattr(cells, "BLOCK_BYTES", 1 << 12)  # many blocks, as in a large dataset
     ds.save(tmp_path / "ds.zarr")
     return tmp_path / "ds.zarr"
 
@@ -44,7 +44,7 @@ def test_round_trip(ds, path):
     assert loaded.provenance == ds.provenance
     loaded.save(path.with_name("again.zarr"))
     assert_same(pl.load(path.with_name("again.zarr"), verify=True), ds)
-    assert storage.digests(path) == storage.digests(path.with_name("again.zarr"))
+    assert reading.digests(path) == reading.digests(path.with_name("again.zarr"))
 
 
 def test_what_is_loaded_makes_itself_again(ds, path):
@@ -53,7 +53,7 @@ def test_what_is_loaded_makes_itself_again(ds, path):
 
 def test_reading_is_lazy(ds, path):
     loaded = pl.load(path)
-    assert isinstance(loaded.X, storage.StoredArray)
+    assert isinstance(loaded.X, reading.StoredArray)
     assert (loaded.X.shape, loaded.X.dtype, loaded.X.ndim, len(loaded)) == (ds.X.shape, ds.X.dtype, 2, len(ds))
     rows = np.random.default_rng(0).permutation(len(ds))[:50]
     for index in (3, slice(5, 90), (slice(None), 2), (slice(None, 7), slice(1, 3)), rows, rows.tolist(), rows < 1000):
@@ -73,12 +73,12 @@ def test_reading_is_lazy(ds, path):
 
 
 def test_existing_output_is_refused(ds, path):
-    before = storage.digests(path)
+    before = reading.digests(path)
     with pytest.raises(FileExistsError, match="output must not exist unless overwrite is given"):
         ds.save(path)
     smaller = ds.filter(20)
     smaller.save(path, overwrite=True)
-    assert storage.digests(path) != before
+    assert reading.digests(path) != before
     assert_same(pl.load(path, verify=True), smaller)
     assert sorted(p.name for p in path.parent.iterdir()) == ["ds.zarr"]
 
@@ -104,31 +104,31 @@ def test_missing_and_unwritable_directories(ds, tmp_path):
 
 
 def test_a_failed_write_leaves_what_was_there(ds, path, monkeypatch):
-    before = storage.digests(path)
+    before = reading.digests(path)
 
     def disk_full(*_):
         raise OSError(28, "No space left on device")
 
-    for module, broken in ((writing, "_put_record"), (writing.Unfinished, "finish"), (storage, "put_in_place")):
+    for module, broken in ((cells, "_put_record"), (cells.Unfinished, "finish"), (saving, "put_in_place")):
         with monkeypatch.context() as patch:
             patch.setattr(module, broken, disk_full)
             with pytest.raises(OSError, match="No space left"):
                 ds.filter(20).save(path, overwrite=True)
-        assert storage.digests(path) == before
+        assert reading.digests(path) == before
         assert_same(pl.load(path, verify=True), ds)
         assert [p.name for p in path.parent.iterdir()] == ["ds.zarr"]
 
 
 KILLED = """
 import sys, time, percolab as pl
-from percolab import storage, writing
-writing.BLOCK_BYTES = 1 << 12
+from percolab.store import cells, saving
+cells.BLOCK_BYTES = 1 << 12
 def report(stage, done, total):
     if done > total / 2:
         print("half", flush=True)
         time.sleep(60)
 ds = pl.generate(pl.Recipe(3000, 6, seeds=3, engine="paper"))
-storage.save(ds, sys.argv[1], overwrite=True, report=report)
+saving.save(ds, sys.argv[1], overwrite=True, report=report)
 """
 
 
@@ -167,7 +167,7 @@ def some_chunk(path, name):
     return chunks[len(chunks) // 2]
 
 
-@pytest.mark.parametrize("name", storage.COLUMNS)
+@pytest.mark.parametrize("name", schema.COLUMNS)
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
 def test_damaged_chunks_are_named(path, name, damage):
     chunk = some_chunk(path, name)
@@ -243,6 +243,6 @@ def test_opening_costs_nothing(tmp_path):
     """Opening reads metadata alone: it works when every chunk of every array is gone."""
     ds = pl.generate(pl.Recipe(100, 3, seeds=0, engine="paper"))
     ds.save(tmp_path / "ds.zarr")
-    for name in storage.COLUMNS:
+    for name in schema.COLUMNS:
         shutil.rmtree(tmp_path / "ds.zarr" / name / "c")
     assert pl.load(tmp_path / "ds.zarr").recipe == ds.recipe

@@ -14,8 +14,10 @@ import torch
 from torch.utils.data import DataLoader
 
 import percolab as pl
-from percolab import exports, storage, streaming, writing
-from percolab.streaming import Columns, Share, Stream
+from percolab import exports
+from percolab.loaders import streaming
+from percolab.loaders.streaming import Columns, Share, Stream
+from percolab.store import cells, reading, schema
 
 DIM = 4
 BLOCK = 32  # rows of a chunk of X; chunks of y and of the other columns have 64
@@ -35,7 +37,7 @@ def path(ds, tmp_path_factory):
 
 def saved(dataset, path, block=BLOCK):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "BLOCK_BYTES", block * DIM * 4)
+        patch.setattr(cells, "BLOCK_BYTES", block * DIM * 4)
         dataset.save(path)
     return path
 
@@ -44,13 +46,13 @@ def saved(dataset, path, block=BLOCK):
 def reads(monkeypatch):
     """The slices that are read, as (array, start, stop)."""
     found = []
-    read = storage.StoredArray.__getitem__
+    read = reading.StoredArray.__getitem__
 
     def recorded(array, index):
         found.append((array._name, index.start, index.stop))
         return read(array, index)
 
-    monkeypatch.setattr(storage.StoredArray, "__getitem__", recorded)
+    monkeypatch.setattr(reading.StoredArray, "__getitem__", recorded)
     return found
 
 
@@ -238,7 +240,7 @@ def test_opening_reads_no_data(path, tmp_path, reads):
     data = exports.to_torch_stream(copy, 100, columns=("X", "y", "point_id"))
     assert len(data) == 11
     assert reads == []
-    with pytest.raises(storage.StoreError, match=r"^X cannot be read: a chunk is missing$"):
+    with pytest.raises(schema.StoreError, match=r"^X cannot be read: a chunk is missing$"):
         next(iter(data))
 
 
@@ -248,7 +250,7 @@ def test_damage_is_named(path, tmp_path):
     damaged = bytearray(chunk.read_bytes())
     damaged[5] ^= 1
     chunk.write_bytes(damaged)
-    with pytest.raises(storage.StoreError, match=r"^X cannot be read: .*checksum"):
+    with pytest.raises(schema.StoreError, match=r"^X cannot be read: .*checksum"):
         list(Stream(copy, 10).batches())
 
 
@@ -308,7 +310,7 @@ def test_missing_store_is_named(tmp_path):
 )
 def test_missing_packages_are_named(path, monkeypatch, package, module, call, message):
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"percolab.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, f"percolab.loaders.{module}", raising=False)
     with pytest.raises(ImportError) as caught:
         call(path)
     assert str(caught.value) == f"{message}: pip install 'percolab[{package}]'"
@@ -391,7 +393,7 @@ def with_ray(test):
 
 @with_ray
 def test_ray_source(path, ds, reads):
-    from percolab.ray_data import PercolabSource
+    from percolab.loaders.ray_data import PercolabSource
 
     source = PercolabSource(path, columns=["X", "y", "point_id"])
     assert source.estimate_inmemory_data_size() == N * (4 * DIM + 4 + 8)
@@ -408,7 +410,7 @@ def test_ray_source(path, ds, reads):
 
 @with_ray
 def test_ray_order(path, ds):
-    from percolab.ray_data import PercolabSource
+    from percolab.loaders.ray_data import PercolabSource
 
     def order(**options):
         tasks = PercolabSource(path, columns=["point_id"], **options).get_read_tasks(4)

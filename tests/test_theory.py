@@ -134,7 +134,7 @@ def test_tree_limits():
 
 def test_height_and_diameter_of_sampled_trees():
     import percolab as pl
-    from percolab.checks import Subject
+    from percolab.checks.independent import Subject
 
     n, heights = 3000, []
     for seed in range(60):

@@ -16,15 +16,16 @@ import pytest
 import zarr
 
 import percolab as pl
-from percolab import layout, paper, storage, writing
-from percolab.layout import COLUMNS, KINDS
+from percolab.engines.paper import engine
+from percolab.store import cells, reading, saving, schema
+from percolab.store.schema import COLUMNS, KINDS
 
 CELL = 128
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(writing, "BLOCK_BYTES", 8 * CELL)  # no block of any array has more rows than a cell
+    monkeypatch.setattr(cells, "BLOCK_BYTES", 8 * CELL)  # no block of any array has more rows than a cell
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +45,11 @@ def contents(path):
 
 
 def begin(ds, location, **options):
-    return writing.begin(location, ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=CELL, **options)
+    return cells.begin(location, ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=CELL, **options)
 
 
 def column(ds, name):
-    return getattr(ds.forest if name in layout.FOREST_COLUMNS else ds, name)
+    return getattr(ds.forest if name in schema.FOREST_COLUMNS else ds, name)
 
 
 def write(store, ds, kind, index):
@@ -111,16 +112,16 @@ def test_a_cell_written_twice(ds, files, tmp_path):
 
 
 def test_chunks_lie_in_cells_and_do_not_depend_on_the_data(ds, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "BLOCK_BYTES", 1 << 22)
+    monkeypatch.setattr(cells, "BLOCK_BYTES", 1 << 22)
     recipe = replace(ds.recipe, n_points=10**9, dim=100, dtype="float32")
-    for name, cell in (("a.zarr", writing.CELL), ("b.zarr", 1 << 10)):
-        group = zarr.open_group(writing.begin(tmp_path / name, recipe, 10**9, 10**8, cell=cell).location)
+    for name, cell in (("a.zarr", cells.CELL), ("b.zarr", 1 << 10)):
+        group = zarr.open_group(cells.begin(tmp_path / name, recipe, 10**9, 10**8, cell=cell).location)
         rows = {array: group[array].chunks[0] for array in COLUMNS}
         assert all(cell % r == 0 for r in rows.values())
         assert rows["X"] == min(cell, 8192)
         assert rows["y"] == cell
     with pytest.raises(ValueError, match="cell must be a power of two, got 100"):
-        writing.begin(tmp_path / "c.zarr", recipe, 10**9, 10**8, cell=100)
+        cells.begin(tmp_path / "c.zarr", recipe, 10**9, 10**8, cell=100)
     assert not (tmp_path / "c.zarr").exists()
 
 
@@ -177,19 +178,19 @@ def test_another_recipe_engine_or_format_is_refused(ds, tmp_path, monkeypatch, s
     with pytest.raises(FileExistsError, match=r"dim of the store at '.*ds.zarr' must be 7 to go on with, got 2"):
         begin(other, path)
     for module, name, message in (
-        (paper, "VERSION", r"engine_version of the store at .* must be 99 to go on with, got 1"),
-        (writing, "FORMAT", r"format of the store at .* must be 99 to go on with, got 1"),
-        (writing, "BLOCK_BYTES", r"array X of .* must be .* in blocks of \(4, 2\) to go on with, got .* of \(64, 2\)"),
+        (engine, "VERSION", r"engine_version of the store at .* must be 99 to go on with, got 1"),
+        (cells, "FORMAT", r"format of the store at .* must be 99 to go on with, got 1"),
+        (cells, "BLOCK_BYTES", r"array X of .* must be .* in blocks of \(4, 2\) to go on with, got .* of \(64, 2\)"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, 99)
             with pytest.raises(FileExistsError, match=message):
                 begin(ds, path)
     with pytest.raises(FileExistsError, match=r"array X of .* must be \(499, 2\) .* got \(500, 2\)"):
-        writing.begin(path, ds.recipe, 499, ds.forest.n_clusters, cell=CELL)
+        cells.begin(path, ds.recipe, 499, ds.forest.n_clusters, cell=CELL)
     if status == "writing":
         with pytest.raises(FileExistsError, match=r"cell of the store at .* must be 512 to go on with, got 128"):
-            writing.begin(path, ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=512)
+            cells.begin(path, ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=512)
     after = contents(path)
     assert {name: after[name] for name in before} == before
     complete(ds, path)
@@ -208,7 +209,7 @@ def test_other_things_are_refused_and_stay(ds, tmp_path):
         with pytest.raises(FileExistsError, match="output must be new or a dataset of the same recipe"):
             begin(ds, tmp_path / name)
         with pytest.raises(pl.StoreError, match="is not a percolab dataset"):
-            writing.open_unfinished(tmp_path / name)
+            cells.open_unfinished(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="output must be in an existing directory"):
         begin(ds, tmp_path / "no" / "ds.zarr")
     assert contents(tmp_path) == before
@@ -218,14 +219,14 @@ def test_other_things_are_refused_and_stay(ds, tmp_path):
 
 def test_only_unfinished_stores_are_opened_for_writing(ds, tmp_path):
     with pytest.raises(FileNotFoundError, match="dataset must exist, got"):
-        writing.open_unfinished(tmp_path / "ds.zarr")
+        cells.open_unfinished(tmp_path / "ds.zarr")
     assert not (tmp_path / "ds.zarr").exists()
     ds.save(tmp_path / "ds.zarr")
     before = contents(tmp_path)
     with pytest.raises(pl.StoreError, match="is not an unfinished store: its status is 'complete'"):
-        writing.open_unfinished(tmp_path / "ds.zarr")
+        cells.open_unfinished(tmp_path / "ds.zarr")
     with pytest.raises(pl.StoreError, match="is not an unfinished store: array unfinished/point is missing"):
-        write(writing.Unfinished(tmp_path / "ds.zarr", CELL), ds, "point", 0)
+        write(cells.Unfinished(tmp_path / "ds.zarr", CELL), ds, "point", 0)
     assert contents(tmp_path) == before
 
 
@@ -316,14 +317,14 @@ def test_a_complete_store_is_unfinished_while_it_is_repaired(ds, files, tmp_path
     path = tmp_path / "ds.zarr"
     complete(ds, path)
     # What a writer that came too late left behind, here with other cells, vouches for nothing.
-    late = writing.begin(tmp_path / "late.zarr", ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=2 * CELL)
+    late = cells.begin(tmp_path / "late.zarr", ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=2 * CELL)
     write(late, ds, "point", 0)
     shutil.copytree(tmp_path / "late.zarr" / "unfinished", path / "unfinished")
     assert pl.load(path, verify=True).recipe == ds.recipe
     begin(ds, path)
     with pytest.raises(pl.StoreError, match="is not a dataset but an unfinished write"):
         pl.load(path)
-    store = writing.open_unfinished(path)
+    store = cells.open_unfinished(path)
     assert not any(store.missing().values())
     store.finish(ds.provenance)
     assert contents(path) == files
@@ -464,9 +465,9 @@ def test_what_killed_writers_left_is_swept(ds, files, tmp_path):
 
 WRITER = """
 import sys, time, percolab as pl
-from percolab import writing
-from percolab.layout import FOREST_COLUMNS, KINDS
-store = writing.open_unfinished(sys.argv[1])
+from percolab.store import cells
+from percolab.store.schema import FOREST_COLUMNS, KINDS
+store = cells.open_unfinished(sys.argv[1])
 ds = pl.load(sys.argv[2])
 print("ready", flush=True)
 for line in sys.stdin:
@@ -585,7 +586,7 @@ def test_a_store_in_memory(ds, files, memory):
     assert contents_at(memory) == files
     loaded = pl.load(memory, verify=True)
     np.testing.assert_array_equal(loaded.X[5:90], ds.X[5:90])
-    assert storage.digests(memory) == {name: storage.digests(memory)[name] for name in COLUMNS}
+    assert reading.digests(memory) == {name: reading.digests(memory)[name] for name in COLUMNS}
     assert loaded.provenance["loaded_from"] == memory
     for overwrite in (False, True):
         with pytest.raises(FileExistsError, match="output must not exist, since URLs are not overwritten"):
@@ -620,7 +621,7 @@ def test_an_interrupted_save_to_a_url_is_gone_on_with(ds, files, memory):
         raise Killed
 
     with pytest.raises(Killed):
-        storage.save(ds, memory, report=stop)
+        saving.save(ds, memory, report=stop)
     with pytest.raises(FileExistsError, match="cell of the store at"):
         begin(ds, memory)
     with pytest.raises(FileExistsError, match="min_cluster_size of the store at"):

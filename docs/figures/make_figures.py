@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import percolab as pl
-from percolab.drawing import PALETTE, draw_cluster
+from percolab.show.drawing import PALETTE, draw_cluster
 
 HERE = Path(__file__).parent
 EXAMPLE = pl.Recipe(n_points=12, dim=2, seeds=8289, engine="paper")

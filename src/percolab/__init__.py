@@ -1,18 +1,25 @@
 """Synthetic data on critical percolation clusters, with the complete hierarchy of latents that made it."""
 
-from percolab.clusters import attachment
-from percolab.coalescent import cyclic_coalescent
-from percolab.dataset import Dataset, generate, make_percolation
-from percolab.forest import Forest
-from percolab.native import cluster_of, node_paths, split_forest
-from percolab.recipe import PRESETS, Recipe, Seeds
-from percolab.rows import Rows, cluster_table, generate_rows
-from percolab.shards import generate_store
-from percolab.storage import StoreError, load
-from percolab.targets import targets
-from percolab.verify import verify
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from percolab.dataset.dataset import Dataset
+from percolab.dataset.generation import generate, make_percolation
+from percolab.engines.clusters import attachment
+from percolab.engines.native.engine import cluster_of, node_paths, split_forest
+from percolab.engines.native.rows import Rows, cluster_table, generate_rows
+from percolab.engines.paper.coalescent import cyclic_coalescent
+from percolab.ground.version import __version__
+from percolab.model.forest import Forest
+from percolab.model.recipe import PRESETS, Recipe, Seeds
+from percolab.model.sums import targets
+from percolab.store.reading import load
+from percolab.store.schema import StoreError
+from percolab.store.shards import generate_store
+
+if TYPE_CHECKING:
+    from percolab import theory
+    from percolab.checks.suite import verify
 
 __all__ = [
     "PRESETS",
@@ -22,6 +29,7 @@ __all__ = [
     "Rows",
     "Seeds",
     "StoreError",
+    "__version__",
     "attachment",
     "cluster_of",
     "cluster_table",
@@ -40,9 +48,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # `theory` brings SciPy along, so it is imported when it is first asked for.
+    # These bring SciPy along, so they are imported when first asked for.
     if name == "theory":
-        from importlib import import_module
-
         return import_module("percolab.theory")
+    if name == "verify":
+        return import_module("percolab.checks.suite").verify
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """Let ``python -m percolab`` be the command line."""
 
-from percolab.cli import main
+from percolab.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,16 +14,15 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset import Dataset
-from percolab.storage import check_directory
+from percolab.dataset.dataset import Dataset
+from percolab.ground.files import PathLike, new_files
 
 if TYPE_CHECKING:
     import ray.data
     import scipy.sparse
 
-    from percolab.torch_data import StreamingDataset, TorchDataset
+    from percolab.loaders.torch_data import StreamingDataset, TorchDataset
 
-PathLike = str | os.PathLike[str]
 Ints = NDArray[np.int64]
 
 BLOCK_BYTES = 1 << 24
@@ -197,7 +195,7 @@ def _blocks(dataset: Dataset) -> Iterator[slice]:
 def to_torch(dataset: Dataset) -> TorchDataset:
     """Return a ``torch.utils.data.Dataset`` of ``(X[i], y[i])``, as float32 tensors, read when asked for."""
     try:
-        from percolab.torch_data import TorchDataset
+        from percolab.loaders.torch_data import TorchDataset
     except ImportError as error:
         raise ImportError("a torch Dataset needs torch: pip install 'percolab[torch]'") from error
     return TorchDataset(dataset.X, dataset.y)
@@ -206,10 +204,10 @@ def to_torch(dataset: Dataset) -> TorchDataset:
 def to_torch_stream(path: PathLike, batch_size: int, **options: Any) -> StreamingDataset:
     """Return a ``torch.utils.data.IterableDataset`` of shuffled batches of the store at `path`, never whole in memory.
 
-    Options are those of `percolab.torch_data.StreamingDataset`.
+    Options are those of `percolab.loaders.torch_data.StreamingDataset`.
     """
     try:
-        from percolab.torch_data import StreamingDataset
+        from percolab.loaders.torch_data import StreamingDataset
     except ImportError as error:
         raise ImportError("a torch Dataset needs torch: pip install 'percolab[torch]'") from error
     return StreamingDataset(path, batch_size, **options)
@@ -218,48 +216,14 @@ def to_torch_stream(path: PathLike, batch_size: int, **options: Any) -> Streamin
 def to_ray(path: PathLike, *, override_num_blocks: int | None = None, **options: Any) -> ray.data.Dataset:
     """Return a ``ray.data.Dataset`` of the points of the store at `path`, read by Ray's workers when asked for.
 
-    Options are those of `percolab.ray_data.PercolabSource`; `override_num_blocks` is Ray's, the number of read tasks.
+    Options are those of `percolab.loaders.ray_data.PercolabSource`; `override_num_blocks` is Ray's: the read tasks.
     """
     try:
         import ray.data
 
-        from percolab.ray_data import PercolabSource
+        from percolab.loaders.ray_data import PercolabSource
     except ImportError as error:
         raise ImportError("a Ray Dataset needs ray: pip install 'percolab[ray]'") from error
     source = PercolabSource(path, **options)
     made: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
     return made
-
-
-# ---------------------------------------------------------------------- files
-
-
-def check_output(path: PathLike, *, overwrite: bool) -> None:
-    """Raise OSError, in one line, unless a file may be written to `path`."""
-    check_directory(path)
-    if os.path.isdir(path):
-        raise IsADirectoryError(f"output must be a file, got the directory {str(path)!r}")
-    if not overwrite and os.path.lexists(path):
-        raise FileExistsError(f"output must not exist unless overwrite is given, got {str(path)!r}")
-
-
-@contextmanager
-def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
-    """Open a temporary file beside each path; on leaving, close all, then put them in place.
-
-    After an exception all paths are as they were before.
-    """
-    for path in paths:
-        check_output(path, overwrite=overwrite)
-    files: list[IO[bytes]] = []
-    try:
-        with ExitStack() as open_files:
-            for path in paths:
-                name = path.with_name(f".{path.name}.partial-{secrets.token_hex(4)}")
-                files.append(open_files.enter_context(open(name, "xb")))
-            yield files
-        for file, path in zip(files, paths, strict=True):
-            os.replace(file.name, path)
-    finally:
-        for file in files:
-            Path(file.name).unlink(missing_ok=True)

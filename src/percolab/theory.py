@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, gammaln
 
-from percolab.recipe import CRITICAL_CREATE_PROB, check_integer, check_probability
+from percolab.ground.compiled import kernel
+from percolab.ground.validation import check_integer, check_probability
+from percolab.model.recipe import CRITICAL_CREATE_PROB
 
 Floats = NDArray[np.float64]
 
@@ -130,7 +131,7 @@ def expected_sizes(n_points: int, largest: int, create_prob: float = CRITICAL_CR
     return expected
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _master_equation(n, p, expected):
     """Take the expected numbers of clusters from one point to n points."""
     for points in range(1, n):

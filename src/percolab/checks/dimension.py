@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import plots
 from percolab.checks.independent import Subject
 from percolab.checks.result import Check, Floats, p_of_score, statistical, too_small
+from percolab.ground.compiled import kernel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +111,7 @@ def pair_counts(X: NDArray[np.float32], centres: NDArray[np.int64], radius: Floa
     return result
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_closer(product, centre_square, square, limit, counts):
     """Count points by squared distance; `limit` grows."""
     largest = limit[-1]

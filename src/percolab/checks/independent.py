@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from percolab.dataset import Dataset
-from percolab.forest import Forest
+from percolab.dataset.dataset import Dataset
+from percolab.ground.compiled import kernel
+from percolab.model.forest import Forest
 
 Ints = NDArray[np.int64]
 
@@ -137,7 +137,7 @@ class Part:
 # ---------------------------------------------------------------------- trees along bonds
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _root(cluster_start, bond, parent, height):
     """Fill parent and height of every point, breadth first from the first row of each cluster."""
     n = parent.size
@@ -169,7 +169,7 @@ def _root(cluster_start, bond, parent, height):
                     tail += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _distances(parent, height, pair, distance):
     """Fill the graph distance of each pair of points of the same cluster, by climbing to where their paths meet."""
     for i in range(pair.shape[0]):
@@ -183,7 +183,7 @@ def _distances(parent, height, pair, distance):
         distance[i] = steps
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def distance_sums(parent, height, start, stop):
     """Return, for the points of one cluster, how many points hang on each, and the sum of its distances to all.
 

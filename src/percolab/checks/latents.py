@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import plots
 from percolab.checks.independent import BLOCK, Subject
 from percolab.checks.result import Check, Floats, p_of_uniforms, smallest, statistical, too_small
+from percolab.ground.compiled import kernel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,7 @@ def splits(subject: Subject) -> Check:
     return statistical(law, f"single points {ones:.4f}", f"{single:.4f}", p, note, draw)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _split_places(size, smaller, log_borel, share, places):
     """Fill the distribution function of the smaller side, below it plus a share of its own probability."""
     for i in range(size.size):

@@ -8,13 +8,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import plots
 from percolab.checks.independent import SEED, Subject
 from percolab.checks.result import Check, Floats, exact, p_of_score, p_of_uniforms, statistical, too_small
+from percolab.ground.compiled import kernel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +98,7 @@ def attachment(subject: Subject) -> Check:
     return statistical(law, expected, measured, p, note, plots.uniforms(place, "place of the joined cluster"))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _join_places(labels, share, place):
     """Fill, for each point that joins a cluster, the cluster's place among those there; a Fenwick tree sums sizes."""
     n = labels.size
@@ -253,7 +253,7 @@ def _covariance(n: int, p: float, edges: tuple[int, ...]) -> NDArray[np.float64]
     return np.atleast_2d(np.cov(runs.T))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _simulated_sizes(u, p):
     """Return the sizes of clusters grown from these uniforms."""
     labels, size = np.empty(u.shape[0], np.int64), np.zeros(u.shape[0], np.int64)

@@ -12,16 +12,20 @@ from functools import lru_cache
 from itertools import permutations, product
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from percolab import coalescent, native, parallel, pcg64, theory
+from percolab import theory
 from percolab.checks import plots
 from percolab.checks.independent import Subject
 from percolab.checks.result import Check, p_of_counts, statistical, too_small
-from percolab.clusters import ClusterTable
-from percolab.forest import Forest
-from percolab.recipe import check_choice
+from percolab.engines.clusters import ClusterTable
+from percolab.engines.native import engine as native
+from percolab.engines.paper import coalescent
+from percolab.ground import parallel
+from percolab.ground.compiled import kernel
+from percolab.ground.validation import check_choice
+from percolab.model.forest import Forest
+from percolab.rng import pcg64
 
 Ints = NDArray[np.int64]
 
@@ -97,7 +101,7 @@ def tree_codes(forest: Forest, latents: Ints, n: int) -> tuple[Ints, NDArray[np.
     return code, groups
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _name_trees(n, latents, latent_start, latent_size, point_id, bond, code, groups):
     label, a, b = np.empty(n, np.int64), np.empty(n - 1, np.int64), np.empty(n - 1, np.int64)
     for t in range(latents.size):
@@ -117,7 +121,7 @@ def _name_trees(n, latents, latent_start, latent_size, point_id, bond, code, gro
         code[t], groups[t] = _prufer(n, a, b), merged
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _prufer(n, a, b):
     """Return the Prüfer code of a tree with bonds a[i] - b[i] as a number in base n."""
     degree = np.zeros(n, np.int64)
@@ -187,7 +191,7 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
     return Forest(start, births, point_id, left_size, bond)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _coalesce_many(size, n_trees, root, left_size, bond, point_id):
     """Run the cyclic coalescent for many clusters of one size."""
     work = coalescent.work_arrays(size)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import plots
 from percolab.checks.independent import Subject, distance_sums
 from percolab.checks.result import Check, Floats, exact, p_of_score, smallest, statistical, too_small
+from percolab.ground.compiled import kernel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,7 +167,7 @@ def _direction_variance(subject: Subject, n_clusters: int) -> float:
     return float(total[tops].sum())
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hand_down(children, n_points, d):
     alpha, square = np.empty(len(children)), np.empty(len(children))
     shrink = (d - 2) / (2.0 * (d - 1))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from percolab.checks import plots
 from percolab.checks.independent import Subject
 from percolab.checks.result import Check, exact, p_of_score, p_of_uniforms, smallest, statistical, too_small
-from percolab.targets import targets
+from percolab.model.sums import targets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

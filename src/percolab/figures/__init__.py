@@ -12,7 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from percolab import exports, style
+from percolab.ground.files import new_files
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +59,7 @@ def write(
     for number in chosen:
         figure = draw(number, quick=quick)
         paths = [place / f"figure{number:02d}_{MODULES[number]}.{form}" for form in FORMATS]
-        with style.sheet(), exports.new_files(*paths, overwrite=True) as files:
+        with style.sheet(), new_files(*paths, overwrite=True) as files:
             for file, form in zip(files, FORMATS, strict=True):
                 figure.savefig(file, format=form, metadata={"CreationDate": None} if form == "pdf" else None)
         for path in paths:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab import style, theory
+from percolab import theory
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

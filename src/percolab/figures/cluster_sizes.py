@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from percolab import style, theory
+from percolab import theory
 from percolab.checks.sizes import FIT_FROM, fit_exponent
-from percolab.clusters import attachment
-from percolab.recipe import PRESETS
+from percolab.engines.clusters import attachment
+from percolab.model.recipe import PRESETS
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import SeedSequence, default_rng
 
-from percolab import style
-from percolab.coalescent import FIRST_CLUSTER_CHILD
-from percolab.recipe import check_integer, check_seed
+from percolab.engines.paper.coalescent import FIRST_CLUSTER_CHILD
+from percolab.ground.validation import check_integer, check_seed
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

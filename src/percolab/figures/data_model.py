@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab import drawing, style
-from percolab.dataset import Dataset, generate
-from percolab.recipe import Recipe, Seeds
+from percolab.dataset.dataset import Dataset
+from percolab.dataset.generation import generate
+from percolab.model.recipe import Recipe, Seeds
+from percolab.show import drawing, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

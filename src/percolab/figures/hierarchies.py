@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab import style
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab import style
-from percolab.coalescent import cyclic_coalescent
-from percolab.native import split_forest
+from percolab.engines.native.engine import split_forest
+from percolab.engines.paper.coalescent import cyclic_coalescent
+from percolab.show import style
 
 if TYPE_CHECKING:
     import networkx

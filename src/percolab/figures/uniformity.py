@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from percolab import style, theory
+from percolab import theory
 from percolab.checks.small import small_forest, tree_codes
-from percolab.coalescent import cyclic_coalescent
-from percolab.native import split_forest
+from percolab.engines.native.engine import split_forest
+from percolab.engines.paper.coalescent import cyclic_coalescent
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

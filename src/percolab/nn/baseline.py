@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.dataset import Dataset
+from percolab.dataset.dataset import Dataset
 from percolab.nn.device import choose_device, on_device
 from percolab.nn.scores import Score, score
 from percolab.nn.split import SPLIT_SEED, split_rows

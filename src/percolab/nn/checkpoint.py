@@ -2,64 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from percolab.ground.files import replacing
+
 FORMAT = 1
 State = dict[str, Any]
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; it takes the place of `path` when the block ends without a fault."""
-    partial = path.with_name(f".{path.stem}.partial-{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def write_json(path: Path, values: Any) -> None:
-    """Write JSON in place of what is at `path`."""
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(_plain(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _plain(value: Any) -> Any:
-    """Return a value with None in place of NaN and infinity, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_table(table: Any, stem: Path) -> list[Path]:
-    """Write a pandas table as ``{stem}.csv`` and, where pyarrow is installed, ``{stem}.parquet``."""
-    writers: dict[str, Callable[[Path], Any]] = {
-        ".parquet": lambda path: table.to_parquet(path, index=False),
-        ".csv": lambda path: table.to_csv(path, index=False),
-    }
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        del writers[".parquet"]
-    paths = []
-    for suffix, write in writers.items():
-        with replacing(stem.with_name(stem.name + suffix)) as partial:
-            write(partial)
-        paths.append(stem.with_name(stem.name + suffix))
-    return paths
 
 
 # ---------------------------------------------------------------------- the state of a run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from percolab.recipe import check_integer
+from percolab.ground.validation import check_integer
 
 
 class Block(nn.Module):

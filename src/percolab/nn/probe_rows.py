@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset import Dataset
-from percolab.forest import Forest
+from percolab.dataset.dataset import Dataset
+from percolab.model.forest import Forest
 
 Ints = NDArray[np.int64]
 

@@ -18,7 +18,8 @@ import numpy as np
 import pandas
 import torch
 
-from percolab.dataset import Dataset
+from percolab.dataset.dataset import Dataset
+from percolab.ground.validation import check_integer, check_seed
 from percolab.nn.device import choose_device, on_device
 from percolab.nn.probe_rows import (
     LATENT_TARGETS,
@@ -30,7 +31,6 @@ from percolab.nn.probe_rows import (
     whole_subtrees,
 )
 from percolab.nn.recording import RAW
-from percolab.recipe import check_integer, check_seed
 
 PROTOCOLS = ("random", "subtree")
 STD_FLOOR = 1e-6

@@ -24,18 +24,21 @@ import pandas
 import sklearn
 import torch
 
-from percolab import __version__, summary
-from percolab.dataset import Dataset, generate
+from percolab.dataset.dataset import Dataset
+from percolab.dataset.generation import generate
+from percolab.ground.files import replacing, write_json, write_table
+from percolab.ground.validation import check_choice
+from percolab.ground.version import __version__
+from percolab.model.recipe import PRESETS, Recipe, Seeds
 from percolab.nn import figures, findings, report
 from percolab.nn.baseline import baselines
-from percolab.nn.checkpoint import replacing, write_json, write_table
 from percolab.nn.device import choose_device
 from percolab.nn.probe_rows import LATENT_TARGETS, TARGETS
 from percolab.nn.probing import ProbeConfig, probes
 from percolab.nn.progress import Ticker
 from percolab.nn.recording import activations, label
 from percolab.nn.training import TrainConfig, describe_run, load_model, train
-from percolab.recipe import PRESETS, Recipe, Seeds, check_choice
+from percolab.show import summary
 
 EXPERIMENTS = ("one-cluster", "multi-cluster")
 SCALES = ("paper", "small")
@@ -199,7 +202,8 @@ class _Reproduction:
             import zarr  # noqa: F401
         except ImportError:
             return generate(self.chosen.recipe)
-        from percolab.storage import StoreError, load
+        from percolab.store.reading import load
+        from percolab.store.schema import StoreError
 
         try:
             kept = load(store)

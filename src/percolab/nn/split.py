@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.dataset import Dataset
-from percolab.recipe import check_seed
+from percolab.dataset.dataset import Dataset
+from percolab.ground.validation import check_seed
 
 Ints = NDArray[np.int64]
 

@@ -20,7 +20,10 @@ import pandas
 import torch
 from torch import nn
 
-from percolab.dataset import Dataset
+from percolab.dataset.dataset import Dataset
+from percolab.ground import files
+from percolab.ground.validation import check_integer, check_seed
+from percolab.model.recipe import Recipe
 from percolab.nn import checkpoint
 from percolab.nn.device import choose_device, device_name, on_device, tf32
 from percolab.nn.epoch import Epoch
@@ -28,7 +31,6 @@ from percolab.nn.model import ResidualMLP, check_fits, predict
 from percolab.nn.progress import Watch
 from percolab.nn.scores import Score, r_squared, score
 from percolab.nn.split import Split, split_rows
-from percolab.recipe import Recipe, check_integer, check_seed
 
 CHECKPOINT_SECONDS = 30.0
 LOOK_SECONDS = 0.2
@@ -259,21 +261,19 @@ class _Run:
             **checkpoint.snapshot(self.model, self.optimizer),
         }
         checkpoint.save(self.directory / "checkpoint.pt", values)
-        with checkpoint.replacing(self.directory / "metrics.csv") as partial:
+        with files.replacing(self.directory / "metrics.csv") as partial:
             self.history().to_csv(partial, index=False)
 
     def _write_config(self) -> None:
         if self.directory is None:
             return
         self.directory.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_json(
-            self.directory / "config.json", describe_run(self.recipe, self.config, self.losses.device)
-        )
+        files.write_json(self.directory / "config.json", describe_run(self.recipe, self.config, self.losses.device))
 
 
 def describe_run(recipe: Recipe, config: TrainConfig, device: torch.device) -> dict[str, Any]:
     """Return what makes a run again, ready for JSON."""
-    from percolab import __version__
+    from percolab.ground.version import __version__
 
     return {
         "recipe": recipe.to_dict(),

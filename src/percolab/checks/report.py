@@ -1,0 +1,56 @@
+"""The report of a verification: one HTML page with a figure for each law."""
+
+from __future__ import annotations
+
+import os
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from percolab.ground import files
+from percolab.ground.version import __version__
+from percolab.show import pages, style
+
+if TYPE_CHECKING:
+    from percolab.checks.result import Check
+    from percolab.checks.suite import Verification
+
+FILE_NAME = "verify.html"
+_CLASSES = {"pass": "pass", "fail": "fail", "not enough data": "few"}
+
+
+def report_path(path: str | os.PathLike[str]) -> Path:
+    """Return the file of a report: `path` itself if it ends in .html, else a file in that folder."""
+    place = Path(path)
+    return place if place.suffix == ".html" else place / FILE_NAME
+
+
+def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
+    """Write the page into a folder, or to a file that ends in .html; return where it is."""
+    target = report_path(path)
+    with style.sheet():
+        body = [
+            html for data, group in groupby(outcome.checks, lambda check: check.data) for html in _part(data, [*group])
+        ]
+    lead = f"percolab {__version__}: {outcome.summary}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with files.new_files(target, overwrite=True) as (file,):
+        file.write(pages.page("Laws that the data obey", lead, body))
+    return target
+
+
+def _part(data: str, checks: list[Check]) -> list[str]:
+    """Return the table and the figures of one dataset."""
+    head = ("law", "expected", "measured", "p or error", "note", "verdict")
+    rows = [(check.law, check.expected, check.measured, check.evidence, check.note, check.verdict) for check in checks]
+    parts = [pages.heading(data)] if data else []
+    parts.append(pages.table(rows, head, [_CLASSES[check.verdict] for check in checks]))
+    parts.append(pages.grid(_picture(check) for check in checks if check.draw is not None))
+    return parts
+
+
+def _picture(check: Check) -> str:
+    assert check.draw is not None
+    figure = style.new_figure(4.6, 3.2)
+    check.draw(figure.subplots())
+    return pages.picture(figure, f"{check.law}: {check.verdict}. {check.note}")

@@ -1,0 +1,164 @@
+"""Verification: every law that applies to a dataset, in one table.
+
+    import percolab as pl
+
+    outcome = pl.verify(ds)
+    print(outcome)
+    assert outcome.passed
+
+`pl.verify()` without a dataset makes a standard suite and checks that. docs/theory.md says what is checked, how, and
+how often correct data would fail.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from percolab.dataset.dataset import Dataset
+from percolab.dataset.generation import generate
+from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from percolab.checks.result import Check
+
+SUITE_POINTS, SUITE_DIM, SUITE_SEED = 200_000, 100, 0
+SMALL_TREES, PAIRED_TREES = 500_000, 200_000
+"""Trees of 6 points for Prüfer codes, and of 5 for pairs of a tree and its merger tree, grown by each sampler."""
+
+STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow"}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of `verify`: one `Check` for each law and dataset."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no law failed."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The laws that failed."""
+        return tuple(check for check in self.checks if check.failed)
+
+    def __iter__(self) -> Iterator[Check]:
+        return iter(self.checks)
+
+    def __len__(self) -> int:
+        return len(self.checks)
+
+    def __getitem__(self, law: str) -> Check:
+        """Return the first check of a law, by its name."""
+        for check in self.checks:
+            if check.law == law:
+                return check
+        raise KeyError(law)
+
+    @property
+    def summary(self) -> str:
+        """The outcome in one line."""
+        verdicts = [check.verdict for check in self.checks]
+        parts = [f"{verdicts.count(verdict)} {verdict}" for verdict in STYLES if verdict in verdicts]
+        return ", ".join(parts) or "nothing was checked"
+
+    def table(self) -> Table:
+        """Return the outcome as a table for the terminal; below it, what laws would need that had not enough data."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
+        for name in ("law", "expected", "measured", "p or error", "verdict"):
+            result.add_column(name, overflow="fold", no_wrap=name in ("law", "p or error"))
+        data = ""
+        for check in self.checks:
+            if check.data != data:
+                data = check.data
+                result.add_section()
+                result.add_row(Text(data, style="bold"))
+            few = check.verdict == "not enough data"
+            cells = (check.law, check.expected, "" if few else check.measured, check.evidence)
+            result.add_row(*map(Text, cells), Text(check.verdict, style=STYLES[check.verdict]))
+        result.caption = Text("\n".join([self.summary, *self._needs()]))
+        return result
+
+    def _needs(self) -> list[str]:
+        few = [check for check in self.checks if check.verdict == "not enough data"]
+        return [f"{check.data + ', ' if check.data else ''}{check.law}: {check.note}" for check in few]
+
+    def __str__(self) -> str:
+        from io import StringIO
+
+        from rich.console import Console
+
+        text = StringIO()
+        Console(file=text, width=120).print(self.table())
+        return text.getvalue()
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the checks as plain values, ready for JSON."""
+        names = ("data", "law", "expected", "measured", "p_value", "error", "verdict", "note")
+        return [{name: getattr(check, name) for name in names} for check in self.checks]
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write one HTML page with a figure for each law, into a folder or to a file; return where it is."""
+        from percolab.checks import report
+
+        return report.write_report(self, path)
+
+
+def verify(dataset: Dataset | None = None, *, progress: Callable[[str], None] | None = None) -> Verification:
+    """Check every law that applies to a dataset, or to a standard suite if none is given.
+
+    A law whose p-value is below 1e-5 fails; one that the data are too few for says how many it needs. P-values come
+    from independent parts of the data, so correct data fail a law less than once in 10,000 times. The checks make their
+    choices from a fixed seed: the same data always get the same verdict.
+
+    The suite is both engines in modes one_cluster and distribution, 200,000 points in 100 dimensions each, and each
+    engine's sampler alone on 500,000 trees of 6 points and 200,000 of 5.
+
+    Parameters
+    ----------
+    dataset
+        What to check; of X at most 150 million entries are read.
+    progress
+        Called with a line of text as each part starts.
+    """
+    say = progress or (lambda line: None)
+    if dataset is not None:
+        return Verification(tuple(_check(dataset, "", say)))
+    found: list[Check] = []
+    for engine in ENGINE_NAMES:
+        found += _sampler(engine, say)
+        for mode in ("one_cluster", "distribution"):
+            recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
+            say(f"making {engine} {mode}")
+            found += _check(generate(recipe), f"{engine}, {mode}", say)
+    return Verification(tuple(found))
+
+
+def _check(dataset: Dataset, name: str, say: Callable[[str], None]) -> Iterator[Check]:
+    from percolab.checks.laws import all_checks
+
+    for check in all_checks(dataset):
+        say(f"{name}: {check.law}" if name else check.law)
+        yield replace(check, data=name)
+
+
+def _sampler(engine: str, say: Callable[[str], None]) -> Iterator[Check]:
+    from percolab.checks import small
+
+    name = f"{engine} sampler"
+    say(f"growing {SMALL_TREES:,} trees of 6 points with the {name}")
+    yield replace(small.prufer(small.small_forest(engine, 6, SMALL_TREES, SUITE_SEED), (6,)), data=name)
+    say(f"growing {PAIRED_TREES:,} trees of 5 points with the {name}")
+    yield replace(small.joint(small.small_forest(engine, 5, PAIRED_TREES, SUITE_SEED), (5,)), data=name)

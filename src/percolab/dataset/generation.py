@@ -1,0 +1,114 @@
+"""Making the dataset of a recipe, by the engine that it names."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.dataset.dataset import Dataset
+from percolab.engines.arrays import Arrays
+from percolab.engines.native import engine as native
+from percolab.engines.paper import engine as paper
+from percolab.ground import parallel
+from percolab.ground.progress import Progress, silent
+from percolab.ground.validation import check_choice
+from percolab.ground.version import provenance
+from percolab.model.recipe import PRESETS, Recipe
+
+ENGINES = {"native": native, "paper": paper}
+"""The modules that make data, by the name of the engine; each has a `VERSION`."""
+
+
+def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool | Progress = False) -> Dataset:
+    """Make the dataset of a recipe.
+
+    The law: clusters by preferential attachment; in each cluster a uniform random labelled tree and, given the tree, a
+    uniform order of its bonds, which defines the latents; positions by a branching random walk along the bonds with
+    directions handed down the latents; targets y = Σ z / √(1 + depth). The same recipe gives the same data for any
+    number of threads, and NumPy's global random state is not touched.
+
+    Parameters
+    ----------
+    recipe
+        A `Recipe`, or the name of one in `PRESETS`.
+    threads
+        Number of threads; None takes all cores.
+    progress
+        True shows a bar; a function is called with (stage, points done, points in all).
+
+    Raises
+    ------
+    MemoryError
+        Before any work, if the dataset would not fit in memory.
+    """
+    if isinstance(recipe, str):
+        recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]
+    count = parallel.thread_count(threads)
+    engine = ENGINES[recipe.engine]
+    if progress is True:
+        from percolab.ground.progress import bar
+
+        with bar() as report:
+            arrays = engine.build(recipe, count, report)
+    else:
+        arrays = engine.build(recipe, count, progress or silent)
+    return _dataset(recipe, arrays, engine.VERSION)
+
+
+def _dataset(recipe: Recipe, arrays: Arrays, engine_version: int) -> Dataset:
+    made = provenance(engine_version)
+    return Dataset(recipe, arrays.forest, arrays.X, arrays.y, arrays.latent_z, arrays.point_z, made)
+
+
+RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
+
+
+@overload
+def make_percolation(
+    n_points: int = ..., dim: int = ..., *, random_state: RandomState = ..., return_X_y: Literal[True], **recipe: Any
+) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
+
+
+@overload
+def make_percolation(
+    n_points: int = ...,
+    dim: int = ...,
+    *,
+    random_state: RandomState = ...,
+    return_X_y: Literal[False] = ...,
+    **recipe: Any,
+) -> Dataset: ...
+
+
+def make_percolation(
+    n_points: int = 1000,
+    dim: int = 20,
+    *,
+    random_state: RandomState = None,
+    return_X_y: bool = False,
+    **recipe: Any,
+) -> Dataset | tuple[NDArray[Any], NDArray[np.float64]]:
+    """Make a percolation dataset in the manner of scikit-learn's ``make_*`` functions.
+
+    Parameters
+    ----------
+    n_points
+        Number of points (samples).
+    dim
+        Number of features.
+    random_state
+        An int, as `seeds` of a `Recipe`; a NumPy generator to draw it from; None for a fresh one.
+    return_X_y
+        Return ``(X, y)`` instead of a `Dataset`.
+    **recipe
+        Other fields of `Recipe`: `mode`, `create_prob`, `engine`, `min_cluster_size`, `dtype`.
+    """
+    seed: Any = random_state
+    if isinstance(random_state, np.random.Generator):
+        seed = int(random_state.integers(2**32))
+    elif isinstance(random_state, np.random.RandomState):
+        seed = int(random_state.randint(2**32, dtype=np.uint64))
+    dataset = generate(Recipe(n_points, dim, seeds=seed, **recipe))
+    return (np.asarray(dataset.X), dataset.y) if return_X_y else dataset

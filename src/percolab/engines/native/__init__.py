@@ -1,0 +1,1 @@
+"""The native engine: any size, any number of workers, any part alone."""

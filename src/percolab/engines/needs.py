@@ -1,0 +1,56 @@
+"""What making a dataset takes in memory, and a refusal before work starts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from percolab.ground import memory
+from percolab.model.recipe import Recipe
+
+FOREST_BYTES = 5 * 8
+"""Bytes per point of a forest's columns (a latent per point, which is an upper bound)."""
+VALUE_BYTES = 3 * 8
+"""Bytes per point of y, point_z and latent_z."""
+WORK_BYTES = 60
+"""Bytes per point of work arrays while a dataset is made."""
+TABLE_BYTES = 4
+"""Bytes per point before the clusters are known."""
+SOLVED_COORDINATE_BYTES, SOLVED_BYTES = 20, 150
+"""Bytes of a limb while it is solved, for each dimension and besides."""
+NEGLIGIBLE = 2**24
+"""Bytes that any machine has; asking how many are free takes a tenth of a millisecond."""
+
+
+def before_clusters(recipe: Recipe) -> int:
+    """Return the bytes certain to be needed before cluster sizes are known."""
+    if recipe.min_cluster_size == 1 or recipe.mode == "one_cluster":
+        return of_arrays(recipe.n_points, recipe)
+    return TABLE_BYTES * recipe.n_points
+
+
+def of_arrays(n_points: int, recipe: Recipe) -> int:
+    """Return the bytes at peak for a dataset of this many rows."""
+    per_point = recipe.dim * np.dtype(recipe.dtype).itemsize + FOREST_BYTES + VALUE_BYTES + WORK_BYTES
+    return n_points * per_point
+
+
+def of_table(recipe: Recipe, limb_rows: int) -> int:
+    """Return the bytes at peak of what all parts of a dataset share."""
+    n, p = recipe.n_points, recipe.attachment_prob
+    # Points in clusters above a size fall with it to the power p/(1-p); of one in 1.2 √limb_rows a limb is made.
+    in_large = n * limb_rows ** (-p / (1 - p)) if p < 1 else 0
+    limbs = 0.8 * in_large / limb_rows**0.5 * (recipe.dim * SOLVED_COORDINATE_BYTES + SOLVED_BYTES)
+    numbers = 0 if p == 0 else 2 + 6 * p
+    return int(limbs + n * numbers * (4 if n < 2**31 else 8))
+
+
+def require(needed: int, recipe: Recipe) -> None:
+    """Raise MemoryError, in one line, if `needed` bytes are not there; for very few it is not worth asking."""
+    if needed < NEGLIGIBLE:
+        return
+    free = memory.available()
+    if free is not None and needed > free:
+        raise MemoryError(
+            f"n_points must fit in memory: {recipe.n_points:,} points in {recipe.dim} dimensions need about "
+            f"{memory.readable(needed)}, and {memory.readable(free)} are free"
+        )

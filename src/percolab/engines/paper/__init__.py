@@ -1,0 +1,1 @@
+"""The paper engine: the published datasets, to the bit."""

@@ -1,0 +1,1 @@
+"""What every room stands on: validation, files, threads, memory, progress, versions; nothing of percolation."""

@@ -1,0 +1,96 @@
+"""A store as Ray Data sees it. Imported only through `percolab.exports.to_ray`, which needs ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from ray.data import Datasource, ReadTask
+from ray.data.block import Block, BlockAccessor, BlockMetadata
+
+from percolab.ground.validation import check_integer, check_seed
+from percolab.loaders.streaming import Columns, block_order, generator, mixed, pool_rows, read_ahead, row_ranges
+from percolab.store.locations import Location, local_path
+
+
+class PercolabSource(Datasource):
+    """The points of a store, for ``ray.data.read_datasource``: a row per point, X as a tensor column.
+
+    Each read task reads some blocks, each of them once, on the machine it runs on; the driver reads metadata alone.
+
+    Parameters
+    ----------
+    path
+        Where the store is, for every machine of the cluster.
+    columns
+        Columns of the table, of X, y, point_z and point_id. Floats are float32.
+    shuffle
+        Deal the blocks to the tasks in an order drawn from (seed, epoch), and mix the rows of each task.
+        Ray's own ``random_shuffle``, or ``local_shuffle_buffer_size`` of its iterators, mixes rows of several tasks.
+    seed, epoch
+        What the order is drawn from.
+    buffer_rows
+        Rows that a task mixes at a time; None takes as many as fit in 256 MiB. At least those of a block.
+    """
+
+    def __init__(
+        self,
+        path: Location,
+        *,
+        columns: Sequence[str] = ("X", "y"),
+        shuffle: bool = False,
+        seed: int = 0,
+        epoch: int = 0,
+        buffer_rows: int | None = None,
+    ) -> None:
+        super().__init__()
+        opened = Columns(path, columns)
+        local = local_path(path)
+        # A worker may run in another directory.
+        self.path = os.fspath(path) if local is None else os.path.abspath(local)
+        self.columns = tuple(columns)
+        self.shuffle = shuffle
+        self.seed, self.epoch = check_seed("seed", seed), check_integer("epoch", epoch, 0)
+        self.buffer_rows = pool_rows(opened, buffer_rows)
+        self._size = opened.n_points * opened.row_bytes
+
+    def get_name(self) -> str:
+        """Return the name of the read tasks."""
+        return "Percolab"
+
+    def estimate_inmemory_data_size(self) -> int:
+        """Return the bytes of all rows in memory."""
+        return self._size
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """Return the read tasks: as many as asked for, or one a block."""
+        columns = Columns(self.path, self.columns)
+        order = np.arange(columns.n_blocks)
+        if self.shuffle:
+            order = block_order(columns, generator(self.seed, self.epoch))
+        shares = np.array_split(order, min(parallelism, columns.n_blocks)) if columns.n_blocks else []
+        return [self._task(columns, number, share, per_task_row_limit) for number, share in enumerate(shares)]
+
+    def _task(self, columns: Columns, number: int, blocks: Any, row_limit: int | None) -> ReadTask:
+        ranges = row_ranges(blocks, columns, 0, columns.n_points)
+        rows = sum(stop - start for start, stop in ranges)
+        metadata = BlockMetadata(
+            num_rows=rows, size_bytes=rows * columns.row_bytes, exec_stats=None, input_files=(self.path,)
+        )
+        pool = min(self.buffer_rows, rows) if self.shuffle else 0
+        read = partial(_read, self.path, self.columns, ranges, pool, (self.seed, self.epoch, number))
+        return ReadTask(read, metadata, per_task_row_limit=row_limit)
+
+
+def _read(
+    path: str, names: tuple[str, ...], ranges: list[tuple[int, int]], pool: int, key: tuple[int, int, int]
+) -> Iterator[Block]:
+    """Read ranges of rows as tables, mixed if there is a pool."""
+    parts = read_ahead(Columns(path, names), ranges)
+    for part in mixed(parts, pool, generator(*key)) if pool else parts:
+        yield BlockAccessor.batch_to_block(dict(zip(names, part, strict=True)))

@@ -1,0 +1,117 @@
+"""A dataset as torch sees it. Imported only through `percolab.exports`, whose functions say that they need torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed
+import torch.utils.data
+from numpy.typing import NDArray
+
+from percolab.ground.validation import check_integer
+from percolab.loaders.streaming import Share, Stream
+from percolab.store.locations import Location
+
+if TYPE_CHECKING:
+    from percolab.store.reading import StoredArray
+
+Sample = tuple[torch.Tensor, torch.Tensor]
+
+
+class TorchDataset(torch.utils.data.Dataset[Sample]):
+    """Pairs ``(X[i], y[i])`` as float32 tensors of shape (d,) and (); X may stay on disk.
+
+    Rows that are neighbours are relatives, so load with ``shuffle=True``. A `DataLoader` fetches a batch at once
+    through ``__getitems__``, which reads each chunk of a stored X at most once a batch.
+    """
+
+    def __init__(self, X: NDArray[Any] | StoredArray, y: NDArray[np.float64]) -> None:
+        self.X = X
+        self.y = torch.from_numpy(np.asarray(y, np.float32))
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> Sample:
+        # Indexing y first raises IndexError past the end, which ends a plain `for` over the dataset.
+        target = self.y[index]
+        return torch.from_numpy(np.array(self.X[index], np.float32)), target
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Return the samples of a batch."""
+        rows, place = np.unique(np.asarray(indices, np.int64), return_inverse=True)
+        X = torch.from_numpy(np.asarray(self.X[rows], np.float32))
+        y = self.y[torch.from_numpy(rows)]
+        return [(X[k], y[k]) for k in place.tolist()]
+
+
+class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):
+    """Batches ``(X, y)`` of a store larger than memory, float32, in random order, every row once an epoch.
+
+    Give it to a loader that does not batch again: ``DataLoader(data, batch_size=None, num_workers=2)``. Workers and
+    ranks share the rows of an epoch; every rank has ``len(data)`` batches, for any number of workers. Call `set_epoch`
+    before each epoch, or all have the same order. Constructing reads metadata alone, and each worker opens the store
+    for itself. See `percolab.streaming` for what the random order is and is not.
+
+    Parameters
+    ----------
+    path, batch_size, columns, shuffle, seed, buffer_rows, drop_last
+        As in `percolab.streaming.Stream`. Each worker has a pool of `buffer_rows` rows of its own.
+    rank, world_size
+        Which of how many processes this is. Left out, they are those of ``torch.distributed`` if it is initialised at
+        this moment, and else 0 of 1.
+    """
+
+    def __init__(
+        self,
+        path: Location,
+        batch_size: int,
+        *,
+        columns: Sequence[str] = ("X", "y"),
+        shuffle: bool = True,
+        seed: int = 0,
+        buffer_rows: int | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        self.stream = Stream(
+            path,
+            batch_size,
+            columns=columns,
+            shuffle=shuffle,
+            seed=seed,
+            buffer_rows=buffer_rows,
+            drop_last=drop_last,
+        )
+        self.share = _share(rank, world_size)
+        self._length = self.stream.n_batches(self.share.world_size)
+        # Shared, so that workers that outlive an epoch learn of the next one.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of the next pass over the data."""
+        self._epoch.fill_(check_integer("epoch", epoch, 0))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
+        worker = torch.utils.data.get_worker_info()
+        share = self.share if worker is None else replace(self.share, worker=worker.id, n_workers=worker.num_workers)
+        for batch in self.stream.batches(int(self._epoch), share):
+            yield tuple(map(torch.from_numpy, batch))
+
+
+def _share(rank: int | None, world_size: int | None) -> Share:
+    if rank is not None and world_size is not None:
+        return Share(rank, world_size)
+    if rank is not None or world_size is not None:
+        raise ValueError(f"rank and world_size must be given together, got {rank} and {world_size}")
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return Share(torch.distributed.get_rank(), torch.distributed.get_world_size())
+    return Share()

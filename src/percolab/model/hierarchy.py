@@ -1,0 +1,172 @@
+"""Compiled passes over nested intervals: what `Forest` derives from its columns.
+
+Latents are stored in preorder. A latent i of m points whose left child has l of them fills the preorder slots
+[i, i + m - 1): its left child, if it is a latent, is i + 1, and its right one is i + l. Parents come before children,
+so every pass below is a single forward sweep: no recursion, no stack.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from percolab.ground.compiled import kernel
+
+
+@kernel
+def extents(cluster_start, left_size, latent_start, latent_size):
+    """Fill the first row and the number of rows of every latent's interval."""
+    for c in range(cluster_start.size - 1):
+        first, size = cluster_start[c], cluster_start[c + 1] - cluster_start[c]
+        top = first - c
+        if size > 1:
+            latent_start[top] = first
+            latent_size[top] = size
+        for i in range(top, top + size - 1):
+            left = left_size[i]
+            right = latent_size[i] - left
+            if left > 1:
+                latent_start[i + 1] = latent_start[i]
+                latent_size[i + 1] = left
+            if right > 1:
+                latent_start[i + left] = latent_start[i] + left
+                latent_size[i + left] = right
+
+
+@kernel
+def ancestry(cluster_start, left_size, latent_size, latent_depth, latent_parent):
+    """Fill the depth (0 at a cluster's top) and the parent (-1 at the top) of every latent."""
+    for c in range(cluster_start.size - 1):
+        top = cluster_start[c] - c
+        end = cluster_start[c + 1] - c - 1
+        if end > top:
+            latent_depth[top] = 0
+            latent_parent[top] = -1
+        for i in range(top, end):
+            left = left_size[i]
+            if left > 1:
+                latent_depth[i + 1] = latent_depth[i] + 1
+                latent_parent[i + 1] = i
+            if latent_size[i] - left > 1:
+                latent_depth[i + left] = latent_depth[i] + 1
+                latent_parent[i + left] = i
+
+
+@kernel
+def point_depths(left_size, latent_start, latent_size, latent_depth, point_depth):
+    """Fill the number of latents above every point; rows without a latent are left as they are."""
+    for i in range(left_size.size):
+        if left_size[i] == 1:
+            point_depth[latent_start[i]] = latent_depth[i] + 1
+        if latent_size[i] - left_size[i] == 1:
+            point_depth[latent_start[i] + latent_size[i] - 1] = latent_depth[i] + 1
+
+
+@kernel
+def first_bad_split(cluster_start, left_size, latent_size):
+    """Return the first latent whose `left_size` is not in [1, size - 1], or -1; `latent_size` is scratch.
+
+    Stops at the first fault, so it never follows a bad one out of bounds.
+    """
+    for c in range(cluster_start.size - 1):
+        size = cluster_start[c + 1] - cluster_start[c]
+        top = cluster_start[c] - c
+        if size > 1:
+            latent_size[top] = size
+        for i in range(top, top + size - 1):
+            left = left_size[i]
+            right = latent_size[i] - left
+            if left < 1 or right < 1:
+                return i
+            if left > 1:
+                latent_size[i + 1] = left
+            if right > 1:
+                latent_size[i + left] = right
+    return -1
+
+
+@kernel
+def path_length(left_size, top, first, size, row):
+    """Return the number of latents above `row` in the cluster with this top latent and interval."""
+    length = 0
+    i = top
+    while size > 1:
+        length += 1
+        left = left_size[i]
+        if row < first + left:
+            size = left
+            i += 1
+        else:
+            first += left
+            size -= left
+            i += left
+    return length
+
+
+@kernel
+def path(left_size, top, first, size, row, out):
+    """Fill the latents above `row`, top first."""
+    i = top
+    for k in range(out.size):
+        out[k] = i
+        left = left_size[i]
+        if row < first + left:
+            size = left
+            i += 1
+        else:
+            first += left
+            size -= left
+            i += left
+
+
+@kernel
+def paint_depth(latent_start, latent_size, latent_depth, depth, out):
+    """Write each latent of this depth over its interval: at one depth the intervals are disjoint."""
+    for i in range(latent_depth.size):
+        if latent_depth[i] == depth:
+            for row in range(latent_start[i], latent_start[i] + latent_size[i]):
+                out[row] = i
+
+
+@kernel
+def membership_indptr(start, size, indptr):
+    """Fill CSR row offsets for the intervals [start, start + size): one entry for each row they cover."""
+    n = indptr.size - 1
+    steps = np.zeros(n + 1, np.int64)
+    for j in range(start.size):
+        steps[start[j]] += 1
+        steps[start[j] + size[j]] -= 1
+    covering = 0
+    indptr[0] = 0
+    for row in range(n):
+        covering += steps[row]
+        indptr[row + 1] = indptr[row] + covering
+
+
+@kernel
+def membership_indices(start, size, indptr, indices):
+    """Fill CSR columns: row r lists, in increasing order, the intervals that cover it."""
+    cursor = indptr[:-1].copy()
+    for j in range(start.size):
+        for row in range(start[j], start[j] + size[j]):
+            indices[cursor[row]] = j
+            cursor[row] += 1
+
+
+@kernel
+def child_codes(n_points, left_size, latent_start, latent_size, codes):
+    """Fill the two children of each latent: row r as r, latent i as n_points + i."""
+    for i in range(left_size.size):
+        left = left_size[i]
+        right = latent_size[i] - left
+        codes[i, 0] = n_points + i + 1 if left > 1 else latent_start[i]
+        codes[i, 1] = n_points + i + left if right > 1 else latent_start[i] + latent_size[i] - 1
+
+
+@kernel
+def births_by_cluster(cluster_start, order_by_birth, point_cluster, out):
+    """Fill rows sorted by (cluster, birth), given all rows sorted by birth."""
+    cursor = cluster_start[:-1].copy()
+    for row in order_by_birth:
+        c = point_cluster[row]
+        out[cursor[c]] = row
+        cursor[c] += 1

@@ -1,0 +1,134 @@
+"""A summary of a dataset: what ``percolab info`` prints."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from percolab.dataset.dataset import Dataset
+from percolab.ground.memory import readable
+from percolab.store import locations, reading
+from percolab.store.locations import Location
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+LARGE = 20_000_000
+"""Points of a dataset on disk above which depths and targets are not read for a summary."""
+
+
+def summarise(dataset: Dataset) -> dict[str, Any]:
+    """Return the recipe, sizes and first statistics of a dataset as plain values, ready for JSON. X is not read."""
+    forest, y, depth = dataset.forest, dataset.y, dataset.forest.point_depth
+    empty = forest.n_points == 0
+    return {
+        "recipe": dataset.recipe.to_dict(),
+        "n_points": forest.n_points,
+        "dim": int(dataset.X.shape[1]),
+        "dtype": np.dtype(dataset.X.dtype).name,
+        "n_clusters": forest.n_clusters,
+        "largest_cluster": 0 if empty else int(forest.cluster_size[0]),
+        "singletons": int(np.count_nonzero(forest.cluster_size == 1)),
+        "n_latents": forest.n_latents,
+        "depth_mean": None if empty else float(depth.mean()),
+        "depth_max": None if empty else int(depth.max()),
+        "y_mean": None if empty else float(y.mean()),
+        "y_variance": None if empty else float(y.var()),
+        "provenance": dict(dataset.provenance),
+    }
+
+
+def summarise_store(location: Location, dataset: Dataset) -> dict[str, Any]:
+    """Return the same for a dataset on disk; of one with more than `LARGE` points nothing but a few rows is read."""
+    if len(dataset) <= LARGE:
+        return summarise(dataset)
+    start = reading.open_columns(location, ["cluster_start"])["cluster_start"]
+    n_clusters = len(start) - 1
+    # Clusters are sorted by size, the largest first.
+    alone = bisect(range(n_clusters), False, key=lambda c: int(start[c + 1]) - int(start[c]) == 1)
+    return {
+        "recipe": dataset.recipe.to_dict(),
+        "n_points": len(dataset),
+        "dim": int(dataset.X.shape[1]),
+        "dtype": np.dtype(dataset.X.dtype).name,
+        "n_clusters": n_clusters,
+        "largest_cluster": int(start[1]),
+        "singletons": n_clusters - alone,
+        "n_latents": len(dataset) - n_clusters,
+        **dict.fromkeys(("depth_mean", "depth_max", "y_mean", "y_variance")),
+        "provenance": dict(dataset.provenance),
+    }
+
+
+def store_bytes(location: Location) -> int:
+    """Return the bytes of all files of a store."""
+    path = locations.local_path(location)
+    if path is None:
+        import fsspec
+
+        system, root = fsspec.core.url_to_fs(os.fspath(location))
+        return int(system.du(root))
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def one_line(summary: dict[str, Any]) -> str:
+    """Return what was made, in one line, with the seeds that make it again."""
+    seeds = summary["recipe"]["seeds"]
+    return (
+        f"{summary['n_points']:,} points in R^{summary['dim']}, {summary['n_clusters']:,} clusters, "
+        f"{summary['n_latents']:,} latents; seeds {seeds['graph']}, {seeds['embed']}, {seeds['value']}"
+    )
+
+
+def table(summary: dict[str, Any], title: str) -> Table:
+    """Return a summary as a table for the terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    result = Table(title=Text(title, style="bold"), title_justify="left", show_header=False, box=None, padding=(0, 2))
+    result.add_column(style="cyan", no_wrap=True)
+    result.add_column(overflow="fold")
+    for name, value in _lines(summary):
+        result.add_row(name, Text(value))
+    return result
+
+
+def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    recipe, provenance = summary["recipe"], summary["provenance"]
+    lines = [
+        ("points", f"{summary['n_points']:,} in {summary['dim']} dimensions, {summary['dtype']}"),
+        (
+            "clusters",
+            f"{summary['n_clusters']:,}, largest {summary['largest_cluster']:,}, singletons {summary['singletons']:,}",
+        ),
+        ("latents", f"{summary['n_latents']:,}"),
+    ]
+    if summary["depth_mean"] is not None:
+        lines += [
+            ("depth", f"mean {summary['depth_mean']:.6g}, max {summary['depth_max']:,}"),
+            ("y", f"mean {summary['y_mean']:.6g}, variance {summary['y_variance']:.6g}"),
+        ]
+    lines += [("recipe", _recipe_text(recipe)), ("seeds", ", ".join(f"{k} {v}" for k, v in recipe["seeds"].items()))]
+    if "store_bytes" in summary:
+        lines.append(("on disk", readable(summary["store_bytes"])))
+    made = {key: value for key, value in provenance.items() if key not in ("created", "loaded_from")}
+    lines.append(("made", f"{provenance.get('created', 'at an unknown time')} by {_pairs(made)}"))
+    lines += [(f"sha256 {name}", digest) for name, digest in summary.get("sha256", {}).items()]
+    if "sha256" in summary:
+        lines.append(("verified", "every array matches its digest"))
+    return lines
+
+
+def _recipe_text(recipe: dict[str, Any]) -> str:
+    shown = {key: value for key, value in recipe.items() if key not in ("seeds", "dtype") and value is not None}
+    return _pairs(shown)
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{key} {value:,}" if isinstance(value, int) else f"{key} {value}" for key, value in values.items()
+    )
