@@ -4,35 +4,36 @@ A latent with unit vector v draws a Gaussian u, takes its part orthogonal to v, 
 (v + w)/√2 to its left child and (v - w)/√2 to its right one. Points end up with unit vectors. The vector of the
 latent over rows [a, b) is kept in row a of X itself: its left child starts at the same row, its right child at the
 first row of the right interval, so no latent vector is ever stored anywhere else.
+
+Sums over coordinates are those of `lanes`, and all else is one operation after another: X has the same bits on every
+processor.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from percolab.engines import lanes
 from percolab.ground.compiled import kernel
-
-REASSOCIATE = {"reassoc", "contract", "nsz"}
-"""Lets sums over coordinates use vector registers; X is reproducible on one machine, equal to rounding across them."""
 
 HALF_ROOT = math.sqrt(0.5)
 
 
-@kernel(fastmath=REASSOCIATE)
+# ---------------------------------------------------------------------- directions
+
+
+@kernel
 def normalise(vector):
     """Scale a vector to unit length, in place."""
-    number = vector.dtype.type
-    square = number(0)
-    for j in range(vector.size):
-        square += vector[j] * vector[j]
-    inverse = number(1) / np.sqrt(square)
+    inverse = vector.dtype.type(1) / np.sqrt(lanes.product(vector, vector))
     for j in range(vector.size):
         vector[j] *= inverse
 
 
-@kernel(fastmath=REASSOCIATE)
+@kernel
 def split_direction(gauss, left, right):
     """Replace the vector v in `left` by (v + w)/√2 and set `right` to (v - w)/√2; `gauss` is the draw and is spent.
 
@@ -43,13 +44,10 @@ def split_direction(gauss, left, right):
     half_root = number(HALF_ROOT)
     along, square = number(1), number(0)
     while square < number(0.1) * along * along:
-        along = number(0)
-        for j in range(left.size):
-            along += gauss[j] * left[j]
-        square = number(0)
+        along = lanes.product(left, gauss)
         for j in range(left.size):
             gauss[j] -= along * left[j]
-            square += gauss[j] * gauss[j]
+        square = lanes.product(gauss, gauss)
     scale = half_root / np.sqrt(square)
     for j in range(left.size):
         v, w = half_root * left[j], scale * gauss[j]
@@ -58,19 +56,81 @@ def split_direction(gauss, left, right):
 
 
 @kernel
-def orient(first_row, left_size, bond, root, parent):
-    """Fill the walk's parent row of every row of one cluster, -1 at the root; rows are counted from `first_row`.
+def split_far(gauss, left, right):
+    """Do `split_direction` in two passes if the draw u is far from v in direction; return whether it was.
+
+    With a = u·v/|v|², the part of u off v has length √(|u|² - a u·v), which is accurate unless u is close to v. The
+    length of v, which is 1 but for rounding, is divided out, or errors would grow from parent to child.
+    """
+    number = left.dtype.type
+    product, square, length = lanes.products(gauss, left)
+    along = product / length
+    off = square - along * product
+    if off < number(0.1) * square:
+        return False
+    half_root = number(HALF_ROOT)
+    scale, keep = half_root / np.sqrt(off), half_root / np.sqrt(length)
+    keep_left, keep_right = keep - scale * along, keep + scale * along
+    for j in range(left.size):
+        v, w = left[j], scale * number(gauss[j])
+        left[j] = keep_left * v + w
+        right[j] = keep_right * v - w
+    return True
+
+
+# ---------------------------------------------------------------------- the walk
+
+
+class WalkWork(NamedTuple):
+    """Work arrays for the walk through an interval of rows; rows are counted from its first."""
+
+    start: Any
+    """first row of each latent, in preorder"""
+    size: Any
+    """number of points of each latent"""
+    entry: Any
+    """row where the walk enters each latent"""
+    parent: Any
+    """row from which the walk comes to each row, -1 where it starts"""
+    order: Any
+    """rows, each after its parent"""
+    done: Any
+    """rows that are in `order` already"""
+
+
+@kernel
+def walk_work(most):
+    """Return work arrays for up to this many rows."""
+    start, size, entry = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    return WalkWork(start, size, entry, np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.bool_))
+
+
+@kernel
+def plan_walk(first_row, left_size, bond, entry, work):
+    """Return, for the walk that enters an interval at row `entry`, an order of its rows and the parent of each.
+
+    `left_size` and `bond` are those of its latents, in preorder; it starts at `first_row` of the rows that bonds name.
+    """
+    n_rows = left_size.size + 1
+    parent, order = work.parent[:n_rows], work.order[:n_rows]
+    _orient(first_row, left_size, bond, entry, work, parent)
+    walk_order(parent, order, work.done)
+    return order, parent
+
+
+@kernel
+def _orient(first_row, left_size, bond, root, work, parent):
+    """Fill the walk's parent of every row.
 
     The walk enters a latent's interval at one row, its entry. The bond leads from the side that holds the entry
     into the other side, whose entry is thus the far end of the bond. One forward pass.
     """
-    size = left_size.size + 1
-    entry, start, count = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
-    entry[0], start[0], count[0] = root, 0, size
+    start, size, entry = work.start, work.size, work.entry
+    start[0], size[0], entry[0] = 0, parent.size, root
     parent[root] = -1
-    for i in range(size - 1):
+    for i in range(left_size.size):
         left = left_size[i]
-        right = count[i] - left
+        right = size[i] - left
         a, b = bond[i, 0] - first_row, bond[i, 1] - first_row
         left_entry = right_entry = entry[i]
         if entry[i] < start[i] + left:
@@ -80,43 +140,42 @@ def orient(first_row, left_size, bond, root, parent):
             parent[a] = b
             left_entry = a
         if left > 1:
-            entry[i + 1], start[i + 1], count[i + 1] = left_entry, start[i], left
+            start[i + 1], size[i + 1], entry[i + 1] = start[i], left, left_entry
         if right > 1:
-            entry[i + left], start[i + left], count[i + left] = right_entry, start[i] + left, right
+            start[i + left], size[i + left], entry[i + left] = start[i] + left, right, right_entry
 
 
 @kernel
-def walk_order(parent, order):
-    """Fill the rows such that every row comes after its parent; `parent` is kept."""
-    done = np.zeros(parent.size, np.bool_)
-    stack = np.empty(parent.size, parent.dtype)
+def walk_order(parent, order, done):
+    """Fill `order` with all nodes such that each comes after its parent; that of a root is negative."""
+    done[: parent.size] = False
     filled = 0
-    for row in range(parent.size):
-        waiting = 0
-        at = row
+    for node in range(parent.size):
+        first, at = filled, node
         while at >= 0 and not done[at]:
             done[at] = True
-            stack[waiting] = at
-            waiting += 1
-            at = parent[at]
-        while waiting > 0:
-            waiting -= 1
-            order[filled] = stack[waiting]
+            order[filled] = at
             filled += 1
+            at = parent[at]
+        last = filled - 1
+        while first < last:  # the way up to a node that is done, turned round
+            order[first], order[last] = order[last], order[first]
+            first, last = first + 1, last - 1
 
 
 @kernel
-def walk(X, order, parent, origin, step, scale):
-    """Turn the unit vectors in X into positions: X[i] = scale · (position of parent + step · vec[i]), in place.
+def walk(X, order, parent, origin, stride):
+    """Turn the unit vectors in X into positions, in place: `origin`, or that of the parent, plus `stride` times vector.
 
     X may be a block of columns, since coordinates do not mix.
     """
-    stride = step * scale
+    number = X.dtype.type
+    stride = number(stride)
     for row in order:
         above = parent[row]
         if above < 0:
             for j in range(X.shape[1]):
-                X[row, j] = scale * origin[j] + stride * X[row, j]
+                X[row, j] = number(origin[j]) + stride * X[row, j]
         else:
             for j in range(X.shape[1]):
                 X[row, j] = X[above, j] + stride * X[row, j]

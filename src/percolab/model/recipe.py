@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from decimal import Context, Decimal
+from functools import lru_cache
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Self
@@ -94,6 +95,12 @@ def _as_dtype(dtype: DTypeLike | None, engine: str) -> str:
     return check_choice("dtype", name, ("float32", "float64"))
 
 
+@lru_cache
+def _power(base: int, exponent: float) -> float:
+    """Return a power, rounded once: the last bit of the C library's depends on the processor."""
+    return float(Context(prec=40).power(Decimal(base), Decimal(exponent)))
+
+
 @dataclass(frozen=True, init=False)
 class Recipe:
     """Everything that determines a dataset. The same recipe gives the same data.
@@ -165,7 +172,7 @@ class Recipe:
     @property
     def step(self) -> float:
         """Length of a bond before the final scaling by √d: n^(-1/4) for one cluster, else n^(-1/6)."""
-        return math.pow(self.n_points, -1 / 4 if self.mode == "one_cluster" else -1 / 6)
+        return _power(self.n_points, -1 / 4 if self.mode == "one_cluster" else -1 / 6)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, ready for JSON."""

@@ -7,6 +7,8 @@ than the data, so the two algorithms, whose outputs NumPy guarantees, are writte
   Spawning a child appends one word, its spawn key, so a child's pool follows from its parent's.
 - PCG64 (O'Neill 2014, XSL-RR 128/64): a 128-bit LCG with a xor-and-rotate output.
 - NumPy's `random`, `integers` (Lemire 2019), `shuffle` of a list, and `normal` (256-layer ziggurat, Doornik 2005).
+  One normal in 4,000 lies in the tail, for which NumPy takes a logarithm from the C library. Its last bit depends on
+  library and processor, so here it is written out.
 
 A *pool* is a tuple (w0, w1, w2, w3, hash constant). A *stream* is a uint64 array: state and increment (high, low
 words), whether a half of a 64-bit output is waiting, and that half.
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from percolab.ground.compiled import kernel
-from percolab.rng.intrinsics import multiply_high
+from percolab.rng.intrinsics import bits_of_double, double_of_bits, multiply_high
 
 Pool = tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]
 
@@ -200,6 +202,24 @@ def _uniform_of(high, low):
 
 
 @kernel
+def _log_of_rest(u):
+    """Return ln(1 - u) for a uniform u, to about one unit in the last place; 1 - u is exact."""
+    shifted = bits_of_double(1.0 - u) - np.int64(0x3FE6A09E00000000)
+    exponent = np.float64(shifted >> 52)
+    f = double_of_bits((shifted & np.int64(0xFFFFFFFFFFFFF)) + np.int64(0x3FE6A09E00000000)) - 1.0
+    half = 0.5 * f * f
+    s = f / (2.0 + f)
+    z = s * s
+    z2 = z * z
+    z4 = z2 * z2
+    r = z * 6.666666666666735130e-01 + z2 * (3.999999999940941908e-01 + z * 2.857142874366239149e-01)
+    r += z4 * (2.222219843214978396e-01 + z * 1.818357216161805012e-01)
+    r += (z4 * z2) * (1.531383769920937332e-01 + z * 1.479819860511658591e-01)
+    low = s * (half + r) + exponent * 1.90821492927058770002e-10
+    return exponent * 6.93147180369123816490e-01 - ((half - low) - f)
+
+
+@kernel
 def _ziggurat_edge(layer, magnitude, x, high, low, inc_high, inc_low):
     """Finish a draw that left the layer's inner rectangle (1% do): accepted, value, state."""
     if layer != 0:
@@ -208,9 +228,9 @@ def _ziggurat_edge(layer, magnitude, x, high, low, inc_high, inc_low):
         return height < math.exp(-0.5 * x * x), x, high, low
     while True:
         high, low = _step(high, low, inc_high, inc_low)
-        beyond = -(1.0 / _TAIL) * math.log1p(-_uniform_of(high, low))
+        beyond = -(1.0 / _TAIL) * _log_of_rest(_uniform_of(high, low))
         high, low = _step(high, low, inc_high, inc_low)
-        height = -math.log1p(-_uniform_of(high, low))
+        height = -_log_of_rest(_uniform_of(high, low))
         if height + height > beyond * beyond:
             negative = (magnitude >> np.uint64(8)) & _ONE
             return True, -(_TAIL + beyond) if negative else _TAIL + beyond, high, low

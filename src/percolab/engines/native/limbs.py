@@ -143,7 +143,7 @@ def _add_up(limb, entry, ends, way, anchor):
     starts = limb[:, FIRST].copy()
     for i in range(entry.size):
         before[i] = -1 if entry[i] < 0 else np.searchsorted(starts, ends[entry[i] ^ 1], side="right") - 1
-    embedding.walk_order(before, order)
+    embedding.walk_order(before, order, np.empty(entry.size, np.bool_))
     for i in order:
         if before[i] >= 0:
             for j in range(anchor.shape[1]):

@@ -73,38 +73,10 @@ def split_vectors(paths, left_rows, right_rows, count, X, key, scratch):
         gaussians(paths, lo, hi, words, philox.DIRECTION, key, nodes, indices, bits, gauss)
         for i in range(lo, hi):
             first, left, right = 4 * words * (i - lo), X[left_rows[i]], X[right_rows[i]]
-            if not _split_far(gauss[first : first + draw.size], left, right):
+            if not embedding.split_far(gauss[first : first + draw.size], left, right):
                 for j in range(draw.size):
                     draw[j] = gauss[first + j]
                 embedding.split_direction(draw, left, right)
-
-
-@kernel(fastmath=embedding.REASSOCIATE)
-def _split_far(gauss, left, right):
-    """Do `embedding.split_direction` in two passes if the draw u is far from v in direction; return whether it was.
-
-    With a = u·v/|v|², the part of u off v has length √(|u|² - a u·v), which is accurate unless u is close to v. The
-    length of v, which is 1 but for rounding, is divided out, or errors would grow from parent to child.
-    """
-    number = left.dtype.type
-    product, square, length = number(0), number(0), number(0)
-    for j in range(left.size):
-        u, v = number(gauss[j]), left[j]
-        product += u * v
-        square += u * u
-        length += v * v
-    along = product / length
-    off = square - along * product
-    if off < number(0.1) * square:
-        return False
-    half_root = number(embedding.HALF_ROOT)
-    scale, keep = half_root / np.sqrt(off), half_root / np.sqrt(length)
-    keep_left, keep_right = keep - scale * along, keep + scale * along
-    for j in range(left.size):
-        v, w = left[j], scale * number(gauss[j])
-        left[j] = keep_left * v + w
-        right[j] = keep_right * v - w
-    return True
 
 
 # ---------------------------------------------------------------------- the skeleton
@@ -229,7 +201,7 @@ def anchors(piece, inside, entry, base, ends, X, anchor):
     for i in range(inside.size):
         place = entry[inside[i]]
         before[i] = -1 if place < base else np.searchsorted(starts, ends[place ^ 1], side="right") - 1
-    embedding.walk_order(before, order)
+    embedding.walk_order(before, order, np.empty(inside.size, np.bool_))
     for i in order:
         if before[i] >= 0:
             row = ends[entry[inside[i]] ^ 1]
@@ -260,6 +232,7 @@ def place(lo, hi, piece, piece_path, entry, left_size, bond, ends, X, key, step,
     scratch, origin_scratch = gaussian_scratch(dim), gaussian_scratch(dim + 2)
     ints, words = np.empty((8, GROUP), np.int64), np.empty((3, GROUP), np.uint64)
     centres = np.zeros((GROUP if has_origin else 1, dim + 2), X.dtype)
+    nowhere, work = np.zeros(dim + 2, X.dtype), embedding.walk_work(GROUP)
     stride, scale = X.dtype.type(step * scale), X.dtype.type(scale)
     while lo < hi:
         end = next_group(lo, hi, piece)
@@ -276,6 +249,9 @@ def place(lo, hi, piece, piece_path, entry, left_size, bond, ends, X, key, step,
         unit_vectors(listed, left_row, tops, X, philox.VECTOR, key, scratch)
         if has_origin:
             unit_vectors(listed, right_row, tops, centres, philox.ORIGIN, key, origin_scratch)
+            for t in range(tops):
+                for j in range(dim):
+                    centres[t, j] *= scale
 
         latents = 0
         for p in range(lo, end):
@@ -295,65 +271,11 @@ def place(lo, hi, piece, piece_path, entry, left_size, bond, ends, X, key, step,
             else:
                 enter = ends[entry[p]] - first_row
             is_cluster = piece[p, PARENT] == -1
-            centre = centres[tops if is_cluster and has_origin else 0]
+            centre = centres[tops] if is_cluster and has_origin else nowhere
             tops += is_cluster
             rows = X[first_row : first_row + piece[p, SIZE]]
-            _walk(p, piece, left_size, bond, rows, enter, ints, stride, scale, centre, is_cluster)
+            latent = piece[p, LATENT]
+            latents = slice(latent, latent + piece[p, SIZE] - 1)
+            order, parent = embedding.plan_walk(first_row, left_size[latents], bond[latents], enter, work)
+            embedding.walk(rows, order, parent, centre, stride)
         lo = end
-
-
-@kernel
-def _walk(p, piece, left_size, bond, rows, enter, ints, stride, scale, centre, is_cluster):
-    """Turn the unit vectors of a piece into sums along the bonds from its entry; add the origin of a whole cluster."""
-    size = piece[p, SIZE]
-    parent, stack, done = ints[4], ints[5], ints[6]
-    _orient(p, piece, left_size, bond, enter, ints)
-    for row in range(size):
-        done[row] = 0
-    dim = rows.shape[1]
-    for row in range(size):
-        waiting = 0
-        at = row
-        while at >= 0 and done[at] == 0:
-            done[at] = 1
-            stack[waiting] = at
-            waiting += 1
-            at = parent[at]
-        while waiting > 0:
-            waiting -= 1
-            at = stack[waiting]
-            above = parent[at]
-            if above < 0:
-                for j in range(dim):
-                    rows[at, j] *= stride
-            else:
-                for j in range(dim):
-                    rows[at, j] = rows[above, j] + stride * rows[at, j]
-    if is_cluster:
-        for row in range(size):
-            for j in range(dim):
-                rows[row, j] += scale * centre[j]
-
-
-@kernel
-def _orient(p, piece, left_size, bond, enter, ints):
-    """Fill the walk's parent of every row of a piece, counted from its first; -1 at the entry."""
-    first_row, latent = piece[p, FIRST], piece[p, LATENT]
-    start, size, entry, parent = ints[0], ints[1], ints[2], ints[4]
-    start[0], size[0], entry[0] = 0, piece[p, SIZE], enter
-    parent[enter] = -1
-    for i in range(piece[p, SIZE] - 1):
-        left = left_size[latent + i]
-        right = size[i] - left
-        a, b = bond[latent + i, 0] - first_row, bond[latent + i, 1] - first_row
-        left_entry = right_entry = entry[i]
-        if entry[i] < start[i] + left:
-            parent[b] = a
-            right_entry = b
-        else:
-            parent[a] = b
-            left_entry = a
-        if left > 1:
-            start[i + 1], size[i + 1], entry[i + 1] = start[i], left, left_entry
-        if right > 1:
-            start[i + left], size[i + left], entry[i + left] = start[i] + left, right, right_entry

@@ -151,7 +151,7 @@ def _draw_and_walk(
         centres = np.zeros((hi - lo, recipe.dim))
         _draw_starts(X, batch, table.start, skipped[lo:hi, 0], vector)
         if recipe.mode != "one_cluster":
-            _draw_origins(centres, skipped[lo:hi, 0], origin)
+            _draw_origins(centres, skipped[lo:hi, 0], origin, scale)
         size = int(table.size[batch[0]])
         for first in range(0, size, BATCH):
             _draw_directions(X, batch, table.start, skipped[lo:hi, 1], split_rows, direction, first, first + BATCH)
@@ -161,13 +161,13 @@ def _draw_and_walk(
         drawn[0] = done
         place = table.start, table.birth, forest.left_size, forest.bond, roots
         if hi - lo > 1 or threads == 1:
-            yield _walk_clusters, (X, batch, *place, centres, recipe.step, scale)
+            yield _walk_clusters, (X, batch, *place, centres, recipe.step * scale)
         else:
-            order, parent = _walk_plan(int(batch[0]), *place)
+            order, parent = _plan_walk(int(batch[0]), *place, embedding.walk_work(size))
             rows = X[table.start[batch[0]] : table.start[batch[0] + 1]]
             for columns in np.array_split(np.arange(recipe.dim), min(threads, recipe.dim)):
                 block = slice(columns[0], columns[-1] + 1)
-                yield embedding.walk, (rows[:, block], order, parent, centres[0, block], recipe.step, scale)
+                yield embedding.walk, (rows[:, block], order, parent, centres[0, block], recipe.step * scale)
 
 
 def _nothing() -> None:
@@ -197,15 +197,15 @@ def _draw_starts(X, batch, start, skipped, stream):
 
 
 @kernel
-def _draw_origins(centres, skipped, stream):
-    """Fill uniform points of the unit ball: the first d coordinates of a uniform point of the sphere in R^(d+2)."""
+def _draw_origins(centres, skipped, stream, scale):
+    """Fill uniform points of a ball: the first d coordinates of a uniform point of the sphere in R^(d+2)."""
     dim = centres.shape[1]
     gauss = np.empty(dim + 2)
     for k in range(centres.shape[0]):
         pcg64.skip_normals(stream, skipped[k] * (dim + 2))
         pcg64.normals(stream, gauss)
         embedding.normalise(gauss)
-        centres[k] = gauss[:dim]
+        centres[k] = scale * gauss[:dim]
 
 
 @kernel
@@ -238,21 +238,22 @@ def _choose_root(left_size, pool):
 
 
 @kernel
-def _walk_plan(c, start, birth, left_size, bond, roots):
+def _plan_walk(c, start, birth, left_size, bond, roots, work):
     """Return the rows of a cluster in the order of its walk, counted from its first, and the parent of each."""
     first, end = start[c], start[c + 1]
-    parent, order = np.empty(end - first, np.int64), np.empty(end - first, np.int64)
     splits, bonds = left_size[first - c : end - c - 1], bond[first - c : end - c - 1]
     root = _choose_root(splits, pcg64.spawn(roots, birth[c])) if end - first > 1 else 0
-    embedding.orient(first, splits, bonds, root, parent)
-    embedding.walk_order(parent, order)
-    return order, parent
+    return embedding.plan_walk(first, splits, bonds, root, work)
 
 
 @kernel
-def _walk_clusters(X, batch, start, birth, left_size, bond, roots, centres, step, scale):
+def _walk_clusters(X, batch, start, birth, left_size, bond, roots, centres, stride):
     """Walk each cluster of a batch."""
+    largest = 0
+    for c in batch:
+        largest = max(largest, start[c + 1] - start[c])
+    work = embedding.walk_work(largest)
     for k in range(batch.size):
         c = batch[k]
-        order, parent = _walk_plan(c, start, birth, left_size, bond, roots)
-        embedding.walk(X[start[c] : start[c + 1]], order, parent, centres[k], step, scale)
+        order, parent = _plan_walk(c, start, birth, left_size, bond, roots, work)
+        embedding.walk(X[start[c] : start[c + 1]], order, parent, centres[k], stride)
