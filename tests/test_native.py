@@ -11,10 +11,10 @@ from scipy import stats
 from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 import percolab as pl
-from percolab.engines.clusters import ClusterTable
-from percolab.engines.native import engine as native
-from percolab.engines.native import skeleton
+from percolab.engines.clusters import Clusters
+from percolab.engines.native import skeleton, trees
 from percolab.engines.native.splitting import split
+from percolab.engines.native.stand import Stand
 from percolab.rng import philox
 
 MODES = ["one_cluster", "distribution"]
@@ -177,8 +177,8 @@ def many_clusters(size, count, seed=0):
     founder = np.arange(count) * 1000
     start = np.arange(count + 1) * size
     points = (founder[:, None] + np.arange(size)).reshape(-1)
-    table = ClusterTable(start, np.arange(count), points, np.full(count, size))
-    forest = native.grow_forest(table, np.uint64(seed), 2)
+    clusters = Clusters(start, np.arange(count), points, np.full(count, size))
+    forest = trees.grow_forest(clusters, np.uint64(seed), 2)
     return replace(forest, point_id=forest.point_id % 1000)
 
 
@@ -375,11 +375,9 @@ def test_custom_clusters_at_probability_zero_lie_at_an_origin():
 
 def test_pieces_tile_the_rows():
     forest = pl.split_forest(100_000, 1)
-    stand = skeleton.Stand.of_clusters(forest.cluster_start, np.zeros(1, np.int64))
-    parts = skeleton.expand(stand, np.uint64(1))
-    first, size = parts.piece[:, skeleton.FIRST], parts.piece[:, skeleton.SIZE]
-    np.testing.assert_array_equal(first[1:], (first + size)[:-1])
-    assert size.max() <= skeleton.PIECE
-    assert len(parts.piece) == len(parts.skeleton) + 1
-    latents = parts.skeleton[:, skeleton.LATENT]
-    np.testing.assert_array_equal(parts.skeleton[:, skeleton.LEFT], forest.left_size[latents])
+    expansion = skeleton.expand(Stand.of_clusters(forest.cluster_start, np.zeros(1, np.int64)), np.uint64(1))
+    piece, above = expansion.tip, expansion.skeleton
+    np.testing.assert_array_equal(piece["first"][1:], (piece["first"] + piece["size"])[:-1])
+    assert piece["size"].max() <= skeleton.PIECE
+    assert piece.size == above.size + 1
+    np.testing.assert_array_equal(above["left"], forest.left_size[above["latent"]])

@@ -18,8 +18,8 @@ from percolab import theory
 from percolab.checks import plots
 from percolab.checks.independent import Subject
 from percolab.checks.result import Check, p_of_counts, statistical, too_small
-from percolab.engines.clusters import ClusterTable
-from percolab.engines.native import engine as native
+from percolab.engines.clusters import Clusters
+from percolab.engines.native import trees
 from percolab.engines.paper import coalescent
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
@@ -182,8 +182,8 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
     start = np.arange(n_trees + 1) * size
     births = np.arange(n_trees)
     if engine == "native":
-        table = ClusterTable(start, births, np.arange(n_trees * size), np.full(n_trees, size))
-        return native.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
+        table = Clusters(start, births, np.arange(n_trees * size), np.full(n_trees, size))
+        return trees.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
     n_latents = n_trees * (size - 1)
     left_size, bond = np.empty(n_latents, np.int64), np.empty((n_latents, 2), np.int64)
     point_id = np.empty(n_trees * size, np.int64)

@@ -1,4 +1,4 @@
-"""Clusters by attachment: which cluster every point joins, and the table of clusters that follows from it."""
+"""Clusters by attachment: which cluster every point joins, and the clusters in row order that follow from it."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def follow_to_founder(point, create_prob, key):
     return point
 
 
-@dataclass(frozen=True, eq=False)
-class ClusterTable:
+@dataclass(frozen=True, eq=False, repr=False)
+class Clusters:
     """The clusters that a dataset keeps, in row order: largest first, ties by birth."""
 
     start: Ints
@@ -100,6 +100,9 @@ class ClusterTable:
     """(n,) birth number of each point, cluster after cluster, in birth order; empty if that is 0, 1, 2, …"""
     born_size: NDArray[np.integer[Any]]
     """sizes of all clusters, kept or not, by birth"""
+
+    def __repr__(self) -> str:
+        return f"Clusters(n_points={self.n_points}, n_clusters={self.birth.size})"
 
     @property
     def n_points(self) -> int:
@@ -127,15 +130,15 @@ class ClusterTable:
         return batches(self.size, points)
 
     @classmethod
-    def single(cls, n_points: int, keep: bool = True) -> ClusterTable:
-        """Return the table of one cluster of all points, or of none."""
+    def single(cls, n_points: int, keep: bool = True) -> Clusters:
+        """Return one cluster of all points, or none."""
         start = np.array([0, n_points] if keep else [0])
         return cls(start, np.zeros(int(keep), np.int64), np.empty(0, np.int64), np.array([n_points]))
 
     @classmethod
     def from_labels(
         cls, labels: NDArray[np.integer[Any]], min_cluster_size: int = 1, dtype: type[np.integer[Any]] = np.int64
-    ) -> ClusterTable:
+    ) -> Clusters:
         """Sort the clusters that `labels` describes and keep those of at least `min_cluster_size` points.
 
         Births and points have type `dtype`; at its peak this takes 3.3 numbers of that type for a point.
@@ -146,10 +149,10 @@ class ClusterTable:
         _sort_by_size(size, min_cluster_size, birth)
         start = np.zeros(birth.size + 1, np.int64)
         np.cumsum(size[birth], out=start[1:])
-        place = np.full(size.size, -1, dtype)
-        place[birth] = start[:-1]
+        next_row = np.full(size.size, -1, dtype)
+        next_row[birth] = start[:-1]
         point_id = np.empty(start[-1], dtype)
-        _collect(labels, place, point_id)
+        _collect(labels, next_row, point_id)
         return cls(start, birth, point_id, size)
 
 
@@ -190,10 +193,10 @@ def _sort_by_size(size, least, birth):
 
 
 @kernel
-def _collect(labels, place, point_id):
-    """Write every point to its cluster's next place; clusters with place -1 are dropped."""
+def _collect(labels, next_row, point_id):
+    """Write every point to the next row of its cluster; clusters whose next row is -1 are dropped."""
     for i in range(labels.size):
         c = labels[i]
-        if place[c] >= 0:
-            point_id[place[c]] = i
-            place[c] += 1
+        if next_row[c] >= 0:
+            point_id[next_row[c]] = i
+            next_row[c] += 1

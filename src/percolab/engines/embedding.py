@@ -114,7 +114,7 @@ def plan_walk(first_row, left_size, bond, entry, work):
     n_rows = left_size.size + 1
     parent, order = work.parent[:n_rows], work.order[:n_rows]
     _orient(first_row, left_size, bond, entry, work, parent)
-    walk_order(parent, order, work.done)
+    _order(parent, order, work.done)
     return order, parent
 
 
@@ -146,8 +146,8 @@ def _orient(first_row, left_size, bond, root, work, parent):
 
 
 @kernel
-def walk_order(parent, order, done):
-    """Fill `order` with all nodes such that each comes after its parent; that of a root is negative."""
+def _order(parent, order, done):
+    """Fill the order of `order_of`; `done` is work."""
     done[: parent.size] = False
     filled = 0
     for node in range(parent.size):
@@ -161,6 +161,14 @@ def walk_order(parent, order, done):
         while first < last:  # the way up to a node that is done, turned round
             order[first], order[last] = order[last], order[first]
             first, last = first + 1, last - 1
+
+
+@kernel
+def order_of(parent):
+    """Return all nodes such that each comes after its parent; that of a root is negative."""
+    order = np.empty(parent.size, np.int64)
+    _order(parent, order, np.empty(parent.size, np.bool_))
+    return order
 
 
 @kernel

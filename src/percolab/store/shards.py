@@ -264,7 +264,7 @@ def _make_store(
     recipe: Recipe, location: str, shards: int, runner: str, workers: int | None, address: str | None, report: Progress
 ) -> Made:
     """Make what is missing of a store, and finish it."""
-    table = rows.cluster_table(recipe, report=report)
+    table = rows.cluster_table(recipe, progress=report)
     shards = _count(table.n_points, shards)
     if runner == "local":
         workers = min(parallel.thread_count(workers), shards)

@@ -61,10 +61,10 @@ def _shuffle(labels, path, key):
 
 @kernel
 def _permute(begin, size, labels, path, key):
-    """Fill the places from `begin` on of a keyed permutation of 0 … size - 1, each computed alone.
+    """Fill the images of `begin`, `begin` + 1, … under a keyed permutation of 0 … size - 1, each computed alone.
 
     A Feistel network permutes the smallest power of two that holds them all; what falls outside is permuted again until
-    it falls inside (Black and Rogaway 2002). Places that fell outside are collected: a loop for each place would end
+    it falls inside (Black and Rogaway 2002). Images that fell outside are collected: a loop for each of them would end
     where nobody can predict it.
     """
     bits = 1

@@ -6,10 +6,12 @@ from above, walk down to the points where their bonds end, all by one step at a 
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from percolab.engines.native import skeleton
-from percolab.engines.native.skeleton import FIRST, LATENT, PIECE, SIZE, TOKENS
+from percolab.engines.native.skeleton import PIECE
 from percolab.engines.native.splitting import split_small
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
@@ -25,65 +27,92 @@ _NOWHERE = GROUP
 _GUESTS = GROUP + 1
 """The slot of the first token that enters from above; it holds a bond's key, no latent."""
 
-# In these kernels, loops that look things up and loops that store at places just found are kept apart: a store whose
+
+class _Slots(NamedTuple):
+    """What is known of the latents of a group of pieces.
+
+    The latent i-th in preorder in a piece whose first row is r-th in the group has *slot* r + i. Token 2 slot + side is
+    an end of the slot's bond.
+    """
+
+    size: Any
+    """number of points"""
+    left: Any
+    """number of points on the left"""
+    first: Any
+    """first row, counted from that of the group"""
+    path: Any
+    bond_key: Any
+    threshold: Any
+    """what coins tossed here are compared with"""
+    child: Any
+    """(…, 2) a slot, or -1 - r for the r-th row of the group"""
+    at: Any
+    """(…, 2) where the ends of the bond have come to, in the same way"""
+
+
+@kernel
+def _slots(guests):
+    """Return slots for a group, and for this many tokens that enter it."""
+    latents, all_slots = GROUP + 1, _GUESTS + guests
+    size, left, first = np.ones(latents, np.uint32), np.ones(latents, np.uint32), np.zeros(latents, np.uint32)
+    path, bond_key = np.empty(latents, np.uint64), np.empty(all_slots, np.uint64)
+    child, at = np.empty((latents, 2), np.int32), np.empty((all_slots, 2), np.int32)
+    return _Slots(size, left, first, path, bond_key, np.empty(latents, np.uint64), child, at)
+
+
+# In these kernels, loops that look things up and loops that store at slots just found are kept apart: a store whose
 # address is not known yet holds up all loads after it. Slots are unsigned, which saves the test for negative indices.
 
 
 @kernel
-def grow(lo, hi, piece, piece_path, entering, key, left_size, ends):
-    """Grow pieces lo … hi - 1: fill their part of `left_size` and the rows of bonds that end there.
-
-    The latent i-th in preorder in a piece whose first row is r-th in the group has slot r + i. For every slot there are
-    its number of points, that of its left side, its first row in the group, its path, its bond's key, the threshold of
-    coins tossed there, and its children: a slot, or -1 - r for the r-th row of the group. Token 2 slot + side is an end
-    of the slot's bond; `at` is where it has come to.
-    """
-    begin = piece[lo - 1, TOKENS] if lo > 0 else 0
-    slots, room = GROUP + 1, _GUESTS + piece[hi - 1, TOKENS] - begin
-    size, left, first = np.ones(slots, np.uint32), np.ones(slots, np.uint32), np.zeros(slots, np.uint32)
-    path, threshold, bond_key = np.empty(slots, np.uint64), np.empty(slots, np.uint64), np.empty(room, np.uint64)
-    child, at, walking = np.empty((slots, 2), np.int32), np.empty((room, 2), np.int32), np.empty(2 * room, np.uint64)
-    queue, lanes = np.empty(slots, np.uint32), np.empty((4, _LANES), np.uint64)
+def grow(lo, hi, piece, entering, key, left_size, end_row):
+    """Grow pieces lo … hi - 1: fill their part of `left_size` and the rows of the ends that fall there."""
+    begin = piece[lo - 1].tokens_end if lo > 0 else 0
+    guests = piece[hi - 1].tokens_end - begin
+    slots, walking = _slots(guests), np.empty(2 * (_GUESTS + guests), np.uint64)
     while lo < hi:
-        end = next_group(lo, hi, piece)
-        count = _split_group(lo, end, piece, piece_path, key, size, left, first, path, bond_key, queue, lanes, walking)
-        _link_slots(size, left, first, threshold, child, at)
-        count = _enter_tokens(lo, end, piece, begin, entering, bond_key, at, walking, count)
-        _walk_tokens(count, walking, bond_key, path, threshold, child.reshape(-1), at.reshape(-1))
-        _write_group(lo, end, piece, begin, entering, left, at, left_size, ends)
-        begin, lo = piece[end - 1, TOKENS], end
+        stop = next_group(lo, hi, piece)
+        count = _split_group(lo, stop, piece, key, slots, walking)
+        _link_slots(slots)
+        count = _enter_tokens(lo, stop, piece, begin, entering, slots, walking, count)
+        _walk_tokens(count, walking, slots)
+        _write_group(lo, stop, piece, begin, entering, slots, left_size, end_row)
+        begin, lo = piece[stop - 1].tokens_end, stop
 
 
 @kernel
-def _split_group(lo, hi, piece, piece_path, key, size, left, first, path, bond_key, queue, lanes, walking):
+def _split_group(lo, hi, piece, key, slots, walking):
     """Split pieces lo … hi - 1 down to their points, many nodes at a time; return how many tokens have to walk.
 
     A token that starts on a side of several points is put in `walking`: the slot where it is, in the high half of a
     word, and its number in the low half.
     """
-    waiting = count = np.uint64(0)
+    size, left, first, path, bond_key = slots.size, slots.left, slots.first, slots.path, slots.bond_key
+    queue, waiting, count = np.empty(GROUP + 1, np.uint32), np.uint64(0), np.uint64(0)
     for p in range(lo, hi):
-        slot = np.uint32(piece[p, FIRST] - piece[lo, FIRST])
-        size[slot], first[slot], path[slot] = piece[p, SIZE], slot, piece_path[p]
+        slot = np.uint32(piece[p].first - piece[lo].first)
+        size[slot], first[slot], path[slot] = piece[p].size, slot, piece[p].path
         queue[waiting] = slot
-        waiting += np.uint64(piece[p, SIZE] > 2)
+        waiting += np.uint64(piece[p].size > 2)
     left[:] = 1  # pairs are not drawn
-    slots, lefts = np.empty(_LANES, np.uint32), np.empty(_LANES, np.uint32)
-    nodes, choice, bond_keys, left_path = lanes[0], lanes[1], lanes[2], lanes[3]
+    drawn, lefts = np.empty(_LANES, np.uint32), np.empty(_LANES, np.uint32)
+    nodes, left_path = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
+    choice, bond_keys = np.empty(_LANES, np.uint64), np.empty(_LANES, np.uint64)
     while waiting > 0:
         taken = min(np.int64(waiting), _LANES)
         waiting -= np.uint64(taken)
         for j in range(taken):
-            slots[j] = queue[waiting + np.uint64(j)]
-            nodes[j] = path[slots[j]]
+            drawn[j] = queue[waiting + np.uint64(j)]
+            nodes[j] = path[drawn[j]]
         whole = (taken + 7) // 8 * 8
         philox.blocks(nodes, whole, philox.SPLIT, key, choice, bond_keys)
         for j in range(whole):
             left_path[j], _ = philox.child_paths(nodes[j])
         for j in range(taken):
-            lefts[j] = split_small(np.int64(size[slots[j]]), philox.uniform(choice[j]))
+            lefts[j] = split_small(np.int64(size[drawn[j]]), philox.uniform(choice[j]))
         for j in range(taken):
-            slot, on_left = np.int64(slots[j]), np.int64(lefts[j])
+            slot, on_left = np.int64(drawn[j]), np.int64(lefts[j])
             on_right, row = np.int64(size[slot]) - on_left, np.int64(first[slot])
             left[slot], bond_key[slot] = on_left, bond_keys[j]
             right_slot = slot + on_left if on_right > 1 else _NOWHERE
@@ -102,37 +131,40 @@ def _split_group(lo, hi, piece, piece_path, key, size, left, first, path, bond_k
 
 
 @kernel(error_model="numpy")
-def _link_slots(size, left, first, threshold, child, at):
+def _link_slots(slots):
     """Fill the threshold and the children of every slot, and where the ends of its bond start."""
+    child, at = slots.child, slots.at
     for slot in range(GROUP):
-        points, on_left, row = np.int32(size[slot]), np.int32(left[slot]), np.int32(first[slot])
-        threshold[slot] = skeleton.threshold(on_left, points)
+        points, on_left, row = np.int32(slots.size[slot]), np.int32(slots.left[slot]), np.int32(slots.first[slot])
+        slots.threshold[slot] = skeleton.threshold(on_left, points)
         child[slot, 0] = at[slot, 0] = slot + 1 if on_left > 1 else -1 - row
         child[slot, 1] = at[slot, 1] = slot + on_left if points - on_left > 1 else -1 - row - on_left
 
 
 @kernel
-def _enter_tokens(lo, hi, piece, begin, entering, bond_key, at, walking, count):
+def _enter_tokens(lo, hi, piece, begin, entering, slots, walking, count):
     """Give the tokens that enter pieces lo … hi - 1 a slot, and add those that have to walk; return how many walk."""
     slot = _GUESTS
     for p in range(lo, hi):
-        top = piece[p, FIRST] - piece[lo, FIRST]
-        for t in range(begin, piece[p, TOKENS]):
-            bond_key[slot], at[slot, 0] = entering[t, 0], -1 - top
+        top = piece[p].first - piece[lo].first
+        for t in range(begin, piece[p].tokens_end):
+            slots.bond_key[slot], slots.at[slot, 0] = entering[t].bond_key, -1 - top
             walking[count] = np.uint64(top << 32 | 2 * slot)
-            count += piece[p, SIZE] > 1
+            count += piece[p].size > 1
             slot += 1
-        begin = piece[p, TOKENS]
+        begin = piece[p].tokens_end
     return count
 
 
 @kernel
-def _walk_tokens(count, walking, bond_key, path, threshold, child, at):
+def _walk_tokens(count, walking, slots):
     """Walk tokens down to points, all by one step at a time, and fill where each of them ends.
 
     Their steps do not wait for each other. Those that have not arrived close up, without a branch, which nobody could
     predict.
     """
+    bond_key, path, threshold = slots.bond_key, slots.path, slots.threshold
+    child, at = slots.child.reshape(-1), slots.at.reshape(-1)
     while count > 0:
         for t in range(count):
             slot, token = walking[t] >> _32, walking[t] & _LOW
@@ -148,18 +180,18 @@ def _walk_tokens(count, walking, bond_key, path, threshold, child, at):
 
 
 @kernel
-def _write_group(lo, hi, piece, begin, entering, left, at, left_size, ends):
+def _write_group(lo, hi, piece, begin, entering, slots, left_size, end_row):
     """Write the sizes of left sides and the ends of bonds of pieces lo … hi - 1."""
-    origin = piece[lo, FIRST]
+    left, at, origin = slots.left, slots.at, piece[lo].first
     for p in range(lo, hi):
-        base, latent, latents = piece[p, FIRST] - origin, piece[p, LATENT], piece[p, SIZE] - 1
+        base, latent, latents = piece[p].first - origin, piece[p].latent, piece[p].size - 1
         for i in range(latents):
             left_size[latent + i] = left[base + i]
         for i in range(latents):
-            ends[2 * (latent + i)] = origin - 1 - at[base + i, 0]
-            ends[2 * (latent + i) + 1] = origin - 1 - at[base + i, 1]
-    for t in range(begin, piece[hi - 1, TOKENS]):
-        ends[entering[t, 1]] = origin - 1 - at[_GUESTS + t - begin, 0]
+            end_row[2 * (latent + i)] = origin - 1 - at[base + i, 0]
+            end_row[2 * (latent + i) + 1] = origin - 1 - at[base + i, 1]
+    for t in range(begin, piece[hi - 1].tokens_end):
+        end_row[entering[t].end] = origin - 1 - at[_GUESTS + t - begin, 0]
 
 
 # ---------------------------------------------------------------------- passes over grown pieces
@@ -168,23 +200,37 @@ def _write_group(lo, hi, piece, begin, entering, left, at, left_size, ends):
 @kernel
 def next_group(lo, hi, piece):
     """Return the end of the longest run of pieces from `lo` on that fits in `GROUP` rows."""
-    end = lo + 1
-    while end < hi and piece[end, FIRST] + piece[end, SIZE] - piece[lo, FIRST] <= GROUP:
-        end += 1
-    return end
+    stop = lo + 1
+    while stop < hi and piece[stop].first + piece[stop].size - piece[lo].first <= GROUP:
+        stop += 1
+    return stop
+
+
+class Trace(NamedTuple):
+    """The nodes of a group of grown pieces: latents by slot, as in `_Slots`, and rows, counted from the first."""
+
+    first: Any
+    size: Any
+    path: Any
+    row_path: Any
 
 
 @kernel
-def trace(lo, hi, piece, piece_path, left_size, first, size, path, row_path):
-    """Fill, for a group of grown pieces, each latent's first row, size and path, by slot, and the path of each row.
+def trace_work():
+    """Return the arrays of a trace."""
+    first, size = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
+    return Trace(first, size, np.zeros(GROUP, np.uint64), np.empty(GROUP, np.uint64))
 
-    Rows are counted from the group's first. The latent i-th in preorder in a piece whose first row is r has slot r + i.
-    """
+
+@kernel
+def trace(lo, hi, piece, left_size, nodes):
+    """Fill the trace of pieces lo … hi - 1, which are a group."""
+    first, size, path, row_path = nodes
     for p in range(lo, hi):
-        base = piece[p, FIRST] - piece[lo, FIRST]
-        first[base], size[base], path[base], row_path[base] = base, piece[p, SIZE], piece_path[p], piece_path[p]
-        for i in range(piece[p, SIZE] - 1):
-            slot, left = base + i, left_size[piece[p, LATENT] + i]
+        base = piece[p].first - piece[lo].first
+        first[base], size[base], path[base], row_path[base] = base, piece[p].size, piece[p].path, piece[p].path
+        for i in range(piece[p].size - 1):
+            slot, left = base + i, left_size[piece[p].latent + i]
             row, right = first[slot], size[slot] - left
             left_path, right_path = philox.child_paths(path[slot])
             if left > 1:

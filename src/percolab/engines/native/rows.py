@@ -15,18 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.engines import needs
-from percolab.engines.clusters import ClusterTable
-from percolab.engines.native import births, engine, limbs
-from percolab.engines.native.engine import Entries, seed_key
+from percolab.engines.clusters import Clusters
+from percolab.engines.native import births, limbs, trees
+from percolab.engines.native.engine import find_clusters
 from percolab.engines.native.limbs import Crown
-from percolab.engines.native.skeleton import FIRST, LATENT, LEFT, SIZE, Stand
+from percolab.engines.native.stand import Stand, end_of
+from percolab.engines.native.values import draw_values
+from percolab.engines.native.walk import Entries, embed
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
+from percolab.rng.philox import seed_key
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rows:
     """Rows lo … hi - 1 of a dataset, and the latents that go with them.
 
@@ -47,47 +50,56 @@ class Rows:
     """rows of the whole dataset, which need not be among these"""
     latent_z: NDArray[np.float64]
 
+    def __repr__(self) -> str:
+        shape = f"X: {self.X.shape} {self.X.dtype}"
+        return f"Rows({self.lo} … {self.hi}, latents {self.latent_lo} … {self.latent_hi}, {shape})"
 
-def generate_rows(recipe: Recipe, table: Table, lo: int, hi: int, *, threads: int | None = None) -> Rows:
-    """Make the rows lo … hi - 1 of the dataset of a recipe, byte for byte, without the rest.
+
+def generate_rows(table: Table, lo: int, hi: int, *, threads: int | None = None) -> Rows:
+    """Make the rows lo … hi - 1 of a dataset, byte for byte, without the rest.
 
     Clusters that the range cuts are made whole and trimmed; of clusters larger than a limb (65,536 points or less, see
     `limbs`) only the limbs that the range touches. Time and memory depend on hi - lo and on the size of a limb.
 
     Parameters
     ----------
-    recipe
-        A recipe of the native engine.
     table
-        What `cluster_table` made for this recipe.
+        What `cluster_table` made for the recipe of the dataset.
     lo, hi
         Range of rows; empty if equal.
     threads
         Number of threads; None takes all cores.
     """
-    if table.recipe != recipe:
-        raise ValueError("table must have been made for this recipe by cluster_table, got one of another recipe")
     lo, hi = check_integer("lo", lo, 0), check_integer("hi", hi, 0)
     if not lo <= hi <= table.n_points:
         raise ValueError(f"lo and hi must satisfy lo <= hi <= {table.n_points}, got {lo} and {hi}")
     count = parallel.thread_count(threads)
     latent_lo, latent_hi = table.latents_before(lo), table.latents_before(hi)
-    points = make_points(recipe, table.points(lo, hi), count)
-    latents = make_latents(recipe, table.latents(latent_lo, latent_hi), count)
+    points = make_points(table.recipe, table.points(lo, hi), count)
+    latents = make_latents(table.recipe, table.latents(latent_lo, latent_hi), count)
     return Rows(lo=lo, hi=hi, latent_lo=latent_lo, latent_hi=latent_hi, **points, **latents)
 
 
-def cluster_table(recipe: Recipe, *, threads: int | None = None, report: Progress = silent) -> Table:
+def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progress = silent) -> Table:
     """Find the clusters of a recipe and solve the limbs of the largest: what all parts of its dataset share.
 
     Clusters by attachment with the critical size law keep 9.3 bytes per point, and take 15 while they are found, below
     2^31 points. A limb takes 12 d + 150 bytes with float32, and a cluster of n points has 0.8 n/√`limb_rows` of them.
+
+    Parameters
+    ----------
+    recipe
+        A recipe of the native engine.
+    threads
+        Number of threads; None takes all cores.
+    progress
+        Called with (stage, rows done, rows in all).
     """
     if recipe.engine != "native":
         raise ValueError(f"recipe.engine must be 'native' to make parts of a dataset, got {recipe.engine!r}")
     needs.require(needs.of_table(recipe, limbs.limb_rows(recipe)), recipe)
-    clusters = engine.cluster_table(recipe)
-    return Table(recipe, clusters, limbs.cut(recipe, clusters, parallel.thread_count(threads), report))
+    clusters = find_clusters(recipe)
+    return Table(recipe, clusters, limbs.cut(recipe, clusters, parallel.thread_count(threads), progress))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,13 +134,17 @@ class Latents:
     crown_z: NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """What all parts of a dataset share; see `cluster_table`."""
 
     recipe: Recipe
-    clusters: ClusterTable
+    clusters: Clusters
     crown: Crown
+
+    def __repr__(self) -> str:
+        numbers = f"n_points={self.n_points}, n_clusters={self.n_clusters}, n_limbs={self.crown.limb.size}"
+        return f"Table({numbers}, recipe={self.recipe})"
 
     @property
     def n_points(self) -> int:
@@ -153,8 +169,8 @@ class Table:
 
     def points(self, lo: int, hi: int) -> Points:
         """Cut out what makes the rows lo … hi - 1."""
-        limb, start = self.crown.parts.piece, self.clusters.start
-        limb_range = _overlap(limb[:, FIRST], limb[:, FIRST] + limb[:, SIZE], lo, hi)
+        limb, start = self.crown.limb, self.clusters.start
+        limb_range = _overlap(limb["first"], limb["first"] + limb["size"], lo, hi)
         cluster_range = _overlap(start[:-1], start[1:], max(lo, self.crown.n_rows), hi)
         first_row, stand, entries = self._stand(limb_range, cluster_range)
         point_id = np.empty(hi - lo, np.int64)
@@ -163,16 +179,15 @@ class Table:
 
     def latents(self, lo: int, hi: int) -> Latents:
         """Cut out what makes the latents lo … hi - 1."""
-        parts = self.crown.parts
-        limb, crown = parts.piece, parts.skeleton
-        limb_range = _overlap(limb[:, LATENT], limb[:, LATENT] + limb[:, SIZE] - 1, lo, hi)
+        limb, above = self.crown.limb, self.crown.expansion.skeleton
+        limb_range = _overlap(limb["latent"], limb["latent"] + limb["size"] - 1, lo, hi)
         cluster_range = self._clusters_of_latents(lo, hi)
         first_row, stand, _ = self._stand(limb_range, cluster_range)
-        stand_latent = np.append(limb[slice(*limb_range), LATENT], self._first_latent(cluster_range[0]))
-        slots = slice(*np.searchsorted(crown[:, LATENT], [lo, hi]))
+        stand_latent = np.append(limb["latent"][slice(*limb_range)], self._first_latent(cluster_range[0]))
+        chosen = slice(*np.searchsorted(above["latent"], [lo, hi]))
         return Latents(
-            lo, hi, first_row, stand, stand_latent, crown[slots, LATENT], crown[slots, LEFT],
-            self.crown.ends.reshape(-1, 2)[slots], self.crown.z[slots],
+            lo, hi, first_row, stand, stand_latent, above["latent"][chosen], above["left"][chosen],
+            self.crown.end_row.reshape(-1, 2)[chosen], self.crown.z[chosen],
         )  # fmt: skip
 
     def _first_latent(self, cluster: int) -> int:
@@ -187,11 +202,11 @@ class Table:
 
     def _stand(self, limb_range: tuple[int, int], cluster_range: tuple[int, int]) -> tuple[int, Stand, Entries]:
         """Return the first row of a stand of limbs and whole clusters, the stand, and its entries."""
-        (lo, hi), limb = cluster_range, self.crown.parts.piece[slice(*limb_range)]
+        (lo, hi), limb = cluster_range, self.crown.limb[slice(*limb_range)]
         start = self.clusters.start[lo : hi + 1]
-        if lo == hi and len(limb):  # the stand ends with a limb
-            start = limb[-1:, FIRST] + limb[-1:, SIZE]
-        first_row = int(limb[0, FIRST] if len(limb) else start[0])
+        if lo == hi and limb.size:  # the stand ends with a limb
+            start = np.array([end_of(limb)])
+        first_row = int(limb["first"][0] if limb.size else start[0])
         return first_row, *self.crown.stand(*limb_range, start - first_row, self.clusters.founder_of(lo, hi))
 
 
@@ -201,21 +216,21 @@ def _overlap(start: NDArray[np.int64], end: NDArray[np.int64], lo: int, hi: int)
     return first, max(first, int(np.searchsorted(start, hi, side="left")))
 
 
-def make_points(recipe: Recipe, part: Points, threads: int, report: Progress = silent) -> dict[str, NDArray[Any]]:
+def make_points(recipe: Recipe, part: Points, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of rows."""
-    grown = engine.grow(part.stand, seed_key(recipe.seeds.graph), threads, report)
-    values = engine.value(grown, part.limb_above, seed_key(recipe.seeds.value), threads, report)
-    X = engine.place(recipe, grown, part.entries, threads, report)
+    grown = trees.grow(part.stand, seed_key(recipe.seeds.graph), threads, progress)
+    values = draw_values(grown, part.limb_above, seed_key(recipe.seeds.value), threads, progress)
+    X = embed(recipe, grown, part.entries, threads, progress)
     rows = slice(part.lo - part.first_row, part.hi - part.first_row)
     return {"X": X[rows], "y": values.y[rows], "point_z": values.point_z[rows], "point_id": part.point_id}
 
 
-def make_latents(recipe: Recipe, part: Latents, threads: int, report: Progress = silent) -> dict[str, NDArray[Any]]:
+def make_latents(recipe: Recipe, part: Latents, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of latents."""
     stand, n = part.stand, part.hi - part.lo
-    grown = engine.grow(stand, seed_key(recipe.seeds.graph), threads, report)
-    z = engine.value(grown, np.zeros(len(stand.limb)), seed_key(recipe.seeds.value), threads, report).latent_z
-    first = np.append(stand.limb[:, LATENT], stand.start[0] - len(stand.limb))
+    grown = trees.grow(stand, seed_key(recipe.seeds.graph), threads, progress)
+    z = draw_values(grown, np.zeros(stand.limb.size), seed_key(recipe.seeds.value), threads, progress).latent_z
+    first = np.append(stand.limb["latent"], stand.start[0] - stand.limb.size)
     count = np.diff(np.append(first, stand.n_latents))
     number = np.arange(stand.n_latents) + np.repeat(part.stand_latent - first, count) - part.lo
     kept = (number >= 0) & (number < n)

@@ -1,126 +1,76 @@
-"""Splitting clusters from the top down to pieces that threads and machines can grow apart.
+"""Splitting a stand from the top down, to tips that threads and machines can grow apart.
 
-A cluster is split by `splitting.split` until its parts have at most `PIECE` points: these parts are the *pieces*, the
-latents above them the *skeleton*. What a piece needs from above is small: its path, its rows, and the ends of bonds
-from above that fall into it; see `pieces` for how it is grown. What is split is a `Stand`: whole clusters, and limbs,
-which are parts of clusters that are too large to be split at once (see `limbs`).
+A cluster is split by `splitting.split` until its parts are small enough. What a tip needs from above is little: its
+path, its rows, and the tokens that fall into it; see `pieces` for how it is grown.
 
 Bonds. The bond of a latent joins a uniform row of its left side and a uniform row of its right side. Each end walks
 down from its side's top, taking the left child with probability left_size/size, by a coin that is a function of the
-bond and of the latent visited alone; so as a dataset grows, an end moves only where the proportions change. An end on
-its way is a *token*: the key of its bond, and the place to write its row.
-
-Places. Rows where bonds end are kept in one array: places 2i and 2i + 1 for latent i of the stand, then one for each
-token that enters a limb, then two for each latent of the skeleton, from place `Pieces.base` on.
+bond and of the latent visited alone; so as a dataset grows, an end moves only where the proportions change.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.engines.native.splitting import split
+from percolab.engines.native.stand import BRANCH, TIP, TOKEN, Records, Stand, end_of
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
 
 PIECE = 1024
 """Most points of a piece. Part of the definition of the data: sums over bonds are taken piece by piece."""
 
-LATENT, FIRST, SIZE, DEPTH, PARENT, TOKENS = range(6)
-"""Columns of a node: its latent, first row, number of points, depth, slot of its parent in the skeleton, and where its
-tokens end in the list of tokens. `PARENT` is -1 at the top of a cluster and -2 - j at the top of limb j."""
-LEFT = TOKENS
-"""In a skeleton the last column is the number of points of the left side: its tokens have gone down."""
-
 
 @dataclass(frozen=True, eq=False)
-class Stand:
-    """Trees to grow together, in row order: limbs of larger clusters first, then whole clusters.
+class Expansion:
+    """The tips of a stand in row order, and the skeleton above them in preorder."""
 
-    Rows and latents are counted from the first of the stand; limb j that starts at row r has the latents from r - j on.
-    """
-
-    limb: NDArray[np.int64]
-    """(J, 6) nodes"""
-    limb_path: NDArray[np.uint64]
-    limb_token: NDArray[np.uint64]
-    """(T, 2) tokens that enter limbs, limb after limb: the bond's key, a place"""
-    start: NDArray[np.int64]
-    """(C+1,) first row of each whole cluster, and the end"""
-    founder: NDArray[np.int64]
-    """(C,) founder of each whole cluster"""
-
-    @classmethod
-    def of_clusters(cls, start: NDArray[np.int64], founder: NDArray[np.int64]) -> Stand:
-        """Return a stand of whole clusters."""
-        none = np.empty((0, 2), np.uint64)
-        return cls(np.empty((0, 6), np.int64), np.empty(0, np.uint64), none, start, founder)
+    tip: Records
+    skeleton: Records
+    """branches: latents with more points than a tip may have"""
+    token: Records
+    """tokens that enter tips from above, tip after tip"""
+    first_end: int
+    """number of the first end of the skeleton's bonds"""
 
     @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.start[-1])
-
-    @property
-    def n_latents(self) -> int:
-        """Number of latents."""
-        return self.n_rows - len(self.limb) - self.founder.size
-
-
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """The pieces of a stand in row order, and the skeleton above them in preorder."""
-
-    piece: NDArray[np.int64]
-    """(n_pieces, 6) nodes"""
-    piece_path: NDArray[np.uint64]
-    skeleton: NDArray[np.int64]
-    """(n_skeleton, 6) nodes: latents with more points than a piece may have"""
-    skeleton_path: NDArray[np.uint64]
-    entering: NDArray[np.uint64]
-    """(…, 2) tokens that enter pieces from above, piece after piece: the bond's key, a place"""
-    base: int
-    """place of the first end of the skeleton's bonds"""
-
-    @property
-    def n_places(self) -> int:
-        """Number of places for ends of bonds."""
-        return self.base + 2 * len(self.skeleton)
+    def n_ends(self) -> int:
+        """Number of ends of bonds."""
+        return self.first_end + 2 * self.skeleton.size
 
     def batches(self, rows: int) -> list[tuple[int, int]]:
-        """Cut the pieces into runs of about this many rows."""
-        if not len(self.piece):
+        """Cut the tips into runs of about this many rows."""
+        if not self.tip.size:
             return []
-        first = self.piece[:, FIRST]
-        edges = [*np.searchsorted(first, np.arange(0, first[-1] + 1, rows)).tolist(), len(first)]
+        first = self.tip["first"]
+        edges = [*np.searchsorted(first, np.arange(0, first[-1] + 1, rows)).tolist(), first.size]
         return [(lo, hi) for lo, hi in pairwise(edges) if lo < hi]
 
     def row_ends(self, batches: list[tuple[int, int]]) -> list[int]:
         """Return the row at which each batch ends."""
-        return [int(self.piece[hi - 1, FIRST] + self.piece[hi - 1, SIZE]) for _, hi in batches]
+        return [end_of(self.tip[:hi]) for _, hi in batches]
 
 
-def expand(stand: Stand, key: np.uint64, most: int = PIECE, base: int | None = None) -> Pieces:
-    """Split a stand down to pieces of at most `most` points. Skeleton bonds get the places from `base` on."""
-    if base is None:
-        base = 2 * stand.n_latents + len(stand.limb_token)
-        base += base % 2  # the two ends of a bond differ in the last bit
-    size = np.append(stand.limb[:, SIZE], np.diff(stand.start))
+def expand(stand: Stand, key: np.uint64, most: int = PIECE, first_end: int | None = None) -> Expansion:
+    """Split a stand down to tips of at most `most` points. Ends of the skeleton are numbered from `first_end` on."""
+    if first_end is None:
+        first_end = 2 * stand.n_latents + stand.token.size
+        first_end += first_end % 2  # the two ends of a bond differ in the last bit
+    size = np.append(stand.limb["size"], np.diff(stand.start))
     room = 64 + int(size[size > most].sum() / most**0.5)  # one latent in 1.2 √most is as large, give or take little
     while True:
-        piece, piece_path = np.empty((room + size.size, 6), np.int64), np.empty(room + size.size, np.uint64)
-        skeleton, skeleton_path = np.empty((room, 6), np.int64), np.empty(room, np.uint64)
-        entering = np.empty((2 * room + len(stand.limb_token), 2), np.uint64)
-        tops = stand.limb, stand.limb_path, stand.limb_token, stand.start, stand.founder
-        tables = piece, piece_path, skeleton, skeleton_path, entering
-        pieces = _expand(*tops, key, most, base, *tables)
-        if pieces >= 0:
-            slots = pieces - size.size
-            tokens = entering[: 2 * slots + len(stand.limb_token)]
-            return Pieces(piece[:pieces], piece_path[:pieces], skeleton[:slots], skeleton_path[:slots], tokens, base)
+        tip, skeleton = np.empty(room + size.size, TIP), np.empty(room, BRANCH)
+        entering = np.empty(2 * room + stand.token.size, TOKEN)
+        trees = stand.limb, stand.token, stand.start, stand.founder
+        tips = _expand(*trees, key, most, first_end, tip, skeleton, entering)
+        if tips >= 0:
+            branches = tips - size.size
+            tokens = entering[: 2 * branches + stand.token.size]
+            return Expansion(tip[:tips], skeleton[:branches], tokens, first_end)
         room *= 2
 
 
@@ -131,17 +81,160 @@ def threshold(left, size):
 
 
 @kernel
-def _toss(keys, places, here, low, high, there, top, path, threshold, left_moves, moves):
-    """Toss the tokens low … high - 1 of stack `here` at a latent; return how many move to stack `there`, from `top` on.
+def land(tip, token, end_row):
+    """Write, for every token that enters a tip, the tip's first row: its tip is known before its row is."""
+    t = 0
+    for p in range(tip.size):
+        while t < tip[p].tokens_end:
+            end_row[token[t].end] = tip[p].first
+            t += 1
 
-    Those that go left move if `left_moves`, else those that go right. They should be few: the last tokens fill their
-    places, and eight tokens of which none moves are passed over at once.
+
+@kernel
+def settle(skeleton, first_end, left_size, end_row):
+    """Write the skeleton's own left sizes and bonds, once all its tokens have found their rows."""
+    for s in range(skeleton.size):
+        latent, end = skeleton[s].latent, first_end + 2 * s
+        left_size[latent] = skeleton[s].left
+        end_row[2 * latent], end_row[2 * latent + 1] = end_row[end], end_row[end + 1]
+
+
+# ---------------------------------------------------------------------- expanding
+
+_WAITING = np.dtype([*TIP.descr[:-1], ("tokens", "i8"), ("stack", "i8")])
+"""A node that waits to be split: how many tokens are at it, on top of which stack."""
+
+
+class _Tokens(NamedTuple):
+    """Tokens at the nodes that wait, in two stacks: at every latent some stay and some move to the other stack."""
+
+    bond_key: Any
+    """(2, …)"""
+    end: Any
+    """(2, …)"""
+    count: Any
+    """(2,) number of tokens on each stack"""
+    moves: Any
+    """which tokens move; work array"""
+
+
+@kernel
+def _token_stacks(room):
+    """Return empty stacks for this many tokens."""
+    bond_key, end = np.empty((2, room), np.uint64), np.empty((2, room), np.int64)
+    return _Tokens(bond_key, end, np.zeros(2, np.int64), np.empty(room + 8 - room % 8, np.bool_))
+
+
+@kernel
+def _expand(limb, limb_token, start, founder, key, most, first_end, tip, skeleton, entering):
+    """Fill the arrays of an `Expansion`; return the number of tips, or -1 if the skeleton has no room.
+
+    Room for the skeleton is room for all: every latent of it has one bond, and makes one tip more.
     """
-    key, place, count = keys[here, low:high], places[here, low:high], high - low
-    moved_key, moved_place = keys[there, top:], places[there, top:]
+    waiting, tokens = np.empty(skeleton.size + 1, _WAITING), _token_stacks(entering.size)
+    tips = branches = entered = taken = 0
+    for root in range(limb.size + founder.size):
+        if root < limb.size:
+            taken = _start_limb(root, limb[root], limb_token, taken, waiting[0], tokens)
+        else:
+            c = root - limb.size
+            _start_cluster(root, start[c], start[c + 1] - start[c], founder[c], waiting[0])
+        top = 0  # of the nodes that wait
+        while top >= 0:
+            node = waiting[top]
+            if node.size <= most:
+                entered = _leave_tokens(node, tokens, entering, entered)
+                _put(tip[tips], node.path, node.latent, node.first, node.size, node.depth, node.parent)
+                tip[tips].tokens_end = entered
+                tips, top = tips + 1, top - 1
+            elif branches == skeleton.size:
+                return -1
+            else:
+                _split_node(waiting, top, key, branches, first_end + 2 * branches, skeleton[branches], tokens)
+                branches, top = branches + 1, top + 1
+    return tips
+
+
+@kernel
+def _put(node, path, latent, first, size, depth, parent):
+    """Write a node."""
+    node.path, node.latent, node.first, node.size, node.depth, node.parent = path, latent, first, size, depth, parent
+
+
+@kernel
+def _start_limb(j, limb, limb_token, taken, node, tokens):
+    """Let limb j wait, with its tokens; return how many tokens of limbs are taken."""
+    _put(node, limb.path, limb.latent, limb.first, limb.size, limb.depth, -2 - j)
+    node.tokens, node.stack = limb.tokens_end - taken, 0
+    for t in range(taken, limb.tokens_end):
+        _push(tokens, 0, limb_token[t].bond_key, limb_token[t].end)
+    return limb.tokens_end
+
+
+@kernel
+def _start_cluster(root, first, size, founder, node):
+    """Let a whole cluster wait; its first latent is its first row less the number of trees before it."""
+    _put(node, philox.cluster_path(founder), first - root, first, size, 0, -1)
+    node.tokens = node.stack = 0
+
+
+@kernel
+def _leave_tokens(node, tokens, entering, entered):
+    """Move the tokens of a node that is a tip to the list of those that enter; return how many entered."""
+    stack = node.stack
+    low = tokens.count[stack] - node.tokens
+    for t in range(node.tokens):
+        entering[entered + t].bond_key = tokens.bond_key[stack, low + t]
+        entering[entered + t].end = tokens.end[stack, low + t]
+    tokens.count[stack] = low
+    return entered + node.tokens
+
+
+@kernel
+def _split_node(waiting, top, key, index, end, branch, tokens):
+    """Write the node that waits on top to the skeleton, and let its right side and, on top, its left side wait."""
+    right, left = waiting[top], waiting[top + 1]
+    path, latent, first, size, depth = right.path, right.latent, right.first, right.size, right.depth
+    choice, bond_key = philox.block(path, 0, philox.SPLIT, key)
+    on_left = split(size, philox.uniform(choice))
+    _put(branch, path, latent, first, size, depth, right.parent)
+    branch.left = on_left
+
+    stack, count = right.stack, right.tokens
+    left_is_smaller = 2 * on_left <= size  # few tokens go to the smaller side, so those move
+    moved = _toss(tokens, stack, count, path, threshold(on_left, size), left_is_smaller)
+    left.stack, left.tokens = (1 - stack, moved + 1) if left_is_smaller else (stack, count - moved + 1)
+    right.stack, right.tokens = 1 - left.stack, count + 2 - left.tokens
+    _push(tokens, left.stack, bond_key, end)
+    _push(tokens, right.stack, bond_key, end + 1)
+
+    left_path, right_path = philox.child_paths(path)
+    _put(left, left_path, latent + 1, first, on_left, depth + 1, index)
+    _put(right, right_path, latent + on_left, first + on_left, size - on_left, depth + 1, index)
+
+
+@kernel
+def _push(tokens, stack, bond_key, end):
+    """Put a token on top of a stack."""
+    at = tokens.count[stack]
+    tokens.bond_key[stack, at], tokens.end[stack, at] = bond_key, end
+    tokens.count[stack] = at + 1
+
+
+@kernel
+def _toss(tokens, stack, count, path, least, left_moves):
+    """Toss a coin for each of the `count` tokens on top of a stack; return how many move to the other stack.
+
+    Those that go left move if `left_moves`, else those that go right. They should be few: the last tokens fill the
+    gaps, and eight tokens of which none moves are passed over at once.
+    """
+    high, other = tokens.count[stack], 1 - stack
+    low, beyond = high - count, tokens.count[1 - stack]
+    bond_key, end, moves = tokens.bond_key[stack, low:high], tokens.end[stack, low:high], tokens.moves
+    moved_key, moved_end = tokens.bond_key[other, beyond:], tokens.end[other, beyond:]
     for t in range(count):
-        coin = philox.fold_in_halves(key[t], path)
-        moves[t] = (coin < threshold) == left_moves
+        coin = philox.fold_in_halves(bond_key[t], path)
+        moves[t] = (coin < least) == left_moves
     moves[count : (count + 7) // 8 * 8] = False
     eight = moves.view(np.uint64)
     moved = 0
@@ -151,111 +244,9 @@ def _toss(keys, places, here, low, high, there, top, path, threshold, left_moves
         for t in range(8 * e + 7, 8 * e - 1, -1):
             if moves[t]:
                 last = count - 1 - moved
-                moved_key[moved], moved_place[moved] = key[t], place[t]
-                key[t], place[t] = key[last], place[last]
+                moved_key[moved], moved_end[moved] = bond_key[t], end[t]
+                bond_key[t], end[t] = bond_key[last], end[last]
                 moved += 1
+    tokens.count[stack] -= moved
+    tokens.count[other] += moved
     return moved
-
-
-@kernel
-def _put(table, at, latent, first, size, depth, parent, tokens):
-    """Write a node; a tuple assigned to a row would be an array made and thrown away."""
-    table[at, LATENT], table[at, FIRST], table[at, SIZE] = latent, first, size
-    table[at, DEPTH], table[at, PARENT], table[at, TOKENS] = depth, parent, tokens
-
-
-@kernel
-def _expand(
-    limb, limb_path, limb_token, start, founder, key, most, base, piece, piece_path, skeleton, skeleton_path, entering
-):
-    """Fill the arrays of `Pieces`; return the number of pieces, or -1 if the skeleton has no room.
-
-    Room for the skeleton is room for all: every latent of it has one bond, and makes one piece more.
-    """
-    room, limbs = skeleton.shape[0], limb.shape[0]
-    stack, stack_path = np.empty((room + 1, 7), np.int64), np.empty(room + 1, np.uint64)
-    keys, places = np.empty((2, entering.shape[0]), np.uint64), np.empty((2, entering.shape[0]), np.uint64)
-    moves = np.empty(entering.shape[0] + 8 - entering.shape[0] % 8, np.bool_)
-    top = np.zeros(2, np.int64)
-    pieces = slots = entered = begin = 0
-    for r in range(limbs + founder.size):
-        waiting = 1
-        if r < limbs:
-            count = limb[r, TOKENS] - begin
-            for t in range(count):
-                keys[0, t], places[0, t] = limb_token[begin + t, 0], limb_token[begin + t, 1]
-            begin, top[0] = limb[r, TOKENS], count
-            _put(stack, 0, limb[r, LATENT], limb[r, FIRST], limb[r, SIZE], limb[r, DEPTH], -2 - r, count)
-            stack_path[0] = limb_path[r]
-        else:
-            first, size = start[r - limbs], start[r - limbs + 1] - start[r - limbs]
-            path = philox.cluster_path(founder[r - limbs])
-            if size <= most:
-                _put(piece, pieces, first - r, first, size, 0, -1, entered)
-                piece_path[pieces] = path
-                pieces += 1
-                continue
-            _put(stack, 0, first - r, first, size, 0, -1, 0)
-            stack_path[0] = path
-        stack[0, 6] = 0
-        while waiting > 0:
-            waiting -= 1
-            latent, first, size = stack[waiting, LATENT], stack[waiting, FIRST], stack[waiting, SIZE]
-            depth, parent, count = stack[waiting, DEPTH], stack[waiting, PARENT], stack[waiting, TOKENS]
-            here, path = stack[waiting, 6], stack_path[waiting]
-            high = top[here]
-            low = high - count
-            if size <= most:
-                for t in range(count):
-                    entering[entered + t, 0], entering[entered + t, 1] = keys[here, low + t], places[here, low + t]
-                entered += count
-                top[here] = low
-                _put(piece, pieces, latent, first, size, depth, parent, entered)
-                piece_path[pieces] = path
-                pieces += 1
-                continue
-            if slots == room:
-                return -1
-            choice, bond_key = philox.block(path, 0, philox.SPLIT, key)
-            left = split(size, philox.uniform(choice))
-            _put(skeleton, slots, latent, first, size, depth, parent, left)
-            skeleton_path[slots] = path
-
-            left_moves = 2 * left <= size  # the smaller side, where few tokens go
-            there, least = 1 - here, threshold(left, size)
-            moved = _toss(keys, places, here, low, high, there, top[there], path, least, left_moves, moves)
-            top[there] += moved
-            top[here] -= moved
-            going_left, left_stack = (moved, there) if left_moves else (count - moved, here)
-            right_stack, place = 1 - left_stack, base + 2 * slots
-            keys[left_stack, top[left_stack]], places[left_stack, top[left_stack]] = bond_key, place
-            keys[right_stack, top[right_stack]], places[right_stack, top[right_stack]] = bond_key, place + 1
-            top[0] += 1
-            top[1] += 1
-
-            _put(stack, waiting, latent + left, first + left, size - left, depth + 1, slots, count - going_left + 1)
-            _put(stack, waiting + 1, latent + 1, first, left, depth + 1, slots, going_left + 1)
-            stack[waiting, 6], stack[waiting + 1, 6] = right_stack, left_stack
-            stack_path[waiting + 1], stack_path[waiting] = philox.child_paths(path)
-            waiting += 2
-            slots += 1
-    return pieces
-
-
-@kernel
-def land(piece, entering, ends):
-    """Write, for every token that enters a piece, the piece's first row: its piece is known before its row is."""
-    t = 0
-    for p in range(piece.shape[0]):
-        while t < piece[p, TOKENS]:
-            ends[entering[t, 1]] = piece[p, FIRST]
-            t += 1
-
-
-@kernel
-def settle(skeleton, base, left_size, ends):
-    """Write the skeleton's own left sizes and bonds, once all its tokens have found their rows."""
-    for s in range(skeleton.shape[0]):
-        latent = skeleton[s, LATENT]
-        left_size[latent] = skeleton[s, LEFT]
-        ends[2 * latent], ends[2 * latent + 1] = ends[base + 2 * s], ends[base + 2 * s + 1]

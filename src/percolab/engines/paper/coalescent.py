@@ -115,29 +115,29 @@ def lay_out(size, first_row, work, left_size, bond, row, split_rows, merge_order
     """Turn merges into nested intervals: preorder latents, rows in leaf order.
 
     `row[i]` is the row of the point i-th by birth. For the latent merged k-th from the end, `merge_order[k]` is its
-    place in preorder and `split_rows[k]` the first rows of its two children. A merge comes after its children,
+    number in preorder and `split_rows[k]` the first rows of its two children. A merge comes after its children,
     so going through the merges backwards is a top-down pass.
     """
     children, ends, below, _, blocks = work
-    place, first = blocks[:, 0], blocks[:, 2]
-    place[size - 2], first[size - 2] = 0, first_row
+    preorder, first = blocks[:, 0], blocks[:, 2]
+    preorder[size - 2], first[size - 2] = 0, first_row
     for k in range(size - 1):
         m = size - 2 - k
-        here, start = place[m], first[m]
+        here, start = preorder[m], first[m]
         left, right = children[m, 0], children[m, 1]
         left_below = 1
         if left < size:
             row[left] = start
         else:
             left_below = below[left - size]
-            place[left - size], first[left - size] = here + 1, start
+            preorder[left - size], first[left - size] = here + 1, start
         if right < size:
             row[right] = start + left_below
         else:
-            place[right - size], first[right - size] = here + left_below, start + left_below
+            preorder[right - size], first[right - size] = here + left_below, start + left_below
         left_size[here] = left_below
         merge_order[k] = here
         split_rows[k, 0], split_rows[k, 1] = start, start + left_below
     for m in range(size - 1):
-        bond[place[m], 0] = row[ends[m, 0]]
-        bond[place[m], 1] = row[ends[m, 1]]
+        bond[preorder[m], 0] = row[ends[m, 0]]
+        bond[preorder[m], 1] = row[ends[m, 1]]

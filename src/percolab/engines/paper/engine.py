@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines import clusters, embedding, needs
+from percolab.engines import embedding, needs
 from percolab.engines.arrays import Arrays
-from percolab.engines.clusters import ClusterTable
+from percolab.engines.clusters import Clusters, attachment, batches
 from percolab.engines.paper import coalescent
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
@@ -36,39 +37,39 @@ BATCH = 1 << 15
 """Points per task, and latents drawn between two reports of progress."""
 
 
-def build(recipe: Recipe, threads: int, report: Progress) -> Arrays:
+def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     """Make the dataset of a recipe."""
     if recipe.n_points >= coalescent.SIZE_LIMIT:
         raise ValueError(f"n_points must be below 2**31 with engine='paper', got {recipe.n_points}")
     needs.require(needs.before_clusters(recipe), recipe)
-    table = cluster_table(recipe)
-    needs.require(needs.of_arrays(table.n_points, recipe), recipe)
-    n, C = table.n_points, table.birth.size
+    clusters = find_clusters(recipe)
+    needs.require(needs.of_arrays(clusters.n_points, recipe), recipe)
+    n, C = clusters.n_points, clusters.birth.size
     forest = Forest(
-        table.start,
-        table.birth.astype(np.int64),
+        clusters.start,
+        clusters.birth.astype(np.int64),
         np.empty(n, np.int64),
         np.empty(n - C, np.int64),
         np.empty((n - C, 2), np.int64),
     )
     arrays = Arrays(forest, np.empty((n, recipe.dim), recipe.dtype), np.empty(n), np.empty(n - C), np.empty(n))
     split_rows = np.empty((n - C, 2), np.int32)
-    _grow(recipe.seeds, table, arrays, split_rows, threads, report)
-    _embed(recipe, table, arrays, split_rows, threads, report)
+    _grow(recipe.seeds, clusters, arrays, split_rows, threads, progress)
+    _embed(recipe, clusters, arrays, split_rows, threads, progress)
     return arrays
 
 
-def cluster_table(recipe: Recipe) -> ClusterTable:
+def find_clusters(recipe: Recipe) -> Clusters:
     """Return the clusters that a recipe keeps."""
-    labels = clusters.attachment(recipe.n_points, recipe.attachment_prob, recipe.seeds.graph)
-    return ClusterTable.from_labels(labels, recipe.min_cluster_size)
+    labels = attachment(recipe.n_points, recipe.attachment_prob, recipe.seeds.graph)
+    return Clusters.from_labels(labels, recipe.min_cluster_size)
 
 
 # ---------------------------------------------------------------------- trees and targets
 
 
 def _grow(
-    seeds: Seeds, table: ClusterTable, arrays: Arrays, split_rows: NDArray[np.int32], threads: int, report: Progress
+    seeds: Seeds, clusters: Clusters, arrays: Arrays, split_rows: NDArray[np.int32], threads: int, progress: Progress
 ) -> None:
     """Grow every cluster's tree and merger tree, draw the values and sum them to targets."""
     graph, value = pcg64.root_pool(seeds.graph), pcg64.root_pool(seeds.value)
@@ -76,13 +77,13 @@ def _grow(
     pcg64.normals(pcg64.make_stream(pcg64.spawn(value, POINT_CHILD)), arrays.y)
     latents = pcg64.spawn(value, LATENT_CHILD)
     forest = arrays.forest
-    edges = table.batches(BATCH)
+    edges = clusters.batches(BATCH)
     common = (
-        graph, latents, table.start, table.birth, table.point_id, forest.point_id, forest.left_size, forest.bond,
-        arrays.latent_z, arrays.point_z, arrays.y, split_rows,
+        graph, latents, clusters.start, clusters.birth, clusters.point_id,
+        forest.point_id, forest.left_size, forest.bond, arrays.latent_z, arrays.point_z, arrays.y, split_rows,
     )  # fmt: skip
     tasks = ((_grow_clusters, (lo, hi, *common)) for lo, hi in edges)
-    parallel.run(tasks, threads, parallel.counter(report, "trees", [int(table.start[hi]) for _, hi in edges]))
+    parallel.run(tasks, threads, parallel.counter(progress, "trees", [int(clusters.start[hi]) for _, hi in edges]))
 
 
 @kernel
@@ -120,17 +121,17 @@ def _grow_clusters(
 
 
 def _embed(
-    recipe: Recipe, table: ClusterTable, arrays: Arrays, split_rows: NDArray[np.int32], threads: int, report: Progress
+    recipe: Recipe, clusters: Clusters, arrays: Arrays, split_rows: NDArray[np.int32], threads: int, progress: Progress
 ) -> None:
     """Draw every direction, in order of birth, and walk each cluster once its directions are there."""
     drawn = [0]
-    tasks = _draw_and_walk(recipe, table, arrays, split_rows, threads, drawn)
-    parallel.run(tasks, threads, lambda: report("positions", drawn[0], table.n_points))
+    tasks = _draw_and_walk(recipe, clusters, arrays, split_rows, threads, drawn)
+    parallel.run(tasks, threads, lambda: progress("positions", drawn[0], clusters.n_points))
 
 
 def _draw_and_walk(
     recipe: Recipe,
-    table: ClusterTable,
+    clusters: Clusters,
     arrays: Arrays,
     split_rows: NDArray[np.int32],
     threads: int,
@@ -140,47 +141,57 @@ def _draw_and_walk(
     vector, origin, direction = (
         pcg64.make_stream(pcg64.spawn(embed, child)) for child in (VECTOR_CHILD, ORIGIN_CHILD, DIRECTION_CHILD)
     )
-    roots = pcg64.spawn(embed, ROOT_CHILD)
-    by_birth = np.argsort(table.birth)
-    skipped = _skipped_before(table, by_birth)
-    scale = math.sqrt(recipe.dim)
-    X, forest = arrays.X, arrays.forest
-    done = 0
-    for lo, hi in clusters.batches(table.size[by_birth], BATCH):
+    by_birth, size, start = np.argsort(clusters.birth), clusters.size, clusters.start
+    skipped = _skipped_before(clusters, by_birth)
+    trees = start, clusters.birth, arrays.forest.left_size, arrays.forest.bond, pcg64.spawn(embed, ROOT_CHILD)
+    scale, X, done = math.sqrt(recipe.dim), arrays.X, 0
+    for lo, hi in batches(size[by_birth], BATCH):
         batch = by_birth[lo:hi]
-        centres = np.zeros((hi - lo, recipe.dim))
-        _draw_starts(X, batch, table.start, skipped[lo:hi, 0], vector)
+        origins = np.zeros((hi - lo, recipe.dim))
+        _draw_starts(X, batch, start, skipped[lo:hi, 0], vector)
         if recipe.mode != "one_cluster":
-            _draw_origins(centres, skipped[lo:hi, 0], origin, scale)
-        size = int(table.size[batch[0]])
-        for first in range(0, size, BATCH):
-            _draw_directions(X, batch, table.start, skipped[lo:hi, 1], split_rows, direction, first, first + BATCH)
-            drawn[0] = done + min(first + BATCH, size)
+            _draw_origins(origins, skipped[lo:hi, 0], origin, scale)
+        points = int(size[batch[0]])  # clusters of a batch of several are drawn in one pass
+        for first in range(0, points, BATCH):
+            _draw_directions(X, batch, start, skipped[lo:hi, 1], split_rows, direction, first, first + BATCH)
+            drawn[0] = done + min(first + BATCH, points)
             yield _nothing, ()
-        done += int(table.size[batch].sum())
+        done += int(size[batch].sum())
         drawn[0] = done
-        place = table.start, table.birth, forest.left_size, forest.bond, roots
-        if hi - lo > 1 or threads == 1:
-            yield _walk_clusters, (X, batch, *place, centres, recipe.step * scale)
-        else:
-            order, parent = _plan_walk(int(batch[0]), *place, embedding.walk_work(size))
-            rows = X[table.start[batch[0]] : table.start[batch[0] + 1]]
-            for columns in np.array_split(np.arange(recipe.dim), min(threads, recipe.dim)):
-                block = slice(columns[0], columns[-1] + 1)
-                yield embedding.walk, (rows[:, block], order, parent, centres[0, block], recipe.step * scale)
+        yield from _walk_tasks(X, batch, trees, origins, recipe.step * scale, threads)
+
+
+def _walk_tasks(
+    X: NDArray[Any],
+    batch: NDArray[np.int64],
+    trees: tuple[Any, ...],
+    origins: NDArray[np.float64],
+    stride: float,
+    threads: int,
+) -> Iterator[parallel.Task]:
+    """Yield what walks a batch of clusters: one task, or one for each thread if it is a single large cluster."""
+    if batch.size > 1 or threads == 1:
+        yield _walk_clusters, (X, batch, *trees, origins, stride)
+        return
+    start, cluster, dim = trees[0], int(batch[0]), X.shape[1]
+    rows = X[start[cluster] : start[cluster + 1]]
+    order, parent = _plan_walk(cluster, *trees, embedding.walk_work(len(rows)))
+    for columns in np.array_split(np.arange(dim), min(threads, dim)):
+        block = slice(columns[0], columns[-1] + 1)
+        yield embedding.walk, (rows[:, block], order, parent, origins[0, block], stride)
 
 
 def _nothing() -> None:
     """Stand for work already done, so that progress is reported and an interrupt is taken."""
 
 
-def _skipped_before(table: ClusterTable, by_birth: NDArray[np.int64]) -> NDArray[np.int64]:
+def _skipped_before(clusters: Clusters, by_birth: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count the dropped clusters, and the latents of dropped clusters, born just before each kept cluster."""
-    latents_born = np.concatenate([[0], np.cumsum(table.born_size - 1)])
-    birth, size = table.birth[by_birth], table.size[by_birth]
+    latents_born = np.concatenate([[0], np.cumsum(clusters.born_size - 1)])
+    birth, size = clusters.birth[by_birth], clusters.size[by_birth]
     clusters_skipped = np.diff(birth, prepend=-1) - 1
     end_of_previous = np.concatenate([[0], latents_born[birth[:-1] + 1]]) if birth.size else np.empty(0, np.int64)
-    assert np.array_equal(size, table.born_size[birth])
+    assert np.array_equal(size, clusters.born_size[birth])
     return np.column_stack([clusters_skipped, latents_born[birth] - end_of_previous])
 
 
@@ -197,15 +208,15 @@ def _draw_starts(X, batch, start, skipped, stream):
 
 
 @kernel
-def _draw_origins(centres, skipped, stream, scale):
+def _draw_origins(origins, skipped, stream, scale):
     """Fill uniform points of a ball: the first d coordinates of a uniform point of the sphere in R^(d+2)."""
-    dim = centres.shape[1]
+    dim = origins.shape[1]
     gauss = np.empty(dim + 2)
-    for k in range(centres.shape[0]):
+    for k in range(origins.shape[0]):
         pcg64.skip_normals(stream, skipped[k] * (dim + 2))
         pcg64.normals(stream, gauss)
         embedding.normalise(gauss)
-        centres[k] = scale * gauss[:dim]
+        origins[k] = scale * gauss[:dim]
 
 
 @kernel
@@ -247,7 +258,7 @@ def _plan_walk(c, start, birth, left_size, bond, roots, work):
 
 
 @kernel
-def _walk_clusters(X, batch, start, birth, left_size, bond, roots, centres, stride):
+def _walk_clusters(X, batch, start, birth, left_size, bond, roots, origins, stride):
     """Walk each cluster of a batch."""
     largest = 0
     for c in batch:
@@ -256,4 +267,4 @@ def _walk_clusters(X, batch, start, birth, left_size, bond, roots, centres, stri
     for k in range(batch.size):
         c = batch[k]
         order, parent = _plan_walk(c, start, birth, left_size, bond, roots, work)
-        embedding.walk(X[start[c] : start[c + 1]], order, parent, centres[k], stride)
+        embedding.walk(X[start[c] : start[c + 1]], order, parent, origins[k], stride)
