@@ -186,8 +186,8 @@ def test_validation_of_repeats_and_lengths(forest):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda f: f.path(800), "point must be below 800, got 800"),
-        (lambda f: f.path(-1), "point must be at least 0, got -1"),
+        (lambda f: f.path(800), "row must be below 800, got 800"),
+        (lambda f: f.path(-1), "row must be at least 0, got -1"),
         (lambda f: f.points_of(10**6), "latent must be below"),
         (lambda f: f.latent_at_depth(-1), "depth must be at least 0, got -1"),
         (lambda f: f.membership([10**6]), "latents must be between 0 and"),

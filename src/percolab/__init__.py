@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate, make_percolation
+from percolab.dataset.splits import Split, split_rows
 from percolab.engines.clusters import attachment
 from percolab.engines.native.engine import cluster_of, node_paths, split_forest
 from percolab.engines.native.rows import Rows, cluster_table, generate_rows
@@ -28,6 +29,7 @@ __all__ = [
     "Recipe",
     "Rows",
     "Seeds",
+    "Split",
     "StoreError",
     "__version__",
     "attachment",
@@ -41,6 +43,7 @@ __all__ = [
     "make_percolation",
     "node_paths",
     "split_forest",
+    "split_rows",
     "targets",
     "theory",
     "verify",

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground.validation import check_integer
-from percolab.model import hierarchy
+from percolab.model import ancestry, bonds, graphs, hierarchy, invariants
+from percolab.model.ancestry import Ragged
+from percolab.model.concepts import concepts, nearest_above
+from percolab.model.cuts import Cut, cut
+from percolab.model.indices import indices, listed, one
+from percolab.model.moments import Moments, moments
 
 if TYPE_CHECKING:
     import networkx
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 Ints = NDArray[np.int64]
+Index = int | np.integer[Any]
+Many = Sequence[int] | NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +39,9 @@ class Forest:
     A latent *is* a bond: they are the same row of the same table.
 
     A forest of n points in C clusters has n - C latents. All columns are int64.
+
+    A *node* is a row or a latent, as one number: row r is r, latent i is n_points + i. What can only be a row or only
+    a latent is given as its own index; what can be either is given as a node. -1 says that there is none.
     """
 
     cluster_start: Ints
@@ -118,7 +129,7 @@ class Forest:
 
     @cached_property
     def latent_children(self) -> Ints:
-        """(n-C, 2) left and right child: row r as r, latent i as n_points + i."""
+        """(n-C, 2) left and right child, as nodes."""
         codes = np.empty((self.n_latents, 2), np.int64)
         hierarchy.child_codes(self.n_points, self.left_size, self.latent_start, self.latent_size, codes)
         return codes
@@ -129,6 +140,21 @@ class Forest:
         depth = np.zeros(self.n_points, np.int64)
         hierarchy.point_depths(self.left_size, self.latent_start, self.latent_size, self.latent_depth, depth)
         return depth
+
+    @cached_property
+    def point_parent(self) -> Ints:
+        """(n,) the smallest latent that has the point, -1 for a singleton."""
+        # Of the two latents that part a row from its neighbours, both above it, the lower one comes later in preorder.
+        after = np.append(self.parting[1:], -1)[: self.n_points]
+        deeper: Ints = np.maximum(self.parting, after)
+        return deeper
+
+    @cached_property
+    def parting(self) -> Ints:
+        """(n,) the latent that parts the row from the one before it, -1 at the first row of a cluster."""
+        latents = np.full(self.n_points, -1, np.int64)
+        latents[self.latent_start + self.left_size] = np.arange(self.n_latents)
+        return latents
 
     @cached_property
     def point_cluster(self) -> Ints:
@@ -148,23 +174,120 @@ class Forest:
         hierarchy.births_by_cluster(self.cluster_start, by_birth, self.point_cluster, order)
         return order
 
-    # ------------------------------------------------------------------ views
+    @cached_property
+    def _minima(self) -> Ints:
+        return ancestry.minima_table(self.parting)
 
-    def points_of(self, latent: int) -> slice:
-        """Return the rows of a latent, as a slice."""
-        latent = _check_index("latent", latent, self.n_latents)
-        start = int(self.latent_start[latent])
-        return slice(start, start + int(self.latent_size[latent]))
+    @cached_property
+    def _walk(self) -> bonds.Walk:
+        return bonds.walk(self.cluster_start, self.bond, self.n_points)
 
-    def path(self, point: int) -> Ints:
-        """Return the latents above a point, top first, in time proportional to their number."""
-        point = _check_index("point", point, self.n_points)
-        c = int(np.searchsorted(self.cluster_start, point, side="right")) - 1
+    # ------------------------------------------------------------------ the tree
+
+    @overload
+    def points_of(self, latents: Index) -> slice: ...
+
+    @overload
+    def points_of(self, latents: Many) -> tuple[Ints, Ints]: ...
+
+    def points_of(self, latents: Any) -> slice | tuple[Ints, Ints]:
+        """Return the rows of a latent as a slice; of many latents, the first row and the end of each. O(1) each."""
+        if np.ndim(latents) == 0:
+            latent = one("latent", latents, self.n_latents)
+            start = int(self.latent_start[latent])
+            return slice(start, start + int(self.latent_size[latent]))
+        chosen = listed("latents", latents, self.n_latents)
+        starts = self.latent_start[chosen]
+        return starts, starts + self.latent_size[chosen]
+
+    @overload
+    def descendants(self, latents: Index) -> slice: ...
+
+    @overload
+    def descendants(self, latents: Many) -> tuple[Ints, Ints]: ...
+
+    def descendants(self, latents: Any) -> slice | tuple[Ints, Ints]:
+        """Return the latents below a latent as a slice; of many latents, the first and the end of each. O(1) each.
+
+        The rows below it are those of `points_of`.
+        """
+        if np.ndim(latents) == 0:
+            latent = one("latent", latents, self.n_latents)
+            return slice(latent + 1, latent + int(self.latent_size[latent]) - 1)
+        chosen = listed("latents", latents, self.n_latents)
+        return chosen + 1, chosen + self.latent_size[chosen] - 1
+
+    @overload
+    def path(self, rows: Index) -> Ints: ...
+
+    @overload
+    def path(self, rows: Many) -> Ragged: ...
+
+    def path(self, rows: Any) -> Ints | Ragged:
+        """Return the latents above a row, top first; of many rows, such a list for each, as `Ragged`.
+
+        The time is proportional to what is returned, after one linear pass for the first question about many rows.
+        """
+        if np.ndim(rows):
+            chosen = listed("rows", rows, self.n_points)
+            return ancestry.paths_to(self.point_parent[chosen], self.latent_parent, self.latent_depth)
+        row = one("row", rows, self.n_points)
+        c = int(np.searchsorted(self.cluster_start, row, side="right")) - 1
         first = int(self.cluster_start[c])
-        place = self.left_size, first - c, first, int(self.cluster_start[c + 1]) - first, point
+        place = self.left_size, first - c, first, int(self.cluster_start[c + 1]) - first, row
         latents = np.empty(hierarchy.path_length(*place), np.int64)
         hierarchy.path(*place, latents)
         return latents
+
+    def ancestors(self, latents: ArrayLike | None = None, *, nodes: ArrayLike | None = None) -> Ints | Ragged:
+        """Return the latents above a latent, top first; of many latents, such a list for each, as `Ragged`.
+
+        `nodes` instead of `latents` may also name rows. The time is proportional to what is returned.
+        """
+        codes, parent = self._parents(latents, nodes)
+        found = ancestry.paths_to(parent.ravel(), self.latent_parent, self.latent_depth)
+        return found if codes.ndim else found.values
+
+    def children(self, latents: ArrayLike) -> Ints:
+        """Return the left and right child of latents, as nodes, in an array of one more dimension, 2. O(1) each."""
+        return self.latent_children[indices("latents", latents, self.n_latents)]
+
+    def side(self, latents: ArrayLike | None = None, *, nodes: ArrayLike | None = None) -> Ints:
+        """Return 0 for left children, 1 for right ones, -1 for tops; `nodes` may also name rows. O(1) each."""
+        codes, pair = self._families(latents, nodes)
+        return np.where(pair[..., 0] < 0, -1, codes == pair[..., 1])[()]
+
+    def sibling(self, latents: ArrayLike | None = None, *, nodes: ArrayLike | None = None) -> Ints:
+        """Return the other child of the parent, as a node, -1 for tops; `nodes` may also name rows. O(1) each."""
+        codes, pair = self._families(latents, nodes)
+        return np.where(codes == pair[..., 0], pair[..., 1], pair[..., 0])[()]
+
+    def lca(self, a: ArrayLike, b: ArrayLike) -> Ints:
+        """Return the smallest latent that has both rows: their lowest common ancestor.
+
+        -1 for rows of two clusters. For a row with itself it is the row's smallest latent, -1 for a singleton. The
+        two broadcast. O(1) each, after one linear pass for the first question.
+        """
+        first, second = self._pairs(a, b)
+        found = np.empty(first.shape, np.int64)
+        ancestry.common_latents(self.parting, self._minima, first.flatten(), second.flatten(), found.reshape(-1))
+        return found[()]
+
+    def distance(self, a: ArrayLike, b: ArrayLike) -> Ints:
+        """Return the number of bonds on the way from one row to the other, -1 for rows of two clusters.
+
+        The two broadcast. O(1) each, after one linear pass for the first question.
+        """
+        first, second = self._pairs(a, b)
+        found, walk = np.empty(first.shape, np.int64), self._walk
+        bonds.distances(walk.place, walk.depth, walk.table, first.flatten(), second.flatten(), found.reshape(-1))
+        return found[()]
+
+    def distance_to(self, rows: ArrayLike) -> Ints:
+        """Return, for every row, the bonds to the nearest of `rows`, -1 where its cluster has none. Linear time."""
+        found = np.empty(self.n_points, np.int64)
+        bonds.nearest(self._walk.place, self._walk.above, listed("rows", rows, self.n_points), found)
+        return found
 
     def latent_at_depth(self, depth: int) -> Ints:
         """Return, for every point, its latent at this depth, or -1 where it has none. Linear time."""
@@ -173,47 +296,101 @@ class Forest:
         hierarchy.paint_depth(self.latent_start, self.latent_size, self.latent_depth, depth, latents)
         return latents
 
+    def _parents(self, latents: ArrayLike | None, nodes: ArrayLike | None) -> tuple[Ints, Ints]:
+        """Return the nodes that were named, by either argument, and their parents."""
+        if latents is not None and nodes is None:
+            chosen = indices("latents", latents, self.n_latents)
+            return self.n_points + chosen, self.latent_parent[chosen]
+        if nodes is None or latents is not None:
+            raise ValueError("one of latents and nodes must be given, and not both")
+        codes = indices("nodes", nodes, self.n_points + self.n_latents)
+        parent, rows = np.empty_like(codes), codes < self.n_points
+        parent[rows], parent[~rows] = self.point_parent[codes[rows]], self.latent_parent[codes[~rows] - self.n_points]
+        return codes, parent
+
+    def _families(self, latents: ArrayLike | None, nodes: ArrayLike | None) -> tuple[Ints, Ints]:
+        """Return the nodes that were named, and both children of their parents, -1 for tops."""
+        codes, parent = self._parents(latents, nodes)
+        pair = np.full((*codes.shape, 2), -1, np.int64)
+        pair[parent >= 0] = self.latent_children[parent[parent >= 0]]
+        return codes, pair
+
+    def _pairs(self, a: ArrayLike, b: ArrayLike) -> tuple[Ints, Ints]:
+        rows = (indices(name, values, self.n_points) for name, values in (("a", a), ("b", b)))
+        first, second = np.broadcast_arrays(*rows)
+        return first, second
+
+    # ------------------------------------------------------------------ groups and concepts
+
+    def cut(self, max_size: int | None = None, *, n_groups: int | None = None) -> Cut:
+        """Return disjoint groups of rows, each a latent or a single row, that cover all rows. Linear time.
+
+        Parameters
+        ----------
+        max_size
+            The groups are the largest latents and rows of at most this many rows.
+        n_groups
+            Instead: start with the clusters, and split the largest group into its two children, of equal ones the
+            first, until there are at least this many. If there are more clusters, these are the groups.
+        """
+        return cut(self, max_size, n_groups)
+
+    def concepts(self, min_size: int, ratio: float = 1, *, rows: ArrayLike | None = None) -> Ints:
+        """Return the latents that can be told from their parent and their sibling, sorted. Linear time.
+
+        These are the tops of clusters of at least `min_size` points, and both children of every latent whose smaller
+        child has at least as many. Most other latents are a few points away from one of these. The top of a
+        one-cluster forest is listed, though it has all rows.
+
+        Parameters
+        ----------
+        min_size
+            At least 2.
+        ratio
+            Going down, a concept is kept if it has at most this share of the rows of the nearest kept one above. Of
+            large concepts most are near copies of the one above: summaries take 2/3.
+        rows
+            Count these rows alone: a mask, or indices, of which some may come more than once. None counts all.
+        """
+        return concepts(self, min_size, ratio, rows)
+
+    def nearest_above(self, latents: ArrayLike) -> Ints:
+        """Return, for each of these latents, the nearest other of them above it, -1 for none. O(k log k)."""
+        return nearest_above(self, latents)
+
+    def moments(self, values: Any, latents: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Moments:
+        """Return sums, means and variances of columns over the rows of latents.
+
+        `values` are passed once, block by block, so they may stay on disk; sums are carried in 106 bits. In 200,000
+        rows a mean is off by less than 3e-16 of the largest value; a variance by less than 1e-11 of itself where all
+        values spread 10,000 times as much as those of the latent, and 1e-7 where they spread a million times as much.
+
+        Parameters
+        ----------
+        values
+            (n,) or (n, w) numbers: an array, a tensor, a memory map, a stored or a sparse array.
+        latents
+            Indices, or a mask; None takes all.
+        rows
+            Row i of `values` is row ``rows[i]`` of the forest, in any order, some perhaps more than once. None: row i
+            of both is the same.
+        """
+        return moments(self, values, latents, rows)
+
     def membership(self, latents: ArrayLike | None = None) -> scipy.sparse.csr_array:
         """Return which points the latents have, as a boolean CSR array (n_points, number of latents).
 
         Column j is ``latents[j]``; None means all latents. The cost is the number of memberships: one cluster
         of 200,000 points has 94 million in all, so ask for what you need.
         """
-        return self._sparse(latents, None)
+        return graphs.membership(self, latents, None)
 
     def values(self, latent_z: ArrayLike, latents: ArrayLike | None = None) -> scipy.sparse.csr_array:
         """Return `membership` with each entry replaced by its latent's value."""
         z = np.asarray(latent_z)
         if z.shape != (self.n_latents,):
             raise ValueError(f"latent_z must have shape ({self.n_latents},), got {z.shape}")
-        return self._sparse(latents, z)
-
-    def _sparse(self, latents: ArrayLike | None, z: NDArray[Any] | None) -> scipy.sparse.csr_array:
-        import scipy.sparse
-
-        chosen = self._choose(latents)
-        start, size = self.latent_start[chosen], self.latent_size[chosen]
-        indptr = np.empty(self.n_points + 1, np.int64)
-        hierarchy.membership_indptr(start, size, indptr)
-        index_type = np.int32 if max(indptr[-1], chosen.size) < 2**31 else np.int64
-        indices = np.empty(indptr[-1], index_type)
-        hierarchy.membership_indices(start, size, indptr, indices)
-        data = np.ones(indices.size, np.bool_) if z is None else z[chosen][indices]
-        shape = (self.n_points, chosen.size)
-        return scipy.sparse.csr_array((data, indices, indptr.astype(index_type)), shape=shape)
-
-    def _choose(self, latents: ArrayLike | None) -> Ints:
-        if latents is None:
-            return np.arange(self.n_latents)
-        chosen = np.atleast_1d(np.asarray(latents))
-        if chosen.dtype == np.bool_ and chosen.shape == (self.n_latents,):
-            return np.flatnonzero(chosen)
-        if (chosen.size and not np.issubdtype(chosen.dtype, np.integer)) or chosen.ndim != 1:
-            raise ValueError(f"latents must be indices or a mask of {self.n_latents} latents, got {latents!r}")
-        outside = chosen[(chosen < 0) | (chosen >= self.n_latents)]
-        if outside.size:
-            raise ValueError(f"latents must be between 0 and {self.n_latents - 1}, got {outside[0]}")
-        return chosen.astype(np.int64)
+        return graphs.membership(self, latents, z)
 
     # ------------------------------------------------------------------ parts
 
@@ -231,7 +408,7 @@ class Forest:
 
     def cluster(self, index: int) -> Forest:
         """Return one cluster as a forest of its own, its rows numbered from 0."""
-        c = _check_index("cluster", index, self.n_clusters)
+        c = one("cluster", index, self.n_clusters)
         lo, hi = self.cluster_start[c : c + 2]
         latents = slice(lo - c, hi - c - 1)
         return Forest(
@@ -246,52 +423,19 @@ class Forest:
 
     def adjacency(self) -> scipy.sparse.csr_array:
         """Return the bonds as a symmetric (n, n) CSR array of ones."""
-        import scipy.sparse
-
-        rows, columns = np.concatenate([self.bond, self.bond[:, ::-1]]).T
-        ones = np.ones(rows.size, np.int64)
-        return scipy.sparse.csr_array((ones, (rows, columns)), shape=(self.n_points, self.n_points))
+        return graphs.adjacency(self)
 
     def latent_table(self, latent_z: ArrayLike | None = None) -> pandas.DataFrame:
         """Return the latents as a pandas table, one row each, in preorder; with their values if given."""
-        import pandas
-
-        columns = {
-            "cluster": self.latent_cluster,
-            "depth": self.latent_depth,
-            "parent": self.latent_parent,
-            "start": self.latent_start,
-            "size": self.latent_size,
-            "left_size": self.left_size,
-            "bond_left": self.bond[:, 0],
-            "bond_right": self.bond[:, 1],
-            "cluster_size": self.cluster_size[self.latent_cluster],
-            "figure_of_merit": self.figure_of_merit,
-        }
-        if latent_z is not None:
-            columns["z"] = np.asarray(latent_z)
-        return pandas.DataFrame(columns, index=pandas.RangeIndex(self.n_latents, name="latent"))
+        return graphs.latent_table(self, latent_z)
 
     def to_networkx(self) -> networkx.Graph:
         """Return points and bonds as a NetworkX graph: nodes have `point_id` and `cluster`, edges their `latent`."""
-        import networkx
-
-        graph = networkx.Graph()
-        ids, clusters = self.point_id.tolist(), self.point_cluster.tolist()
-        graph.add_nodes_from((r, {"point_id": ids[r], "cluster": clusters[r]}) for r in range(self.n_points))
-        graph.add_edges_from((a, b, {"latent": i}) for i, (a, b) in enumerate(self.bond.tolist()))
-        return graph
+        return graphs.bond_graph(self)
 
     def latents_to_networkx(self) -> networkx.DiGraph:
-        """Return the hierarchy as a NetworkX digraph, parent to child: rows are 0 … n-1, latent i is n + i."""
-        import networkx
-
-        graph = networkx.DiGraph()
-        graph.add_nodes_from(range(self.n_points + self.n_latents))
-        for i, (left, right) in enumerate(self.latent_children.tolist()):
-            graph.add_edge(self.n_points + i, left, side="left")
-            graph.add_edge(self.n_points + i, right, side="right")
-        return graph
+        """Return the hierarchy as a NetworkX digraph of nodes, parent to child, with the `side` of each child."""
+        return graphs.latent_graph(self)
 
     def to_linkage(self, cluster: int = 0) -> NDArray[np.float64]:
         """Return one cluster's merger tree as a SciPy linkage matrix (s - 1, 4).
@@ -299,55 +443,11 @@ class Forest:
         Observations are the cluster's rows, numbered from 0. A merge's height is its number of points, which grows
         from child to parent; merges are sorted by it.
         """
-        one = self.cluster(cluster)
-        order = np.argsort(one.latent_size, kind="stable")
-        codes = np.arange(one.n_points + one.n_latents)
-        codes[one.n_points + order] = one.n_points + np.arange(one.n_latents)
-        size = one.latent_size[order].astype(np.float64)
-        children = np.sort(codes[one.latent_children[order]], axis=1)
-        return np.column_stack([children.astype(np.float64), size, size])
-
-    # ------------------------------------------------------------------ validation
+        return graphs.linkage(self.cluster(cluster))
 
     def validate(self) -> None:
         """Check every invariant of the data model in linear time; raise ValueError saying which fails and where."""
-        n, C = self.n_points, self.n_clusters
-        _require_length("cluster_start", self.cluster_start, C + 1)
-        _require_length("left_size", self.left_size, n - C)
-        _require_length("bond", self.bond, n - C)
-        if self.cluster_start[0] != 0:
-            raise ValueError(f"cluster_start[0] must be 0, got {self.cluster_start[0]}")
-        if self.cluster_start[-1] != n:
-            raise ValueError(f"cluster_start[{C}] must be the number of points, {n}, got {self.cluster_start[-1]}")
-        _require(self.cluster_size >= 1, "cluster_start", "must grow from one cluster to the next", self.cluster_size)
-        self._validate_order()
-        bad = hierarchy.first_bad_split(self.cluster_start, self.left_size, np.empty(n - C, np.int64))
-        if bad >= 0:
-            raise ValueError(f"left_size[{bad}] must split the latent's points in two, got {self.left_size[bad]}")
-        lo, hi = self.latent_start, self.latent_start + self.latent_size
-        middle = lo + self.left_size
-        left, right = self.bond[:, 0], self.bond[:, 1]
-        _require((lo <= left) & (left < middle), "bond[:, 0]", "must be a row of the latent's left interval", left)
-        _require((middle <= right) & (right < hi), "bond[:, 1]", "must be a row of the latent's right interval", right)
-
-    def _validate_order(self) -> None:
-        size, birth = self.cluster_size, self.cluster_id
-        _require(size[1:] <= size[:-1], "cluster_size", "must not grow from one cluster to the next", size[1:], 1)
-        in_order = (size[1:] < size[:-1]) | (birth[1:] > birth[:-1])
-        _require(in_order, "cluster_id", "must grow among clusters of equal size", birth[1:], 1)
-        for name, ids in (("cluster_id", birth), ("point_id", self.point_id)):
-            _require(ids >= 0, name, "must not be negative", ids)
-            order = np.argsort(ids, kind="stable")
-            again = np.zeros(ids.size, np.bool_)
-            again[order[1:]] = ids[order[1:]] == ids[order[:-1]]
-            _require(~again, name, "must not repeat", ids)
-        if self.n_clusters:
-            first_point = np.minimum.reduceat(self.point_id, self.cluster_start[:-1])
-            _require(first_point >= birth, "cluster_id", "must not exceed its first point's birth", birth)
-            order = np.argsort(birth)
-            grows = np.ones(birth.size, np.bool_)
-            grows[order[1:]] = first_point[order[1:]] > first_point[order[:-1]]
-            _require(grows, "cluster_id", "must follow the birth of the cluster's first point", birth)
+        invariants.check(self)
 
 
 def _as_column(name: str, values: ArrayLike) -> Ints:
@@ -358,22 +458,3 @@ def _as_column(name: str, values: ArrayLike) -> Ints:
     if column.size and (column.ndim != len(shape) or column.shape[1:] != shape[1:]):
         raise ValueError(f"{name} must have shape {'(n, 2)' if name == 'bond' else '(n,)'}, got {column.shape}")
     return np.ascontiguousarray(column.reshape(shape), np.int64)
-
-
-def _check_index(name: str, index: int, length: int) -> int:
-    index = check_integer(name, index, 0)
-    if index >= length:
-        raise ValueError(f"{name} must be below {length}, got {index}")
-    return index
-
-
-def _require_length(name: str, column: Ints, length: int) -> None:
-    if len(column) != length:
-        raise ValueError(f"{name} must have {length} rows, got {len(column)}")
-
-
-def _require(holds: NDArray[np.bool_], name: str, rule: str, values: Ints, offset: int = 0) -> None:
-    if not holds.all():
-        at = int(np.argmin(holds))
-        place = name.replace("[:", f"[{at + offset}") if "[" in name else f"{name}[{at + offset}]"
-        raise ValueError(f"{place} {rule}, got {values[at]}")

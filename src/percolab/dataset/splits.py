@@ -1,0 +1,172 @@
+"""Splits into training, validation and test rows: by rows as in the paper, or by whole subtrees or clusters.
+
+Neighbouring points are relatives: they share most of their latents, and with them most of their targets. If rows are
+held out at random, nearly every one has a close relative among the training rows, and a score on it tells how well
+the training rows are remembered. Held-out subtrees and clusters ask for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.dataset.dataset import Dataset
+from percolab.ground.compiled import kernel
+from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.model.forest import Forest
+from percolab.rng.mt19937 import permutation, uniforms
+
+Ints = NDArray[np.int64]
+
+KINDS = ("rows", "subtree", "cluster")
+PARTS = ("train", "validation", "test")
+FRACTIONS = (0.8, 0.1, 0.1)
+SPLIT_SEED = 42
+"""The fractions and the seed of the paper."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Three disjoint sets of rows. Rows are those of the dataset, in leaf order."""
+
+    train: Ints
+    validation: Ints
+    test: Ints
+    groups: Ints | None = None
+    """(n,) the group of each row, which no part divides: what scikit-learn's `GroupKFold` calls groups"""
+    left_out: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """rows that are in no part, for the sake of a margin"""
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{getattr(self, name).size:,} {name}" for name in PARTS)
+        return f"Split({parts}{f', {self.left_out.size:,} left out' if self.left_out.size else ''})"
+
+    def bonds_to_training(self, forest: Forest, part: str = "test") -> Ints:
+        """Return, for each row of a part, the bonds to the nearest training row; -1 where its cluster has none.
+
+        Rows at 1 touch a training row: with the part's size this gives the share that leaks. Linear time.
+        """
+        rows: Ints = getattr(self, check_choice("part", part, PARTS[1:]))
+        return forest.distance_to(self.train)[rows]
+
+
+def split_rows(
+    dataset: Dataset | Forest,
+    seed: int = SPLIT_SEED,
+    *,
+    by: str = "rows",
+    max_size: int | None = None,
+    fractions: Sequence[float] = FRACTIONS,
+    margin: int = 0,
+) -> Split:
+    """Split the rows of a dataset into training, validation and test rows.
+
+    By rows: the rows in release order are put in the order of ``torch.randperm`` with this seed (torch is not needed);
+    the first int(0.8 n) train, the next int(0.1 n) validate, the rest test. This is the paper's split.
+
+    By subtree or cluster: groups are dealt from the largest to the smallest, each to one of the parts that lack at
+    least as many rows, with probability proportional to what they lack; where no part does, to the one that lacks most.
+    So a group of any size is in the test part with that part's share as probability, as long as it fits, and the small
+    ones, which come last, bring every part to its size. When only as many groups are left as parts are empty, those get
+    them.
+
+    Held-out subtrees still touch training rows: each is joined to the rest of its cluster by bonds. Clusters do not.
+
+    Parameters
+    ----------
+    dataset
+        A dataset, or its forest. X is not read.
+    seed
+        What the order is drawn from. Seeds with the same lower 32 bits give the same split, as in torch.
+    by
+        ``"rows"``; ``"subtree"``: whole groups of ``forest.cut(max_size)``; ``"cluster"``: whole clusters.
+    max_size
+        Most rows of a subtree.
+    fractions
+        Shares of the training, validation and test rows, which add up to 1. A part with share 0 is empty.
+    margin
+        Leave out the training rows within this many bonds of a validation or test row.
+
+    Returns
+    -------
+    Split
+        By rows each part is in random order, else in that of the rows.
+    """
+    forest = dataset if isinstance(dataset, Forest) else dataset.forest
+    check_choice("by", by, KINDS)
+    check_seed("seed", seed)
+    check_integer("margin", margin, 0)
+    shares = _shares(fractions)
+    if (max_size is not None) != (by == "subtree"):
+        raise ValueError(f"max_size must be given with by='subtree' and not otherwise, got {max_size} with by={by!r}")
+    split = _by_rows(forest, seed, shares) if by == "rows" else _by_groups(forest, seed, shares, by, max_size)
+    return _with_margin(forest, split, margin) if margin else split
+
+
+def _shares(fractions: Sequence[float]) -> tuple[float, float, float]:
+    shares = tuple(fractions)
+    if len(shares) != 3 or not all(isinstance(share, Real) and not isinstance(share, bool) for share in shares):
+        raise ValueError(f"fractions must be three numbers, got {fractions!r}")
+    if not all(share >= 0 for share in shares) or not shares[0] > 0 or abs(sum(shares) - 1) > 1e-9:
+        raise ValueError(
+            f"fractions must not be negative, train must be above 0, and they must add up to 1, got {fractions!r}"
+        )
+    train, validation, test = map(float, shares)
+    return train, validation, test
+
+
+def _by_rows(forest: Forest, seed: int, shares: tuple[float, float, float]) -> Split:
+    n = forest.n_points
+    train, validation = int(shares[0] * n), int(shares[1] * n)
+    if not shares[2]:
+        validation = n - train if shares[1] else 0
+        train = n - validation
+    sizes = (train, validation, n - train - validation)
+    if any(share > 0 and not size for share, size in zip(shares, sizes, strict=True)):
+        least = max(int(np.ceil(1 / share)) for share in shares if share > 0)
+        raise ValueError(f"dataset must have at least {least} points to be split, got {n}")
+    rows = forest.release_order[permutation(n, seed)]
+    return Split(rows[:train], rows[train : train + validation], rows[train + validation :], np.arange(n))
+
+
+def _by_groups(forest: Forest, seed: int, shares: tuple[float, float, float], by: str, max_size: int | None) -> Split:
+    groups = forest.point_cluster if by == "cluster" else forest.cut(max_size).groups
+    sizes = np.bincount(groups)
+    parts = np.array([share > 0 for share in shares])
+    if sizes.size < parts.sum():
+        name = {"cluster": "clusters", "subtree": f"subtrees of at most {max_size} points"}[by]
+        raise ValueError(f"dataset must have at least {parts.sum()} {name} to be split by them, got {sizes.size}")
+    part_of = np.empty(sizes.size, np.int64)
+    largest_first = np.argsort(-sizes, kind="stable")
+    deal(largest_first, sizes, np.array(shares) * forest.n_points, uniforms(sizes.size, seed), part_of)
+    train, validation, test = (np.flatnonzero(part_of[groups] == k) for k in range(3))
+    return Split(train, validation, test, groups)
+
+
+@kernel
+def deal(order, sizes, wanted, uniforms, part_of):
+    """Give each group, in this order, to a part that lacks rows; the last ones to parts that are empty."""
+    lacks = wanted.copy()
+    for at in range(order.size):
+        size = sizes[order[at]]
+        empty, fitting = (lacks == wanted) & (wanted > 0), lacks >= size
+        open_parts = empty if order.size - at <= empty.sum() else wanted > 0
+        chances = np.where(open_parts & fitting, lacks, 0.0)
+        part = np.searchsorted(np.cumsum(chances), uniforms[at] * chances.sum(), side="right")
+        if part >= lacks.size or chances[part] == 0.0:  # none fits, or the sums were rounded
+            part = np.argmax(np.where(open_parts, lacks, -np.inf))
+        lacks[part] -= size
+        part_of[order[at]] = part
+
+
+def _with_margin(forest: Forest, split: Split, margin: int) -> Split:
+    """Return the split without the training rows that are within `margin` bonds of a row that is held out."""
+    bonds = forest.distance_to(np.concatenate([split.validation, split.test]))[split.train]
+    near = (bonds >= 0) & (bonds <= margin)
+    if near.all():
+        raise ValueError(f"margin must leave training rows, got {margin}")
+    return Split(split.train[~near], split.validation, split.test, split.groups, np.sort(split.train[near]))

@@ -1,0 +1,101 @@
+"""A forest as others write it: SciPy's sparse arrays and linkage, NetworkX graphs, a pandas table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from percolab.model import hierarchy
+from percolab.model.indices import listed
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+    import scipy.sparse
+
+    from percolab.model.forest import Forest
+
+
+def membership(forest: Forest, latents: ArrayLike | None, z: NDArray[Any] | None) -> scipy.sparse.csr_array:
+    """Return which points the latents have, as a CSR array of True or of the latents' values."""
+    import scipy.sparse
+
+    chosen = listed("latents", latents, forest.n_latents)
+    start, size = forest.latent_start[chosen], forest.latent_size[chosen]
+    indptr = np.empty(forest.n_points + 1, np.int64)
+    hierarchy.membership_indptr(start, size, indptr)
+    index_type = np.int32 if max(indptr[-1], chosen.size) < 2**31 else np.int64
+    indices = np.empty(indptr[-1], index_type)
+    hierarchy.membership_indices(start, size, indptr, indices)
+    data = np.ones(indices.size, np.bool_) if z is None else z[chosen][indices]
+    shape = (forest.n_points, chosen.size)
+    return scipy.sparse.csr_array((data, indices, indptr.astype(index_type)), shape=shape)
+
+
+def adjacency(forest: Forest) -> scipy.sparse.csr_array:
+    """Return the bonds as a symmetric CSR array of ones."""
+    import scipy.sparse
+
+    rows, columns = np.concatenate([forest.bond, forest.bond[:, ::-1]]).T
+    ones = np.ones(rows.size, np.int64)
+    return scipy.sparse.csr_array((ones, (rows, columns)), shape=(forest.n_points, forest.n_points))
+
+
+def latent_columns(forest: Forest, latent_z: ArrayLike | None) -> dict[str, NDArray[Any]]:
+    """Return the columns of the table of latents, by name."""
+    columns: dict[str, NDArray[Any]] = {
+        "cluster": forest.latent_cluster,
+        "depth": forest.latent_depth,
+        "parent": forest.latent_parent,
+        "start": forest.latent_start,
+        "size": forest.latent_size,
+        "left_size": forest.left_size,
+        "bond_left": forest.bond[:, 0],
+        "bond_right": forest.bond[:, 1],
+        "cluster_size": forest.cluster_size[forest.latent_cluster],
+        "figure_of_merit": forest.figure_of_merit,
+    }
+    return columns if latent_z is None else columns | {"z": np.asarray(latent_z)}
+
+
+def latent_table(forest: Forest, latent_z: ArrayLike | None) -> pandas.DataFrame:
+    """Return the latents as a pandas table."""
+    import pandas
+
+    index = pandas.RangeIndex(forest.n_latents, name="latent")
+    return pandas.DataFrame(latent_columns(forest, latent_z), index=index)
+
+
+def bond_graph(forest: Forest) -> networkx.Graph:
+    """Return points and bonds as a NetworkX graph."""
+    import networkx
+
+    graph = networkx.Graph()
+    ids, clusters = forest.point_id.tolist(), forest.point_cluster.tolist()
+    graph.add_nodes_from((r, {"point_id": ids[r], "cluster": clusters[r]}) for r in range(forest.n_points))
+    graph.add_edges_from((a, b, {"latent": i}) for i, (a, b) in enumerate(forest.bond.tolist()))
+    return graph
+
+
+def latent_graph(forest: Forest) -> networkx.DiGraph:
+    """Return the hierarchy as a NetworkX digraph of nodes."""
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(forest.n_points + forest.n_latents))
+    for i, (left, right) in enumerate(forest.latent_children.tolist()):
+        graph.add_edge(forest.n_points + i, left, side="left")
+        graph.add_edge(forest.n_points + i, right, side="right")
+    return graph
+
+
+def linkage(one: Forest) -> NDArray[np.float64]:
+    """Return the merger tree of a one-cluster forest as a SciPy linkage matrix, merges sorted by their size."""
+    order = np.argsort(one.latent_size, kind="stable")
+    codes = np.arange(one.n_points + one.n_latents)
+    codes[one.n_points + order] = one.n_points + np.arange(one.n_latents)
+    size = one.latent_size[order].astype(np.float64)
+    children = np.sort(codes[one.latent_children[order]], axis=1)
+    return np.column_stack([children.astype(np.float64), size, size])

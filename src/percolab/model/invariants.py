@@ -1,0 +1,69 @@
+"""The invariants of the data model, each checked in linear time: what makes five columns a forest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.model import hierarchy
+
+if TYPE_CHECKING:
+    from percolab.model.forest import Forest
+
+Ints = NDArray[np.int64]
+
+
+def check(forest: Forest) -> None:
+    """Raise ValueError, saying which invariant fails and where, unless all hold."""
+    n, C = forest.n_points, forest.n_clusters
+    _require_length("cluster_start", forest.cluster_start, C + 1)
+    _require_length("left_size", forest.left_size, n - C)
+    _require_length("bond", forest.bond, n - C)
+    if forest.cluster_start[0] != 0:
+        raise ValueError(f"cluster_start[0] must be 0, got {forest.cluster_start[0]}")
+    if forest.cluster_start[-1] != n:
+        raise ValueError(f"cluster_start[{C}] must be the number of points, {n}, got {forest.cluster_start[-1]}")
+    _require(forest.cluster_size >= 1, "cluster_start", "must grow from one cluster to the next", forest.cluster_size)
+    _check_order(forest)
+    bad = hierarchy.first_bad_split(forest.cluster_start, forest.left_size, np.empty(n - C, np.int64))
+    if bad >= 0:
+        raise ValueError(f"left_size[{bad}] must split the latent's points in two, got {forest.left_size[bad]}")
+    lo, hi = forest.latent_start, forest.latent_start + forest.latent_size
+    middle = lo + forest.left_size
+    left, right = forest.bond[:, 0], forest.bond[:, 1]
+    _require((lo <= left) & (left < middle), "bond[:, 0]", "must be a row of the latent's left interval", left)
+    _require((middle <= right) & (right < hi), "bond[:, 1]", "must be a row of the latent's right interval", right)
+
+
+def _check_order(forest: Forest) -> None:
+    size, birth = forest.cluster_size, forest.cluster_id
+    _require(size[1:] <= size[:-1], "cluster_size", "must not grow from one cluster to the next", size[1:], 1)
+    in_order = (size[1:] < size[:-1]) | (birth[1:] > birth[:-1])
+    _require(in_order, "cluster_id", "must grow among clusters of equal size", birth[1:], 1)
+    for name, ids in (("cluster_id", birth), ("point_id", forest.point_id)):
+        _require(ids >= 0, name, "must not be negative", ids)
+        order = np.argsort(ids, kind="stable")
+        again = np.zeros(ids.size, np.bool_)
+        again[order[1:]] = ids[order[1:]] == ids[order[:-1]]
+        _require(~again, name, "must not repeat", ids)
+    if forest.n_clusters:
+        first_point = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
+        _require(first_point >= birth, "cluster_id", "must not exceed its first point's birth", birth)
+        order = np.argsort(birth)
+        grows = np.ones(birth.size, np.bool_)
+        grows[order[1:]] = first_point[order[1:]] > first_point[order[:-1]]
+        _require(grows, "cluster_id", "must follow the birth of the cluster's first point", birth)
+
+
+def _require_length(name: str, column: Ints, length: int) -> None:
+    if len(column) != length:
+        raise ValueError(f"{name} must have {length} rows, got {len(column)}")
+
+
+def _require(holds: NDArray[np.bool_], name: str, rule: str, values: Ints, offset: int = 0) -> None:
+    if not holds.all():
+        at = int(np.argmin(holds))
+        place = name.replace("[:", f"[{at + offset}") if "[" in name else f"{name}[{at + offset}]"
+        raise ValueError(f"{place} {rule}, got {values[at]}")
