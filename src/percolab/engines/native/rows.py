@@ -85,6 +85,7 @@ def cluster_table(recipe: Recipe, *, threads: int | None = None, report: Progres
     """
     if recipe.engine != "native":
         raise ValueError(f"recipe.engine must be 'native' to make parts of a dataset, got {recipe.engine!r}")
+    recipe.require_plain("to make parts of a dataset")
     needs.require(needs.of_table(recipe, limbs.limb_rows(recipe)), recipe)
     clusters = engine.cluster_table(recipe)
     return Table(recipe, clusters, limbs.cut(recipe, clusters, parallel.thread_count(threads), report))
