@@ -74,15 +74,15 @@ def update(
     if not target.is_sum:
         return y
     values = effective(target, forest, latent_z, point_z, active)
-    changed = [np.array([node for node, _ in pairs], np.int64) for pairs in (edit.z, edit.point_z)]
+    latents, rows = (np.array([node for node, _ in pairs], np.int64) for pairs in (edit.z, edit.point_z))
     y = y.copy()
     if target.kind == "sign":
         total = np.full(y.size, np.nan)
-        sums.update_targets(forest, *values, *changed, total)
+        sums.update_targets(forest, *values, latents, rows, total)
         seen = ~np.isnan(total)
         y[seen] = total[seen] > 0
     else:
-        sums.update_targets(forest, *values, *changed, y)
+        sums.update_targets(forest, *values, latents, rows, y)
     return y
 
 
