@@ -318,8 +318,8 @@ class Dataset:
             y = targets.make(recipe.target, self.forest, self.latent_z, self.point_z)
             extra = {name: column for name, column in self.extra.items() if name not in ACTIVE_COLUMNS}
         else:
-            if options:
-                raise ValueError(f"{next(iter(options))} must be left out with an array or a function, got one")
+            for name, value in options.items():
+                raise ValueError(f"{name} must be left out with an array or a function, got {value!r}")
             values = target(self.forest, self.latent_z, self.point_z) if callable(target) else target
             chosen, y = targets.given(values, len(self))
             recipe, extra = replace(self.recipe, target=chosen), dict(self.extra)
