@@ -68,6 +68,8 @@ def to_npz(dataset: Dataset, stem: PathLike, *, overwrite: bool = False) -> None
     """
     import scipy.sparse
 
+    if dataset.y.ndim > 1:
+        raise ValueError(f"target must have one number a row for these files, got {dataset.target.kind!r}")
     points, features = npz_paths(stem)
     forest, order = dataset.forest, dataset.release_order
     cluster = forest.point_cluster  # clusters are contiguous in release order too, in the same places
@@ -148,7 +150,8 @@ def to_parquet(dataset: Dataset, path: PathLike, *, overwrite: bool = False) -> 
     The first has one line per point, in the order of the rows: ``x0 …``, ``y``, ``z``, ``cluster`` (index),
     ``cluster_id`` (birth), ``point_id``, ``depth``. The second is `Forest.latent_table` with the latents' ``z``. X is
     written block by block, so one that is still on disk is never whole in memory. The recipe is in the metadata of
-    both schemas, as JSON, under the key ``percolab.recipe``.
+    both schemas, as JSON, under the key ``percolab.recipe``; a dataset that its recipe does not make says so under
+    ``percolab.modified``. A y of several columns becomes ``y0 …``.
     """
     try:
         import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
@@ -158,6 +161,8 @@ def to_parquet(dataset: Dataset, path: PathLike, *, overwrite: bool = False) -> 
         raise ImportError(f"Parquet needs {error.name}: pip install 'percolab[frames]'") from error
     points, latents = parquet_paths(path)
     recipe = {b"percolab.recipe": dataset.recipe.to_json().encode()}
+    if dataset.modification:
+        recipe[b"percolab.modified"] = dataset.modification.encode()
     with new_files(points, latents, overwrite=overwrite) as (points_file, latents_file):
         table = pa.Table.from_pandas(dataset.forest.latent_table(dataset.latent_z))
         pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **recipe}), latents_file)
@@ -173,13 +178,17 @@ def _columns(dataset: Dataset, rows: slice) -> dict[str, NDArray[Any]]:
     cluster = forest.point_cluster[rows]
     X = np.ascontiguousarray(np.asarray(dataset.X[rows]).T)
     return {f"x{j}": column for j, column in enumerate(X)} | {
-        "y": dataset.y[rows],
+        **_target_columns(dataset.y[rows]),
         "z": dataset.point_z[rows],
         "cluster": cluster,
         "cluster_id": forest.cluster_id[cluster],
         "point_id": forest.point_id[rows],
         "depth": forest.point_depth[rows],
     }
+
+
+def _target_columns(y: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    return {"y": y} if y.ndim == 1 else {f"y{level}": np.ascontiguousarray(y[:, level]) for level in range(y.shape[1])}
 
 
 def _blocks(dataset: Dataset) -> Iterator[slice]:
@@ -193,7 +202,7 @@ def _blocks(dataset: Dataset) -> Iterator[slice]:
 
 
 def to_torch(dataset: Dataset) -> TorchDataset:
-    """Return a ``torch.utils.data.Dataset`` of ``(X[i], y[i])``, as float32 tensors, read when asked for."""
+    """Return a ``torch.utils.data.Dataset`` of ``(X[i], y[i])``, read when asked for: float32, labels int64."""
     try:
         from percolab.loaders.torch_data import TorchDataset
     except ImportError as error:

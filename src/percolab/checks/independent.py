@@ -9,14 +9,16 @@ with its own merger tree of the same law. One cluster of 200,000 points holds th
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.checks.moves import Moved, moves
 from percolab.dataset.dataset import Dataset
 from percolab.ground.compiled import kernel
+from percolab.model.edits import Move
 from percolab.model.forest import Forest
 
 Ints = NDArray[np.int64]
@@ -96,9 +98,22 @@ class Subject:
         return distance
 
     @cached_property
+    def moved(self) -> list[Moved]:
+        """What edits moved: the edits of a subsample were made to what it was taken from."""
+        has_moves = any(isinstance(edit, Move) for edit in self.recipe.edits)
+        return moves(self.dataset, self.rooted) if has_moves and self.dataset.source_row is None else []
+
+    @cached_property
     def part(self) -> Part:
-        """The positions that are read."""
-        return Part.of(self.dataset, MOST_ENTRIES)
+        """The positions that are read, with all moves taken back."""
+        part = Part.of(self.dataset, MOST_ENTRIES)
+        if not self.moved:
+            return part
+        X = np.array(part.X, np.float64)
+        for moved in self.moved:
+            place = part.place(moved.rows)
+            X[place[place >= 0]] -= moved.shift
+        return replace(part, X=X.astype(part.X.dtype))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from percolab.checks.suite import Verification
 
 FILE_NAME = "verify.html"
-_CLASSES = {"pass": "pass", "fail": "fail", "not enough data": "few"}
+_CLASSES = {"pass": "pass", "fail": "fail", "not enough data": "few", "does not apply": "few"}
 
 
 def report_path(path: str | os.PathLike[str]) -> Path:

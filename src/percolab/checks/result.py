@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-PASS, FAIL, TOO_SMALL = "pass", "fail", "not enough data"
+PASS, FAIL, TOO_SMALL, ELSEWHERE = "pass", "fail", "not enough data", "does not apply"
 
 ALARM = 1e-5
 """A law fails if its p-value is below this. P-values rest on independent parts and on exact or cautious variances; this
@@ -32,7 +32,7 @@ class Check:
     expected: str
     measured: str
     verdict: str
-    """"pass", "fail" or "not enough data\""""
+    """"pass", "fail", "not enough data" or "does not apply\""""
     p_value: float | None = None
     """probability of data as far from the law as these, or farther, if the law holds"""
     error: float | None = None
@@ -75,6 +75,11 @@ def exact(
 def too_small(law: str, expected: str, need: str, found: str) -> Check:
     """Return the verdict on data that cannot decide: what would be needed, and what there is."""
     return Check(law, expected, f"{found}", TOO_SMALL, note=f"needs {need}, has {found}")
+
+
+def does_not_apply(law: str, expected: str, why: str) -> Check:
+    """Return the verdict on data that the law is not about: edited, taken, or with another target."""
+    return Check(law, expected, "", ELSEWHERE, note=why)
 
 
 # ---------------------------------------------------------------------- p-values

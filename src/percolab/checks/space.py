@@ -66,10 +66,12 @@ def bond_lengths(subject: Subject) -> Check:
         return too_small(law, f"{unit:.6g}", "1 bond", "0")
     length = np.linalg.norm(vectors, axis=1)
     precision = float(np.finfo(subject.part.X.dtype).eps)
+    reach = reach + sum(moved.slack for moved in subject.moved) / unit
     granted = ROUNDING * precision * (1 + reach)
     worst = int(np.argmax(np.abs(length - 1) / granted))
     measured = f"{length.min() * unit:.6g} to {length.max() * unit:.6g}"
     note = f"{length.size:,} bonds; rounding of {subject.part.X.dtype} allows a relative {granted[worst]:.1g}"
+    note += f"; {len(subject.moved)} moves taken back" if subject.moved else ""
     deviation = (length - 1) / precision
     draw = plots.histogram(np.clip(deviation, -500, 500), "(length / step√d - 1) / precision of the type")
     return exact(law, f"{unit:.6g}", measured, float(abs(length[worst] - 1)), float(granted[worst]), note, draw)

@@ -31,7 +31,8 @@ SUITE_POINTS, SUITE_DIM, SUITE_SEED = 200_000, 100, 0
 SMALL_TREES, PAIRED_TREES = 500_000, 200_000
 """Trees of 6 points for Prüfer codes, and of 5 for pairs of a tree and its merger tree, grown by each sampler."""
 
-STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow"}
+UNTRIED = ("not enough data", "does not apply")
+STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow", "does not apply": "dim"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Verification:
         return ", ".join(parts) or "nothing was checked"
 
     def table(self) -> Table:
-        """Return the outcome as a table for the terminal; below it, what laws would need that had not enough data."""
+        """Return the outcome as a table for the terminal; below it, why laws were not tried."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -85,14 +86,14 @@ class Verification:
                 data = check.data
                 result.add_section()
                 result.add_row(Text(data, style="bold"))
-            few = check.verdict == "not enough data"
+            few = check.verdict in UNTRIED
             cells = (check.law, check.expected, "" if few else check.measured, check.evidence)
             result.add_row(*map(Text, cells), Text(check.verdict, style=STYLES[check.verdict]))
         result.caption = Text("\n".join([self.summary, *self._needs()]))
         return result
 
     def _needs(self) -> list[str]:
-        few = [check for check in self.checks if check.verdict == "not enough data"]
+        few = [check for check in self.checks if check.verdict in UNTRIED]
         return [f"{check.data + ', ' if check.data else ''}{check.law}: {check.note}" for check in few]
 
     def __str__(self) -> str:
@@ -119,7 +120,8 @@ class Verification:
 def verify(dataset: Dataset | None = None, *, progress: Callable[[str], None] | None = None) -> Verification:
     """Check every law that applies to a dataset, or to a standard suite if none is given.
 
-    A law whose p-value is below 1e-5 fails; one that the data are too few for says how many it needs. P-values come
+    A law whose p-value is below 1e-5 fails; one that the data are too few for says how many it needs, and one that they
+    are not subject to, being edited, taken, or with another target, says why. P-values come
     from independent parts of the data, so correct data fail a law less than once in 10,000 times. The checks make their
     choices from a fixed seed: the same data always get the same verdict.
 

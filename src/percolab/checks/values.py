@@ -10,8 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.checks import plots
+from percolab.checks.edited import drawn, has_set_values
 from percolab.checks.independent import Subject
-from percolab.checks.result import Check, exact, p_of_score, p_of_uniforms, smallest, statistical, too_small
+from percolab.checks.result import (
+    Check,
+    does_not_apply,
+    exact,
+    p_of_score,
+    p_of_uniforms,
+    smallest,
+    statistical,
+    too_small,
+)
 from percolab.model.sums import targets
 
 if TYPE_CHECKING:
@@ -27,10 +37,19 @@ TOLERANCE = 1e-8
 
 def checks(subject: Subject) -> Iterator[Check]:
     """Yield the checks of a dataset's values and targets."""
-    yield values(subject)
-    yield sums(subject)
-    yield interventions(subject)
-    yield targets_over_clusters(subject)
+    kind = subject.recipe.target.kind
+    lost = subject.dataset.source_row is not None and has_set_values(subject)
+    if lost:
+        yield does_not_apply("z is N(0, 1)", "0 ± 1", "which values edits set is lost in a subsample")
+    else:
+        yield values(subject)
+    if kind in ("sum", "silent"):
+        yield sums(subject)
+        yield interventions(subject)
+    if kind == "sign":
+        yield signs(subject)
+    if kind == "sum" and not lost:
+        yield targets_over_clusters(subject)
 
 
 def values(subject: Subject) -> Check:
@@ -38,26 +57,34 @@ def values(subject: Subject) -> Check:
     from scipy.special import ndtr
 
     law, dataset = "z is N(0, 1)", subject.dataset
-    z = np.concatenate([dataset.latent_z[:MOST_VALUES], dataset.point_z[:MOST_VALUES]])
+    latents, points = drawn(subject)
+    z = np.concatenate([dataset.latent_z[latents][:MOST_VALUES], dataset.point_z[points][:MOST_VALUES]])
     if z.size < FEWEST_VALUES:
         return too_small(law, "0 ± 1", f"{FEWEST_VALUES} values", f"{z.size}")
     p_values = [p_of_uniforms(ndtr(z))]
     parent = subject.forest.latent_parent
-    below = np.flatnonzero(parent >= 0)[:MOST_VALUES]
+    below = np.flatnonzero((parent >= 0) & latents & latents[parent])[:MOST_VALUES]
     if below.size >= FEWEST_VALUES:
         product = dataset.latent_z[below] * dataset.latent_z[parent[below]]
         p_values.append(p_of_score(float(product.sum()) / math.sqrt(below.size)))
-    note = f"{z.size:,} values; also that latents do not follow their parents"
+    note = f"{z.size:,} values{_left_out(latents, points)}; also that latents do not follow their parents"
     measured = f"{z.mean():.4f} ± {z.std():.4f}"
     return statistical(law, "0 ± 1", measured, smallest(*p_values), note, plots.histogram(z, "z", normal=True))
 
 
+def _left_out(latents: NDArray[np.bool_], points: NDArray[np.bool_]) -> str:
+    count = int(np.count_nonzero(~latents) + np.count_nonzero(~points))
+    return f" ({count:,} that edits set are left out)" if count else ""
+
+
 def sums_above(subject: Subject) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the sum of z over each point's latents, and their number.
+    """Return the sum of z over each point's latents that carry value, and the number of all its latents.
 
     Each latent adds z where its interval starts and takes it away where it ends. Nothing is shared with `targets`.
     """
     forest, z = subject.forest, subject.dataset.latent_z
+    if subject.recipe.target.kind == "silent":
+        z = z * subject.dataset.latent_active
     start, stop = forest.latent_start, forest.latent_start + forest.latent_size
     change = np.bincount(start, z, forest.n_points + 1) - np.bincount(stop, z, forest.n_points + 1)
     number = np.bincount(start, minlength=forest.n_points + 1) - np.bincount(stop, minlength=forest.n_points + 1)
@@ -69,8 +96,7 @@ def sums(subject: Subject) -> Check:
     law, y = "targets are sums of z", np.asarray(subject.dataset.y)
     if not y.size:
         return too_small(law, "y = Σz/√(1+depth)", "1 point", "0")
-    above, depth = sums_above(subject)
-    expected = (above + subject.dataset.point_z) / np.sqrt(1.0 + depth)
+    expected = _expected_sums(subject)
     error = float(np.max(np.abs(y - expected)))
     shown = subject.choices("sums").choice(y.size, min(y.size, 2000), replace=False)
 
@@ -84,6 +110,26 @@ def sums(subject: Subject) -> Check:
     return exact(law, "100% of points", measured, error, TOLERANCE, "y = Σz/√(1+depth), recomputed", draw)
 
 
+def _expected_sums(subject: Subject) -> NDArray[np.float64]:
+    """Return Σ z / √(1 + depth), summed in another order than the targets."""
+    above, depth = sums_above(subject)
+    own = subject.dataset.point_z
+    if subject.recipe.target.kind == "silent":
+        own = own * subject.dataset.point_active
+    return np.asarray((above + own) / np.sqrt(1.0 + depth))
+
+
+def signs(subject: Subject) -> Check:
+    """Check that every label says whether the sum of the point's values is positive."""
+    law, y = "labels are signs of sums", np.asarray(subject.dataset.y)
+    if not y.size:
+        return too_small(law, "1 where Σz > 0", "1 point", "0")
+    total = _expected_sums(subject)
+    wrong = (y != (total > 0)) & (np.abs(total) > TOLERANCE)
+    share = f"{1 - wrong.mean():.2%} of points"
+    return exact(law, "100% of points", share, int(wrong.sum()), 0, f"{y.mean():.1%} are positive")
+
+
 def interventions(subject: Subject) -> Check:
     """Check that adding 1 to one latent's z adds 1/√(1 + depth) to the targets of its points, and nothing elsewhere."""
     law, dataset, forest = "intervention on a latent", subject.dataset, subject.forest
@@ -91,16 +137,18 @@ def interventions(subject: Subject) -> Check:
         return too_small(law, "Δy = δ/√(1+depth)", "1 latent", "0")
     before = np.asarray(dataset.y)
     scale = 1 / np.sqrt(1.0 + forest.point_depth)
+    active = dataset.latent_active
+    own = np.where(dataset.point_active, dataset.point_z, 0.0)
     order = np.argsort(forest.latent_size, kind="stable")
     chosen = np.unique(order[np.linspace(0, order.size - 1, INTERVENTIONS).astype(int)])
     error, effect = 0.0, []
     for latent in chosen:
         z = dataset.latent_z.copy()
         z[latent] += 1
-        found = targets(forest, z, dataset.point_z) - before
+        found = targets(forest, np.where(active, z, 0.0), own) - before
         expected = np.zeros(forest.n_points)
         rows = forest.points_of(int(latent))
-        expected[rows] = scale[rows]
+        expected[rows] = scale[rows] * active[latent]
         error = max(error, float(np.max(np.abs(found - expected))))
         effect.append((int(forest.latent_size[latent]), int(np.count_nonzero(np.abs(found) > TOLERANCE))))
     sizes, moved = np.array(effect).T
@@ -123,11 +171,21 @@ def targets_over_clusters(subject: Subject) -> Check:
     if forest.n_clusters < FEWEST_CLUSTERS:
         return too_small(law, "0 ± 1", f"{FEWEST_CLUSTERS} clusters", f"{forest.n_clusters}")
     row = forest.cluster_start[:-1] + subject.choices("y").integers(forest.cluster_size)
-    y = np.asarray(subject.dataset.y)[row]
-    several = y[forest.cluster_size > 1]
+    as_drawn = _clusters_as_drawn(subject)
+    y = np.asarray(subject.dataset.y)[row[as_drawn]]
+    several = y[forest.cluster_size[as_drawn] > 1]
     p_values = [p_of_uniforms(ndtr(y))]
     if several.size >= FEWEST_CLUSTERS:
         p_values.append(p_of_uniforms(ndtr(several)))
     note = f"one point of each of {y.size:,} clusters, and of the {several.size:,} with latents alone"
     measured = f"{y.mean():.4f} ± {y.std():.4f}"
     return statistical(law, "0 ± 1", measured, smallest(*p_values), note, plots.histogram(y, "y", normal=True))
+
+
+def _clusters_as_drawn(subject: Subject) -> NDArray[np.bool_]:
+    """Return which clusters have no value that an edit set."""
+    forest, (latents, points) = subject.forest, drawn(subject)
+    kept = np.ones(forest.n_clusters, np.bool_)
+    kept[forest.latent_cluster[~latents]] = False
+    kept[forest.point_cluster[~points]] = False
+    return kept

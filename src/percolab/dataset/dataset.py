@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from percolab.ground.validation import check_integer
+from percolab.dataset import interventions, subsample, targets
+from percolab.dataset.targets import Active
+from percolab.ground.validation import check_choice, check_integer
+from percolab.model import edits
+from percolab.model.edits import Do, Edit, Move, Turn
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
+from percolab.model.target import Target
 
 if TYPE_CHECKING:
     from percolab.store.reading import StoredArray
+
+BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
+"""What a dataset says of itself that its recipe does not make."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +33,9 @@ class Dataset:
 
     Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release, and shuffle
     before a split by rows, since neighbouring rows are relatives.
+
+    A dataset knows whether its recipe makes it: see `modification`. One whose fields were replaced by hand, by
+    ``dataclasses.replace`` or in the constructor, does not claim to be its recipe's.
     """
 
     recipe: Recipe
@@ -33,14 +44,16 @@ class Dataset:
     """clusters, points, bonds and latents"""
     X: NDArray[Any] | StoredArray
     """(n, d) positions, float32 or float64; in a loaded dataset they stay on disk until indexed"""
-    y: NDArray[np.float64]
-    """(n,) targets"""
+    y: NDArray[Any]
+    """(n,) targets, float64; labels are int64, and sequences of them (n, length)"""
     latent_z: NDArray[np.float64]
     """(n-C,) value of every latent"""
     point_z: NDArray[np.float64]
     """(n,) value of every point"""
     provenance: dict[str, Any]
     """versions, platform and time of making"""
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """columns that only some datasets have, by name: see `source_row` and `latent_active`"""
 
     @classmethod
     def lazy(cls, read: Callable[[str], Any]) -> Self:
@@ -59,7 +72,14 @@ class Dataset:
 
     def __repr__(self) -> str:
         n, d = self.X.shape
-        return f"Dataset({n:,} points in R^{d}, mode={self.recipe.mode!r}, engine={self.recipe.engine!r})"
+        parts = [f"{n:,} points in R^{d}", f"mode={self.recipe.mode!r}", f"engine={self.recipe.engine!r}"]
+        if self.recipe.edits:
+            parts.append(f"edits={len(self.recipe.edits)}")
+        if self.target != Target():
+            parts.append(f"target={self.target.kind!r}")
+        if self.modification:
+            parts.append("modified")
+        return f"Dataset({', '.join(parts)})"
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -69,27 +89,305 @@ class Dataset:
         """(n,) ``X[release_order]`` has the row order of the authors' release: by cluster, then by birth."""
         return self.forest.release_order
 
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def modification(self) -> str | None:
+        """What sets the dataset apart from the one that its recipe makes, in words; None if nothing does."""
+        told = self.provenance.get("modified")
+        if told:
+            return str(told)
+        if not self._is_vouched:
+            return BY_HAND
+        return None if self.target.is_rule else GIVEN
+
+    @property
+    def _is_vouched(self) -> bool:
+        """Whether the fields come from where they can be trusted: a field that is replaced loses this."""
+        return "_vouched" in self.__dict__ or "_read" in self.__dict__
+
+    def _changed(self, **changes: Any) -> Dataset:
+        """Return the dataset with other fields, which come from where they can be trusted if these do."""
+        dataset = replace(self, **changes)
+        return vouch(dataset) if self._is_vouched else dataset
+
+    # ------------------------------------------------------------------ parts and copies
+
     def filter(self, min_cluster_size: int) -> Dataset:
-        """Return the clusters of at least this many points: what the recipe with that `min_cluster_size` makes."""
+        """Return the clusters of at least this many points: what the recipe with that `min_cluster_size` makes.
+
+        Edits of what is removed are dropped; a target that counts rows is made again.
+        """
         least = max(check_integer("min_cluster_size", min_cluster_size, 1), self.recipe.min_cluster_size)
         forest = self.forest.largest(int(np.count_nonzero(self.forest.cluster_size >= least)))
-        return Dataset(
-            recipe=replace(self.recipe, min_cluster_size=least),
+        n, n_latents = forest.n_points, forest.n_latents
+        kept = edits.within(self.recipe.edits, n, n_latents)
+        # The recipe of a modified dataset says where it comes from, whatever became of its rows.
+        recipe = self.recipe if self._is_foreign else replace(self.recipe, min_cluster_size=least, edits=kept)
+        y = self.y[:n]
+        if self.target.kind in ("classes", "path_tokens"):
+            y = targets.make(self.target, forest, self.latent_z[:n_latents], self.point_z[:n])
+        return self._changed(
+            recipe=recipe,
             forest=forest,
-            X=self.X[: forest.n_points],
-            y=self.y[: forest.n_points],
-            latent_z=self.latent_z[: forest.n_latents],
-            point_z=self.point_z[: forest.n_points],
-            provenance=self.provenance,
+            X=self.X[:n],
+            y=y,
+            latent_z=self.latent_z[:n_latents],
+            point_z=self.point_z[:n],
+            extra={name: column[: n_latents if name in LATENT_COLUMNS else n] for name, column in self.extra.items()},
         )
 
     def in_memory(self) -> Dataset:
         """Return the same dataset with every array read into memory."""
-        return replace(self, X=np.asarray(self.X))
+        return self._changed(X=np.asarray(self.X))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the dataset to a Zarr store; see `percolab.store`. What is at `path` stays unless this succeeds."""
         _SAVE[0](self, path, overwrite=overwrite)
+
+    def take(self, rows: ArrayLike, *, y: str = "kept") -> Dataset:
+        """Return a subsample with the hierarchy that it inherits. Linear time.
+
+        Rows stay in leaf order, and `source_row` tells which they were. A latent that keeps rows on both sides stays,
+        with its own z; the others are gone. The end of a bond whose row is gone goes to the nearest kept row, in leaf
+        order, of the smallest latent that holds both. Clusters are numbered anew, by the birth of the first point that
+        each keeps, and sorted by size; points keep their birth numbers. No recipe makes the result, which says so.
+
+        Parameters
+        ----------
+        rows
+            Row numbers in any order, without repeats, or a mask.
+        y
+            ``"kept"``: the targets that the rows had, as an array that was given. ``"recomputed"``: the dataset's
+            target, made again from the latents that are left.
+        """
+        check_choice("y", y, ("kept", "recomputed"))
+        found = subsample.induced(self.forest, subsample.as_rows(rows, self.forest.n_points))
+        row, latent = found.source_row, found.source_latent
+        columns = {"latent_z": self.latent_z[latent], "point_z": self.point_z[row]}
+        extra: dict[str, NDArray[Any]] = {"source_row": row}
+        if self._active is not None:
+            extra |= {"latent_active": self.latent_active[latent], "point_active": self.point_active[row]}
+        if y == "kept":
+            target, labels = targets.given(self.y[row], row.size)
+        else:
+            target, active = self.target, _active_of(extra)
+            labels = targets.make(target, found.forest, columns["latent_z"], columns["point_z"], active)
+        return self._changed(
+            recipe=replace(self.recipe, target=target),
+            forest=found.forest,
+            X=self.X[row],
+            y=labels,
+            **columns,
+            extra=extra,
+            provenance=self._told(f"{row.size:,} of {len(self):,} rows taken"),
+        )
+
+    def subsamples(self, sizes: Iterable[int], seed: int, *, y: str = "kept") -> list[Dataset]:
+        """Return random subsamples of these sizes, each a part of every larger one: see `take`.
+
+        Every point has a random number, a function of the seed and of its birth number alone, and a subsample takes the
+        points with the least: so each is uniform among the sets of its size.
+        """
+        return [self.take(rows, y=y) for rows in subsample.nested_rows(self.forest, sizes, seed)]
+
+    @property
+    def source_row(self) -> NDArray[np.int64] | None:
+        """(n,) in a subsample, the row that each row was in the dataset it was taken from; else None."""
+        return self.extra.get("source_row")
+
+    # ------------------------------------------------------------------ interventions
+
+    def do(self, z: Mapping[int, float] | None = None, point_z: Mapping[int, float] | None = None) -> Dataset:
+        """Return the dataset with these values in place of others: y is what it would have been, to the bit.
+
+        Beyond copies of y and z, time is proportional to the rows below the latents and to their depth.
+
+        Parameters
+        ----------
+        z
+            The new value of each latent, by its number.
+        point_z
+            The new value of each point, by its row.
+        """
+        edit = Do(z or {}, point_z or {})
+        edit.check(self.forest.n_points, self.forest.n_latents)
+        if not self.target.is_rule:
+            raise ValueError(f"target must be made by a rule to follow new values, got {self.target.kind!r}")
+        if self._is_foreign and not np.array_equal(self.y, self._make(self.target)):
+            raise ValueError(f"y must be what its target makes of z to follow new values, got one with {BY_HAND}")
+        latent_z, own_z = self.latent_z.copy(), self.point_z.copy()
+        interventions.set_values(edit, latent_z, own_z)
+        y = targets.update(self.target, self.forest, latent_z, own_z, edit, self.y, self._active)
+        return self._edited(edit, y=y, latent_z=latent_z, point_z=own_z)
+
+    def move(self, latent: int, by: float | ArrayLike) -> Dataset:
+        """Return the dataset with all rows beyond a latent's bond moved; the truth and y stay.
+
+        Beyond it are the rows on the far side of the bond, seen from the root of the cluster's walk, and all that hangs
+        on them: the part of the cluster that falls off when the bond is cut. All other bonds keep their vectors.
+
+        Parameters
+        ----------
+        latent
+            Whose bond it is.
+        by
+            A vector of d numbers; or a number b, for b times the bond's own vector, from its near end to its far end:
+            the bond gets 1 + b times as long and keeps its direction. b = -1 is refused.
+        """
+        edit = Move(latent, by if np.ndim(by) == 0 else np.asarray(by))
+        X = self._to_edit(edit)
+        interventions.move(self.recipe, self.forest, edit, X)
+        return self._edited(edit, X=X)
+
+    def turn(self, latent: int, seed: int) -> Dataset:
+        """Return the dataset with the directions below a latent drawn again; the truth and y stay.
+
+        The latent keeps its own unit vector; its split, and all splits below, are drawn from `seed` in place of the
+        recipe's embed seed. The walk then takes the new steps, and what hangs on the latent's rows is carried along.
+        Steps that are drawn again forget how `move` changed them before. For the native engine.
+
+        Parameters
+        ----------
+        latent
+            Whose split is drawn again, and all below.
+        seed
+            What they are drawn from.
+        """
+        edit = Turn(latent, seed)
+        X = self._to_edit(edit)
+        interventions.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
+        return self._edited(edit, X=X)
+
+    def _to_edit(self, edit: Move | Turn) -> NDArray[Any]:
+        """Return a copy of X that an edit may change, once it is clear that it can."""
+        edit.check(self.forest.n_points, self.forest.n_latents)
+        edits.as_edits([edit], self.recipe.dim, self.recipe.engine)
+        if self._is_foreign:
+            raise ValueError(f"a dataset must be as its recipe makes it to be moved or turned, got {self.modification}")
+        return np.array(self.X)
+
+    def _edited(self, edit: Edit, **changes: Any) -> Dataset:
+        """Return the dataset after an edit: in its recipe, or if that does not make it, in what it says of itself."""
+        if self._is_foreign:
+            return self._changed(provenance=self._told("values set by hand"), **changes)
+        return self._changed(recipe=replace(self.recipe, edits=(*self.recipe.edits, edit)), **changes)
+
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether more than y differs from what the recipe makes."""
+        return self.modification not in (None, GIVEN)
+
+    def _told(self, modification: str) -> dict[str, Any]:
+        """Return the provenance with one more modification."""
+        before = self.modification if self._is_foreign else None
+        return {**self.provenance, "modified": f"{before}; {modification}" if before else modification}
+
+    # ------------------------------------------------------------------ targets
+
+    @property
+    def target(self) -> Target:
+        """What y is."""
+        return self.recipe.target
+
+    def with_target(
+        self, target: str | Target | ArrayLike | targets.Function = "sum", **options: int | None
+    ) -> Dataset:
+        """Return the dataset with another y; X and the truth stay.
+
+        Parameters
+        ----------
+        target
+            ``"sum"``: the paper's target, Σ z / √(1 + depth).
+            ``"silent"``: the same, but each sibling pair carries no value with probability 1/2: see `latent_active`.
+            ``"sign"``: 1 where the sum is positive, else 0.
+            ``"classes"``: the group of a cut through the hierarchy, as a label; the largest class is 0.
+            ``"path_tokens"``: (n, levels) groups of finer and finer cuts, each numbered within the one before.
+            An array of n numbers or labels, or a function of (forest, latent_z, point_z) that returns one: stored as it
+            is, and not made again from the recipe.
+        **options
+            `seed` of ``"silent"``, by default the recipe's value seed; `max_size` (most rows of a class) or `n_groups`
+            (number of classes) of ``"classes"``; `levels` and `ratio` of ``"path_tokens"``: level l cuts at n / ratio^l
+            rows.
+        """
+        if isinstance(target, str | Target):
+            chosen = Target(target, **options) if isinstance(target, str) else target
+            if not chosen.is_rule:
+                raise ValueError(f"target must be a rule, an array or a function, got {chosen.kind!r}")
+            recipe = replace(self.recipe, target=chosen)
+            y = targets.make(recipe.target, self.forest, self.latent_z, self.point_z)
+            extra = {name: column for name, column in self.extra.items() if name not in ACTIVE_COLUMNS}
+        else:
+            for name, value in options.items():
+                raise ValueError(f"{name} must be left out with an array or a function, got {value!r}")
+            values = target(self.forest, self.latent_z, self.point_z) if callable(target) else target
+            chosen, y = targets.given(values, len(self))
+            recipe, extra = replace(self.recipe, target=chosen), dict(self.extra)
+        told = {key: value for key, value in self.provenance.items() if key != "modified" or value != GIVEN}
+        return self._changed(recipe=recipe, y=y, extra=extra, provenance=told)
+
+    def _make(self, target: Target) -> NDArray[Any]:
+        return np.asarray(targets.make(target, self.forest, self.latent_z, self.point_z, _active_of(self.extra)))
+
+    @cached_property
+    def _active(self) -> Active | None:
+        """Which nodes carry value; None if all do."""
+        found = _active_of(self.extra)
+        if found is None and self.target.kind == "silent":
+            found = targets.silence(self.forest, self.target.seed)
+        return found
+
+    @property
+    def latent_active(self) -> NDArray[np.bool_]:
+        """(n-C,) which latents carry value: all, but for the silent pairs of target ``"silent"``."""
+        return np.ones(self.forest.n_latents, np.bool_) if self._active is None else self._active.latent
+
+    @property
+    def point_active(self) -> NDArray[np.bool_]:
+        """(n,) which points carry value of their own."""
+        return np.ones(self.forest.n_points, np.bool_) if self._active is None else self._active.point
+
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes if y holds labels, else None."""
+        if self.target.kind == "sign":
+            return 2
+        if self.target.y_dtype.kind != "i" or self.target.y_shape:
+            return None
+        return int(self.y.max(initial=-1)) + 1
+
+    @property
+    def vocabulary(self) -> tuple[int, ...] | None:
+        """Number of tokens of each level if y holds sequences of them, else None."""
+        if self.target.y_dtype.kind != "i" or not self.target.y_shape:
+            return None
+        return tuple((self.y.max(axis=0, initial=-1) + 1).tolist())
+
+    @property
+    def class_nodes(self) -> NDArray[np.int64]:
+        """(n_classes,) the node of every class of target ``"classes"``: row r as r, latent i as n + i."""
+        if self.target.kind != "classes":
+            raise ValueError(f"target must be 'classes' for classes to be nodes, got {self.target.kind!r}")
+        return targets.class_nodes(self.forest, self.y)
+
+    def input_tokens(self, vocabulary: int) -> NDArray[np.int32]:
+        """Return X as (n, d) tokens: each number's bin, of `vocabulary` bins of its column that hold as many rows."""
+        return targets.input_tokens(np.asarray(self.X), vocabulary)
+
+
+LATENT_COLUMNS = ("latent_active",)
+"""Extra columns with a line for each latent; the others have one for each point."""
+ACTIVE_COLUMNS = ("latent_active", "point_active")
+
+
+def _active_of(extra: Mapping[str, NDArray[Any]]) -> Active | None:
+    return Active(*(extra[name] for name in ACTIVE_COLUMNS)) if "latent_active" in extra else None
+
+
+def vouch(dataset: Dataset) -> Dataset:
+    """Mark a dataset as what its recipe makes, or as known to differ in what its provenance says."""
+    object.__setattr__(dataset, "_vouched", True)
+    return dataset
 
 
 class Save(Protocol):

@@ -7,7 +7,8 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import Dataset
+from percolab.dataset import interventions, targets
+from percolab.dataset.dataset import Dataset, vouch
 from percolab.engines.arrays import Arrays
 from percolab.engines.native import engine as native
 from percolab.engines.paper import engine as paper
@@ -16,6 +17,7 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_choice
 from percolab.ground.version import provenance
 from percolab.model.recipe import PRESETS, Recipe
+from percolab.model.target import Target
 
 ENGINES = {"native": native, "paper": paper}
 """The modules that make data, by the name of the engine; each has a `VERSION`."""
@@ -26,8 +28,9 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
 
     The law: clusters by preferential attachment; in each cluster a uniform random labelled tree and, given the tree, a
     uniform order of its bonds, which defines the latents; positions by a branching random walk along the bonds with
-    directions handed down the latents; targets y = Σ z / √(1 + depth). The same recipe gives the same data for any
-    number of threads, and NumPy's global random state is not touched.
+    directions handed down the latents; targets y = Σ z / √(1 + depth). Then the recipe's edits, one after another, and
+    the target that it names. The same recipe gives the same data for any number of threads, and NumPy's global random
+    state is not touched.
 
     Parameters
     ----------
@@ -45,6 +48,8 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
     """
     if isinstance(recipe, str):
         recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]
+    if not recipe.target.is_rule:
+        raise ValueError(f"target must be one that a recipe can make, got {recipe.target.kind!r}")
     count = parallel.thread_count(threads)
     engine = ENGINES[recipe.engine]
     if progress is True:
@@ -58,8 +63,12 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
 
 
 def _dataset(recipe: Recipe, arrays: Arrays, engine_version: int) -> Dataset:
-    made = provenance(engine_version)
-    return Dataset(recipe, arrays.forest, arrays.X, arrays.y, arrays.latent_z, arrays.point_z, made)
+    """Return the dataset of a recipe from what its engine made."""
+    forest, y, values = arrays.forest, arrays.y, (arrays.latent_z, arrays.point_z)
+    interventions.replay(recipe, forest, arrays.X, *values)
+    if recipe.edits or recipe.target != Target():
+        y = targets.make(recipe.target, forest, *values)
+    return vouch(Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version)))
 
 
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None

@@ -23,15 +23,15 @@ Sample = tuple[torch.Tensor, torch.Tensor]
 
 
 class TorchDataset(torch.utils.data.Dataset[Sample]):
-    """Pairs ``(X[i], y[i])`` as float32 tensors of shape (d,) and (); X may stay on disk.
+    """Pairs ``(X[i], y[i])`` as float32 tensors of shape (d,) and (), labels as int64; X may stay on disk.
 
     Rows that are neighbours are relatives, so load with ``shuffle=True``. A `DataLoader` fetches a batch at once
     through ``__getitems__``, which reads each chunk of a stored X at most once a batch.
     """
 
-    def __init__(self, X: NDArray[Any] | StoredArray, y: NDArray[np.float64]) -> None:
+    def __init__(self, X: NDArray[Any] | StoredArray, y: NDArray[Any]) -> None:
         self.X = X
-        self.y = torch.from_numpy(np.asarray(y, np.float32))
+        self.y = torch.from_numpy(np.asarray(y, np.float32 if y.dtype.kind == "f" else np.int64))
 
     def __len__(self) -> int:
         return len(self.y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import Context, Decimal
 from functools import lru_cache
@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from percolab.ground.validation import check_choice, check_integer, check_probability, check_seed
+from percolab.model.edits import Edit, as_edits
+from percolab.model.target import Target
 
 MODES = ("one_cluster", "distribution", "custom")
 DEFAULT_DTYPE = {"native": "float32", "paper": "float64"}
@@ -101,7 +103,12 @@ def _power(base: int, exponent: float) -> float:
     return float(Context(prec=40).power(Decimal(base), Decimal(exponent)))
 
 
-@dataclass(frozen=True, init=False)
+def _as_target(target: object, seeds: Seeds) -> Target:
+    found = Target.of(target)
+    return Target("silent", seed=seeds.value) if found == Target("silent") else found
+
+
+@dataclass(frozen=True, init=False, repr=False)
 class Recipe:
     """Everything that determines a dataset. The same recipe gives the same data.
 
@@ -127,6 +134,10 @@ class Recipe:
         Keep only clusters of at least this many points. The kept rows are the same as without it.
     dtype
         Type of X, ``"float32"`` or ``"float64"``; None takes the engine's own.
+    edits
+        What is done to the dataset after it is made, in this order: see `Dataset.do`, `move` and `turn`.
+    target
+        What y is, after all edits: see `Dataset.with_target`.
     """
 
     n_points: int
@@ -137,6 +148,8 @@ class Recipe:
     engine: str
     min_cluster_size: int
     dtype: str
+    edits: tuple[Edit, ...]
+    target: Target
 
     def __init__(
         self,
@@ -148,19 +161,40 @@ class Recipe:
         engine: str = DEFAULT_ENGINE,
         min_cluster_size: int = 1,
         dtype: DTypeLike | None = None,
+        edits: Iterable[Edit | Mapping[str, Any]] = (),
+        target: Target | Mapping[str, Any] | str = "sum",
     ) -> None:
+        known = _as_seeds(seeds)
         checked = {
             "n_points": check_integer("n_points", n_points, 1),
             "dim": check_integer("dim", dim, 2),
             "mode": check_choice("mode", mode, MODES),
             "create_prob": _as_create_prob(create_prob, mode),
-            "seeds": _as_seeds(seeds),
+            "seeds": known,
             "engine": check_choice("engine", engine, ENGINE_NAMES),
             "min_cluster_size": check_integer("min_cluster_size", min_cluster_size, 1),
             "dtype": _as_dtype(dtype, engine),
+            "edits": as_edits(edits, dim, engine),
+            "target": _as_target(target, known),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
+        hidden = {name for name, plain in self._plain().items() if plain}
+        return f"Recipe({', '.join(f'{name}={value!r}' for name, value in shown.items() if name not in hidden)})"
+
+    def _plain(self) -> dict[str, bool]:
+        """Tell which of the fields that most recipes do not use are as they are in most recipes."""
+        return {"edits": not self.edits, "target": self.target == Target()}
+
+    def require_plain(self, purpose: str) -> None:
+        """Raise, in one line, if the recipe has edits or a target that `purpose` cannot follow."""
+        if self.edits:
+            raise ValueError(f"edits must be empty {purpose}, got {len(self.edits)}")
+        if self.target != Target():
+            raise ValueError(f"target must be 'sum' {purpose}, got {self.target.kind!r}")
 
     @property
     def attachment_prob(self) -> float:
@@ -175,8 +209,13 @@ class Recipe:
         return _power(self.n_points, -1 / 4 if self.mode == "one_cluster" else -1 / 6)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the recipe as plain values, ready for JSON."""
-        return asdict(self)
+        """Return the recipe as plain values, ready for JSON; edits and target are left out where there are none."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["seeds"] = asdict(self.seeds)
+        values["edits"] = [edit.to_dict() for edit in self.edits]
+        values["target"] = self.target.to_dict()
+        hidden = {name for name, plain in self._plain().items() if plain}
+        return {name: value for name, value in values.items() if name not in hidden}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

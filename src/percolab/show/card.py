@@ -12,6 +12,7 @@ from percolab import theory
 from percolab.dataset.dataset import Dataset
 from percolab.ground import files
 from percolab.ground.memory import readable
+from percolab.model.target import Target
 from percolab.show import drawing, pages, style
 from percolab.show.summary import summarise
 
@@ -37,11 +38,16 @@ def write_card(dataset: Dataset, path: str | os.PathLike[str], *, name: str = ""
 
 def _lead(dataset: Dataset) -> str:
     forest, recipe = dataset.forest, dataset.recipe
-    return (
+    lead = (
         f"{forest.n_points:,} points in {recipe.dim} dimensions, "
         f"{forest.n_clusters:,} cluster{'' if forest.n_clusters == 1 else 's'}, "
         f"{forest.n_latents:,} latents; mode {recipe.mode}, engine {recipe.engine}"
     )
+    if recipe.edits:
+        lead += f"; {len(recipe.edits)} edit{'' if len(recipe.edits) == 1 else 's'}"
+    if recipe.target != Target():
+        lead += f"; target {recipe.target.kind}"
+    return lead + (f"; modified: {dataset.modification}" if dataset.modification else "")
 
 
 def _body(dataset: Dataset, name: str) -> list[str]:
@@ -56,12 +62,7 @@ def _body(dataset: Dataset, name: str) -> list[str]:
         pages.heading("Recipe"),
         pages.table((key, _text(value)) for key, value in dataset.recipe.to_dict().items()),
         pages.heading("Make it again"),
-        pages.paragraph("On the command line:"),
-        pages.code(f"{command(dataset)} -o {name if name.endswith('.zarr') else 'again.zarr'}"),
-        pages.paragraph("In Python:"),
-        pages.code(
-            f"import percolab as pl\n\nds = pl.generate(pl.{dataset.recipe!r})".replace("=Seeds(", "=pl.Seeds(")
-        ),
+        *_again(dataset, name),
     ]
     if dataset.provenance:
         made = ((key, _text(value)) for key, value in dataset.provenance.items() if key != "loaded_from")
@@ -69,9 +70,30 @@ def _body(dataset: Dataset, name: str) -> list[str]:
     return parts
 
 
+def _again(dataset: Dataset, name: str) -> list[str]:
+    """Return how to make a dataset again, or what stands in the way."""
+    recipe = dataset.recipe
+    if dataset.modification:
+        told = f"Its recipe does not make it: {dataset.modification}. The recipe is that of the dataset it comes from."
+        return [pages.paragraph(told)]
+    if recipe.edits or recipe.target != Target():
+        return [
+            pages.paragraph("In Python:"),
+            pages.code(f"import percolab as pl\n\nds = pl.generate(pl.Recipe.from_json({recipe.to_json()!r}))"),
+        ]
+    return [
+        pages.paragraph("On the command line:"),
+        pages.code(f"{command(dataset)} -o {name if name.endswith('.zarr') else 'again.zarr'}"),
+        pages.paragraph("In Python:"),
+        pages.code(f"import percolab as pl\n\nds = pl.generate(pl.{recipe!r})".replace("=Seeds(", "=pl.Seeds(")),
+    ]
+
+
 def _text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
+    if isinstance(value, list):
+        return f"{len(value):,}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -110,12 +132,21 @@ def _sizes(dataset: Dataset) -> list[tuple[str, str]]:
     if forest.n_points:
         rows += [
             ("depth of a point", f"mean {found['depth_mean']:.4g}, largest {found['depth_max']:,}"),
-            ("y", f"mean {found['y_mean']:.3f}, variance {found['y_variance']:.3f}"),
+            ("y", _target(dataset, found)),
         ]
     if 0 < p < 1:
         rows.append(("exponent of cluster sizes", _exponent(dataset)))
     rows.append(("fractal dimension", f"{theory.EXPONENTS.fractal_dimension} in theory, for large clusters"))
     return rows
+
+
+def _target(dataset: Dataset, found: dict[str, Any]) -> str:
+    """Return what y holds, in a few words."""
+    if dataset.vocabulary is not None:
+        return f"tokens, of {', '.join(f'{count:,}' for count in dataset.vocabulary)} by level"
+    if dataset.n_classes is not None:
+        return f"labels of {dataset.n_classes:,} classes"
+    return f"mean {found['y_mean']:.3f}, variance {found['y_variance']:.3f}"
 
 
 def _exponent(dataset: Dataset) -> str:
@@ -133,6 +164,7 @@ def _exponent(dataset: Dataset) -> str:
 
 def _largest(dataset: Dataset) -> str:
     forest, y = dataset.forest, np.asarray(dataset.y)
+    is_number = y.dtype.kind == "f"
     rows = []
     for c in range(min(LARGEST, forest.n_clusters)):
         lo, hi = (int(edge) for edge in forest.cluster_start[c : c + 2])
@@ -144,7 +176,7 @@ def _largest(dataset: Dataset) -> str:
                 f"{hi - lo:,}",
                 f"{lo:,} to {hi - 1:,}",
                 f"{depth.mean():.1f} ({theory.mean_depth(hi - lo):.1f} expected)",
-                f"{y[lo:hi].mean():.2f} ± {y[lo:hi].std():.2f}",
+                f"{y[lo:hi].mean():.2f} ± {y[lo:hi].std():.2f}" if is_number else "labels",
             )
         )
     return pages.table(rows, ("cluster", "birth", "points", "rows", "mean depth", "y, mean and spread"))
@@ -156,7 +188,7 @@ def _largest(dataset: Dataset) -> str:
 def _distributions(dataset: Dataset) -> list[str]:
     pictures = [
         _panel(dataset, _draw_depths, "Depth of points, with the limit law of each cluster's size added up."),
-        _panel(dataset, _draw_targets, "Targets, with the normal law that each has over seeds."),
+        _panel(dataset, *_target_panel(dataset)),
     ]
     if dataset.forest.n_clusters > 1:
         what = "Share of clusters with at least s points, with the theory of large n."
@@ -202,8 +234,26 @@ def _draw_depths(axes: Axes, dataset: Dataset) -> None:
     axes.legend()
 
 
+def _target_panel(dataset: Dataset) -> tuple[Any, str]:
+    if dataset.y.dtype.kind != "f":
+        return _draw_labels, "Rows of each label, the most frequent first; of sequences, by level."
+    if dataset.target == Target():
+        return _draw_targets, "Targets, with the normal law that each has over seeds."
+    return _draw_targets, "Targets, with the normal law of the paper's for comparison."
+
+
+def _draw_labels(axes: Axes, dataset: Dataset) -> None:
+    for level, labels in enumerate(np.atleast_2d(np.asarray(dataset.y).T)):
+        count = np.sort(np.bincount(labels))[::-1]
+        axes.loglog(np.arange(1, count.size + 1), count, ".", markersize=3, label=f"level {level + 1}")
+    axes.set_xlabel("label, by frequency")
+    axes.set_ylabel("rows")
+    if dataset.y.ndim > 1:
+        axes.legend()
+
+
 def _draw_targets(axes: Axes, dataset: Dataset) -> None:
-    y = np.asarray(dataset.y)
+    y = np.asarray(dataset.y).ravel()
     reach = max(4.0, float(np.abs(y).max()))
     edges = np.linspace(-reach, reach, 81)
     axes.stairs(np.histogram(y, edges, density=True)[0], edges, fill=True, color=style.SKY, label="this dataset")

@@ -38,6 +38,8 @@ def summarise(dataset: Dataset) -> dict[str, Any]:
         "depth_max": None if empty else int(depth.max()),
         "y_mean": None if empty else float(y.mean()),
         "y_variance": None if empty else float(y.var()),
+        "n_classes": dataset.n_classes,
+        "modified": dataset.modification,
         "provenance": dict(dataset.provenance),
     }
 
@@ -59,7 +61,8 @@ def summarise_store(location: Location, dataset: Dataset) -> dict[str, Any]:
         "largest_cluster": int(start[1]),
         "singletons": n_clusters - alone,
         "n_latents": len(dataset) - n_clusters,
-        **dict.fromkeys(("depth_mean", "depth_max", "y_mean", "y_variance")),
+        **dict.fromkeys(("depth_mean", "depth_max", "y_mean", "y_variance", "n_classes")),
+        "modified": dataset.modification,
         "provenance": dict(dataset.provenance),
     }
 
@@ -110,8 +113,12 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if summary["depth_mean"] is not None:
         lines += [
             ("depth", f"mean {summary['depth_mean']:.6g}, max {summary['depth_max']:,}"),
-            ("y", f"mean {summary['y_mean']:.6g}, variance {summary['y_variance']:.6g}"),
+            ("y", _target_text(summary)),
         ]
+    if recipe.get("edits"):
+        lines.append(("edits", _counted([edit["kind"] for edit in recipe["edits"]])))
+    if summary["modified"]:
+        lines.append(("modified", f"{summary['modified']}: the recipe does not make this"))
     lines += [("recipe", _recipe_text(recipe)), ("seeds", ", ".join(f"{k} {v}" for k, v in recipe["seeds"].items()))]
     if "store_bytes" in summary:
         lines.append(("on disk", readable(summary["store_bytes"])))
@@ -124,8 +131,25 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _recipe_text(recipe: dict[str, Any]) -> str:
-    shown = {key: value for key, value in recipe.items() if key not in ("seeds", "dtype") and value is not None}
-    return _pairs(shown)
+    hidden = ("seeds", "dtype", "edits", "target")
+    return _pairs({key: value for key, value in recipe.items() if key not in hidden and value is not None})
+
+
+def _target_text(summary: dict[str, Any]) -> str:
+    """Return what y is and, if it is a number, its mean and variance."""
+    target = dict(summary["recipe"].get("target", {"kind": "sum"}))
+    kind = target.pop("kind")
+    told = f"{kind} ({_pairs(target)}), " if target else "" if kind == "sum" else f"{kind}, "
+    if summary["n_classes"] is not None:
+        return f"{told}{summary['n_classes']:,} classes"
+    if "levels" in target:
+        return f"{told}{target['levels']} tokens a row"
+    return f"{told}mean {summary['y_mean']:.6g}, variance {summary['y_variance']:.6g}"
+
+
+def _counted(kinds: list[str]) -> str:
+    """Return kinds of edits in the order of their first, with how many there are of each."""
+    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
 
 
 def _pairs(values: dict[str, Any]) -> str:

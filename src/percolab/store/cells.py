@@ -376,6 +376,11 @@ def _check_same(location: Location, there: dict[str, Any], wanted: dict[str, Any
     found = {"cell": wanted["cell"], **there.get("provenance", {}), **there}  # a complete store does not know its cell
     for key in ("format", "engine_version", "cell"):
         _check_field(location, key, found.get(key), wanted[key])
+    if "modified" in found:
+        raise FileExistsError(
+            f"the store at {str(location)!r} must be as its recipe makes it to go on with, got a modified one: "
+            f"{found['modified']}"
+        )
     theirs, ours = schema.recipe_of(there, location), Recipe.from_dict(wanted["recipe"])
     for field in fields(Recipe):
         _check_field(location, field.name, getattr(theirs, field.name), getattr(ours, field.name))
@@ -406,7 +411,7 @@ def _storing(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], cell: int)
         "chunks": (rows, *shape[1:]),
         "compressors": [*packing, *_checked()],
         "fill_value": -1 if integers else np.nan,
-        "dimension_names": [kind, {"X": "feature", "bond": "end"}.get(name)][: len(shape)],
+        "dimension_names": [kind, {"X": "feature", "y": "level", "bond": "end"}.get(name)][: len(shape)],
     }
 
 

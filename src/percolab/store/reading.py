@@ -23,7 +23,7 @@ from percolab.dataset.dataset import Dataset
 from percolab.ground import files
 from percolab.ground.progress import Progress, silent
 from percolab.model.forest import Forest
-from percolab.store import locations, schema
+from percolab.store import extras, locations, schema
 from percolab.store.locations import Location
 from percolab.store.schema import COLUMNS, FOREST_COLUMNS, FORMAT, StoreError
 
@@ -131,6 +131,7 @@ def load(path: Location, *, verify: bool = False) -> Dataset:
             raise StoreError(f"{path} is damaged: array {name} must have shape {expected[name]}, got {array.shape}")
     if verify:
         _verify(group, attributes, arrays, silent)
+        extras.read(path)
 
     def read(name: str) -> Any:
         match name:
@@ -140,6 +141,8 @@ def load(path: Location, *, verify: bool = False) -> Dataset:
                 return {**attributes.get("provenance", {}), "loaded_from": str(path)}
             case "X":
                 return arrays["X"]
+            case "extra":
+                return extras.read(path)
             case "forest":
                 return Forest(**{column: arrays[column][:] for column in FOREST_COLUMNS})
             case _:
@@ -158,6 +161,7 @@ def verify(path: Location, report: Progress = silent) -> None:
     """Read a dataset once and compare it with its digests; raise `StoreError` naming what differs."""
     group, attributes = _open(path)
     _verify(group, attributes, {name: _stored(group, name, path) for name in COLUMNS}, report)
+    extras.read(path)
 
 
 def digests(path: Location) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from percolab.dataset.dataset import Dataset, save_with
 from percolab.ground.files import check_directory
 from percolab.ground.progress import Progress, silent
-from percolab.store import cells, locations
+from percolab.store import cells, extras, locations
 from percolab.store.locations import Location
 from percolab.store.schema import COLUMNS, FOREST_COLUMNS, KINDS, StoreError
 
@@ -93,7 +93,10 @@ def _write(dataset: Dataset, path: Location, report: Progress) -> None:
             unfinished.write(kind, lo, part)
             done += sum(column.nbytes for column in part.values())
             report("saving", done, total)
-    unfinished.finish({key: value for key, value in dataset.provenance.items() if key != "loaded_from"})
+    if dataset.extra:
+        extras.write(path, dataset.extra)
+    told = {"modified": dataset.modification} if dataset.modification else {}
+    unfinished.finish({**{key: value for key, value in dataset.provenance.items() if key != "loaded_from"}, **told})
 
 
 def put_in_place(complete: Path, target: Path) -> None:

@@ -42,13 +42,14 @@ class StoreError(ValueError):
 def shapes(recipe: Recipe, n_points: int, n_clusters: int) -> dict[str, tuple[int, ...]]:
     """Return the shape of every array."""
     rows = {"point": n_points, "latent": n_points - n_clusters, "cluster": n_clusters, "cluster_edge": n_clusters + 1}
-    columns = {"X": (recipe.dim,), "bond": (2,)}
+    columns = {"X": (recipe.dim,), "y": recipe.target.y_shape, "bond": (2,)}
     return {name: (rows[kind], *columns.get(name, ())) for kind, names in KINDS.items() for name in names}
 
 
 def dtypes(recipe: Recipe) -> dict[str, np.dtype[Any]]:
     """Return the type of every array."""
     values = {"X": np.dtype(recipe.dtype), **dict.fromkeys(VALUE_COLUMNS, np.dtype(np.float64))}
+    values["y"] = recipe.target.y_dtype
     return values | dict.fromkeys(FOREST_COLUMNS, np.dtype(np.int64))
 
 

@@ -92,6 +92,7 @@ def generate_store(
         True shows a bar; a function is called with (stage, rows done, rows in all).
     """
     check_integer("shards", shards, 1)
+    recipe.require_plain("to make a dataset in shards")
     runners.check(runner)
     if address is not None and runner != "ray":
         raise ValueError(f"address must be left out unless runner is 'ray', got {address!r}")

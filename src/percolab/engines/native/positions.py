@@ -36,9 +36,9 @@ def _root_is_right(path, key):
 
 
 @kernel
-def _choose_root(piece, left_size, key):
-    """Walk down from a piece's top, left or right with probability 1/2 each; return the row reached, from its first."""
-    i, row, size, path = piece.latent, 0, piece.size, piece.path
+def choose_root(latent, size, path, left_size, key):
+    """Walk down from a latent, left or right with probability 1/2 each; return the row reached, from its first."""
+    i, row = latent, 0
     while size > 1:
         left = left_size[i]
         left_path, right_path = philox.child_paths(path)
@@ -115,7 +115,7 @@ def walk_pieces(lo, hi, piece, entry, left_size, bond, end_row, X, key, step, sc
             is_cluster = piece[p].parent == -1
             cluster += is_cluster
             if entry[p] == AT_ROOT:
-                enter = _choose_root(piece[p], left_size, key)
+                enter = choose_root(piece[p].latent, piece[p].size, piece[p].path, left_size, key)
             else:
                 enter = end_row[entry[p]] - piece[p].first
             begin = origin[cluster if is_cluster and has_origin else 0]

@@ -97,6 +97,7 @@ def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progr
     """
     if recipe.engine != "native":
         raise ValueError(f"recipe.engine must be 'native' to make parts of a dataset, got {recipe.engine!r}")
+    recipe.require_plain("to make parts of a dataset")
     needs.require(needs.of_table(recipe, limbs.limb_rows(recipe)), recipe)
     clusters = find_clusters(recipe)
     return Table(recipe, clusters, limbs.cut(recipe, clusters, parallel.thread_count(threads), progress))

@@ -234,6 +234,14 @@ def _draw_directions(X, batch, start, skipped, split_rows, stream, first, end):
             embedding.split_direction(gauss, X[split_rows[i, 0]], X[split_rows[i, 1]])
 
 
+def walk_root(recipe: Recipe, forest: Forest, cluster: int) -> int:
+    """Return the row at which the walk of a cluster starts. Time proportional to its depth."""
+    first, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
+    splits = forest.left_size[first - cluster : stop - cluster - 1]
+    roots = pcg64.spawn(pcg64.root_pool(recipe.seeds.embed), ROOT_CHILD)
+    return first + int(_choose_root(splits, pcg64.spawn(roots, forest.cluster_id[cluster])))
+
+
 @kernel
 def _choose_root(left_size, pool):
     """Walk down from the top latent, left or right with probability 1/2 each; return the row reached."""

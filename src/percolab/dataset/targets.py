@@ -1,0 +1,246 @@
+"""Targets: y made from the forest and the values by the rule that a recipe names; and X as tokens.
+
+    sum          Σ z / √(1 + depth) over the point's latents and the point: the paper's target
+    silent       the same, but a keyed half of the sibling pairs carry no value
+    sign         1 where the sum is positive, else 0
+    classes      the group of a cut through the hierarchy, the largest first
+    path_tokens  groups of finer and finer cuts, each numbered within the group before
+
+docs/data-model.md defines them. A *cut* takes the largest latents apart: its groups are what is left whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from percolab.engines.native.engine import node_paths
+from percolab.ground.compiled import kernel
+from percolab.ground.validation import check_integer
+from percolab.model import sums
+from percolab.model.edits import Do
+from percolab.model.forest import Forest
+from percolab.model.target import Target
+from percolab.rng import philox
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Function = Callable[[Forest, Floats, Floats], ArrayLike]
+
+SILENT = 64
+"""What the random number of a sibling pair is for; the purposes of engines are below 64."""
+
+
+@dataclass(frozen=True, eq=False)
+class Active:
+    """Which latents and points carry value."""
+
+    latent: Bools
+    point: Bools
+
+
+def make(target: Target, forest: Forest, latent_z: Floats, point_z: Floats, active: Active | None = None) -> Any:
+    """Return y by a rule. `active` are the nodes that carry value in target ``"silent"``; None finds them."""
+    if target.kind == "classes":
+        return classes(forest, target.max_size, target.n_groups)
+    if target.kind == "path_tokens":
+        assert target.levels is not None
+        assert target.ratio is not None
+        return path_tokens(forest, target.levels, target.ratio)
+    if not target.is_rule:
+        raise ValueError(f"target must be one that a recipe can make, got {target.kind!r}")
+    y = sums.targets(forest, *effective(target, forest, latent_z, point_z, active))
+    return (y > 0).astype(np.int64) if target.kind == "sign" else y
+
+
+def update(
+    target: Target,
+    forest: Forest,
+    latent_z: Floats,
+    point_z: Floats,
+    edit: Do,
+    y: NDArray[Any],
+    active: Active | None = None,
+) -> NDArray[Any]:
+    """Return y after an edit gave some latents and rows these values: what `make` returns, to the bit.
+
+    Beyond a copy of y, time is that of the rows below the changed latents; labels of a cut do not depend on values.
+    """
+    if not target.is_sum:
+        return y
+    values = effective(target, forest, latent_z, point_z, active)
+    latents, rows = (np.array([node for node, _ in pairs], np.int64) for pairs in (edit.z, edit.point_z))
+    y = y.copy()
+    if target.kind == "sign":
+        total = np.full(y.size, np.nan)
+        sums.update_targets(forest, *values, latents, rows, total)
+        seen = ~np.isnan(total)
+        y[seen] = total[seen] > 0
+    else:
+        sums.update_targets(forest, *values, latents, rows, y)
+    return y
+
+
+# ---------------------------------------------------------------------- silence
+
+
+def effective(
+    target: Target, forest: Forest, latent_z: Floats, point_z: Floats, active: Active | None
+) -> tuple[Floats, Floats]:
+    """Return the values that a target sums: those of silent nodes are 0."""
+    if target.kind != "silent":
+        return latent_z, point_z
+    found = active or silence(forest, target.seed)
+    return np.where(found.latent, latent_z, 0.0), np.where(found.point, point_z, 0.0)
+
+
+def silence(forest: Forest, seed: int | None) -> Active:
+    """Return which nodes carry value when each sibling pair is silent with probability 1/2, by its parent's path.
+
+    The two sides of a latent are a pair: both are silent, or neither. The top of a cluster has no sibling and carries
+    value, as does a singleton.
+    """
+    assert seed is not None
+    active = Active(np.ones(forest.n_latents, np.bool_), np.ones(forest.n_points, np.bool_))
+    paths, _ = node_paths(forest)
+    table = forest.left_size, forest.latent_start, forest.latent_size
+    _silence(*table, paths, np.uint64(seed), active.latent, active.point)
+    return active
+
+
+@kernel
+def _silence(left_size, latent_start, latent_size, path, key, latent_active, point_active):
+    for i in range(left_size.size):
+        bits, _ = philox.block(path[i], 0, SILENT, key)
+        if bits & np.uint64(1) == np.uint64(0):
+            continue
+        left, first = left_size[i], latent_start[i]
+        if left > 1:
+            latent_active[i + 1] = False
+        else:
+            point_active[first] = False
+        if latent_size[i] - left > 1:
+            latent_active[i + left] = False
+        else:
+            point_active[first + left] = False
+
+
+# ---------------------------------------------------------------------- cuts
+
+
+def classes(forest: Forest, max_size: int | None = None, n_groups: int | None = None) -> Ints:
+    """Return the class of every row: the groups of a cut, numbered by size, the largest first, ties by row.
+
+    The groups are the largest latents and single rows of at most `max_size` rows; or those that are left when the
+    largest latent is taken apart, again and again, until there are `n_groups`.
+    """
+    starts = _cut(forest, max_size, n_groups)
+    if starts.size < 2:
+        name, value = ("n_groups", n_groups) if max_size is None else ("max_size", max_size)
+        raise ValueError(f"{name} must cut the rows in at least 2 classes, got {starts.size} with {name}={value}")
+    size = np.diff(np.append(starts, forest.n_points))
+    return np.repeat(_rank(size), size)
+
+
+def class_nodes(forest: Forest, y: Ints) -> Ints:
+    """Return the node of every class: row r as r, latent i as n_points + i, as in `Forest.latent_children`."""
+    n = forest.n_points
+    starts = np.flatnonzero(np.diff(y, prepend=-1))
+    size = np.diff(np.append(starts, n))
+    several = size > 1
+    nodes = starts.copy()
+    # No two latents have the same first row and size.
+    key = forest.latent_start * n + forest.latent_size
+    order = np.argsort(key)
+    nodes[several] = n + order[np.searchsorted(key[order], starts[several] * n + size[several])]
+    found = np.empty(starts.size, np.int64)
+    found[y[starts]] = nodes
+    return found
+
+
+def path_tokens(forest: Forest, levels: int, ratio: int) -> Ints:
+    """Return for every row the groups it is in, from coarse to fine, as (n, levels) tokens.
+
+    Level l = 1, 2, … is the cut at n / ratio^l rows, and at least 1. A group's token is its place among the groups that
+    the same group of the level above falls into, by size, the largest first, ties by row. Level 0 is all rows.
+    """
+    n = forest.n_points
+    tokens = np.empty((n, levels), np.int64)
+    above = np.zeros(min(n, 1), np.int64)  # where the groups of the level above start
+    for level in range(levels):
+        starts = _cut(forest, max(1, n // ratio ** (level + 1)), None)
+        size = np.diff(np.append(starts, n))
+        group = np.searchsorted(above, starts, side="right") - 1
+        tokens[:, level] = np.repeat(_rank(size, group), size)
+        above = starts
+    return tokens
+
+
+def _cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Ints:
+    """Return the first row of every group of a cut, in the order of rows; exactly one of the two is given."""
+    size, C = forest.latent_size, forest.n_clusters
+    if max_size is not None:
+        apart = np.flatnonzero(size > max_size)
+    else:
+        assert n_groups is not None
+        if not C <= n_groups <= forest.n_points:
+            most = forest.n_points
+            raise ValueError(
+                f"n_groups must be between the number of clusters, {C}, and of rows, {most}, got {n_groups}"
+            )
+        apart = np.lexsort((np.arange(size.size), -size))[: n_groups - C]
+    middle = forest.latent_start[apart] + forest.left_size[apart]
+    return np.sort(np.concatenate([forest.cluster_start[:-1], middle]))
+
+
+def _rank(size: Ints, group: Ints | None = None) -> Ints:
+    """Return the place of every entry by size, the largest first, ties in order; within its group if one is given."""
+    group = np.zeros(size.size, np.int64) if group is None else group
+    order = np.lexsort((np.arange(size.size), -size, group))
+    first = np.searchsorted(group[order], group[order], side="left")
+    rank = np.empty(size.size, np.int64)
+    rank[order] = np.arange(size.size) - first
+    return rank
+
+
+# ---------------------------------------------------------------------- arrays that were given
+
+
+def given(values: ArrayLike, n_points: int) -> tuple[Target, NDArray[Any]]:
+    """Return an array as a target: numbers as float64, labels as int64, one or several to a row."""
+    y = np.array(values)
+    if y.ndim not in (1, 2) or len(y) != n_points or y.shape[1:] == (0,):
+        raise ValueError(f"target must have one row for each of {n_points} points, got shape {y.shape}")
+    if y.dtype.kind not in "biuf":
+        raise ValueError(f"target must hold numbers or labels, got {y.dtype}")
+    y = y.astype(np.float64 if y.dtype.kind == "f" else np.int64)
+    if y.dtype.kind == "i" and y.size and y.min() < 0:
+        raise ValueError(f"labels must not be negative, got {y.min()}; give numbers as floats")
+    if not np.isfinite(y).all():
+        raise ValueError(f"target must be finite, got {y[~np.isfinite(y)][0]}")
+    return Target("custom", dtype=y.dtype.name, columns=y.shape[1] if y.ndim == 2 else None), y
+
+
+# ---------------------------------------------------------------------- X as tokens
+
+
+def input_tokens(X: NDArray[Any], vocabulary: int) -> NDArray[np.int32]:
+    """Return X with each number replaced by its bin among `vocabulary` bins of its column, of equal mass.
+
+    Bin k of a column has the rows from rank ⌈k n / V⌉ on: as many in each to within one, unless numbers are equal,
+    which always share a bin.
+    """
+    n = len(X)
+    if check_integer("vocabulary", vocabulary, 2) > n:
+        raise ValueError(f"vocabulary must be at most the number of rows, {n}, got {vocabulary}")
+    edge = -(-np.arange(1, vocabulary) * n // vocabulary)
+    tokens = np.empty(X.shape, np.int32)
+    for j in range(X.shape[1]):
+        column = np.ascontiguousarray(X[:, j])
+        tokens[:, j] = np.searchsorted(np.sort(column)[edge], column, side="right")
+    return tokens

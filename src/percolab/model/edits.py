@@ -1,0 +1,194 @@
+"""Edits: what was done to a dataset after it was made, as records that a recipe keeps and that replay to the bit.
+
+`Do` sets values, `Move` shifts what lies beyond a bond, `Turn` draws directions again. Latents and rows are numbered as
+in the dataset that the recipe makes; since a filter keeps a prefix of every column, they have the same numbers in all
+of its filtered versions. `percolab.dataset.interventions` applies them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from percolab.ground.validation import check_choice, check_integer, check_seed
+
+Values = tuple[tuple[int, float], ...]
+"""Nodes, sorted, and the value that each is given."""
+
+
+@dataclass(frozen=True, init=False)
+class Do:
+    """Set the values of some latents and points; the target follows.
+
+    Parameters
+    ----------
+    z : the new value of each latent, by its number
+    point_z : the new value of each point, by its row
+    """
+
+    z: Values
+    point_z: Values
+
+    def __init__(self, z: object = (), point_z: object = ()) -> None:
+        object.__setattr__(self, "z", _as_values("z", z))
+        object.__setattr__(self, "point_z", _as_values("point_z", point_z))
+        if not self.z and not self.point_z:
+            raise ValueError("z or point_z must name at least one node, got none")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the edit as plain values, ready for JSON."""
+        lists = {"z": [list(pair) for pair in self.z], "point_z": [list(pair) for pair in self.point_z]}
+        return {"kind": "do", **{name: values for name, values in lists.items() if values}}
+
+    def within(self, n_points: int, n_latents: int) -> Do | None:
+        """Return what is left of the edit in the first rows and latents, None if nothing is."""
+        z = tuple(pair for pair in self.z if pair[0] < n_latents)
+        point_z = tuple(pair for pair in self.point_z if pair[0] < n_points)
+        return Do(z, point_z) if z or point_z else None
+
+    def check(self, n_points: int, n_latents: int) -> None:
+        """Raise, in one line, if the edit names a row or a latent that is not there."""
+        if self.z:
+            check_below("latent", self.z[-1][0], n_latents)
+        if self.point_z:
+            check_below("row", self.point_z[-1][0], n_points)
+
+
+@dataclass(frozen=True, init=False)
+class Move:
+    """Move all rows beyond a latent's bond, seen from the root of the cluster's walk.
+
+    Parameters
+    ----------
+    latent : whose bond it is
+    by : a vector, or a number that the bond's own vector, from its near end to its far end, is multiplied with
+    """
+
+    latent: int
+    by: float | tuple[float, ...]
+
+    def __init__(self, latent: int, by: object) -> None:
+        object.__setattr__(self, "latent", check_integer("latent", latent, 0))
+        object.__setattr__(self, "by", _as_shift(by))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the edit as plain values, ready for JSON."""
+        return {"kind": "move", "latent": self.latent, "by": list(self.by) if isinstance(self.by, tuple) else self.by}
+
+    def within(self, n_points: int, n_latents: int) -> Move | None:
+        """Return the edit, or None if its latent is not among the first."""
+        return self if self.latent < n_latents else None
+
+    def check(self, n_points: int, n_latents: int) -> None:
+        """Raise, in one line, if the latent is not there."""
+        check_below("latent", self.latent, n_latents)
+
+
+@dataclass(frozen=True, init=False)
+class Turn:
+    """Draw the directions below a latent again, its own split included.
+
+    Parameters
+    ----------
+    latent : whose vector stays, and is split anew
+    seed : what the directions are drawn from, in place of the recipe's embed seed
+    """
+
+    latent: int
+    seed: int
+
+    def __init__(self, latent: int, seed: int) -> None:
+        object.__setattr__(self, "latent", check_integer("latent", latent, 0))
+        object.__setattr__(self, "seed", check_seed("seed", seed))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the edit as plain values, ready for JSON."""
+        return {"kind": "turn", "latent": self.latent, "seed": self.seed}
+
+    def within(self, n_points: int, n_latents: int) -> Turn | None:
+        """Return the edit, or None if its latent is not among the first."""
+        return self if self.latent < n_latents else None
+
+    def check(self, n_points: int, n_latents: int) -> None:
+        """Raise, in one line, if the latent is not there."""
+        check_below("latent", self.latent, n_latents)
+
+
+Edit = Do | Move | Turn
+"""A record of one edit."""
+
+KINDS: Mapping[str, type[Do] | type[Move] | type[Turn]] = {"do": Do, "move": Move, "turn": Turn}
+
+
+def as_edits(edits: object, dim: int, engine: str) -> tuple[Edit, ...]:
+    """Return edits, given as records or as what `to_dict` returned, checked against the recipe that keeps them."""
+    if isinstance(edits, str | Mapping) or not isinstance(edits, Iterable):
+        raise ValueError(f"edits must be a list of edits, got {edits!r}")
+    found = tuple(_as_edit(edit) for edit in edits)
+    for edit in found:
+        if isinstance(edit, Move) and isinstance(edit.by, tuple) and len(edit.by) != dim:
+            raise ValueError(f"by must have {dim} numbers, one for each dimension, got {len(edit.by)}")
+        if isinstance(edit, Turn) and engine != "native":
+            raise ValueError(f"engine must be 'native' to turn a latent, got {engine!r}")
+    return found
+
+
+def _as_edit(edit: object) -> Edit:
+    if isinstance(edit, Do | Move | Turn):
+        return edit
+    if not isinstance(edit, Mapping):
+        raise ValueError(f"edits must be a list of edits, got {edit!r} in it")
+    values = dict(edit)
+    kind = check_choice("kind of an edit", values.pop("kind", None), tuple(KINDS))
+    try:
+        return KINDS[kind](**values)
+    except TypeError:
+        raise ValueError(f"an edit of kind {kind!r} must have its own fields, got {', '.join(values)}") from None
+
+
+def within(edits: Sequence[Edit], n_points: int, n_latents: int) -> tuple[Edit, ...]:
+    """Return what is left of edits in the first rows and latents: what a filter keeps."""
+    return tuple(left for edit in edits if (left := edit.within(n_points, n_latents)) is not None)
+
+
+def check_below(name: str, index: int, length: int) -> int:
+    """Return an index that is there, or say what is wrong with it."""
+    index = check_integer(name, index, 0)
+    if index >= length:
+        raise ValueError(f"{name} must be below {length}, got {index}")
+    return index
+
+
+def _as_values(name: str, values: object) -> Values:
+    pairs = values.items() if isinstance(values, Mapping) else values
+    try:
+        found = [(node, value) for node, value in pairs]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must map nodes to values, got {values!r}") from None
+    nodes = [check_integer(f"node of {name}", node, 0) for node, _ in found]
+    if len(set(nodes)) < len(nodes):
+        raise ValueError(f"{name} must name every node once, got one twice")
+    numbers = [_as_number(f"{name}[{node}]", value) for node, value in found]
+    return tuple(sorted(zip(nodes, numbers, strict=True)))
+
+
+def _as_number(name: str, value: object) -> float:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def _as_shift(by: object) -> float | tuple[float, ...]:
+    if isinstance(by, Real):
+        number = _as_number("by", by)
+        if number == -1:
+            raise ValueError("by must not be -1, which would leave the bond without a direction")
+        return number
+    if isinstance(by, str) or not isinstance(by, Sequence | np.ndarray) or np.ndim(by) != 1:
+        raise ValueError(f"by must be a number or a vector, got {by!r}")
+    return tuple(_as_number("by", value) for value in by)

@@ -1,0 +1,137 @@
+"""What a dataset's y is: one of a few rules that make it from the forest and the values, or an array that was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from percolab.ground.validation import check_choice, check_integer, check_seed
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "sum": (),
+    "silent": ("seed",),
+    "classes": ("max_size", "n_groups"),
+    "sign": (),
+    "path_tokens": ("levels", "ratio"),
+    "custom": ("dtype", "columns"),
+}
+"""The options of each kind of target."""
+KINDS = tuple(OPTIONS)
+RULES = tuple(kind for kind in KINDS if kind != "custom")
+"""The kinds that a recipe can make."""
+
+LEVELS, RATIO = 4, 8
+
+
+@dataclass(frozen=True, init=False)
+class Target:
+    """A kind of target and its options. docs/data-model.md defines them.
+
+    Parameters
+    ----------
+    kind
+        ``"sum"``, ``"silent"``, ``"classes"``, ``"sign"``, ``"path_tokens"``, or ``"custom"``: an array.
+    seed
+        Of ``"silent"``: which sibling pairs are silent. In a recipe None takes its value seed.
+    max_size, n_groups
+        Of ``"classes"``, one of them: the most rows of a class, or the number of classes.
+    levels, ratio
+        Of ``"path_tokens"``: the length of the sequence, and how much smaller groups get from level to level.
+    dtype, columns
+        Of ``"custom"``: the type of y, and how many columns it has; None if it has one number a row.
+    """
+
+    kind: str
+    seed: int | None
+    max_size: int | None
+    n_groups: int | None
+    levels: int | None
+    ratio: int | None
+    dtype: str | None
+    columns: int | None
+
+    def __init__(self, kind: str = "sum", **options: Any) -> None:
+        kind = check_choice("target", kind, KINDS)
+        for name, value in options.items():
+            if name not in {field.name for field in fields(Target)}:
+                raise ValueError(f"a target has no option {name!r}")
+            if value is not None and name not in OPTIONS[kind]:
+                owner = next(other for other, names in OPTIONS.items() if name in names)
+                raise ValueError(f"{name} must be left out unless target is {owner!r}, got {value!r}")
+        checked = dict.fromkeys(_OPTION_NAMES) | _check_options(kind, options)
+        object.__setattr__(self, "kind", kind)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"Target({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether a recipe can make it."""
+        return self.kind in RULES
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether y follows the values of latents and points."""
+        return self.kind in ("sum", "silent", "sign")
+
+    @property
+    def y_dtype(self) -> np.dtype[Any]:
+        """Type of y: float64 for numbers, int64 for labels and tokens."""
+        if self.dtype is not None:
+            return np.dtype(self.dtype)
+        return np.dtype(np.float64 if self.kind in ("sum", "silent") else np.int64)
+
+    @property
+    def y_shape(self) -> tuple[int, ...]:
+        """Shape of y for one row: () or (columns,)."""
+        columns = self.levels if self.kind == "path_tokens" else self.columns
+        return () if columns is None else (columns,)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind, and the options that are set, as plain values, ready for JSON."""
+        options = {name: getattr(self, name) for name in OPTIONS[self.kind]}
+        return {"kind": self.kind, **{name: value for name, value in options.items() if value is not None}}
+
+    @classmethod
+    def of(cls, target: object) -> Self:
+        """Return a target from itself, its kind, or what `to_dict` returned."""
+        if isinstance(target, cls):
+            return target
+        if isinstance(target, Mapping):
+            return cls(**target)
+        if isinstance(target, str):
+            return cls(target)
+        raise ValueError(f"target must be one of {', '.join(KINDS)}, got {target!r}")
+
+
+_OPTION_NAMES = tuple(field.name for field in fields(Target) if field.name != "kind")
+
+
+def _check_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in options.items() if value is not None}
+    if kind == "silent":
+        return {"seed": check_seed("seed", given["seed"])} if given else {}
+    if kind == "classes":
+        if len(given) != 1:
+            raise ValueError(f"max_size or n_groups must be given with target 'classes', got {_listed(given)}")
+        ((name, value),) = given.items()
+        return {name: check_integer(name, value, 1 if name == "max_size" else 2)}
+    if kind == "path_tokens":
+        return {
+            "levels": check_integer("levels", given.get("levels", LEVELS), 1),
+            "ratio": check_integer("ratio", given.get("ratio", RATIO), 2),
+        }
+    if kind == "custom":
+        dtype = check_choice("dtype", given.get("dtype", "float64"), ("float64", "int64"))
+        columns = given.get("columns")
+        return {"dtype": dtype, "columns": columns if columns is None else check_integer("columns", columns, 1)}
+    return {}
+
+
+def _listed(given: Mapping[str, Any]) -> str:
+    return " and ".join(f"{name}={value!r}" for name, value in given.items()) or "neither"
