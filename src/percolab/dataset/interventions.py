@@ -147,9 +147,7 @@ def _before_entry(forest: Forest, way: Way) -> int:
 @kernel
 def _walk(X, first_row, left_size, bond, entry, steps, came_from, stride):
     """Walk the rows of a latent from its entry: each is a step from the one before, the entry from `came_from`."""
-    parent, order = np.empty(X.shape[0], np.int64), np.empty(X.shape[0], np.int64)
-    embedding.orient(first_row, left_size, bond, entry, parent)
-    embedding.walk_order(parent, order)
+    order, parent = embedding.plan_walk(first_row, left_size, bond, entry, embedding.walk_work(X.shape[0]))
     for row in order:
         above = parent[row]
         for j in range(X.shape[1]):
