@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.dataset.lazy import Lazy
 from percolab.ground.validation import check_integer
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(Lazy):
     """Points in R^d on percolation clusters, a target per point, and everything that produced them.
 
     Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release, and shuffle
@@ -41,21 +41,6 @@ class Dataset:
     """(n,) value of every point"""
     provenance: dict[str, Any]
     """versions, platform and time of making"""
-
-    @classmethod
-    def lazy(cls, read: Callable[[str], Any]) -> Self:
-        """Return a dataset whose fields are read by name when first asked for."""
-        dataset = object.__new__(cls)
-        object.__setattr__(dataset, "_read", read)
-        return dataset
-
-    def __getattr__(self, name: str) -> Any:
-        # Reached only when a field is not there yet, which happens in lazy datasets alone.
-        read = self.__dict__.get("_read")
-        if read is None or name not in {field.name for field in fields(type(self))}:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.__dict__[name] = read(name)
-        return self.__dict__[name]
 
     def __repr__(self) -> str:
         n, d = self.X.shape
