@@ -44,10 +44,10 @@ def keyed_permutation(length, factor, block, seed):
 
 def expected_rows(recipe, lengths):
     n = lengths[0]
-    columns = [list(range(n))]
+    columns = [np.arange(n)]
     for k, length in enumerate(lengths[1:], 1):
         blocks = [keyed_permutation(length, k, b, recipe.seed) for b in range(-(-n // length))]
-        columns.append(sum(blocks, [])[:n])
+        columns.append(np.concatenate(blocks)[:n])
     return np.array(columns).T
 
 
@@ -222,7 +222,7 @@ def test_a_filter_shortens_a_factor():
 @pytest.mark.parametrize("D", [1, 2, 3, 4, 7, 16, 30, 64, 67])
 def test_rotations_are_orthonormal_and_dense(d, D):
     Q = rotations.Rotation.draw(1, d, D, 12).matrix()
-    products = Q.T @ Q if D >= d else Q @ Q.T * (D / d)
+    products = Q.T @ Q if d <= D else Q @ Q.T * (D / d)
     assert np.abs(products - np.eye(min(d, D))).max() < 1e-14
     assert (Q != 0).all()
 
@@ -418,9 +418,11 @@ def test_bad_fields(fields, message):
 
 def test_factors_of_different_dimensions_need_a_rotation():
     factors = [pl.Recipe(9, 3, seeds=0), pl.Recipe(9, 8, seeds=1)]
-    with pytest.raises(ValueError, match="^dim must be given where factors have different dimensions, got 3 and 8$"):
+    with pytest.raises(ValueError, match=r"^dim must be given where factors have different dimensions, got 3 and 8$"):
         pl.superpose(factors)
-    with pytest.raises(ValueError, match="^rotate must be True to put factors of 3 and 8 dimensions into 8, got False$"):
+    with pytest.raises(
+        ValueError, match=r"^rotate must be True to put factors of 3 and 8 dimensions into 8, got False$"
+    ):
         pl.superpose(factors, dim=8, rotate=False)
 
 
@@ -441,35 +443,39 @@ def test_a_factor_must_be_chosen_and_known():
     for name in ("forest", "latent_z", "point_z"):
         with pytest.raises(ValueError, match=f"^{name} must be that of a chosen factor where there are 3: take"):
             getattr(world, name)
-    with pytest.raises(ValueError, match="^factor must be given where there are 3, got None$"):
+    with pytest.raises(ValueError, match=r"^factor must be given where there are 3, got None$"):
         pl.truth(world)
     for call in (world.swapped, world.rotation, lambda k: pl.truth(world, k)):
-        with pytest.raises(ValueError, match="^factor must be between 0 and 2, got 3$"):
+        with pytest.raises(ValueError, match=r"^factor must be between 0 and 2, got 3$"):
             call(3)
-        with pytest.raises(ValueError, match="^factor must be at least 0, got -1$"):
+        with pytest.raises(ValueError, match=r"^factor must be at least 0, got -1$"):
             call(-1)
-        with pytest.raises(ValueError, match="^factor must be an integer, got 'a'$"):
+        with pytest.raises(ValueError, match=r"^factor must be an integer, got 'a'$"):
             call("a")
-    with pytest.raises(ValueError, match="^factor must be 0 or left out for a dataset of one hierarchy, got 1$"):
+    with pytest.raises(ValueError, match=r"^factor must be 0 or left out for a dataset of one hierarchy, got 1$"):
         pl.truth(world.factors[0], 1)
 
 
 def test_factors_without_extent_are_refused():
-    with pytest.raises(ValueError, match="^factor 1 must have points at two places or more, got 1 of them$"):
+    with pytest.raises(ValueError, match=r"^factor 1 must have points at two places or more, got 1 of them$"):
         pl.superpose(clusters(10, 1))
     empty = pl.Recipe(10, 6, seeds=2, min_cluster_size=100)
-    with pytest.raises(ValueError, match="^factor 0 must have points at two places or more, got 0 of them$"):
+    with pytest.raises(ValueError, match=r"^factor 0 must have points at two places or more, got 0 of them$"):
         pl.superpose([empty, *clusters(10)])
 
 
 def test_too_large_for_memory_is_refused_before_work_starts():
-    with pytest.raises(MemoryError, match=r"^factors must fit in memory: 2 of 10,000,000,000 points or less need about"):
+    with pytest.raises(
+        MemoryError, match=r"^factors must fit in memory: 2 of 10,000,000,000 points or less need about"
+    ):
         pl.superpose(clusters(10**10, 5))
 
 
 def test_worlds_are_not_made_in_parts():
     recipe = pl.Superposition(clusters(10, 20))
-    with pytest.raises(ValueError, match="^recipe.engine must be 'native' to make parts of a dataset, got 'superposed'$"):
+    with pytest.raises(
+        ValueError, match=r"^recipe.engine must be 'native' to make parts of a dataset, got 'superposed'$"
+    ):
         pl.cluster_table(recipe)
 
 
@@ -485,9 +491,11 @@ def test_presets():
     assert len({f.seeds for f in four.factors}) == 4
     world = pl.generate("superposed-2")
     assert world.X.shape == (100_000, 32)
-    with pytest.raises(ValueError, match="recipe must be one of paper-one-cluster, .*superposed-4, got 'superposed-3'"):
+    with pytest.raises(
+        ValueError, match=r"recipe must be one of paper-one-cluster, .*superposed-4, got 'superposed-3'"
+    ):
         pl.generate("superposed-3")
-    with pytest.raises(ValueError, match="factors must be one of paper-one-cluster, .*, got 'one'"):
+    with pytest.raises(ValueError, match=r"factors must be one of paper-one-cluster, .*, got 'one'"):
         pl.superpose(["one"])
 
 
@@ -507,9 +515,10 @@ pl.superpose([pl.Recipe(5000, 32, "one_cluster", seeds=s) for s in range(2)], **
 before = memory.peak()
 world = pl.superpose([pl.Recipe(1_000_000, 32, "one_cluster", seeds=s) for s in range(2)], **how)
 returned = world.X.nbytes + world.y.nbytes + world.rows.nbytes
+columns = "point_id", "left_size", "bond", "cluster_start", "cluster_id"
 for f in world.factors:
     returned += f.y.nbytes + f.latent_z.nbytes + f.point_z.nbytes
-    returned += sum(getattr(f.forest, c).nbytes for c in ("point_id", "left_size", "bond", "cluster_start", "cluster_id"))
+    returned += sum(getattr(f.forest, column).nbytes for column in columns)
 print(memory.peak() - before, returned)
 """
 
