@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.generation import generate, make_percolation
+from percolab.dataset.generation import make_percolation
 from percolab.dataset.splits import Split, split_rows
 from percolab.engines.clusters import attachment
 from percolab.engines.native.engine import cluster_of, node_paths, split_forest
@@ -12,11 +12,16 @@ from percolab.engines.native.rows import Rows, cluster_table, generate_rows
 from percolab.engines.paper.coalescent import cyclic_coalescent
 from percolab.ground.version import __version__
 from percolab.model.forest import Forest
-from percolab.model.recipe import PRESETS, Recipe, Seeds
+from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
 from percolab.store.reading import load
 from percolab.store.schema import StoreError
 from percolab.store.shards import generate_store
+from percolab.worlds.generation import generate, superpose
+from percolab.worlds.presets import PRESETS
+from percolab.worlds.recipe import Superposition
+from percolab.worlds.superposed import Superposed
+from percolab.worlds.truth import Truth, truth
 
 if TYPE_CHECKING:
     from percolab import theory
@@ -31,6 +36,9 @@ __all__ = [
     "Seeds",
     "Split",
     "StoreError",
+    "Superposed",
+    "Superposition",
+    "Truth",
     "__version__",
     "attachment",
     "cluster_of",
@@ -44,8 +52,10 @@ __all__ = [
     "node_paths",
     "split_forest",
     "split_rows",
+    "superpose",
     "targets",
     "theory",
+    "truth",
     "verify",
 ]
 

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
+from percolab.worlds.remade import remade
+from percolab.worlds.superposed import Superposed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -117,7 +119,9 @@ class Verification:
         return report.write_report(self, path)
 
 
-def verify(dataset: Dataset | None = None, *, progress: Callable[[str], None] | None = None) -> Verification:
+def verify(
+    dataset: Dataset | Superposed | None = None, *, progress: Callable[[str], None] | None = None
+) -> Verification:
     """Check every law that applies to a dataset, or to a standard suite if none is given.
 
     A law whose p-value is below 1e-5 fails; one that the data are too few for says how many it needs, and one that they
@@ -131,11 +135,14 @@ def verify(dataset: Dataset | None = None, *, progress: Callable[[str], None] | 
     Parameters
     ----------
     dataset
-        What to check; of X at most 150 million entries are read.
+        What to check; of X at most 150 million entries are read. Of a superposed world, the laws of how factors are
+        put together, and all laws of each factor, whose positions are made again.
     progress
         Called with a line of text as each part starts.
     """
     say = progress or (lambda line: None)
+    if isinstance(dataset, Superposed):
+        return Verification(tuple(_check_world(dataset, say)))
     if dataset is not None:
         return Verification(tuple(_check(dataset, "", say)))
     found: list[Check] = []
@@ -154,6 +161,16 @@ def _check(dataset: Dataset, name: str, say: Callable[[str], None]) -> Iterator[
     for check in all_checks(dataset):
         say(f"{name}: {check.law}" if name else check.law)
         yield replace(check, data=name)
+
+
+def _check_world(world: Superposed, say: Callable[[str], None]) -> Iterator[Check]:
+    from percolab.checks import superposed
+
+    for check in superposed.checks(world):
+        say(f"world: {check.law}")
+        yield replace(check, data="world")
+    for k, factor in enumerate(world.factors):
+        yield from _check(remade(factor), f"factor {k}", say)  # its own X goes with it, or all would stay in memory
 
 
 def _sampler(engine: str, say: Callable[[str], None]) -> Iterator[Check]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.dataset import interventions, subsample, targets
+from percolab.dataset.lazy import Lazy
 from percolab.dataset.targets import Active
 from percolab.ground.validation import check_choice, check_integer
 from percolab.model import edits
@@ -28,7 +29,7 @@ BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(Lazy):
     """Points in R^d on percolation clusters, a target per point, and everything that produced them.
 
     Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release, and shuffle
@@ -54,21 +55,6 @@ class Dataset:
     """versions, platform and time of making"""
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """columns that only some datasets have, by name: see `source_row` and `latent_active`"""
-
-    @classmethod
-    def lazy(cls, read: Callable[[str], Any]) -> Self:
-        """Return a dataset whose fields are read by name when first asked for."""
-        dataset = object.__new__(cls)
-        object.__setattr__(dataset, "_read", read)
-        return dataset
-
-    def __getattr__(self, name: str) -> Any:
-        # Reached only when a field is not there yet, which happens in lazy datasets alone.
-        read = self.__dict__.get("_read")
-        if read is None or name not in {field.name for field in fields(type(self))}:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.__dict__[name] = read(name)
-        return self.__dict__[name]
 
     def __repr__(self) -> str:
         n, d = self.X.shape

@@ -1,0 +1,26 @@
+"""Dataclasses whose fields are read when first asked for, as those of a dataset on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Self
+
+
+class Lazy:
+    """A dataclass that may be made without its fields, given a function that reads them."""
+
+    @classmethod
+    def lazy(cls, read: Callable[[str], Any]) -> Self:
+        """Return one whose fields are read by name when first asked for."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "_read", read)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only when a field is not there yet, which happens in lazy ones alone.
+        read = self.__dict__.get("_read")
+        if read is None or name not in {field.name for field in fields(type(self))}:  # type: ignore[arg-type]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.__dict__[name] = read(name)
+        return self.__dict__[name]

@@ -1,0 +1,1 @@
+"""Superposed worlds: several percolation datasets in one X, each sample with a point of each."""

@@ -1,0 +1,174 @@
+"""Making worlds: each factor in turn, added to X and forgotten but for its truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.dataset import generation
+from percolab.dataset.dataset import Dataset
+from percolab.engines import needs
+from percolab.ground import memory, parallel
+from percolab.ground.progress import Progress, bar, silent
+from percolab.ground.validation import check_choice
+from percolab.ground.version import provenance
+from percolab.model.recipe import Recipe
+from percolab.worlds import mixing, permutations
+from percolab.worlds.presets import PRESETS
+from percolab.worlds.recipe import Superposition
+from percolab.worlds.remade import remade
+from percolab.worlds.superposed import Superposed, rotation_of, superposed_targets
+
+VERSION = 1
+"""Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
+
+
+@overload
+def generate(recipe: Recipe, *, threads: int | None = ..., progress: bool | Progress = ...) -> Dataset: ...
+
+
+@overload
+def generate(recipe: Superposition, *, threads: int | None = ..., progress: bool | Progress = ...) -> Superposed: ...
+
+
+@overload
+def generate(recipe: str, *, threads: int | None = ..., progress: bool | Progress = ...) -> Any: ...
+
+
+def generate(
+    recipe: Recipe | Superposition | str, *, threads: int | None = None, progress: bool | Progress = False
+) -> Dataset | Superposed:
+    """Make the dataset of a recipe, or the world of a superposition.
+
+    The law of a dataset: clusters by preferential attachment; in each cluster a uniform random labelled tree and, given
+    the tree, a uniform order of its bonds, which defines the latents; positions by a branching random walk along the
+    bonds with directions handed down the latents; targets y = Σ z / √(1 + depth). That of a world: see `Superposition`.
+    The same recipe gives the same data for any number of threads, and NumPy's global random state is not touched.
+
+    Parameters
+    ----------
+    recipe
+        A `Recipe`, a `Superposition`, or the name of one in `PRESETS`.
+    threads
+        Number of threads; None takes all cores.
+    progress
+        True shows a bar; a function is called with (stage, points done, points in all).
+
+    Raises
+    ------
+    MemoryError
+        Before any work, if the dataset would not fit in memory.
+    """
+    if isinstance(recipe, str):
+        recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]
+    if isinstance(recipe, Recipe):
+        return generation.generate(recipe, threads=threads, progress=progress)
+    count = parallel.thread_count(threads)
+    with bar() if progress is True else nullcontext(progress or silent) as report:
+        return _superpose(recipe, count, report)
+
+
+def superpose(
+    factors: Iterable[Recipe | str],
+    weights: Sequence[float] | None = None,
+    product: tuple[int, int] | None = None,
+    scales: Sequence[float] | None = None,
+    dim: int | None = None,
+    rotate: bool | None = None,
+    seed: int | None = None,
+    *,
+    threads: int | None = None,
+    progress: bool | Progress = False,
+) -> Superposed:
+    """Make a world in which every sample has a point of each of several percolation datasets.
+
+    X is the scaled, rotated sum of their positions, y the weighted sum of their targets, or the product of two. A
+    factor of weight 0 is irrelevant: a control inside the same X. Peak memory is what is returned and the largest X of
+    a factor.
+
+    Parameters
+    ----------
+    factors
+        Recipes of the factors, or names of some in `PRESETS`.
+    weights, product, scales, dim, rotate, seed
+        See `Superposition`, the recipe that is made of them.
+    threads
+        Number of threads; None takes all cores.
+    progress
+        True shows a bar; a function is called with (stage, points done, points in all).
+    """
+    named = [_named(factor) for factor in factors] if not isinstance(factors, Recipe | str) else factors
+    recipe = Superposition(named, weights, product, scales, dim, rotate, seed)  # type: ignore[arg-type]
+    return generate(recipe, threads=threads, progress=progress)
+
+
+def _named(factor: Any) -> Any:
+    return PRESETS[check_choice("factors", factor, tuple(PRESETS))] if isinstance(factor, str) else factor
+
+
+def _superpose(recipe: Superposition, threads: int, report: Progress) -> Superposed:
+    _require_memory(recipe)
+    count = len(recipe.factors)
+    kept: list[Dataset] = []
+    sigma = np.empty(count)
+    X, rows = np.empty((0, 0)), np.empty((0, count), np.int64)
+    for k in range(count):
+        factor = _factor(recipe, k, threads, report)
+        source = np.asarray(factor.X)
+        sigma[k] = _spread(k, source, threads)
+        if k == 0:
+            rows = np.empty((count, len(source)), np.int64).T  # rows of one factor lie side by side
+            X = _first_sum(recipe, source)
+        permutations.fill_rows(k, len(source), recipe.seed, threads, rows[:, k])
+        scale = recipe.scales[k] / sigma[k]
+        how = rotation_of(recipe, k)
+        mixing.add_factor(source, rows[:, k], scale, how, X, fresh=k == 0, threads=threads)
+        report("sum", (k + 1) * len(X), count * len(X))
+        kept.append(remade(factor))
+        del factor, source  # before the next one is made
+    y = superposed_targets(recipe, [factor.y for factor in kept], rows)
+    return Superposed(recipe, X, y, rows, tuple(kept), sigma, provenance(VERSION))
+
+
+def _factor(recipe: Superposition, k: int, threads: int, report: Progress) -> Dataset:
+    """Make one factor; its stages are reported with its number."""
+    numbered = partial(_report_numbered, report, f" {k + 1}/{len(recipe.factors)}")
+    return generation.generate(recipe.factors[k], threads=threads, progress=numbered)
+
+
+def _report_numbered(report: Progress, number: str, stage: str, done: int, total: int) -> None:
+    report(stage + number, done, total)
+
+
+def _spread(k: int, source: NDArray[Any], threads: int) -> float:
+    sigma = mixing.spread(source, threads) if len(source) else 0.0
+    if not sigma > 0:
+        raise ValueError(f"factor {k} must have points at two places or more, got {len(source)} of them")
+    return sigma
+
+
+def _first_sum(recipe: Superposition, source: NDArray[Any]) -> NDArray[Any]:
+    """Return where X is summed: in place of the positions of the first factor, if they are of its shape and type."""
+    if source.shape[1] == recipe.dim and source.dtype == recipe.dtype:
+        return source
+    return np.empty((len(source), recipe.dim), recipe.dtype)
+
+
+def _require_memory(recipe: Superposition) -> None:
+    """Raise MemoryError, in one line, if what is certain to be needed is not there."""
+    sizes = [f.n_points if f.min_cluster_size == 1 or f.mode == "one_cluster" else 0 for f in recipe.factors]
+    sample = recipe.dim * np.dtype(recipe.dtype).itemsize + 8 * (1 + len(sizes))
+    truths = sum(sizes) * (needs.FOREST_BYTES + needs.VALUE_BYTES)
+    one = max(n * f.dim * np.dtype(f.dtype).itemsize for n, f in zip(sizes, recipe.factors, strict=True))
+    needed = sizes[0] * sample + truths + one
+    free = memory.available() if needed >= needs.NEGLIGIBLE else None
+    if free is not None and needed > free:
+        raise MemoryError(
+            f"factors must fit in memory: {len(sizes)} of {max(sizes):,} points or less need about "
+            f"{memory.readable(needed)}, and {memory.readable(free)} are free"
+        )
