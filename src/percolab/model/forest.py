@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 
+def _no_bonds() -> Ints:
+    return np.empty((0, 2), np.int64)
+
+
+def _no_latents() -> Ints:
+    return np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Forest:
     """A forest of nested intervals.
@@ -30,7 +38,8 @@ class Forest:
     starts at row r and is c-th in order has its latents at r - c, r - c + 1, …; a cluster of s points has s - 1.
     A latent *is* a bond: they are the same row of the same table.
 
-    A forest of n points in C clusters has n - C latents. All columns are int64.
+    A forest of n points in C clusters has n - C latents. Bonds that close cycles, which the random graph has, make no
+    latent: they are kept in two columns of their own. All columns are int64.
     """
 
     cluster_start: Ints
@@ -43,10 +52,14 @@ class Forest:
     """(n-C,) number of points below the latent's left child"""
     bond: Ints
     """(n-C, 2) the two rows joined: the first inside the left interval, the second inside the right one"""
+    extra_bond: Ints = field(default_factory=_no_bonds)
+    """(E, 2) rows joined by bonds that close a cycle, cluster after cluster; none in a forest of trees"""
+    extra_latent: Ints = field(default_factory=_no_latents)
+    """(E,) the top of the cluster when each of these bonds came: the smallest latent known to hold both ends"""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            object.__setattr__(self, field.name, _as_column(field.name, getattr(self, field.name)))
+        for column in fields(self):
+            object.__setattr__(self, column.name, _as_column(column.name, getattr(self, column.name)))
 
     # ------------------------------------------------------------------ sizes
 
@@ -64,6 +77,11 @@ class Forest:
     def n_latents(self) -> int:
         """Number of latents, n - C."""
         return self.left_size.size
+
+    @property
+    def n_extra_bonds(self) -> int:
+        """Number of bonds that close a cycle."""
+        return self.extra_latent.size
 
     @cached_property
     def cluster_size(self) -> Ints:
@@ -227,6 +245,7 @@ class Forest:
             self.point_id[:n],
             self.left_size[: n - c],
             self.bond[: n - c],
+            *self._extras(0, n, 0),
         )
 
     def cluster(self, index: int) -> Forest:
@@ -240,15 +259,22 @@ class Forest:
             self.point_id[lo:hi],
             self.left_size[latents],
             self.bond[latents] - lo,
+            *self._extras(lo, hi, lo - c),
         )
+
+    def _extras(self, lo: int, hi: int, first_latent: int) -> tuple[Ints, Ints]:
+        """Return the extra bonds of the clusters in rows lo … hi - 1, with rows and latents counted from their first."""
+        here = (self.extra_bond[:, 0] >= lo) & (self.extra_bond[:, 0] < hi)
+        return self.extra_bond[here] - lo, self.extra_latent[here] - first_latent
 
     # ------------------------------------------------------------------ exports
 
     def adjacency(self) -> scipy.sparse.csr_array:
-        """Return the bonds as a symmetric (n, n) CSR array of ones."""
+        """Return the bonds, those that close cycles included, as a symmetric (n, n) CSR array of ones."""
         import scipy.sparse
 
-        rows, columns = np.concatenate([self.bond, self.bond[:, ::-1]]).T
+        bonds = np.concatenate([self.bond, self.extra_bond])
+        rows, columns = np.concatenate([bonds, bonds[:, ::-1]]).T
         ones = np.ones(rows.size, np.int64)
         return scipy.sparse.csr_array((ones, (rows, columns)), shape=(self.n_points, self.n_points))
 
@@ -273,14 +299,21 @@ class Forest:
         return pandas.DataFrame(columns, index=pandas.RangeIndex(self.n_latents, name="latent"))
 
     def to_networkx(self) -> networkx.Graph:
-        """Return points and bonds as a NetworkX graph: nodes have `point_id` and `cluster`, edges their `latent`."""
+        """Return points and bonds as a NetworkX graph: nodes have `point_id` and `cluster`, edges their `latent`.
+
+        A bond that closes a cycle has `closes` instead: the latent that was the top of its cluster.
+        """
         import networkx
 
         graph = networkx.Graph()
         ids, clusters = self.point_id.tolist(), self.point_cluster.tolist()
         graph.add_nodes_from((r, {"point_id": ids[r], "cluster": clusters[r]}) for r in range(self.n_points))
         graph.add_edges_from((a, b, {"latent": i}) for i, (a, b) in enumerate(self.bond.tolist()))
+        graph.add_edges_from((a, b, {"closes": i}) for (a, b), i in zip(*self._extra_lists(), strict=True))
         return graph
+
+    def _extra_lists(self) -> tuple[list[list[int]], list[int]]:
+        return self.extra_bond.tolist(), self.extra_latent.tolist()
 
     def latents_to_networkx(self) -> networkx.DiGraph:
         """Return the hierarchy as a NetworkX digraph, parent to child: rows are 0 … n-1, latent i is n + i."""
@@ -329,6 +362,23 @@ class Forest:
         left, right = self.bond[:, 0], self.bond[:, 1]
         _require((lo <= left) & (left < middle), "bond[:, 0]", "must be a row of the latent's left interval", left)
         _require((middle <= right) & (right < hi), "bond[:, 1]", "must be a row of the latent's right interval", right)
+        self._validate_extras()
+
+    def _validate_extras(self) -> None:
+        _require_length("extra_bond", self.extra_bond, self.n_extra_bonds)
+        latent = self.extra_latent
+        _require((latent >= 0) & (latent < self.n_latents), "extra_latent", "must be a latent", latent)
+        lo = self.latent_start[latent]
+        hi = lo + self.latent_size[latent]
+        for end in (0, 1):
+            row = self.extra_bond[:, end]
+            _require((lo <= row) & (row < hi), f"extra_bond[:, {end}]", "must be a row of its extra_latent", row)
+        loops = self.extra_bond[:, 0] != self.extra_bond[:, 1]
+        _require(loops, "extra_bond[:, 1]", "must not be the row at its other end", self.extra_bond[:, 1])
+        cluster = self.latent_cluster[latent]
+        _require(
+            cluster[1:] >= cluster[:-1], "extra_latent", "must be of the same cluster or a later one", latent[1:], 1
+        )
 
     def _validate_order(self) -> None:
         size, birth = self.cluster_size, self.cluster_id
@@ -354,9 +404,9 @@ def _as_column(name: str, values: ArrayLike) -> Ints:
     column = np.asarray(values)
     if column.size and not np.issubdtype(column.dtype, np.integer):
         raise ValueError(f"{name} must hold integers, got {column.dtype}")
-    shape = (-1, 2) if name == "bond" else (-1,)
+    shape = (-1, 2) if name.endswith("bond") else (-1,)
     if column.size and (column.ndim != len(shape) or column.shape[1:] != shape[1:]):
-        raise ValueError(f"{name} must have shape {'(n, 2)' if name == 'bond' else '(n,)'}, got {column.shape}")
+        raise ValueError(f"{name} must have shape {'(n, 2)' if len(shape) == 2 else '(n,)'}, got {column.shape}")
     return np.ascontiguousarray(column.reshape(shape), np.int64)
 
 
