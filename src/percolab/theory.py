@@ -373,8 +373,8 @@ def cluster_law(size: ArrayLike, mean_degree: float) -> Floats:
     """Return e^(-cs) (cs)^(s-1) / s!, the share of points in clusters of s points: Borel's law with mean degree c.
 
     It adds up to 1 for c ≤ 1 and to 1 - S above, where the rest is in the giant cluster. The number of clusters of s
-    points is this over s, times n. At c = 1 it falls as s^(-3/2)/√(2π), so the numbers of clusters as s^(-5/2); elsewhere
-    there is a cutoff e^(-s(c - 1 - ln c)).
+    points is this over s, times n. At c = 1 it falls as s^(-3/2)/√(2π), so the numbers of clusters as s^(-5/2);
+    elsewhere there is a cutoff e^(-s(c - 1 - ln c)).
     """
     c, s = check_mean_degree(mean_degree), np.asarray(size, np.float64)
     if c == 0:
@@ -409,7 +409,7 @@ def clusters_per_point(mean_degree: float) -> float:
 def cycles_per_point(mean_degree: float) -> float:
     """Return the number of bonds that close a cycle, over n, for large n: c/2 - 1 + (1-S) (1 - c(1-S)/2).
 
-    Bonds less merges: a cluster of s points has s - 1 merges. It is 0 for c ≤ 1, where only a few clusters have a cycle.
+    Bonds less merges: a cluster of s points has s - 1 merges. It is 0 for c ≤ 1, where few clusters have a cycle.
     """
     return check_mean_degree(mean_degree) / 2 - 1 + clusters_per_point(mean_degree)
 

@@ -263,7 +263,7 @@ class Forest:
         )
 
     def _extras(self, lo: int, hi: int, first_latent: int) -> tuple[Ints, Ints]:
-        """Return the extra bonds of the clusters in rows lo … hi - 1, with rows and latents counted from their first."""
+        """Return the extra bonds of the clusters in rows lo … hi - 1; rows and latents are counted from their first."""
         here = (self.extra_bond[:, 0] >= lo) & (self.extra_bond[:, 0] < hi)
         return self.extra_bond[here] - lo, self.extra_latent[here] - first_latent
 

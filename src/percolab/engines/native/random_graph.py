@@ -2,9 +2,9 @@
 
 Every pair of n points is bonded with probability c/n, and the bonds come in uniform order (Erdős and Rényi 1960). This
 is percolation on the complete graph, the mean-field model itself: below c = 1 all clusters are small, at c = 1 their
-sizes are critical, above it one of them is a giant. A bond that joins two clusters merges them and makes a latent. A bond
-inside a cluster closes a cycle: it changes neither clusters nor latents and is kept beside them, with the latent that was
-the top of the cluster when it came.
+sizes are critical, above it one of them is a giant. A bond that joins two clusters merges them and makes a latent. A
+bond inside a cluster closes a cycle: it changes neither clusters nor latents and is kept beside them, with the latent
+that was the top of the cluster when it came.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)
 def grow_graph(n: int, mean_degree: float, key: np.uint64) -> Forest:
     """Sample the random graph process on n points and return its clusters, latents, bonds and extra bonds.
 
-    There are Binomial(n(n-1)/2, c/n) bonds: distinct pairs, uniform, in uniform order. The bond that merges two clusters
-    has its first end on the left. Clusters are numbered by their first point. Near-linear time; some 100 bytes for each
-    point and 30 for each bond.
+    There are Binomial(n(n-1)/2, c/n) bonds: distinct pairs, uniform, in uniform order. The bond that merges two
+    clusters has its first end on the left. Clusters are numbered by their first point. Near-linear time; some 100 bytes
+    for each point and 30 for each bond.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def bond_count(n: int, mean_degree: float, key: np.uint64) -> int:
     """Draw a Binomial(n(n-1)/2, c/n) number, by inverting its distribution outward from the mode.
 
     The probability of the mode is computed in decimals and rounded once; its neighbours follow by ratios. So the law is
-    exact to about 10^(-13), and the number is the same on every machine. Time is proportional to the standard deviation.
+    exact to about 10^(-13), and the number is the same on every machine. Time grows with the standard deviation.
     """
     pairs = n * (n - 1) // 2
     chance = min(1.0, mean_degree / n)
@@ -138,7 +138,7 @@ def _outward(pairs, chance, mode, at_mode, u):
 
 
 def draw_pairs(n: int, count: int, key: np.uint64) -> tuple[Ints, Ints]:
-    """Draw `count` distinct pairs of different points, uniform, in uniform order, each with its ends in uniform order."""
+    """Draw `count` distinct pairs of different points: uniform, in uniform order, and so are the two ends of each."""
     first, second = np.empty(count, np.int64), np.empty(count, np.int64)
     room = 64
     while room < 2 * count:
@@ -186,9 +186,9 @@ def _merge(first, second, group, top, merges, ends, below, extra_merge):
     """Let the bonds come in order; return the number of merges.
 
     `group` leads every point to the lowest point of its group, and `top` gives a group's node: a point as itself, merge
-    m as n + m. A merge gets its two nodes, the bond's ends and the number of points below it. A bond inside a group gets
-    the merge on top of it in `extra_merge`; the others get -1. Linking to the lower point and halving the ways costs
-    O(log n) a bond at the worst, and next to nothing on average.
+    m as n + m. A merge gets its two nodes, the bond's ends and the number of points below it. A bond inside a group
+    gets the merge on top of it in `extra_merge`; the others get -1. Linking to the lower point and halving the ways
+    costs O(log n) a bond at the worst, and next to nothing on average.
     """
     n, count = group.size, 0
     for t in range(first.size):
