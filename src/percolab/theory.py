@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, gammaln
 
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_integer, check_probability
+from percolab.ground.validation import check_integer, check_number, check_probability
 from percolab.model.recipe import CRITICAL_CREATE_PROB
 
 Floats = NDArray[np.float64]
@@ -346,3 +346,85 @@ def expected_feature_variance(n_points: int) -> float:
     """Return the expected variance of a feature of one cluster: ½ n^(-1/2) (1 - 1/n) E[distance] → √(π/8) = 0.6267."""
     n = check_integer("n_points", n_points, 2)
     return 0.5 / math.sqrt(n) * (1 - 1 / n) * mean_distance(n)
+
+
+# ---------------------------------------------------------------------- the random graph
+
+
+def giant_share(mean_degree: float) -> float:
+    """Return S, the share of points in the giant cluster: the largest root of S = 1 - e^(-cS), 0 for c ≤ 1.
+
+    Erdős and Rényi (1960). It is the chance that a Poisson branching process with mean c never dies out.
+    """
+    from scipy.special import lambertw
+
+    c = check_number("mean_degree", mean_degree, 0)
+    return 1 + float(lambertw(-c * math.exp(-c)).real) / c if c > 1 else 0.0
+
+
+def cluster_law(size: ArrayLike, mean_degree: float) -> Floats:
+    """Return e^(-cs) (cs)^(s-1) / s!, the share of points in clusters of s points: Borel's law with mean degree c.
+
+    It adds up to 1 for c ≤ 1 and to 1 - S above, where the rest is in the giant cluster. The number of clusters of s
+    points is this over s, times n. At c = 1 it falls as s^(-3/2)/√(2π), so the numbers of clusters as s^(-5/2);
+    elsewhere there is a cutoff e^(-s(c - 1 - ln c)).
+    """
+    c, s = check_number("mean_degree", mean_degree, 0), np.asarray(size, np.float64)
+    if c == 0:
+        return np.asarray((s == 1).astype(np.float64))
+    # Borel's law at c = 1 times what changes: (c e^(1-c))^s / c, which does not lose digits at large s.
+    return np.asarray(np.exp(_log_borel(s) + s * (math.log(c) + 1 - c)) / c)
+
+
+def tree_clusters(size: ArrayLike, n_points: int, mean_degree: float) -> Floats:
+    """Return the expected number of clusters of k points that are trees, in the random graph of n points; exact.
+
+    C(n,k) k^(k-2) p^(k-1) (1-p)^(k(n-k) + k(k-1)/2 - k + 1) with p = c/n: which points, which tree, and no other bond.
+    """
+    n, k = check_integer("n_points", n_points, 1), np.asarray(size, np.float64)
+    p = check_number("mean_degree", mean_degree, 0) / n
+    if not 0 < p < 1:
+        alone = n if p == 0 else float(n == 1)
+        return np.asarray(np.where(k == 1, alone, 0.0))
+    inside = np.clip(k, 1, n)
+    log = gammaln(n + 1) - gammaln(n - inside + 1) - gammaln(inside + 1) + (inside - 2) * np.log(inside)
+    log += (inside - 1) * math.log(p)
+    log += (inside * (n - inside) + (inside - 1) * (inside / 2 - 1)) * math.log1p(-p)
+    return np.asarray(np.where((k >= 1) & (k <= n), np.exp(log), 0.0))
+
+
+def clusters_per_point(mean_degree: float) -> float:
+    """Return the number of clusters over n, for large n: (1-S) (1 - c(1-S)/2)."""
+    outside = 1 - giant_share(mean_degree)
+    return outside * (1 - mean_degree * outside / 2)
+
+
+def cycles_per_point(mean_degree: float) -> float:
+    """Return the number of bonds that close a cycle, over n, for large n: c/2 - 1 + (1-S) (1 - c(1-S)/2).
+
+    Bonds less merges: a cluster of s points has s - 1 merges. It is 0 for c ≤ 1, where few clusters have a cycle.
+    """
+    return check_number("mean_degree", mean_degree, 0) / 2 - 1 + clusters_per_point(mean_degree)
+
+
+def cycles_below_threshold(mean_degree: float) -> float:
+    """Return the expected number of cycles for c < 1, n large: -½ ln(1-c) - c/2 - c²/4; their number is Poisson.
+
+    Erdős and Rényi (1960): the sum of c^k / 2k over the lengths k ≥ 3.
+    """
+    c = check_number("mean_degree", mean_degree, 0)
+    if c >= 1:
+        raise ValueError(f"mean_degree must be below 1, got {mean_degree!r}")
+    return -math.log1p(-c) / 2 - c / 2 - c * c / 4
+
+
+def random_graph_variances(mean_degree: float) -> tuple[float, float, float]:
+    """Return the variances, over n, of the size of the giant, the number of clusters, and the number of extra bonds.
+
+    S(1-S)/(1-c(1-S))², t + (c-1)(1-S)² and c/2 - t - (c-1)(1-S²), with t clusters per point. The numbers T_k of tree
+    clusters of k points have means nτ_k and covariances nτ_k [j = k] + n(c-1) jk τ_j τ_k, and with the number of bonds
+    nτ_k (k - 1 - ck); the giant is what they leave, and the extra bonds are bonds - n + clusters. Not at c = 1.
+    """
+    c, S, t = check_number("mean_degree", mean_degree, 0), giant_share(mean_degree), clusters_per_point(mean_degree)
+    giant = S * (1 - S) / (1 - c * (1 - S)) ** 2 if c > 1 else 0.0
+    return giant, t + (c - 1) * (1 - S) ** 2, max(0.0, c / 2 - t - (c - 1) * (1 - S * S))

@@ -1,23 +1,25 @@
 """The laws that a dataset must obey, each as a check that can fail.
 
-One module for each kind of law: `sizes`, `trees`, `latents`, `small`, `space`, `dimension`, `values`, and `labels` for
-targets that are not sums, `edited` for what edits set. Every check takes what it needs from a `Subject` and returns a
-`Check`. `suite.verify` runs them.
+One module for each kind of law: `sizes`, `trees`, `latents`, `small`, `space`, `dimension`, `values`; `random_graph` in
+place of the first four where clusters have cycles, `labels` for targets that are not sums, `edited` for what edits set.
+Every check takes what it needs from a `Subject` and returns a `Check`. `suite.verify` runs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks import dimension, edited, labels, latents, sizes, small, space, trees, values
+from percolab.checks import dimension, edited, labels, latents, random_graph, sizes, small, space, trees, values
 from percolab.checks.independent import Subject
 from percolab.checks.result import Check, does_not_apply, exact
 from percolab.dataset.dataset import Dataset
 
 _KINDS = (sizes, trees, latents, small, space, dimension, values, labels, edited)
+_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, values, labels, edited)
 _KINDS_OF_A_SUBSAMPLE = (values, labels)
 
 
@@ -28,10 +30,16 @@ def all_checks(dataset: Dataset) -> Iterator[Check]:
     yield first
     if first.failed:
         return
+    kinds: tuple[Any, ...] = _KINDS
     if dataset.source_row is not None:
+        kinds = _KINDS_OF_A_SUBSAMPLE
         why = "a subsample has lost latents, and some of its bonds have other ends"
         yield does_not_apply("clusters, trees and positions", "the laws of whole clusters", why)
-    for kind in _KINDS if dataset.source_row is None else _KINDS_OF_A_SUBSAMPLE:
+    elif dataset.recipe.mode == "random_graph":
+        kinds = _KINDS_OF_A_RANDOM_GRAPH
+        why = "a cluster in which a bond closed a cycle is not a uniform tree"
+        yield does_not_apply("depths and distances", "the laws of uniform trees", why)
+    for kind in kinds:
         yield from kind.checks(subject)
 
 

@@ -28,6 +28,7 @@ from percolab.model.forest import Forest
 from percolab.rng import pcg64
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 LEAST_EXPECTED = 3
 """Trees expected per cell, at least."""
@@ -41,13 +42,13 @@ def checks(subject: Subject) -> Iterator[Check]:
     yield joint(subject.forest, (5, 4))
 
 
-def prufer(forest: Forest, sizes: tuple[int, ...]) -> Check:
+def prufer(forest: Forest, sizes: tuple[int, ...], among: Mask | None = None) -> Check:
     """Check that all n^(n-2) trees of the latents of n points are equally likely, for the first n with enough of them.
 
-    A tree is named by its Prüfer code; labels are the ranks of birth numbers.
+    A tree is named by its Prüfer code; labels are the ranks of birth numbers. `among` tells which latents count.
     """
     for n in sizes:
-        latents = np.flatnonzero(forest.latent_size == n)
+        latents = _of_size(forest, n, among)
         cells = theory.tree_count(n)
         if latents.size >= LEAST_EXPECTED * cells:
             break
@@ -65,14 +66,14 @@ def prufer(forest: Forest, sizes: tuple[int, ...]) -> Check:
     )
 
 
-def joint(forest: Forest, sizes: tuple[int, ...]) -> Check:
+def joint(forest: Forest, sizes: tuple[int, ...], among: Mask | None = None) -> Check:
     """Check that all n^(n-2) (n-1)! pairs of a tree and an order of its bonds are equally likely.
 
-    Orders that merge the same groups are one cell, with as much more probability.
+    Orders that merge the same groups are one cell, with as much more probability. `among` tells which latents count.
     """
     law = "tree and merger tree"
     for n in sizes:
-        latents = np.flatnonzero(forest.latent_size == n)
+        latents = _of_size(forest, n, among)
         cells = joint_law(n)
         least = min(cells.values())
         if latents.size * least >= LEAST_EXPECTED:
@@ -89,6 +90,10 @@ def joint(forest: Forest, sizes: tuple[int, ...]) -> Check:
     note = f"{latents.size:,} latents of {n} points, {len(cells):,} pairs of a tree and its merger tree"
     draw = plots.pulls(counts, expected, "pairs of trees")
     return statistical(law, f"χ² about {len(cells) - 1:,}", f"χ² = {square:,.0f}", p, note, draw)
+
+
+def _of_size(forest: Forest, size: int, among: Mask | None) -> Ints:
+    return np.flatnonzero(forest.latent_size == size if among is None else among & (forest.latent_size == size))
 
 
 # ---------------------------------------------------------------------- names of trees

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral, Real
 
 import numpy as np
@@ -16,6 +17,15 @@ def check_integer(name: str, value: object, least: int) -> int:
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     return int(value)
+
+
+def check_number(name: str, value: object, least: float) -> float:
+    """Return ``value`` as a finite float of at least ``least``, or say what is wrong with it."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    if not least <= float(value) < math.inf:
+        raise ValueError(f"{name} must be a number of at least {least:g}, got {value}")
+    return float(value)
 
 
 def check_probability(name: str, value: object) -> float:

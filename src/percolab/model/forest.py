@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
@@ -28,6 +28,14 @@ Index = int | np.integer[Any]
 Many = Sequence[int] | NDArray[Any]
 
 
+def _no_bonds() -> Ints:
+    return np.empty((0, 2), np.int64)
+
+
+def _no_latents() -> Ints:
+    return np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Forest:
     """A forest of nested intervals.
@@ -38,7 +46,8 @@ class Forest:
     starts at row r and is c-th in order has its latents at r - c, r - c + 1, …; a cluster of s points has s - 1.
     A latent *is* a bond: they are the same row of the same table.
 
-    A forest of n points in C clusters has n - C latents. All columns are int64.
+    A forest of n points in C clusters has n - C latents. Bonds that close cycles, which the random graph has, make no
+    latent: they are kept in two columns of their own. All columns are int64.
 
     A *node* is a row or a latent, as one number: row r is r, latent i is n_points + i. What can only be a row or only
     a latent is given as its own index; what can be either is given as a node. -1 says that there is none.
@@ -54,10 +63,14 @@ class Forest:
     """(n-C,) number of points below the latent's left child"""
     bond: Ints
     """(n-C, 2) the two rows joined: the first inside the left interval, the second inside the right one"""
+    extra_bond: Ints = field(default_factory=_no_bonds)
+    """(E, 2) rows joined by bonds that close a cycle, cluster after cluster; none in a forest of trees"""
+    extra_latent: Ints = field(default_factory=_no_latents)
+    """(E,) the top of the cluster when each of these bonds came: the smallest latent known to hold both ends"""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            object.__setattr__(self, field.name, _as_column(field.name, getattr(self, field.name)))
+        for column in fields(self):
+            object.__setattr__(self, column.name, _as_column(column.name, getattr(self, column.name)))
 
     # ------------------------------------------------------------------ sizes
 
@@ -75,6 +88,11 @@ class Forest:
     def n_latents(self) -> int:
         """Number of latents, n - C."""
         return self.left_size.size
+
+    @property
+    def n_extra_bonds(self) -> int:
+        """Number of bonds that close a cycle."""
+        return self.extra_latent.size
 
     @cached_property
     def cluster_size(self) -> Ints:
@@ -404,6 +422,7 @@ class Forest:
             self.point_id[:n],
             self.left_size[: n - c],
             self.bond[: n - c],
+            *self._extras(0, n, 0),
         )
 
     def cluster(self, index: int) -> Forest:
@@ -417,12 +436,18 @@ class Forest:
             self.point_id[lo:hi],
             self.left_size[latents],
             self.bond[latents] - lo,
+            *self._extras(lo, hi, lo - c),
         )
+
+    def _extras(self, lo: int, hi: int, first_latent: int) -> tuple[Ints, Ints]:
+        """Return the extra bonds of the clusters in rows lo … hi - 1; rows and latents are counted from their first."""
+        here = (self.extra_bond[:, 0] >= lo) & (self.extra_bond[:, 0] < hi)
+        return self.extra_bond[here] - lo, self.extra_latent[here] - first_latent
 
     # ------------------------------------------------------------------ exports
 
     def adjacency(self) -> scipy.sparse.csr_array:
-        """Return the bonds as a symmetric (n, n) CSR array of ones."""
+        """Return the bonds, those that close cycles included, as a symmetric (n, n) CSR array of ones."""
         return graphs.adjacency(self)
 
     def latent_table(self, latent_z: ArrayLike | None = None) -> pandas.DataFrame:
@@ -430,7 +455,10 @@ class Forest:
         return graphs.latent_table(self, latent_z)
 
     def to_networkx(self) -> networkx.Graph:
-        """Return points and bonds as a NetworkX graph: nodes have `point_id` and `cluster`, edges their `latent`."""
+        """Return points and bonds as a NetworkX graph: nodes have `point_id` and `cluster`, edges their `latent`.
+
+        A bond that closes a cycle has `closes` instead: the latent that was the top of its cluster.
+        """
         return graphs.bond_graph(self)
 
     def latents_to_networkx(self) -> networkx.DiGraph:
@@ -454,7 +482,7 @@ def _as_column(name: str, values: ArrayLike) -> Ints:
     column = np.asarray(values)
     if column.size and not np.issubdtype(column.dtype, np.integer):
         raise ValueError(f"{name} must hold integers, got {column.dtype}")
-    shape = (-1, 2) if name == "bond" else (-1,)
+    shape = (-1, 2) if name.endswith("bond") else (-1,)
     if column.size and (column.ndim != len(shape) or column.shape[1:] != shape[1:]):
-        raise ValueError(f"{name} must have shape {'(n, 2)' if name == 'bond' else '(n,)'}, got {column.shape}")
+        raise ValueError(f"{name} must have shape {'(n, 2)' if len(shape) == 2 else '(n,)'}, got {column.shape}")
     return np.ascontiguousarray(column.reshape(shape), np.int64)

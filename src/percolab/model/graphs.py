@@ -35,10 +35,11 @@ def membership(forest: Forest, latents: ArrayLike | None, z: NDArray[Any] | None
 
 
 def adjacency(forest: Forest) -> scipy.sparse.csr_array:
-    """Return the bonds as a symmetric CSR array of ones."""
+    """Return the bonds, those that close cycles included, as a symmetric CSR array of ones."""
     import scipy.sparse
 
-    rows, columns = np.concatenate([forest.bond, forest.bond[:, ::-1]]).T
+    bonds = np.concatenate([forest.bond, forest.extra_bond])
+    rows, columns = np.concatenate([bonds, bonds[:, ::-1]]).T
     ones = np.ones(rows.size, np.int64)
     return scipy.sparse.csr_array((ones, (rows, columns)), shape=(forest.n_points, forest.n_points))
 
@@ -76,6 +77,8 @@ def bond_graph(forest: Forest) -> networkx.Graph:
     ids, clusters = forest.point_id.tolist(), forest.point_cluster.tolist()
     graph.add_nodes_from((r, {"point_id": ids[r], "cluster": clusters[r]}) for r in range(forest.n_points))
     graph.add_edges_from((a, b, {"latent": i}) for i, (a, b) in enumerate(forest.bond.tolist()))
+    closing = zip(forest.extra_bond.tolist(), forest.extra_latent.tolist(), strict=True)
+    graph.add_edges_from((a, b, {"closes": i}) for (a, b), i in closing)
     return graph
 
 

@@ -35,6 +35,21 @@ def check(forest: Forest) -> None:
     left, right = forest.bond[:, 0], forest.bond[:, 1]
     _require((lo <= left) & (left < middle), "bond[:, 0]", "must be a row of the latent's left interval", left)
     _require((middle <= right) & (right < hi), "bond[:, 1]", "must be a row of the latent's right interval", right)
+    _check_extras(forest)
+
+
+def _check_extras(forest: Forest) -> None:
+    _require_length("extra_bond", forest.extra_bond, forest.n_extra_bonds)
+    latent, ends = forest.extra_latent, forest.extra_bond
+    _require((latent >= 0) & (latent < forest.n_latents), "extra_latent", "must be a latent", latent)
+    lo = forest.latent_start[latent]
+    hi = lo + forest.latent_size[latent]
+    for side in (0, 1):
+        row = ends[:, side]
+        _require((lo <= row) & (row < hi), f"extra_bond[:, {side}]", "must be a row of its extra_latent", row)
+    _require(ends[:, 0] != ends[:, 1], "extra_bond[:, 1]", "must not be the row at its other end", ends[:, 1])
+    cluster = forest.latent_cluster[latent]
+    _require(cluster[1:] >= cluster[:-1], "extra_latent", "must not be of an earlier cluster", latent[1:], 1)
 
 
 def _check_order(forest: Forest) -> None:

@@ -15,11 +15,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from percolab.ground.validation import check_choice, check_integer, check_probability, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_number, check_probability, check_seed
 from percolab.model.edits import Edit, as_edits
 from percolab.model.target import Target
 
-MODES = ("one_cluster", "distribution", "custom")
+MODES = ("one_cluster", "distribution", "custom", "random_graph")
 DEFAULT_DTYPE = {"native": "float32", "paper": "float64"}
 ENGINE_NAMES = tuple(DEFAULT_DTYPE)
 DEFAULT_ENGINE = "native"
@@ -87,6 +87,18 @@ def _as_create_prob(create_prob: object, mode: str) -> float | None:
     return None
 
 
+def _as_mean_degree(mean_degree: object, mode: str, engine: str) -> float | None:
+    if mode != "random_graph":
+        if mean_degree is not None:
+            raise ValueError(f"mean_degree must be left out unless mode='random_graph', got {mean_degree!r}")
+        return None
+    if mean_degree is None:
+        raise ValueError("mean_degree must be given with mode='random_graph', got None")
+    if engine != "native":
+        raise ValueError(f"engine must be 'native' with mode='random_graph', got {engine!r}")
+    return check_number("mean_degree", mean_degree, 0)
+
+
 def _as_dtype(dtype: DTypeLike | None, engine: str) -> str:
     if dtype is None:
         return DEFAULT_DTYPE[engine]
@@ -122,6 +134,7 @@ class Recipe:
     mode
         ``"one_cluster"``: a single cluster. ``"distribution"``: clusters grown by attachment with a new cluster
         at probability 1/3, which gives the critical size law s^(-5/2). ``"custom"``: the same with `create_prob`.
+        ``"random_graph"``: every pair of points is bonded with probability `mean_degree` / n, in uniform order.
     create_prob
         Probability that a point starts a new cluster; for mode ``"custom"`` only.
     seeds
@@ -138,6 +151,9 @@ class Recipe:
         What is done to the dataset after it is made, in this order: see `Dataset.do`, `move` and `turn`.
     target
         What y is, after all edits: see `Dataset.with_target`.
+    mean_degree
+        Mean number of bonds of a point, for mode ``"random_graph"`` only: below 1 all clusters are small, at 1 they are
+        critical, above 1 one of them is a giant.
     """
 
     n_points: int
@@ -150,6 +166,7 @@ class Recipe:
     dtype: str
     edits: tuple[Edit, ...]
     target: Target
+    mean_degree: float | None
 
     def __init__(
         self,
@@ -163,6 +180,7 @@ class Recipe:
         dtype: DTypeLike | None = None,
         edits: Iterable[Edit | Mapping[str, Any]] = (),
         target: Target | Mapping[str, Any] | str = "sum",
+        mean_degree: float | None = None,
     ) -> None:
         known = _as_seeds(seeds)
         checked = {
@@ -176,6 +194,7 @@ class Recipe:
             "dtype": _as_dtype(dtype, engine),
             "edits": as_edits(edits, dim, engine),
             "target": _as_target(target, known),
+            "mean_degree": _as_mean_degree(mean_degree, mode, engine),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -187,18 +206,22 @@ class Recipe:
 
     def _plain(self) -> dict[str, bool]:
         """Tell which of the fields that most recipes do not use are as they are in most recipes."""
-        return {"edits": not self.edits, "target": self.target == Target()}
+        return {"edits": not self.edits, "target": self.target == Target(), "mean_degree": self.mean_degree is None}
 
     def require_plain(self, purpose: str) -> None:
-        """Raise, in one line, if the recipe has edits or a target that `purpose` cannot follow."""
+        """Raise, in one line, if the recipe has edits, a target or a mode that `purpose` cannot follow."""
         if self.edits:
             raise ValueError(f"edits must be empty {purpose}, got {len(self.edits)}")
         if self.target != Target():
             raise ValueError(f"target must be 'sum' {purpose}, got {self.target.kind!r}")
+        if self.mode == "random_graph":
+            raise ValueError(f"mode must be one of {', '.join(MODES[:-1])} {purpose}, got 'random_graph'")
 
     @property
     def attachment_prob(self) -> float:
-        """Probability p that a point starts a new cluster (the first always does)."""
+        """Probability p that a point starts a new cluster (the first always does); there is none in a random graph."""
+        if self.mode == "random_graph":
+            raise ValueError("mode must have an attachment probability, got 'random_graph'")
         if self.create_prob is not None:
             return self.create_prob
         return 0.0 if self.mode == "one_cluster" else CRITICAL_CREATE_PROB

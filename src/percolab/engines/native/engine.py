@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from percolab.engines import needs
 from percolab.engines.arrays import Arrays
 from percolab.engines.clusters import Clusters, attach_keyed, follow_to_founder
-from percolab.engines.native import trees, values, walk
+from percolab.engines.native import random_graph, trees, values, walk
 from percolab.engines.native.pieces import GROUP
 from percolab.engines.native.stand import Stand
 from percolab.ground import parallel
@@ -35,14 +35,31 @@ VERSION = 1
 def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     """Make the dataset of a recipe."""
     needs.require(needs.before_clusters(recipe), recipe)
+    if recipe.mode == "random_graph":
+        return _build_graph(recipe, threads, progress)
     clusters = find_clusters(recipe)
     needs.require(needs.of_arrays(clusters.n_points, recipe), recipe)
     # Waking a thread takes as long as making some hundred points. Powers of two, since threads are kept by number.
     threads = min(threads, 1 << (clusters.n_points // GROUP).bit_length())
-    graph, value = seed_key(recipe.seeds.graph), seed_key(recipe.seeds.value)
+    graph = seed_key(recipe.seeds.graph)
     grown = trees.grow(Stand.of_clusters(clusters.start, clusters.founder), graph, threads, progress)
     forest = trees.forest_of(clusters, grown, graph, threads)
-    drawn = values.draw_values(grown, np.zeros(0), value, threads, progress)
+    return _fill(recipe, forest, grown, threads, progress)
+
+
+def _build_graph(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
+    """Make a dataset on the clusters of a random graph."""
+    progress("graph", 0, recipe.n_points)
+    forest = random_graph.grow_graph(recipe.n_points, recipe.mean_degree or 0.0, seed_key(recipe.seeds.graph))
+    forest = forest.largest(int(np.count_nonzero(forest.cluster_size >= recipe.min_cluster_size)))
+    progress("graph", recipe.n_points, recipe.n_points)
+    needs.require(needs.of_arrays(forest.n_points, recipe), recipe)
+    return _fill(recipe, forest, trees.of_forest(forest), threads, progress)
+
+
+def _fill(recipe: Recipe, forest: Forest, grown: trees.Trees, threads: int, progress: Progress) -> Arrays:
+    """Draw values and positions for trees that are grown."""
+    drawn = values.draw_values(grown, np.zeros(0), seed_key(recipe.seeds.value), threads, progress)
     X = walk.embed(recipe, grown, walk.Entries.none(recipe), threads, progress)
     return Arrays(forest, X, drawn.y, drawn.latent_z, drawn.point_z)
 
@@ -83,6 +100,7 @@ def cluster_of(recipe: Recipe, point: int) -> int:
     """
     if recipe.engine != "native":
         raise ValueError(f"recipe.engine must be 'native', got {recipe.engine!r}")
+    recipe.require_plain("to find the cluster of a point alone")
     point = check_integer("point", point, 0)
     if point >= recipe.n_points:
         raise ValueError(f"point must be below {recipe.n_points}, got {point}")

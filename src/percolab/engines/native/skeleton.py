@@ -15,11 +15,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from percolab.engines.native.splitting import split
 from percolab.engines.native.stand import BRANCH, TIP, TOKEN, Records, Stand, end_of
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
+
+Ints = NDArray[np.int64]
 
 PIECE = 1024
 """Most points of a piece. Part of the definition of the data: sums over bonds are taken piece by piece."""
@@ -72,6 +75,50 @@ def expand(stand: Stand, key: np.uint64, most: int = PIECE, first_end: int | Non
             tokens = entering[: 2 * branches + stand.token.size]
             return Expansion(tip[:tips], skeleton[:branches], tokens, first_end)
         room *= 2
+
+
+def expand_known(stand: Stand, left_size: Ints, latent_size: Ints, most: int = PIECE) -> Expansion:
+    """Cut clusters whose trees are known to tips of at most `most` points; no token is on its way."""
+    branches = int(np.count_nonzero(latent_size > most))
+    tip, skeleton = np.empty(branches + stand.founder.size, TIP), np.empty(branches, BRANCH)
+    _expand_known(stand.start, stand.founder, left_size, most, tip, skeleton)
+    return Expansion(tip, skeleton, np.empty(0, TOKEN), 2 * left_size.size)
+
+
+@kernel
+def _expand_known(start, founder, left_size, most, tip, skeleton):
+    """Fill tips in row order and the skeleton in preorder."""
+    waiting = np.empty(skeleton.size + 2, BRANCH)
+    tips = branches = 0
+    for c in range(founder.size):
+        count = 1
+        node = waiting[0]
+        node.path, node.latent, node.first = philox.cluster_path(founder[c]), start[c] - c, start[c]
+        node.size, node.depth, node.parent = start[c + 1] - start[c], 0, -1
+        while count > 0:
+            count -= 1
+            node = waiting[count]
+            path, latent, first, size = node.path, node.latent, node.first, node.size
+            depth, parent = node.depth, node.parent
+            if size <= most:
+                at = tip[tips]
+                at.path, at.latent, at.first, at.size = path, latent, first, size
+                at.depth, at.parent, at.tokens_end = depth, parent, 0
+                tips += 1
+                continue
+            left = left_size[latent]
+            branch = skeleton[branches]
+            branch.path, branch.latent, branch.first, branch.size = path, latent, first, size
+            branch.depth, branch.parent, branch.left = depth, parent, left
+            left_path, right_path = philox.child_paths(path)
+            child = waiting[count]
+            child.path, child.latent, child.first = right_path, latent + left, first + left
+            child.size, child.depth, child.parent = size - left, depth + 1, branches
+            child = waiting[count + 1]
+            child.path, child.latent, child.first = left_path, latent + 1, first
+            child.size, child.depth, child.parent = left, depth + 1, branches
+            count += 2
+            branches += 1
 
 
 @kernel(error_model="numpy")

@@ -71,6 +71,17 @@ def grow(stand: Stand, key: np.uint64, threads: int, progress: Progress) -> Tree
     return trees
 
 
+def of_forest(forest: Forest) -> Trees:
+    """Return the trees of a forest that is known already, cut into pieces as if they had been grown."""
+    founder = np.empty(0, np.int64)
+    if forest.n_clusters:
+        founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
+    stand = Stand.of_clusters(forest.cluster_start, founder)
+    expansion = skeleton.expand_known(stand, forest.left_size, forest.latent_size)
+    end_row = np.concatenate([forest.bond.ravel(), forest.bond[expansion.skeleton["latent"]].ravel()])
+    return Trees(stand, expansion, forest.left_size, end_row)
+
+
 def grow_forest(clusters: Clusters, key: np.uint64, threads: int, progress: Progress = silent) -> Forest:
     """Grow whole clusters."""
     return forest_of(

@@ -1,0 +1,156 @@
+"""Checks of the random graph: how many bonds, which clusters, how large the giant, how many cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab import theory
+from percolab.checks import plots, small
+from percolab.checks.independent import Subject
+from percolab.checks.result import Check, p_of_score, statistical, too_small
+from percolab.model.forest import Forest
+
+Ints = NDArray[np.int64]
+
+FEWEST_IN_BIN = 30
+FROM_THRESHOLD = 10.0
+"""How far from the threshold, |c - 1| n^(1/3), the laws of the giant and of cycles must be to hold for this n."""
+
+
+def checks(subject: Subject) -> Iterator[Check]:
+    """Yield the checks of a random graph's clusters."""
+    yield number_of_bonds(subject)
+    yield tree_clusters(subject)
+    yield number_of_clusters(subject)
+    yield giant(subject)
+    yield cycles(subject)
+    free = free_of_cycles(subject.forest)
+    yield small.prufer(subject.forest, (6, 5, 4), free)
+    yield small.joint(subject.forest, (5, 4), free)
+
+
+def free_of_cycles(forest: Forest) -> NDArray[np.bool_]:
+    """Tell for each latent whether no bond closed a cycle in its points before it came to be.
+
+    Then its points were joined by a tree, all trees and all orders of their bonds equally likely. A bond that came
+    under a latent i that was the top closes a cycle in all latents above i.
+    """
+    below = np.zeros(forest.n_latents + 1, np.int64)
+    np.add.at(below, forest.extra_latent + 1, 1)
+    before = np.cumsum(below)
+    first = np.arange(forest.n_latents)
+    # The latents below latent i are i + 1 … i + size - 2.
+    return np.asarray(before[first + forest.latent_size - 1] == before[first + 1])
+
+
+def number_of_bonds(subject: Subject) -> Check:
+    """Check that the number of bonds, those that close cycles included, is Binomial(n(n-1)/2, c/n)."""
+    n, c = subject.recipe.n_points, _mean_degree(subject)
+    pairs, law = n * (n - 1) // 2, "number of bonds"
+    spread = np.sqrt(pairs * c / n * (1 - c / n))
+    expected = f"{pairs * c / n:,.0f} ± {spread:,.0f}"
+    least = subject.recipe.min_cluster_size
+    if least > 1 or pairs == 0:
+        return too_small(law, expected, "min_cluster_size 1 and 2 points", f"{least} and {n}")
+    from scipy.stats import binom
+
+    found = subject.forest.n_latents + subject.forest.n_extra_bonds
+    p = 2 * min(binom.cdf(found, pairs, c / n), binom.sf(found - 1, pairs, c / n))
+    return statistical(law, expected, f"{found:,}", min(1.0, float(p)), "exact: Binomial(n(n-1)/2, c/n)")
+
+
+def tree_clusters(subject: Subject) -> Check:
+    """Check the numbers of clusters without cycles, by size, against their exact expectation.
+
+    The numbers of sizes j and k have covariance E_j E_k (c - 1) jk / n, and E_k more for j = k.
+    """
+    from scipy.stats import chi2
+
+    n, c, law = subject.recipe.n_points, _mean_degree(subject), "clusters without cycles, by size"
+    sizes = np.arange(subject.recipe.min_cluster_size, max(2, int(n**0.5)) + 1)
+    expected = theory.tree_clusters(sizes, n, c)
+    edges = _bins(expected)
+    if edges.size < 3:
+        need = f"{FEWEST_IN_BIN} clusters expected in each of 3 bins of size"
+        return too_small(law, "Borel's law", need, f"{max(0, edges.size - 1)}")
+    forest = subject.forest
+    has_cycle = np.zeros(forest.n_clusters, np.bool_)
+    has_cycle[forest.latent_cluster[forest.extra_latent]] = True
+    counted = np.bincount(np.minimum(forest.cluster_size[~has_cycle], sizes[-1] + 1), minlength=sizes[-1] + 2)[sizes]
+    counts, means, weights = (
+        np.add.reduceat(values, edges[:-1]) for values in (counted.astype(np.float64), expected, expected * sizes)
+    )
+    covariance = np.diag(means) + (c - 1) / n * np.outer(weights, weights)
+    difference = counts - means
+    square = float(difference @ np.linalg.solve(covariance, difference))
+    note = f"{counts.size} bins of sizes up to {sizes[edges[-1] - 1]:,}; exact means"
+    draw = plots.bars(sizes[edges[:-1]], counts, means, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy")
+    p = float(chi2.sf(square, counts.size))
+    return statistical(law, f"χ² about {counts.size}", f"χ² = {square:.1f}", p, note, draw)
+
+
+def _bins(expected: NDArray[np.float64]) -> Ints:
+    """Return where bins of at least `FEWEST_IN_BIN` expected clusters begin, and where the last of them ends."""
+    edges, total = [0], 0.0
+    for i, count in enumerate(expected):
+        total += count
+        if total >= FEWEST_IN_BIN and i + 1 >= 1.3 * edges[-1]:
+            edges.append(i + 1)
+            total = 0.0
+    return np.array(edges)
+
+
+def number_of_clusters(subject: Subject) -> Check:
+    """Check the number of clusters, which is normal for large n."""
+    n, c, law = subject.recipe.n_points, _mean_degree(subject), "number of clusters"
+    spread = np.sqrt(n * theory.random_graph_variances(c)[1])
+    expected = n * theory.clusters_per_point(c)
+    text = f"{expected:,.0f} ± {spread:,.0f}"
+    if subject.recipe.min_cluster_size > 1 or spread < 10:
+        return too_small(law, text, "min_cluster_size 1 and a spread of 10", f"{spread:.3g}")
+    found = subject.forest.n_clusters
+    return statistical(law, text, f"{found:,}", p_of_score((found - expected) / spread), "(1-S)(1 - c(1-S)/2) a point")
+
+
+def giant(subject: Subject) -> Check:
+    """Check the size of the largest cluster above the threshold."""
+    n, c, law = subject.recipe.n_points, _mean_degree(subject), "giant cluster"
+    share = theory.giant_share(c)
+    expected = f"{share:.4f} of the points" if share else "none"
+    far = (c - 1) * n ** (1 / 3)
+    if far < FROM_THRESHOLD:
+        return too_small(law, expected, f"(c - 1) n^(1/3) of {FROM_THRESHOLD:g}", f"{far:.3g}")
+    spread = np.sqrt(theory.random_graph_variances(c)[0] / n)
+    found = subject.forest.cluster_size[0] / n if subject.forest.n_clusters else 0.0
+    p = p_of_score((found - share) / spread)
+    return statistical(law, f"{share:.5f} ± {spread:.5f}", f"{found:.5f}", p, "S = 1 - exp(-cS)")
+
+
+def cycles(subject: Subject) -> Check:
+    """Check the number of bonds that close a cycle: normal above the threshold, Poisson below."""
+    from scipy.stats import poisson
+
+    n, c, law = subject.recipe.n_points, _mean_degree(subject), "bonds that close cycles"
+    found, least = subject.forest.n_extra_bonds, subject.recipe.min_cluster_size
+    far = abs(c - 1) * n ** (1 / 3)
+    if far < FROM_THRESHOLD or least > 1:
+        need = f"min_cluster_size 1 and |c - 1| n^(1/3) of {FROM_THRESHOLD:g}"
+        return too_small(law, "few", need, f"{least} and {far:.3g}")
+    if c < 1:
+        mean = theory.cycles_below_threshold(c)
+        p = min(1.0, 2 * float(min(poisson.cdf(found, mean), poisson.sf(found - 1, mean))))
+        return statistical(law, f"Poisson, mean {mean:.3g}", f"{found:,}", p, "-½ ln(1-c) - c/2 - c²/4")
+    expected = n * theory.cycles_per_point(c)
+    spread = np.sqrt(n * theory.random_graph_variances(c)[2])
+    p = p_of_score((found - expected) / spread)
+    return statistical(
+        law, f"{expected:,.0f} ± {spread:,.0f}", f"{found:,}", p, "c/2 - 1 + (1-S)(1 - c(1-S)/2) a point"
+    )
+
+
+def _mean_degree(subject: Subject) -> float:
+    c: float | None = subject.recipe.mean_degree
+    return 0.0 if c is None else c
