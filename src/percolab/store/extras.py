@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.dataset.dataset import LATENT_COLUMNS
 from percolab.ground.files import one_line
 from percolab.store import locations
 from percolab.store.locations import Location
@@ -34,6 +35,7 @@ def write(location: Location, columns: Mapping[str, NDArray[Any]]) -> None:
             dtype=column.dtype,
             chunks=(min(CHUNK_ROWS, max(1, len(column))), *column.shape[1:]),
             compressors=[BloscCodec(cname="zstd", clevel=3, shuffle="shuffle"), Crc32cCodec()],
+            dimension_names=["latent" if name in LATENT_COLUMNS else "point"],
             overwrite=True,
         )
         array[:] = column
