@@ -33,12 +33,18 @@ def with_python():
     return [page for page in PAGES if fences(page, "python")]
 
 
+def to_run(page):
+    """Return a page as a parameter, marked with what it takes to run it."""
+    ray = "import ray" in examples(page)
+    return pytest.param(page, id=page.name, marks=[pytest.mark.slow, pytest.mark.ray] if ray else [])
+
+
 def commands():
     lines = [line for page in PAGES for fence in fences(page, "sh") for line in fence.splitlines()]
     return [line for line in lines if line.startswith("percolab ")]
 
 
-@pytest.mark.parametrize("page", with_python(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", map(to_run, with_python()))
 @pytest.mark.filterwarnings("ignore")  # some pages start Ray
 def test_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -53,7 +59,8 @@ STRICT = """
 strict = True
 [mypy-torch.*,ray.*]
 follow_imports = skip
-[mypy-networkx.*,pandas.*,sklearn.*,IPython.*]
+ignore_missing_imports = True
+[mypy-networkx.*,pandas.*,sklearn.*]
 ignore_missing_imports = True
 """
 

@@ -69,7 +69,7 @@ def test_shards_at_awkward_edges_are_the_whole(made):
     edges = awkward_edges(ds, table)
     latents = 0
     for lo, hi in pairwise(edges):
-        part = pl.generate_rows(ds.recipe, table, lo, hi, threads=1)
+        part = pl.generate_rows(table, lo, hi, threads=1)
         assert part.latent_lo == latents
         latents = part.latent_hi
         assert_equals_whole(part, ds)
@@ -79,13 +79,13 @@ def test_shards_at_awkward_edges_are_the_whole(made):
 def test_one_row_and_none(made):
     ds, table = made
     for lo in awkward_edges(ds, table):
-        assert_equals_whole(pl.generate_rows(ds.recipe, table, lo, min(lo + 1, len(ds))), ds)
-        assert_equals_whole(pl.generate_rows(ds.recipe, table, lo, lo), ds)
+        assert_equals_whole(pl.generate_rows(table, lo, min(lo + 1, len(ds))), ds)
+        assert_equals_whole(pl.generate_rows(table, lo, lo), ds)
 
 
 def test_whole_range(made):
     ds, table = made
-    assert_equals_whole(pl.generate_rows(ds.recipe, table, 0, len(ds), threads=2), ds)
+    assert_equals_whole(pl.generate_rows(table, 0, len(ds), threads=2), ds)
 
 
 @settings(max_examples=25, deadline=None)
@@ -94,7 +94,7 @@ def test_any_range_of_any_recipe(n, create_prob, seed, data):
     recipe = pl.Recipe(n, 2, "custom", create_prob=create_prob, seeds=seed)
     lo = data.draw(st.integers(0, n))
     hi = data.draw(st.integers(lo, n))
-    assert_equals_whole(pl.generate_rows(recipe, pl.cluster_table(recipe), lo, hi), pl.generate(recipe))
+    assert_equals_whole(pl.generate_rows(pl.cluster_table(recipe), lo, hi), pl.generate(recipe))
 
 
 @pytest.mark.parametrize("rows", [1 << 11, 1 << 12, 1 << 14])
@@ -103,7 +103,7 @@ def test_the_size_of_limbs_does_not_show(rows, monkeypatch):
     recipe = RECIPES["one_cluster"]
     table = pl.cluster_table(recipe, threads=2)
     assert len(table.crown.parts.piece) > 1
-    assert_equals_whole(pl.generate_rows(recipe, table, 7777, 22_222), pl.generate(recipe))
+    assert_equals_whole(pl.generate_rows(table, 7777, 22_222), pl.generate(recipe))
 
 
 def test_a_part_is_bounded_by_its_range_not_by_the_cluster():
@@ -133,12 +133,11 @@ def test_a_table_of_many_points_is_compact():
 def test_bad_ranges_get_one_line(lo, hi, message):
     recipe = pl.Recipe(100, 3, seeds=1)
     with pytest.raises(ValueError, match=message):
-        pl.generate_rows(recipe, pl.cluster_table(recipe), lo, hi)
+        pl.generate_rows(pl.cluster_table(recipe), lo, hi)
 
 
 def test_wrong_table_and_engine_are_refused():
-    recipe = pl.Recipe(100, 3, seeds=1)
-    with pytest.raises(ValueError, match="table must have been made for this recipe"):
-        pl.generate_rows(pl.Recipe(100, 3, seeds=2), pl.cluster_table(recipe), 0, 1)
+    with pytest.raises(ValueError, match=r"^table must be what cluster_table returns, got Recipe\(n_points=100,"):
+        pl.generate_rows(pl.Recipe(100, 3, seeds=1), 0, 1)
     with pytest.raises(ValueError, match="engine must be 'native'"):
         pl.cluster_table(pl.Recipe(100, 3, seeds=1, engine="paper"))

@@ -48,32 +48,30 @@ class Rows:
     latent_z: NDArray[np.float64]
 
 
-def generate_rows(recipe: Recipe, table: Table, lo: int, hi: int, *, threads: int | None = None) -> Rows:
-    """Make the rows lo … hi - 1 of the dataset of a recipe, byte for byte, without the rest.
+def generate_rows(table: Table, lo: int, hi: int, *, threads: int | None = None) -> Rows:
+    """Make the rows lo … hi - 1 of a dataset, byte for byte, without the rest.
 
     Clusters that the range cuts are made whole and trimmed; of clusters larger than a limb (65,536 points or less, see
     `limbs`) only the limbs that the range touches. Time and memory depend on hi - lo and on the size of a limb.
 
     Parameters
     ----------
-    recipe
-        A recipe of the native engine.
     table
-        What `cluster_table` made for this recipe.
+        What `cluster_table` made for the dataset's recipe.
     lo, hi
         Range of rows; empty if equal.
     threads
         Number of threads; None takes all cores.
     """
-    if table.recipe != recipe:
-        raise ValueError("table must have been made for this recipe by cluster_table, got one of another recipe")
+    if not isinstance(table, Table):
+        raise ValueError(f"table must be what cluster_table returns, got {table!r}")
     lo, hi = check_integer("lo", lo, 0), check_integer("hi", hi, 0)
     if not lo <= hi <= table.n_points:
         raise ValueError(f"lo and hi must satisfy lo <= hi <= {table.n_points}, got {lo} and {hi}")
     count = parallel.thread_count(threads)
     latent_lo, latent_hi = table.latents_before(lo), table.latents_before(hi)
-    points = make_points(recipe, table.points(lo, hi), count)
-    latents = make_latents(recipe, table.latents(latent_lo, latent_hi), count)
+    points = make_points(table.recipe, table.points(lo, hi), count)
+    latents = make_latents(table.recipe, table.latents(latent_lo, latent_hi), count)
     return Rows(lo=lo, hi=hi, latent_lo=latent_lo, latent_hi=latent_hi, **points, **latents)
 
 
