@@ -1,4 +1,4 @@
-# Every target sets itself up in .venv; all that is needed is Python 3.11 or later, with pip.
+# Every target sets itself up in .venv, with what it needs and no more; all that must be there is Python 3.11 or later.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,13 +7,15 @@ WORKERS ?= 2
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
+
 # torch is pinned: a looser requirement may bring gigabytes of accelerator libraries.
 TORCH := torch==2.13.0
 
 # timing.py is what the programs share.
 BENCHMARKS = $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help demo test test-all check bench figures clean
+.PHONY: help demo test test-slow test-all check docs bench figures clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -33,15 +35,22 @@ demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's
 	@echo "demo/one-cluster/report.html: the paper's experiment on 20,000 points: a network, baselines, linear probes."
 
 test: check ## Check, then run the tests that take seconds.
-	$(BIN)/pytest -q -n $(WORKERS) -m "not slow"
+	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not ray"
 
-test-all: check ## Check, then run all tests, the slow ones included.
-	$(BIN)/pytest -q -n $(WORKERS)
+test-slow: $(VENV)/.ray ## Run the other tests: those that take longer, and those with Ray.
+	$(BIN)/pytest -q -n $(WORKERS) -m "slow or ray"
 
-check: $(VENV)/.test ## Check format, lint and types.
+test-all: test test-slow ## Run all tests.
+
+check: $(VENV)/.test ## Check format, lint, types, and who imports whom.
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs ## Build the documentation, running its pages: build/docs/index.html.
+	$(BIN)/sphinx-build -W --keep-going -q -j $(WORKERS) -d build/doctrees docs build/docs
+	@echo "build/docs/index.html: the documentation; open it in a browser."
 
 bench: $(VENV)/.bench ## Time and measure against peers; prints ratios.
 	@set -e; for program in $(BENCHMARKS); do echo "$(BIN)/python $$program"; $(BIN)/python $$program; done
@@ -56,15 +65,24 @@ clean: ## Remove what the other targets made, except .venv.
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or later must be installed" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --upgrade 'pip>=25.1' # the first with dependency groups
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[plot,verify,nn]' '$(TORCH)'
+	$(INSTALL) -e '.[plot,verify,nn]' '$(TORCH)'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,check]' '$(TORCH)'
+	$(INSTALL) -e '.[plot,frames,graphs,verify,nn,url]' --group test '$(TORCH)'
+	@touch $@
+
+$(VENV)/.ray: $(VENV)/.test
+	$(INSTALL) -e '.[ray]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(INSTALL) -e '.[plot,frames,verify,nn]' --group docs '$(TORCH)'
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[bench,nn,ray]' '$(TORCH)'
+	$(INSTALL) -e '.[nn,ray]' --group bench '$(TORCH)'
 	@touch $@

@@ -136,7 +136,9 @@ def test_bad_ranges_get_one_line(lo, hi, message):
         pl.generate_rows(pl.cluster_table(recipe), lo, hi)
 
 
-def test_the_paper_engine_makes_no_parts():
+def test_wrong_table_and_engine_are_refused():
+    with pytest.raises(ValueError, match=r"^table must be what cluster_table returns, got Recipe\(n_points=100,"):
+        pl.generate_rows(pl.Recipe(100, 3, seeds=1), 0, 1)
     with pytest.raises(ValueError, match="engine must be 'native'"):
         pl.cluster_table(pl.Recipe(100, 3, seeds=1, engine="paper"))
 

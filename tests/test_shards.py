@@ -214,6 +214,7 @@ def test_a_shard_written_twice(tmp_path, saved, monkeypatch):
 # ---------------------------------------------------------------------- real deaths
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle(tmp_path, saved):
     path = tmp_path / "a.zarr"
     driver = start(ONE, path)
@@ -227,6 +228,7 @@ def test_a_worker_killed_in_the_middle(tmp_path, saved):
     assert files(path) == saved(ONE)
 
 
+@pytest.mark.slow
 def test_the_driver_killed_in_the_middle(tmp_path, saved):
     path = tmp_path / "a.zarr"
     driver = start(ONE, path)
@@ -247,6 +249,7 @@ def test_the_driver_killed_in_the_middle(tmp_path, saved):
     assert files(path) == saved(ONE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("presses", [1, 3])
 def test_interrupted_by_the_user(presses, tmp_path):
     """As from a keyboard: the interrupt reaches the workers too, and some press it several times."""
@@ -265,6 +268,7 @@ def test_interrupted_by_the_user(presses, tmp_path):
     assert out == ""
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path, saved):
     """In a file system of its own, too small for the dataset; then with room."""
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
@@ -302,6 +306,7 @@ def test_too_large_for_memory_is_refused_before_anything_is_written(tmp_path, mo
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_two_runs_at_once(tmp_path, saved):
     path = tmp_path / "a.zarr"
     first = start(ONE, path)
@@ -452,6 +457,7 @@ def test_the_paper_engine_is_refused(tmp_path):
 # ---------------------------------------------------------------------- memory
 
 
+@pytest.mark.slow
 def test_memory_of_a_worker_does_not_grow_with_n(tmp_path):
     """Shards of the same size: 65,536 rows out of 2^17 and out of 2^20, in one cluster."""
     peak = []

@@ -8,15 +8,15 @@ from percolab.dataset.generation import make_percolation
 from percolab.dataset.splits import Split, split_rows
 from percolab.engines.clusters import attachment
 from percolab.engines.native.engine import cluster_of, node_paths, split_forest
-from percolab.engines.native.rows import Rows, cluster_table, generate_rows
+from percolab.engines.native.rows import Rows, Table, cluster_table, generate_rows
 from percolab.engines.paper.coalescent import cyclic_coalescent
 from percolab.ground.version import __version__
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
-from percolab.store.reading import load
+from percolab.store.reading import StoredArray, load
 from percolab.store.schema import StoreError
-from percolab.store.shards import generate_store
+from percolab.store.shards import Made, generate_store
 from percolab.worlds.generation import generate, superpose
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition
@@ -24,34 +24,43 @@ from percolab.worlds.superposed import Superposed
 from percolab.worlds.truth import Truth, truth
 
 if TYPE_CHECKING:
-    from percolab import theory
-    from percolab.checks.suite import verify
+    from percolab import exports, nn, streaming, theory
+    from percolab.checks.result import Check
+    from percolab.checks.suite import Verification, verify
 
 __all__ = [
     "PRESETS",
+    "Check",
     "Dataset",
     "Forest",
+    "Made",
     "Recipe",
     "Rows",
     "Seeds",
     "Split",
     "StoreError",
+    "StoredArray",
     "Superposed",
     "Superposition",
+    "Table",
     "Truth",
+    "Verification",
     "__version__",
     "attachment",
     "cluster_of",
     "cluster_table",
     "cyclic_coalescent",
+    "exports",
     "generate",
     "generate_rows",
     "generate_store",
     "load",
     "make_percolation",
+    "nn",
     "node_paths",
     "split_forest",
     "split_rows",
+    "streaming",
     "superpose",
     "targets",
     "theory",
@@ -59,11 +68,19 @@ __all__ = [
     "verify",
 ]
 
+# These bring SciPy, Zarr or torch along, so they are imported when first asked for.
+_MODULES = ("exports", "nn", "streaming", "theory")
+_HOME = {"Check": "checks.result", "Verification": "checks.suite", "verify": "checks.suite"}
+
 
 def __getattr__(name: str) -> object:
-    # These bring SciPy along, so they are imported when first asked for.
-    if name == "theory":
-        return import_module("percolab.theory")
-    if name == "verify":
-        return import_module("percolab.checks.suite").verify
+    if name in _MODULES:
+        return import_module(f"percolab.{name}")
+    if name in _HOME:
+        return getattr(import_module(f"percolab.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    # Rooms and helpers are attributes too, but not what one looks for here.
+    return sorted([*__all__, "__doc__", "__file__", "__name__", "__path__"])

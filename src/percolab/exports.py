@@ -21,12 +21,22 @@ if TYPE_CHECKING:
     import ray.data
     import scipy.sparse
 
-    from percolab.loaders.torch_data import StreamingDataset, TorchDataset
+    from percolab.loaders.torch_data import StreamingDataset as StreamingDataset
+    from percolab.loaders.torch_data import TorchDataset as TorchDataset
 
 Ints = NDArray[np.int64]
 
 BLOCK_BYTES = 1 << 24
 """Bytes of X read, and written as one row group, at a time."""
+
+
+def __getattr__(name: str) -> Any:
+    # What `to_torch` and `to_torch_stream` return, for annotations. They need torch: imported when asked for.
+    if name in ("StreamingDataset", "TorchDataset"):
+        from percolab.loaders import torch_data
+
+        return getattr(torch_data, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # ---------------------------------------------------------------------- the authors' files

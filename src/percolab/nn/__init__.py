@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from percolab.nn.model import ResidualMLP
     from percolab.nn.probing import ProbeConfig, ProbeResult, probes
     from percolab.nn.recording import activations, representations
+    from percolab.nn.scores import Score
     from percolab.nn.split import Split, split_rows
     from percolab.nn.training import TrainConfig, TrainResult, load_model, train
 
@@ -21,6 +22,7 @@ _HOME = {
     "ProbeConfig": "probing",
     "ProbeResult": "probing",
     "ResidualMLP": "model",
+    "Score": "scores",
     "Split": "split",
     "TrainConfig": "training",
     "TrainResult": "training",
@@ -38,6 +40,7 @@ __all__ = [
     "ProbeConfig",
     "ProbeResult",
     "ResidualMLP",
+    "Score",
     "Split",
     "TrainConfig",
     "TrainResult",

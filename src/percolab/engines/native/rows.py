@@ -70,6 +70,8 @@ def generate_rows(table: Table, lo: int, hi: int, *, threads: int | None = None)
     threads
         Number of threads; None takes all cores.
     """
+    if not isinstance(table, Table):
+        raise ValueError(f"table must be what cluster_table returns, got {table!r}")
     lo, hi = check_integer("lo", lo, 0), check_integer("hi", hi, 0)
     if not lo <= hi <= table.n_points:
         raise ValueError(f"lo and hi must satisfy lo <= hi <= {table.n_points}, got {lo} and {hi}")

@@ -1,0 +1,81 @@
+"""How Sphinx builds the documentation: ``make docs``."""
+
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+# Pages are run again when the library has changed, and with kernels compiled from it: see CONTRIBUTING.md.
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+STATE = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:16]
+os.environ["NUMBA_CACHE_DIR"] = str(ROOT / "build" / "numba" / STATE)
+os.environ["PYTHONPATH"] = str(ROOT / "src")  # for the pages, which are run in other folders
+os.environ["OMP_NUM_THREADS"] = "1"  # their networks are small: more threads would wait for each other
+sys.path.insert(0, str(ROOT / "src"))
+
+project = "percolab"
+author = "The percolab developers"
+copyright = author  # noqa: A001  # the name is Sphinx's
+release = version = re.search(r'__version__ = "(.+)"', (ROOT / "src/percolab/ground/version.py").read_text())[1]
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build"]
+
+# ---------------------------------------------------------------------- pages
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(ROOT / "build" / "pages" / STATE)
+nb_execution_in_temp = True
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_merge_streams = True
+copybutton_exclude = ".linenos, .gp, .go"
+
+# ---------------------------------------------------------------------- reference
+
+default_role = "py:obj"  # docstrings name things in single backticks
+autosummary_generate = False  # tables alone; the entries are on the same page
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_class_signature = "mixed"
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+python_maximum_signature_line_length = 88
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+# ---------------------------------------------------------------------- looks
+
+html_theme = "pydata_sphinx_theme"
+html_title = "percolab"
+html_static_path = ["_static"]
+html_css_files = ["percolab.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "navbar_align": "left",
+    "show_nav_level": 1,
+    "navigation_depth": 2,
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 7,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
