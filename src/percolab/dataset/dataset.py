@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground import html
 from percolab.ground.validation import check_integer
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
@@ -60,6 +61,14 @@ class Dataset:
     def __repr__(self) -> str:
         n, d = self.X.shape
         return f"Dataset({n:,} points in R^{d}, mode={self.recipe.mode!r}, engine={self.recipe.engine!r})"
+
+    def _repr_html_(self) -> str:
+        n, d = self.X.shape
+        lines = {"points": int(n), "dimensions": int(d), "type of X": str(self.X.dtype)}
+        told = self.provenance
+        made = {key: told[key] for key in ("created", "percolab", "engine_version") if key in told}
+        # Sizes of clusters would have to be read from disk, so they are left to `forest`.
+        return html.table("Dataset", lines | made) + self.recipe._repr_html_()
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
