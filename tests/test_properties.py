@@ -3,7 +3,9 @@
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -110,6 +112,42 @@ def test_make_percolation():
         assert same_bytes(a, b)
         rng = fresh(4)
         assert not same_bytes(*(pl.make_percolation(50, 3, random_state=rng) for _ in range(2)))
+
+
+def test_make_percolation_takes_the_words_of_scikit_learn():
+    X, y = pl.make_percolation(n_samples=60, n_features=4, random_state=1, return_X_y=True)
+    assert (X.shape, y.shape) == ((60, 4), (60,))
+    assert pl.make_percolation(random_state=1).X.shape == (1000, 20)
+    with pytest.raises(ValueError, match="n_points and n_samples are the same, and only one may be given, got 5 and 6"):
+        pl.make_percolation(5, n_samples=6)
+    with pytest.raises(ValueError, match="n_samples must be at least 1, got 0"):
+        pl.make_percolation(n_samples=0)
+
+
+@pytest.mark.parametrize("recipe", [1000, None, {"n_points": 5}])
+def test_generate_says_what_it_takes(recipe):
+    with pytest.raises(ValueError, match=r"recipe must be a Recipe or the name of a preset, got .*: see make_percol"):
+        pl.generate(recipe)
+
+
+def test_notebooks_show_tables(tmp_path):
+    ds = pl.generate(pl.Recipe(2000, 3, seeds=5))
+    ds.save(tmp_path / "ds.zarr")
+    stored = pl.load(tmp_path / "ds.zarr")
+    for shown, words in (
+        (ds.recipe, ["n_points", "2,000", "seeds.embed", "10005"]),
+        (ds.forest, ["clusters", f"{ds.forest.n_clusters:,}", "latents"]),
+        (ds, ["points", "2,000", "float32", "native"]),
+        (stored, ["points", "2,000", "float32", "native"]),
+    ):
+        page = shown._repr_html_()
+        tree = ElementTree.fromstring(f"<div>{page}</div>")
+        text = " ".join(tree.itertext())
+        assert all(word in text for word in words)
+    assert "forest" not in vars(stored)  # showing it reads no columns
+    made = replace(ds, provenance={"created": "<script>alert(1)</script>"})
+    assert "<script>" not in made._repr_html_()
+    assert "&lt;script&gt;" in made._repr_html_()
 
 
 def test_progress_reports_every_stage_to_its_end():

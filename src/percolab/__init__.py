@@ -11,7 +11,10 @@ from percolab.engines.native.engine import cluster_of, node_paths, split_forest
 from percolab.engines.native.rows import Rows, Table, cluster_table, generate_rows
 from percolab.engines.paper.coalescent import cyclic_coalescent
 from percolab.ground.version import __version__
+from percolab.model.ancestry import Ragged
+from percolab.model.cuts import Cut
 from percolab.model.forest import Forest
+from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
 from percolab.store.reading import StoredArray, load
@@ -31,9 +34,12 @@ if TYPE_CHECKING:
 __all__ = [
     "PRESETS",
     "Check",
+    "Cut",
     "Dataset",
     "Forest",
     "Made",
+    "Moments",
+    "Ragged",
     "Recipe",
     "Rows",
     "Seeds",

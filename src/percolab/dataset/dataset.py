@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from percolab.dataset import interventions, subsample, targets
 from percolab.dataset.lazy import Lazy
 from percolab.dataset.targets import Active
+from percolab.ground import html
 from percolab.ground.validation import check_choice, check_integer
 from percolab.model import edits
 from percolab.model.edits import Do, Edit, Move, Turn
@@ -66,6 +67,14 @@ class Dataset(Lazy):
         if self.modification:
             parts.append("modified")
         return f"Dataset({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        n, d = self.X.shape
+        lines = {"points": int(n), "dimensions": int(d), "type of X": str(self.X.dtype)}
+        told = self.provenance
+        made = {key: told[key] for key in ("created", "percolab", "engine_version") if key in told}
+        # Sizes of clusters would have to be read from disk, so they are left to `forest`.
+        return html.table("Dataset", lines | made) + self.recipe._repr_html_()
 
     def __len__(self) -> int:
         return int(self.X.shape[0])

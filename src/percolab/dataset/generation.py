@@ -14,7 +14,7 @@ from percolab.engines.native import engine as native
 from percolab.engines.paper import engine as paper
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
-from percolab.ground.validation import check_choice
+from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
 from percolab.model.recipe import PRESETS, Recipe
 from percolab.model.target import Target
@@ -48,6 +48,10 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
     """
     if isinstance(recipe, str):
         recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]
+    if not isinstance(recipe, Recipe):
+        raise ValueError(
+            f"recipe must be a Recipe or the name of a preset, got {recipe!r}: see make_percolation for sizes"
+        )
     if not recipe.target.is_rule:
         raise ValueError(f"target must be one that a recipe can make, got {recipe.target.kind!r}")
     count = parallel.thread_count(threads)
@@ -76,27 +80,38 @@ RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomStat
 
 @overload
 def make_percolation(
-    n_points: int = ..., dim: int = ..., *, random_state: RandomState = ..., return_X_y: Literal[True], **recipe: Any
+    n_points: int | None = ...,
+    dim: int | None = ...,
+    *,
+    random_state: RandomState = ...,
+    return_X_y: Literal[True],
+    n_samples: int | None = ...,
+    n_features: int | None = ...,
+    **recipe: Any,
 ) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
 
 
 @overload
 def make_percolation(
-    n_points: int = ...,
-    dim: int = ...,
+    n_points: int | None = ...,
+    dim: int | None = ...,
     *,
     random_state: RandomState = ...,
     return_X_y: Literal[False] = ...,
+    n_samples: int | None = ...,
+    n_features: int | None = ...,
     **recipe: Any,
 ) -> Dataset: ...
 
 
 def make_percolation(
-    n_points: int = 1000,
-    dim: int = 20,
+    n_points: int | None = None,
+    dim: int | None = None,
     *,
     random_state: RandomState = None,
     return_X_y: bool = False,
+    n_samples: int | None = None,
+    n_features: int | None = None,
     **recipe: Any,
 ) -> Dataset | tuple[NDArray[Any], NDArray[np.float64]]:
     """Make a percolation dataset in the manner of scikit-learn's ``make_*`` functions.
@@ -104,16 +119,20 @@ def make_percolation(
     Parameters
     ----------
     n_points
-        Number of points (samples).
+        Number of points; 1000 if not given.
     dim
-        Number of features.
+        Dimension of the space they lie in; 20 if not given.
     random_state
         An int, as `seeds` of a `Recipe`; a NumPy generator to draw it from; None for a fresh one.
     return_X_y
         Return ``(X, y)`` instead of a `Dataset`.
+    n_samples, n_features
+        Scikit-learn's words for `n_points` and `dim`.
     **recipe
         Other fields of `Recipe`: `mode`, `create_prob`, `engine`, `min_cluster_size`, `dtype`.
     """
+    n_points = _either("n_points", n_points, "n_samples", n_samples, 1000)
+    dim = _either("dim", dim, "n_features", n_features, 20)
     seed: Any = random_state
     if isinstance(random_state, np.random.Generator):
         seed = int(random_state.integers(2**32))
@@ -121,3 +140,12 @@ def make_percolation(
         seed = int(random_state.randint(2**32, dtype=np.uint64))
     dataset = generate(Recipe(n_points, dim, seeds=seed, **recipe))
     return (np.asarray(dataset.X), dataset.y) if return_X_y else dataset
+
+
+def _either(name: str, value: int | None, alias: str, other: int | None, default: int) -> int:
+    """Return what was given under one of two names."""
+    if value is not None and other is not None:
+        raise ValueError(f"{name} and {alias} are the same, and only one may be given, got {value} and {other}")
+    if other is not None:
+        return check_integer(alias, other, 1)
+    return default if value is None else value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from percolab.ground import html
 from percolab.ground.validation import check_integer
 from percolab.model import ancestry, bonds, graphs, hierarchy, invariants
 from percolab.model.ancestry import Ragged
@@ -101,6 +102,19 @@ class Forest:
 
     def __repr__(self) -> str:
         return f"Forest({self.n_points:,} points, {self.n_clusters:,} clusters, {self.n_latents:,} latents)"
+
+    def _repr_html_(self) -> str:
+        size = self.cluster_size
+        return html.table(
+            "Forest",
+            {
+                "points": self.n_points,
+                "clusters": self.n_clusters,
+                "largest cluster": int(size.max(initial=0)),
+                "singletons": int(np.count_nonzero(size == 1)),
+                "latents": self.n_latents,
+            },
+        )
 
     def equals(self, other: Forest) -> bool:
         """Whether both forests have the same columns."""

@@ -1,0 +1,83 @@
+"""Exports: files that others read, and back; torch Datasets and a Ray Dataset.
+
+===========  =======================================================  ===================
+format       files                                                    needs
+===========  =======================================================  ===================
+npz          the authors': points, latent values, metadata            nothing more
+parquet      a table of points, a table of latents                    ``percolab[frames]``
+csv          the same as text, and the recipe as JSON                 ``percolab[frames]``
+hdf5         one file with the columns of the data model              ``percolab[hdf5]``
+huggingface  a folder that ``datasets.load_dataset`` opens by name    ``percolab[frames]``
+===========  =======================================================  ===================
+
+All but the first hold the whole dataset; `read_parquet`, `read_csv`, `read_hdf5` and `read_huggingface` give it back,
+equal to the bit. Files are complete or not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from percolab.exports.handing import to_ray, to_torch, to_torch_stream
+from percolab.exports.hdf5 import hdf5_paths, read_hdf5, to_hdf5
+from percolab.exports.huggingface import huggingface_paths, read_huggingface, to_huggingface
+from percolab.exports.release import Release, npz_paths, read_npz, to_npz
+from percolab.exports.tables import csv_paths, parquet_paths, read_csv, read_parquet, to_csv, to_parquet
+
+if TYPE_CHECKING:
+    from percolab.loaders.torch_data import StreamingDataset as StreamingDataset
+    from percolab.loaders.torch_data import TorchDataset as TorchDataset
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Release",
+    "csv_paths",
+    "hdf5_paths",
+    "huggingface_paths",
+    "npz_paths",
+    "parquet_paths",
+    "read_csv",
+    "read_hdf5",
+    "read_huggingface",
+    "read_npz",
+    "read_parquet",
+    "to_csv",
+    "to_hdf5",
+    "to_huggingface",
+    "to_npz",
+    "to_parquet",
+    "to_ray",
+    "to_torch",
+    "to_torch_stream",
+]
+
+
+class Format(NamedTuple):
+    """A format of files: how it is written, and which files that makes."""
+
+    write: Callable[..., None]
+    """called with a dataset, a stem, `overwrite` and `progress`"""
+    paths: Callable[..., tuple[Path, ...]]
+    """the files that `write` makes of a stem"""
+
+
+FORMATS = {
+    "npz": Format(to_npz, npz_paths),
+    "parquet": Format(to_parquet, parquet_paths),
+    "csv": Format(to_csv, csv_paths),
+    "hdf5": Format(to_hdf5, hdf5_paths),
+    "huggingface": Format(to_huggingface, huggingface_paths),
+}
+"""The formats of files, by name."""
+
+
+def __getattr__(name: str) -> Any:
+    # What `to_torch` and `to_torch_stream` return, for annotations. They need torch: imported when asked for.
+    if name in ("StreamingDataset", "TorchDataset"):
+        from percolab.loaders import torch_data
+
+        return getattr(torch_data, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,129 @@
+"""A folder in the form of the Hugging Face Hub: a card and two Parquet tables, which ``datasets`` opens by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from percolab.dataset.dataset import Dataset
+from percolab.exports.columns import assemble, blocks, point_columns, record, require_trees
+from percolab.exports.tables import arrow, numpy_columns
+from percolab.ground.files import PathLike, check_directory, new_files
+from percolab.ground.progress import Progress, silent
+from percolab.ground.version import __version__
+from percolab.model.graphs import latent_columns
+
+CARD = """---
+pretty_name: Percolation data
+tags:
+- percolation
+- interpretability
+- synthetic
+configs:
+- config_name: points
+  data_files: points.parquet
+  default: true
+- config_name: latents
+  data_files: latents.parquet
+---
+
+# Percolation data
+
+{n_points:,} points in {dim} dimensions on {n_clusters:,} clusters, with the {n_latents:,} latent variables that made
+their targets. Written by percolab {version}.
+
+```python
+from datasets import load_dataset
+
+points = load_dataset(PATH, "points", split="train").with_format("torch")
+latents = load_dataset(PATH, "latents", split="train")
+```
+
+Line i of `points` is row i: its position `X`, its target `y`, its own value `z`, its cluster, and how many latents it
+has (`depth`). Line i of `latents` is latent i, whose rows are `start` to `start + size - 1`. Neighbouring rows are
+relatives: shuffle before training, and hold out whole subtrees or clusters (`percolab.split_rows`) to test more than
+memory.
+
+`percolab.exports.read_huggingface(PATH)` gives the dataset back. This recipe makes it again:
+
+```json
+{recipe}
+```
+"""
+
+
+def huggingface_paths(path: PathLike) -> tuple[Path, Path, Path]:
+    """Return the files of an export: ``README.md``, ``points.parquet`` and ``latents.parquet`` in the folder `path`."""
+    folder = Path(os.fspath(path))
+    return folder / "README.md", folder / "points.parquet", folder / "latents.parquet"
+
+
+def to_huggingface(dataset: Dataset, path: PathLike, *, overwrite: bool = False, progress: Progress = silent) -> None:
+    """Write a folder that ``datasets.load_dataset(path, "points")`` opens, and that can be uploaded as it is.
+
+    The table of points has X as one column of vectors, and ``y``, ``z``, ``cluster``, ``cluster_id``, ``point_id``,
+    ``depth``; the table of latents is `Forest.latent_table` with the latents' ``z``. X is written block by block.
+    """
+    require_trees(dataset)
+    pa = arrow("a Hugging Face folder")
+    import pyarrow.parquet as pq
+
+    folder = Path(os.fspath(path))
+    is_new = not folder.exists()
+    if is_new:
+        check_directory(folder)
+        folder.mkdir()
+    told = {key.encode(): text.encode() for key, text in record(dataset).items()}
+    try:
+        with new_files(*huggingface_paths(path), overwrite=overwrite) as (card, points_file, latents_file):
+            card.write(_card(dataset).encode())
+            latents = pa.table(latent_columns(dataset.forest, dataset.latent_z))
+            pq.write_table(latents.replace_schema_metadata(told), latents_file)
+            schema = _points(dataset, slice(0, 0)).schema.with_metadata(told)
+            with pq.ParquetWriter(points_file, schema) as writer:
+                for rows in blocks(dataset, progress):
+                    writer.write_table(_points(dataset, rows).cast(schema))
+    except BaseException:
+        if is_new:
+            folder.rmdir()
+        raise
+
+
+def read_huggingface(path: PathLike) -> Dataset:
+    """Read the dataset that `to_huggingface` wrote."""
+    arrow("a Hugging Face folder")
+    import pyarrow.parquet as pq
+
+    _, points_file, latents_file = huggingface_paths(path)
+    points, latents = pq.read_table(points_file), pq.read_table(latents_file)
+    told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
+    try:
+        vectors = points["X"].combine_chunks()
+        X = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(points), vectors.type.list_size)
+        return assemble(X, numpy_columns(points.drop_columns("X")), numpy_columns(latents), told)
+    except (AttributeError, KeyError, ValueError) as error:
+        raise ValueError(f"{points_file} is not an export of percolab: {error}") from error
+
+
+def _points(dataset: Dataset, rows: slice) -> Any:
+    """Return some rows of the table of points, X in one column."""
+    import pyarrow as pa
+
+    X = np.ascontiguousarray(dataset.X[rows])
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1])
+    return pa.table({"X": vectors} | point_columns(dataset, rows))
+
+
+def _card(dataset: Dataset) -> str:
+    forest = dataset.forest
+    return CARD.format(
+        n_points=forest.n_points,
+        dim=dataset.X.shape[1],
+        n_clusters=forest.n_clusters,
+        n_latents=forest.n_latents,
+        version=__version__,
+        recipe=dataset.recipe.to_json(),
+    )

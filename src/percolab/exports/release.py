@@ -1,0 +1,171 @@
+"""The authors' files: points, latent values and metadata, as their scripts write and read them."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.dataset.dataset import Dataset
+from percolab.ground.files import PathLike, new_files
+from percolab.ground.progress import Progress, silent
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+Ints = NDArray[np.int64]
+
+BLOCK_MEMBERSHIPS = 1 << 20
+"""Latent values made and written at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What the authors' files hold: points by cluster, the largest first, then by birth."""
+
+    X: NDArray[Any]
+    """(n, d) positions"""
+    y: NDArray[np.float64]
+    """(n,) targets"""
+    cluster_id: Ints
+    """(n,) birth order of the point's cluster"""
+    cluster_size: Ints
+    """(n,) number of points of the point's cluster"""
+    latent_tree_height: Ints
+    """(n,) number of latents above the point"""
+    latent_values: scipy.sparse.csr_array
+    """(n, number of latents) value of every latent that a point has, shallow latents first"""
+
+
+def npz_paths(stem: PathLike) -> tuple[Path, Path, Path]:
+    """Return the files of a release: ``{stem}.npz``, ``{stem}_gt_features.npz`` and ``{stem}_gt_metadata.npz``."""
+    name = os.fspath(stem).removesuffix(".npz")
+    return Path(f"{name}.npz"), Path(f"{name}_gt_features.npz"), Path(f"{name}_gt_metadata.npz")
+
+
+def to_npz(dataset: Dataset, stem: PathLike, *, overwrite: bool = False, progress: Progress = silent) -> None:
+    """Write the authors' files: ``{stem}.npz``, ``{stem}_gt_features.npz`` and ``{stem}_gt_metadata.npz``.
+
+    The first has X, y, cluster_id, cluster_size and latent_tree_height; the second the value of every latent that a
+    point has, as a SciPy CSR matrix; the third again cluster_id, cluster_size and latent_tree_height, since the
+    authors' probes look for them there.
+
+    Rows are in release order. Columns of the latent values are sorted by depth, then by birth of the cluster. Several
+    latents of one cluster may have the same depth. The authors put these in the order of their merges; the forest
+    keeps only which merge is above which, so here they are in preorder. The columns are the same, some may be
+    elsewhere.
+
+    The cost in time and on disk is the number of memberships, one per latent of each point. They are written in blocks;
+    X, whose rows change places, is read whole.
+    """
+    if dataset.y.ndim > 1:
+        raise ValueError(f"target must have one number a row for these files, got {dataset.target.kind!r}")
+    forest, order = dataset.forest, dataset.release_order
+    cluster = forest.point_cluster  # clusters are contiguous in release order too, in the same places
+    metadata = {
+        "cluster_id": forest.cluster_id[cluster],
+        "cluster_size": forest.cluster_size[cluster],
+        "latent_tree_height": forest.point_depth[order],
+    }
+    with new_files(*npz_paths(stem), overwrite=overwrite) as (points_file, features_file, metadata_file):
+        _write_latent_values(dataset, features_file, progress)
+        X, y = np.asarray(dataset.X), dataset.y[order]
+        with zipfile.ZipFile(points_file, "w", zipfile.ZIP_DEFLATED) as archive:
+            rows = max(1, BLOCK_MEMBERSHIPS // X.shape[1])
+            _write(archive, "X", X.dtype, X.shape, (X[order[lo : lo + rows]] for lo in range(0, len(order), rows)))
+            for name, column in {"y": y, **metadata}.items():
+                _write(archive, name, column.dtype, column.shape, [column])
+        with zipfile.ZipFile(metadata_file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, column in metadata.items():
+                _write(archive, name, column.dtype, column.shape, [column])
+
+
+def _write_latent_values(dataset: Dataset, file: IO[bytes], progress: Progress) -> None:
+    """Write the values of all latents as SciPy's `save_npz` writes a CSR matrix (not an array: it has no `getrow`)."""
+    forest, order = dataset.forest, dataset.release_order
+    columns = np.lexsort((forest.cluster_id[forest.latent_cluster], forest.latent_depth))
+    place = np.empty(forest.n_latents, np.int64)
+    place[columns] = np.arange(forest.n_latents)
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(forest.point_depth[order])])
+    index_type = np.dtype(np.int32 if max(indptr[-1], forest.n_latents) < 2**31 else np.int64)
+    marks = np.searchsorted(indptr, np.arange(0, indptr[-1], BLOCK_MEMBERSHIPS))
+    edges = np.unique([*marks.tolist(), forest.n_points])
+
+    def latents(stage: str) -> Iterator[Ints]:
+        """Yield the latents of all rows, block by block: top first, so that their columns grow."""
+        for lo, hi in pairwise(edges.tolist()):
+            yield forest.path(order[lo:hi]).values
+            progress(stage, hi, forest.n_points)
+
+    size = (int(indptr[-1]),)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        blocks = (place[found].astype(index_type) for found in latents("latents of points"))
+        _write(archive, "indices", index_type, size, blocks)
+        _write(archive, "indptr", index_type, indptr.shape, [indptr.astype(index_type)])
+        _write(archive, "data", np.dtype(np.float64), size, (dataset.latent_z[i] for i in latents("latent values")))
+        shape, form = np.array([forest.n_points, forest.n_latents]), np.array(b"csr")
+        _write(archive, "shape", shape.dtype, shape.shape, [shape])
+        _write(archive, "format", form.dtype, form.shape, [form])
+
+
+def _write(
+    archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]
+) -> None:
+    """Write one array of an .npz, block by block."""
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(member, header)
+        for block in blocks:
+            member.write(block.tobytes())
+
+
+def read_npz(stem: PathLike) -> Release:
+    """Read the authors' files, ``{stem}.npz`` and ``{stem}_gt_features.npz``; the third says nothing new."""
+    points, features, _ = npz_paths(stem)
+    columns = _read_arrays(points, ("X", "y", "cluster_id", "cluster_size", "latent_tree_height"))
+    n = len(columns["X"])
+    for name in ("y", "cluster_id", "cluster_size", "latent_tree_height"):
+        # The authors' code keeps some of these as lists, which become arrays of shape (n,) or (n, 1).
+        columns[name] = columns[name].reshape(-1).astype(np.float64 if name == "y" else np.int64, copy=False)
+        if columns[name].size != n:
+            raise ValueError(f"{points}: {name} must have {n} rows, got {columns[name].size}")
+    latent_values = _read_sparse(features)
+    if latent_values.shape[0] != n:
+        raise ValueError(f"{features}: the matrix must have {n} rows, got {latent_values.shape[0]}")
+    return Release(latent_values=latent_values, **columns)
+
+
+def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    with _opened(path) as file:
+        arrays = np.load(file, allow_pickle=False)
+        found = getattr(arrays, "files", [])
+        for name in names:
+            if name not in found:
+                raise ValueError(f"it must hold the array {name}, got {', '.join(found) or 'a single array'}")
+        return {name: arrays[name] for name in names}
+
+
+def _read_sparse(path: Path) -> scipy.sparse.csr_array:
+    import scipy.sparse
+
+    with _opened(path) as file:
+        return scipy.sparse.csr_array(scipy.sparse.load_npz(file))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, and turn the ways in which a damaged or foreign .npz fails into one line that names it."""
+    with open(path, "rb") as file:
+        try:
+            yield file
+        except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"{path} is not a complete file of the release: {error}") from error

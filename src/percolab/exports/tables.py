@@ -1,0 +1,143 @@
+"""Parquet and CSV: a table of points and a table of latents."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from percolab.dataset.dataset import Dataset
+from percolab.exports.columns import (
+    Columns,
+    assemble,
+    blocks,
+    point_columns,
+    position_columns,
+    positions,
+    record,
+    require_trees,
+)
+from percolab.ground.files import PathLike, new_files
+from percolab.ground.progress import Progress, silent
+from percolab.model.graphs import latent_columns
+
+
+def parquet_paths(path: PathLike) -> tuple[Path, Path]:
+    """Return the two tables of an export: ``{stem}.points.parquet`` and ``{stem}.latents.parquet``."""
+    stem = os.fspath(path).removesuffix(".parquet")
+    return Path(f"{stem}.points.parquet"), Path(f"{stem}.latents.parquet")
+
+
+def csv_paths(path: PathLike) -> tuple[Path, Path, Path]:
+    """Return the files of an export: ``{stem}.points.csv``, ``{stem}.latents.csv`` and ``{stem}.recipe.json``."""
+    stem = os.fspath(path).removesuffix(".csv")
+    return Path(f"{stem}.points.csv"), Path(f"{stem}.latents.csv"), Path(f"{stem}.recipe.json")
+
+
+def to_parquet(dataset: Dataset, path: PathLike, *, overwrite: bool = False, progress: Progress = silent) -> None:
+    """Write two Parquet tables, ``{stem}.points.parquet`` and ``{stem}.latents.parquet``.
+
+    The first has one line per point, in the order of the rows: ``x0 …``, ``y``, ``z``, ``cluster`` (index),
+    ``cluster_id`` (birth), ``point_id``, ``depth``. The second is `Forest.latent_table` with the latents' ``z``. X is
+    written block by block, so one that is still on disk is never whole in memory. The recipe is in the metadata of
+    both schemas, as JSON, under the key ``percolab.recipe``.
+    """
+    require_trees(dataset)
+    pa = arrow("Parquet")
+    import pyarrow.parquet as pq
+
+    told = {key.encode(): text.encode() for key, text in record(dataset).items()}
+    with new_files(*parquet_paths(path), overwrite=overwrite) as (points_file, latents_file):
+        table = pa.Table.from_pandas(dataset.forest.latent_table(dataset.latent_z))
+        pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **told}), latents_file)
+        with pq.ParquetWriter(points_file, point_schema(dataset).with_metadata(told)) as writer:
+            for rows in blocks(dataset, progress):
+                columns = position_columns(dataset, rows) | point_columns(dataset, rows)
+                writer.write_table(pa.table(columns, schema=writer.schema))
+
+
+def read_parquet(path: PathLike) -> Dataset:
+    """Read the dataset that `to_parquet` wrote."""
+    arrow("Parquet")
+    import pyarrow.parquet as pq
+
+    points, latents = (pq.read_table(file) for file in parquet_paths(path))
+    told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
+    return _read(numpy_columns(points), numpy_columns(latents), told, parquet_paths(path)[0])
+
+
+def to_csv(dataset: Dataset, path: PathLike, *, overwrite: bool = False, progress: Progress = silent) -> None:
+    """Write the tables of `to_parquet` as ``{stem}.points.csv`` and ``{stem}.latents.csv``.
+
+    Line i is row or latent i. Numbers are written with as many digits as they need to be read back to the bit. The
+    recipe and the types of the columns are in ``{stem}.recipe.json``.
+    """
+    require_trees(dataset)
+    pa = arrow("CSV")
+    from pyarrow import csv
+
+    with new_files(*csv_paths(path), overwrite=overwrite) as (points_file, latents_file, recipe_file):
+        latents = pa.table(latent_columns(dataset.forest, dataset.latent_z))
+        csv.write_csv(latents, latents_file)
+        schema = point_schema(dataset)
+        with csv.CSVWriter(points_file, schema) as writer:
+            for rows in blocks(dataset, progress):
+                columns = position_columns(dataset, rows) | point_columns(dataset, rows)
+                writer.write_table(pa.table(columns, schema=schema))
+        types = {"points": _types(schema), "latents": _types(latents.schema)}
+        told = {key: json.loads(text) for key, text in record(dataset).items()}
+        recipe_file.write(json.dumps({**told, "types": types}, indent=1).encode() + b"\n")
+
+
+def read_csv(path: PathLike) -> Dataset:
+    """Read the dataset that `to_csv` wrote."""
+    pa = arrow("CSV")
+    from pyarrow import csv
+
+    *files, recipe_file = csv_paths(path)
+    kept = json.loads(recipe_file.read_text())
+    tables = []
+    for file, name in zip(files, ("points", "latents"), strict=True):
+        types = {column: pa.type_for_alias(word) for column, word in kept["types"][name].items()}
+        tables.append(numpy_columns(csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=types))))
+    told = {key: json.dumps(value) for key, value in kept.items()}
+    return _read(tables[0], tables[1], told, files[0])
+
+
+# ---------------------------------------------------------------------- what tables have in common
+
+
+def arrow(what: str) -> Any:
+    """Return pyarrow, or say that it is needed, and pandas with it."""
+    try:
+        import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(f"{what} needs {error.name}: pip install 'percolab[frames]'") from error
+    return pyarrow
+
+
+def point_schema(dataset: Dataset) -> Any:
+    """Return the names and types of the table of points."""
+    import pyarrow as pa
+
+    columns = position_columns(dataset, slice(0, 0)) | point_columns(dataset, slice(0, 0))
+    return pa.schema([(name, pa.from_numpy_dtype(column.dtype)) for name, column in columns.items()])
+
+
+def _types(schema: Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
+
+
+def numpy_columns(table: Any) -> Columns:
+    """Return the columns of an Arrow table."""
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _read(points: Columns, latents: Columns, told: Mapping[str, str], path: Path) -> Dataset:
+    try:
+        return assemble(positions(points), points, latents, told)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{path} is not an export of percolab: {error}") from error
