@@ -150,13 +150,13 @@ class Forest:
 
     # ------------------------------------------------------------------ views
 
-    def points_of(self, latent: int) -> slice:
+    def points_of(self, latent: int | np.integer[Any]) -> slice:
         """Return the rows of a latent, as a slice."""
         latent = _check_index("latent", latent, self.n_latents)
         start = int(self.latent_start[latent])
         return slice(start, start + int(self.latent_size[latent]))
 
-    def path(self, point: int) -> Ints:
+    def path(self, point: int | np.integer[Any]) -> Ints:
         """Return the latents above a point, top first, in time proportional to their number."""
         point = _check_index("point", point, self.n_points)
         c = int(np.searchsorted(self.cluster_start, point, side="right")) - 1
@@ -229,7 +229,7 @@ class Forest:
             self.bond[: n - c],
         )
 
-    def cluster(self, index: int) -> Forest:
+    def cluster(self, index: int | np.integer[Any]) -> Forest:
         """Return one cluster as a forest of its own, its rows numbered from 0."""
         c = _check_index("cluster", index, self.n_clusters)
         lo, hi = self.cluster_start[c : c + 2]
@@ -360,7 +360,7 @@ def _as_column(name: str, values: ArrayLike) -> Ints:
     return np.ascontiguousarray(column.reshape(shape), np.int64)
 
 
-def _check_index(name: str, index: int, length: int) -> int:
+def _check_index(name: str, index: int | np.integer[Any], length: int) -> int:
     index = check_integer(name, index, 0)
     if index >= length:
         raise ValueError(f"{name} must be below {length}, got {index}")
