@@ -34,7 +34,7 @@ exclude_patterns = ["_build"]
 # ---------------------------------------------------------------------- pages
 
 myst_heading_anchors = 3
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["alert", "colon_fence"]
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "build" / "pages" / STATE)
 nb_execution_in_temp = True
@@ -67,12 +67,14 @@ html_static_path = ["_static"]
 html_css_files = ["percolab.css"]
 html_show_sourcelink = False
 html_copy_source = False
+html_sidebars = {page: [] for page in ("index", "install", "start", "experiments", "results/**", "changelog")}
 html_theme_options = {
     "navbar_align": "left",
     "show_nav_level": 1,
     "navigation_depth": 2,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
+    "navbar_persistent": ["search-button"],
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],

@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
+import percolab as pl
 from percolab.cli import main
 from percolab.model.recipe import PRESETS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "src" / "percolab" / "README.md"]
+PAGES = TOP + sorted((ROOT / "docs").rglob("*.md"))
 
 EXPERIMENTS = {"reproduce", "train", "baselines", "probe"}
 """Commands that take minutes: `tests/test_nn_*.py` run them at a small scale."""
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
 
 
 def fences(page, language):
@@ -36,15 +42,15 @@ def with_python():
 def to_run(page):
     """Return a page as a parameter, marked with what it takes to run it."""
     ray = "import ray" in examples(page)
-    return pytest.param(page, id=page.name, marks=[pytest.mark.slow, pytest.mark.ray] if ray else [])
+    return pytest.param(page, id=name_of(page), marks=[pytest.mark.slow, pytest.mark.ray] if ray else [])
 
 
-def commands():
-    lines = [line for page in PAGES for fence in fences(page, "sh") for line in fence.splitlines()]
+def commands(page):
+    lines = [line for fence in fences(page, "sh") for line in fence.splitlines()]
     return [line for line in lines if line.startswith("percolab ")]
 
 
-@pytest.mark.parametrize("page", map(to_run, with_python()))
+@pytest.mark.parametrize("page", [to_run(page) for page in with_python()])
 @pytest.mark.filterwarnings("ignore")  # some pages start Ray
 def test_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -69,7 +75,7 @@ def test_examples_pass_strict_type_checks(tmp_path):
     (tmp_path / "mypy.ini").write_text(STRICT)
     pages = [page for page in PAGES if examples(page)]
     for page in pages:
-        name = "_".join(page.relative_to(ROOT).with_suffix("").parts).replace("-", "_")
+        name = re.sub(r"\W", "_", name_of(page).removesuffix(".md"))
         (tmp_path / f"{name}.py").write_text(examples(page))
     command = [sys.executable, "-m", "mypy", "--config-file=mypy.ini", "--cache-dir=cache", "."]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
@@ -80,12 +86,13 @@ def test_examples_pass_strict_type_checks(tmp_path):
 
 def test_the_pages_with_examples_are_found():
     assert {"README.md", "data-model.md", "scale.md"} <= {page.name for page in with_python()}
-    assert len(commands()) >= 6
+    assert {"README.md", "start.md", "scale.md"} <= {page.name for page in PAGES if commands(page)}
 
 
-def test_commands_run_in_the_order_of_the_page(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name_of)
+def test_commands_run_in_the_order_of_the_page(page, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    for command in commands():
+    for command in commands(page):
         words = shlex.split(command, comments=True)[1:]
         if set(words) & set(PRESETS):
             # The paper's datasets take seconds and a gigabyte: ask only whether the words are understood.
@@ -104,7 +111,25 @@ def test_commands_run_in_the_order_of_the_page(tmp_path, monkeypatch, capfd):
             assert main.run(words) == 0, capfd.readouterr().err
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_public_name_is_in_the_reference():
+    for module in (pl, pl.nn):
+        page = (ROOT / "docs" / "reference" / f"{module.__name__.removeprefix('percolab.')}.md").read_text()
+        entries = set(re.findall(r"^\.\. auto(?:function|class|data|exception):: (\w+)", page, re.MULTILINE))
+        names = set(module.__all__) - {"__version__", "exports", "nn", "streaming", "theory"}
+        assert entries == names
+
+
+def test_python_is_on_the_first_screen():
+    for page in (ROOT / "README.md", ROOT / "docs" / "start.md"):
+        first_screen = "\n".join(page.read_text().splitlines()[:20])
+        assert "import percolab as pl" in first_screen, page.name
+
+
+def test_the_citation_names_this_version():
+    assert f"\nversion: {pl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_and_images_exist(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if "://" not in target:

@@ -439,7 +439,7 @@ class Forest:
             *self._extras(0, n, 0),
         )
 
-    def cluster(self, index: int) -> Forest:
+    def cluster(self, index: int | np.integer[Any]) -> Forest:
         """Return one cluster as a forest of its own, its rows numbered from 0."""
         c = one("cluster", index, self.n_clusters)
         lo, hi = self.cluster_start[c : c + 2]
