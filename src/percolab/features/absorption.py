@@ -1,0 +1,217 @@
+"""Absorption: a concept's feature is silent on rows where the feature of a smaller concept inside it fires.
+
+On edges: recall of the upper concept's feature on its rows outside the lower one, minus its recall inside.
+
+On rows, where the concept's own F1 is at least 0.5: the share of its rows on which its feature is silent and an
+absorber fires. Absorbers of a concept are the other features with F1 of at least 0.5 for a concept inside it of at
+most half its size. Independent misses look the same, so beside it stands the product of the two shares.
+
+A concept's absorbers are absorbers of all above it. So for a feature and a row it fires on there is a deepest concept
+over that row which the feature absorbs from, and with the deepest one over all features, row by row, every count is a
+sum over a subtree: linear time, whatever the depth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.features import bits
+from percolab.features.concepts import Concepts
+from percolab.features.counting import Matches, count_pairs
+from percolab.features.firing import Firing, decode, place
+from percolab.features.pairs import GOOD, Pairs
+from percolab.ground.compiled import kernel
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Absorbers:
+    """Where absorbers fire. A concept is an index, and on a row's path the deeper of two has the larger one."""
+
+    first: Ints
+    """(F+1,) the lowest concepts that feature f absorbs from are lowest[first[f] : first[f + 1]], increasing"""
+    lowest: Ints
+    deepest: Ints
+    """(n,) for each position, the deepest concept over it that a feature firing there absorbs from; -1: none"""
+    feature: Ints
+    """(n,) that feature"""
+    second: Ints
+    """(n,) the same over all features but that one"""
+
+
+def on_edges(firing: Firing, concepts: Concepts, matches: Matches) -> Floats:
+    """Return recall of the upper concept's feature outside minus inside each concept; NaN where there is none."""
+    upper, size = concepts.upper, concepts.size
+    feature = np.where(upper < 0, -1, matches.feature[upper])
+    inside = count_pairs(firing, feature, concepts.start, concepts.stop)
+    outside, room = matches.hits[upper] - inside, size[upper] - size
+    edge = np.full(len(concepts), np.nan)
+    known = feature >= 0
+    edge[known] = outside[known] / room[known] - inside[known] / size[known]
+    return edge
+
+
+def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs) -> Absorbers:
+    """Return which concepts each feature absorbs from, and the deepest such concept on every row."""
+    twice = np.empty(len(concepts), np.int64)
+    _first_twice_as_large(concepts.upper, concepts.size, twice)
+    feature, absorbed = np.repeat(np.arange(firing.fired.size), np.diff(pairs.good_first)), twice[pairs.good]
+    sorted_by_feature = np.lexsort((absorbed, feature))
+    first, lowest = np.zeros(firing.fired.size + 1, np.int64), np.empty(pairs.good.size, np.int64)
+    _lowest(pairs.good_first, absorbed[sorted_by_feature], concepts.end, first, lowest)
+    lowest = lowest[: first[-1]]
+    where = deepest, by, second = tuple(np.full(firing.n_rows, -1, np.int64) for _ in range(3))
+    tree = concepts.start, concepts.stop, concepts.upper
+    _cover_by_lists(first, lowest, *tree, *firing.columns[:4], *where)
+    member = np.repeat(np.arange(firing.fired.size), np.diff(first))
+    wide = np.flatnonzero(firing.slot[member] >= 0)
+    wide = wide[np.argsort(lowest[wide], kind="stable")]
+    _cover_by_bits(lowest[wide], member[wide], *tree, firing.slot, firing.words, *where)
+    return Absorbers(first, lowest, deepest, by, second)
+
+
+def on_rows(firing: Firing, concepts: Concepts, matches: Matches, absorbers: Absorbers) -> tuple[Floats, Floats]:
+    """Return the share of rows absorbed and the share expected of independent misses; NaN where F1 is below 0.5."""
+    under = np.bincount(absorbers.deepest + 1, minlength=len(concepts) + 1)
+    total = np.concatenate([[0], np.cumsum(under[1:])])
+    covered = total[concepts.end] - total[:-1]
+    on_own, on_own_by_others = np.zeros(len(concepts), np.int64), np.zeros(len(concepts), np.int64)
+    asked = matches.f1 >= GOOD
+    where = absorbers.deepest, absorbers.feature, absorbers.second
+    _covered_by_own(
+        asked, concepts.start, concepts.stop, matches.feature, *firing.columns, *where, on_own, on_own_by_others
+    )
+    size = concepts.size
+    absorbed = covered - on_own  # where the concept's own feature is silent, absorbers are others
+    silent, fires = (size - matches.hits) / size, (absorbed + on_own_by_others) / size
+    return np.where(asked, absorbed / size, np.nan), np.where(asked, silent * fires, np.nan)
+
+
+# ---------------------------------------------------------------------- kernels
+
+
+@kernel
+def _first_twice_as_large(upper, size, out):
+    """Write the lowest concept above each that has at least twice its rows, or -1."""
+    for c in range(size.size):
+        above = upper[c]
+        while above >= 0 and size[above] < 2 * size[c]:
+            above = upper[above]
+        out[c] = above
+
+
+@kernel
+def _lowest(found_first, found, end, first, lowest):
+    """Keep, of the concepts found for each feature, increasing, those that hold no other: the innermost ones."""
+    used = 0
+    for f in range(found_first.size - 1):
+        last = found_first[f + 1] - 1
+        for j in range(found_first[f], last + 1):
+            c = found[j]
+            # In preorder the next one lies inside this one, if any does.
+            if c >= 0 and (j == last or found[j + 1] >= end[c]):
+                lowest[used] = c
+                used += 1
+        first[f + 1] = used
+
+
+@kernel
+def _cover_by_lists(absorbs_first, lowest, start, stop, upper, fired, slot, first, positions, deepest, feature, second):
+    """Take in the features that are lists, one after another.
+
+    A row outside the lowest concept that a feature absorbs from counts for the lowest one above that has it.
+    """
+    for f in range(fired.size):
+        if slot[f] >= 0:
+            continue
+        begin, end = first[f], first[f] + fired[f]
+        for j in range(absorbs_first[f], absorbs_first[f + 1]):
+            c = lowest[j]
+            right = place(positions, begin, end, start[c])
+            left = right - 1
+            while c >= 0:
+                while right < end and positions[right] < stop[c]:
+                    _offer(positions[right], f, c, deepest, feature, second)
+                    right += 1
+                while left >= begin and positions[left] >= start[c]:
+                    _offer(positions[left], f, c, deepest, feature, second)
+                    left -= 1
+                c = upper[c]
+
+
+@kernel
+def _cover_by_bits(concept, member, start, stop, upper, slot, words, deepest, feature, second):
+    """Take in the features that are bits, all those with the same lowest concept at once.
+
+    Pairs (lowest concept, feature) are sorted. Dense features are many on a row, and two of them are enough to know:
+    with two, one is left whichever is the concept's own.
+    """
+    n, n_words = deepest.size, words.shape[1]
+    once, twice, who = np.empty(n_words, np.uint64), np.empty(n_words, np.uint64), np.empty(n, np.int64)
+    j = 0
+    while j < concept.size:
+        once[:] = bits.ZERO
+        twice[:] = bits.ZERO
+        lowest = concept[j]
+        while j < concept.size and concept[j] == lowest:
+            row = words[slot[member[j]]]
+            for w in range(n_words):
+                fresh = row[w] & ~once[w]
+                twice[w] |= row[w] & once[w]
+                once[w] |= fresh
+                while fresh != bits.ZERO:
+                    who[w * 64 + bits.lowest(fresh)] = member[j]
+                    fresh &= fresh - bits.ONE
+            j += 1
+        lo = hi = start[lowest]
+        c = lowest
+        while c >= 0:
+            for p in range(start[c], lo):
+                _offer_both(p, who, c, once, twice, deepest, feature, second)
+            for p in range(hi, stop[c]):
+                _offer_both(p, who, c, once, twice, deepest, feature, second)
+            lo, hi = start[c], stop[c]
+            c = upper[c]
+
+
+@kernel
+def _offer_both(p, who, c, once, twice, deepest, feature, second):
+    if bits.has(once, p):
+        _offer(p, who[p], c, deepest, feature, second)
+        if bits.has(twice, p):
+            second[p] = max(second[p], c)
+
+
+@kernel
+def _offer(p, f, c, deepest, feature, second):
+    """Take a feature's concept on a row into the deepest and the second, which belong to different features."""
+    if feature[p] == f:
+        deepest[p] = max(deepest[p], c)
+    elif c > deepest[p]:
+        second[p] = deepest[p]
+        deepest[p], feature[p] = c, f
+    elif c > second[p]:
+        second[p] = c
+
+
+@kernel
+def _covered_by_own(
+    asked, start, stop, best, fired, slot, first, positions, words, deepest, feature, second, on_own, by_others
+):
+    """Count, on the rows a concept's feature fires on, those where any feature, and any other, absorbs from it."""
+    found = np.empty(fired.max(), np.int32)
+    for c in range(start.size):
+        if not asked[c]:
+            continue
+        f = best[c]
+        own = found[: fired[f]]
+        decode(f, fired, slot, first, positions, words, own)
+        for j in range(place(own, 0, own.size, start[c]), place(own, 0, own.size, stop[c])):
+            p = own[j]
+            on_own[c] += deepest[p] >= c
+            by_others[c] += (second[p] if feature[p] == f else deepest[p]) >= c

@@ -1,0 +1,137 @@
+"""Chance: the best F1 of every concept when each feature's rows are permuted, independently of each other.
+
+A permuted feature fires on a uniform random set of as many rows as before, so a set is drawn and counted. Draw t of
+feature f is a pure function of (seed, t, f, number of rows, number fired): nothing depends on the threads, on the
+order of the rows or on the other features.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.features import bits
+from percolab.features.counting import feature_ranges, score_f1
+from percolab.features.truth import Truth
+from percolab.ground.compiled import kernel
+from percolab.ground.parallel import Task, run
+from percolab.rng.intrinsics import multiply_high
+from percolab.rng.philox import block
+
+PURPOSE = 64
+"""The last word of the counter of these draws; the engines' purposes are below."""
+RARE = 32
+"""Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins."""
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+def chance(fired: NDArray[np.int64], truth: Truth, draws: int, seed: int, threads: int) -> NDArray[np.float64]:
+    """Return (draws, concepts): the best F1 of any feature in each draw."""
+    concepts, edges, n_rows = truth.concepts, truth.edges, truth.rows.size
+    ranges = feature_ranges(fired.size, threads)
+    best = np.zeros((draws, len(ranges), len(concepts)))
+    places = edges.edges, edges.start, edges.stop, concepts.size
+    key = np.uint64(seed)
+    tasks: list[Task] = [
+        (_best_by_chance, (*ends, draw, key, fired, n_rows, *places, best[draw, i]))
+        for draw in range(draws)
+        for i, ends in enumerate(ranges)
+    ]
+    run(tasks, threads)
+    found: NDArray[np.float64] = best.max(axis=1)
+    return found
+
+
+def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> NDArray[np.int64]:
+    """Return the positions, increasing, that a feature with `count` firing rows has in one draw."""
+    words = np.empty(bits.words_for(n_rows), np.uint64)
+    random_set(n_rows, count, np.uint64(set_key(np.uint64(seed), draw, feature)), words)
+    out = np.empty(count, np.int64)
+    bits.list_positions(words, out)
+    return out
+
+
+# ---------------------------------------------------------------------- kernels
+
+
+@kernel
+def set_key(seed, draw, feature):
+    """Return the start of the stream for one set."""
+    key, _ = block(np.uint64(feature), np.uint64(draw), np.uint64(PURPOSE), seed)
+    return key
+
+
+@kernel
+def stream(state):
+    """Return the random word that belongs to a state (SplitMix64; Steele, Lea, Flood 2014)."""
+    z = (state ^ (state >> _30)) * _MIX1
+    z = (z ^ (z >> _27)) * _MIX2
+    return z ^ (z >> _31)
+
+
+@kernel
+def random_set(n_rows, count, state, words):
+    """Fill bits with a uniform random set of `count` of n_rows positions."""
+    if 2 * count > n_rows:
+        _draw_set(n_rows, n_rows - count, state, words)
+        for w in range(words.size):
+            words[w] = ~words[w]
+        words[words.size - 1] &= bits.upto_bit(n_rows - 1)
+    else:
+        _draw_set(n_rows, count, state, words)
+
+
+@kernel
+def _draw_set(n_rows, count, state, words):
+    """Fill bits with a uniform random set of at most half of the positions.
+
+    Independent coins give, whatever their bias, a set that is uniform among those of its size; adding or removing
+    uniform positions until the size is right keeps it so. The bias is rounded down to 1/256, so mostly some are added.
+    """
+    words[:] = bits.ZERO
+    held = 0
+    if count * RARE > n_rows:
+        state = _toss(count * 256 // n_rows, state, words)
+        words[words.size - 1] &= bits.upto_bit(n_rows - 1)
+        held = bits.count(words, 0, n_rows)
+    n = np.uint64(n_rows)
+    while held != count:
+        state += _STEP
+        p = np.int64(multiply_high(stream(state), n))
+        if held < count and not bits.has(words, p):
+            bits.add(words, p)
+            held += 1
+        elif held > count and bits.has(words, p):
+            bits.remove(words, p)
+            held -= 1
+
+
+@kernel
+def _toss(heads, state, words):
+    """Set each bit with probability heads / 256: read the digits of heads from the lowest, or for 1, and for 0."""
+    for digit in range(bits.lowest(np.uint64(heads)), 8):
+        if (heads >> digit) & 1:
+            for w in range(words.size):
+                words[w] |= stream(state + np.uint64(w + 1) * _STEP)
+        else:
+            for w in range(words.size):
+                words[w] &= stream(state + np.uint64(w + 1) * _STEP)
+        state += np.uint64(words.size) * _STEP
+    return state
+
+
+@kernel
+def _best_by_chance(lo, hi, draw, seed, fired, n_rows, edges, start, stop, size, best):
+    words = np.empty((n_rows + 63) // 64, np.uint64)
+    before, below = np.empty(words.size + 1, np.int32), np.empty(edges.size, np.int32)
+    hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
+    for f in range(lo, hi):
+        if fired[f] == 0:
+            continue
+        random_set(n_rows, fired[f], set_key(seed, draw, f), words)
+        bits.ranks(words, edges, before, below)
+        score_f1(fired[f], size, start, stop, below, hits, f1)
+        for c in range(size.size):
+            best[c] = max(best[c], f1[c])

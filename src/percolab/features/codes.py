@@ -1,0 +1,118 @@
+"""Codes of any kind behind one face: dense or sparse, read by blocks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+    from percolab.features.counting import Matches
+    from percolab.features.firing import Firing
+    from percolab.features.truth import Truth
+
+COPY_BYTES = 1 << 28
+"""Memory for one block of dense codes that must be copied: those of another type than float, or not row by row."""
+BLOCK_CELLS = 1 << 24
+"""Cells of a block of rows."""
+
+
+class Codes(ABC):
+    """A matrix of activations of features: (rows, features), finite and not negative."""
+
+    shape: tuple[int, int]
+
+    @abstractmethod
+    def take(self, rows: NDArray[np.int64] | slice) -> Any:
+        """Return some rows, as an array or a CSR array."""
+
+    def row_slices(self) -> Iterator[slice]:
+        """Yield slices that cover all rows, a block each."""
+        step = max(1, BLOCK_CELLS // self.shape[1])
+        for lo in range(0, self.shape[0], step):
+            yield slice(lo, min(lo + step, self.shape[0]))
+
+    def squared_rest(self, directions: NDArray[np.float64], bias: NDArray[np.float64], values: NDArray[Any]) -> float:
+        """Return Σ|values - codes @ directions - bias|², in float64."""
+        total = 0.0
+        for part in self.row_slices():
+            rest = np.asarray(values[part], np.float64) - self.take(part) @ directions - bias
+            total += float((rest * rest).sum())
+        return total
+
+
+class DenseCodes(Codes):
+    """An array in memory or a memory map."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+        self.shape = (values.shape[0], values.shape[1])
+        self._direct = values.dtype in (np.float32, np.float64) and values.flags.c_contiguous
+
+    def take(self, rows: NDArray[np.int64] | slice) -> Any:
+        """Return some rows."""
+        return self.values[rows]
+
+    def most_columns(self) -> int:
+        """Return how many features a block may have."""
+        return self.shape[1] if self._direct else max(1, COPY_BYTES // (8 * max(1, self.shape[0])))
+
+    def columns(self, lo: int, hi: int) -> tuple[NDArray[Any], int]:
+        """Return a float array that is stored row by row and holds features lo … hi - 1, and where they start in it."""
+        if self._direct:
+            return self.values, lo
+        small = self.values.dtype.itemsize <= 2 or self.values.dtype == np.float32
+        return np.ascontiguousarray(self.values[:, lo:hi], np.float32 if small else np.float64), 0
+
+    def refuse(self) -> NoReturn:
+        """Say where the first code is that is negative or not finite."""
+        for part in self.row_slices():
+            block = self.values[part]
+            bad = ~(np.isfinite(block) & (block >= 0))
+            if bad.any():
+                row, feature = np.argwhere(bad)[0]
+                refuse(block[row, feature], part.start + row, feature)
+        raise AssertionError("no code is negative or not finite")
+
+
+class SparseCodes(Codes):
+    """A SciPy sparse matrix or array, by rows."""
+
+    def __init__(self, matrix: scipy.sparse.csr_array) -> None:
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        self.matrix = matrix
+        self.shape = (matrix.shape[0], matrix.shape[1])
+
+    def take(self, rows: NDArray[np.int64] | slice) -> Any:
+        """Return some rows."""
+        return self.matrix[rows]
+
+    def refuse(self) -> NoReturn:
+        """Say where the first code is that is negative or not finite."""
+        data = self.matrix.data
+        at = int(np.argmax(~(np.isfinite(data) & (data >= 0))))
+        refuse(data[at], np.searchsorted(self.matrix.indptr, at, side="right") - 1, self.matrix.indices[at])
+
+
+class DeviceCodes(Codes):
+    """Codes that stay on a device, which packs and matches them by itself."""
+
+    @abstractmethod
+    def packed(self, order: NDArray[np.int64], threshold: NDArray[np.float64]) -> Iterator[NDArray[np.uint64]]:
+        """Yield the bits of firing rows, in leaf order, by blocks of features: each (features, words)."""
+
+    @abstractmethod
+    def match(self, firing: Firing, truth: Truth, threshold: NDArray[np.float64]) -> Matches:
+        """Return the best feature of every concept and the best concept of every feature."""
+
+
+def refuse(value: Any, row: Any, feature: Any) -> NoReturn:
+    """Say which code is negative or not finite."""
+    raise ValueError(f"codes must be finite and not negative, got {value} in row {row} of feature {feature}")

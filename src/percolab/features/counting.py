@@ -1,0 +1,154 @@
+"""Matches: F1 of every feature against every concept, from exact counts.
+
+A concept is an interval of positions, so a feature's count in it is a difference of two ranks: a histogram of firing
+rows over the concepts' edges and its prefix sums. O(firings + features * concepts) in all, whatever the depth.
+F1 = 2 hits / (fired + size), one division in float64. Ties go to the lowest feature and the lowest latent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.features import bits
+from percolab.features.concepts import Concepts
+from percolab.features.firing import Firing, count_in
+from percolab.features.truth import Truth
+from percolab.ground.compiled import kernel
+from percolab.ground.parallel import Task, run
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+TASKS_PER_THREAD = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """The best match of every concept and of every feature. -1 where F1 is 0 throughout."""
+
+    feature: Ints
+    """(C,) best feature of each concept"""
+    f1: Floats
+    """(C,) its F1"""
+    hits: Ints
+    """(C,) rows of the concept that it fires on"""
+    concept: Ints
+    """(F,) best concept of each feature, an index"""
+    feature_f1: Floats
+    """(F,) its F1"""
+    feature_hits: Ints
+    """(F,) rows of it that the feature fires on"""
+    purity: Floats
+    """(F,) best F1 over the concepts that summaries count"""
+
+
+def feature_ranges(n_features: int, threads: int) -> list[tuple[int, int]]:
+    """Return ranges of features, one a task; none is empty."""
+    tasks = min(n_features, 1 if threads == 1 else TASKS_PER_THREAD * threads)
+    marks = np.linspace(0, n_features, tasks + 1).astype(np.int64)
+    return [(int(lo), int(hi)) for lo, hi in pairwise(marks)]
+
+
+def match(firing: Firing, truth: Truth, threads: int) -> Matches:
+    """Return the best feature of every concept and the best concept of every feature."""
+    concepts, edges = truth.concepts, truth.edges
+    n_features, n_concepts = firing.fired.size, len(concepts)
+    ranges = feature_ranges(n_features, threads)
+    f1 = np.zeros((len(ranges), n_concepts))
+    feature = np.full((len(ranges), n_concepts), -1, np.int64)
+    concept, feature_f1, purity = np.full(n_features, -1, np.int64), np.zeros(n_features), np.zeros(n_features)
+    places = edges.edges, edges.start, edges.stop, edges.bin
+    given = *firing.columns, *places, concepts.size, concepts.summarised
+    tasks: list[Task] = [
+        (_match, (*ends, *given, f1[i], feature[i], concept, feature_f1, purity)) for i, ends in enumerate(ranges)
+    ]
+    run(tasks, threads)
+    best = np.argmax(f1, axis=0)  # the first range of equals: the lowest feature
+    every = np.arange(n_concepts)
+    return complete(firing, concepts, feature[best, every], f1[best, every], concept, feature_f1, purity)
+
+
+def complete(
+    firing: Firing,
+    concepts: Concepts,
+    feature: Ints,
+    f1: Floats,
+    concept: Ints,
+    feature_f1: Floats,
+    purity: Floats,
+) -> Matches:
+    """Return matches with the counts behind them."""
+    hits = count_pairs(firing, feature, concepts.start, concepts.stop)
+    start, stop = concepts.start[concept], concepts.stop[concept]
+    feature_hits = count_pairs(firing, np.where(concept < 0, -1, np.arange(concept.size)), start, stop)
+    return Matches(feature, f1, hits, concept, feature_f1, feature_hits, purity)
+
+
+def count_pairs(firing: Firing, feature: Ints, start: Ints, stop: Ints) -> Ints:
+    """Return how many positions of each interval the feature beside it fires on; 0 for feature -1."""
+    hits = np.zeros(feature.size, np.int64)
+    _count_pairs(feature, start, stop, *firing.columns, hits)
+    return hits
+
+
+# ---------------------------------------------------------------------- kernels
+
+
+@kernel
+def _count_pairs(feature, start, stop, fired, slot, first, positions, words, hits):
+    for i in range(feature.size):
+        if feature[i] >= 0:
+            hits[i] = count_in(feature[i], start[i], stop[i], fired, slot, first, positions, words)
+
+
+@kernel
+def feature_ranks(feature, fired, slot, first, positions, words, edges, bin_of, before, out):
+    """Write, for each edge, how many firing positions are below it; `before` is scratch."""
+    if slot[feature] >= 0:
+        bits.ranks(words[slot[feature]], edges, before, out)
+        return
+    out[:] = 0
+    for j in range(first[feature], first[feature] + fired[feature]):
+        at = bin_of[positions[j]]
+        if at < out.size:  # beyond the last edge it is below none
+            out[at] += 1
+    total = 0
+    for j in range(out.size):
+        total += out[j]
+        out[j] = total
+
+
+@kernel
+def score_f1(fired, size, start, stop, below, hits, f1):
+    """Write the hits and the F1 of one feature against all concepts, from its ranks."""
+    for c in range(size.size):
+        hits[c] = below[stop[c]] - below[start[c]]
+        f1[c] = 2.0 * hits[c] / (fired + size[c])
+
+
+@kernel
+def _match(
+    lo, hi, fired, slot, first, positions, words, edges, start, stop, bin_of,
+    size, counted, best_f1, best_feature, concept, feature_f1, purity,
+):  # fmt: skip
+    before, below = np.empty(words.shape[1] + 1, np.int32), np.empty(edges.size, np.int32)
+    hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
+    for f in range(lo, hi):
+        if fired[f] == 0:
+            continue
+        feature_ranks(f, fired, slot, first, positions, words, edges, bin_of, before, below)
+        score_f1(fired[f], size, start, stop, below, hits, f1)
+        for c in range(size.size):
+            if f1[c] > best_f1[c]:
+                best_f1[c] = f1[c]
+                best_feature[c] = f
+        for c in range(size.size):
+            if f1[c] > feature_f1[f]:
+                feature_f1[f] = f1[c]
+                concept[f] = c
+            if counted[c] and f1[c] > purity[f]:
+                purity[f] = f1[c]

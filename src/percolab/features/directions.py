@@ -1,0 +1,151 @@
+"""Directions: decoder vectors against the directions in which the activations of a concept and its sibling differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.features.absorption import Absorbers
+from percolab.features.codes import Codes
+from percolab.features.concepts import rows_below, sibling_intervals
+from percolab.features.counting import Matches
+from percolab.features.firing import Firing, fires_at, place
+from percolab.features.pairs import GOOD
+from percolab.features.truth import Truth
+from percolab.ground.compiled import kernel
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+CARRIED = 0.4
+"""Share of the codes' part along a concept's direction that an absorber must carry."""
+BLOCK_BYTES = 1 << 27
+"""Memory for one block of the decoder's parts along concepts' directions."""
+
+
+def concept_directions(truth: Truth, activations: NDArray[Any]) -> Floats:
+    """Return (C, d): mean activation over a concept's rows minus the mean over its sibling's; NaN at tops."""
+    concepts = truth.concepts
+    start, stop = sibling_intervals(truth.forest, rows_below(truth.forest, truth.rows), concepts.latent)
+    tops = start == stop
+    sums = interval_sums(
+        activations, truth.order, np.concatenate([concepts.start, start]), np.concatenate([concepts.stop, stop])
+    )
+    own, other = sums[: len(concepts)], sums[len(concepts) :]
+    found: Floats = own / concepts.size[:, None] - other / np.maximum(stop - start, 1)[:, None]
+    found[tops] = np.nan
+    return found
+
+
+def interval_sums(values: NDArray[Any], order: Ints, start: Ints, stop: Ints) -> Floats:
+    """Return the sum of ``values[order]`` over each interval of positions, in float64 by prefix sums."""
+    edges, where = np.unique(np.concatenate([start, stop]), return_inverse=True)
+    below = np.zeros((edges.size, values.shape[1]))
+    centre = values[: 1 << 16].mean(axis=0, dtype=np.float64)
+    _sums_between(np.ascontiguousarray(values), centre, order, edges, below)
+    np.cumsum(below, axis=0, out=below)
+    first, last = where.reshape(2, -1)
+    found: Floats = below[last] - below[first] + (stop - start)[:, None] * centre
+    return found
+
+
+def cosines(directions: Floats, concept_direction: Floats, feature: Ints) -> Floats:
+    """Return the cosine of each concept's direction with its best feature's decoder vector; NaN where one is not."""
+    found = np.full(feature.size, np.nan)
+    known = feature >= 0
+    a, b = directions[feature[known]], concept_direction[known]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found[known] = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+    return found
+
+
+def explained_variance(codes: Codes, directions: Floats, bias: Floats, activations: NDArray[Any]) -> float:
+    """Return 1 - Σ|a - codes @ D - bias|² / Σ|a - mean a|², over all rows."""
+    total, mean = 0.0, activations.mean(axis=0, dtype=np.float64)
+    for part in codes.row_slices():
+        spread = activations[part] - mean
+        total += float((spread * spread).sum())
+    return 1 - codes.squared_rest(directions, bias, activations) / total if total > 0 else float("nan")
+
+
+def carried(
+    codes: Codes,
+    firing: Firing,
+    truth: Truth,
+    matches: Matches,
+    absorbers: Absorbers,
+    directions: Floats,
+    concept_direction: Floats,
+) -> Floats:
+    """Return the share of each concept's rows where its feature is silent and one absorber carries the concept.
+
+    It carries it where its part along the concept's direction u, c_j d_j·u, is at least 0.4 of the sum of all
+    features' and that sum is positive. NaN where F1 is below 0.5 and at tops.
+    """
+    concepts = truth.concepts
+    asked = np.flatnonzero((matches.f1 >= GOOD) & np.isfinite(concept_direction[:, 0]))
+    found = np.full(len(concepts), np.nan)
+    step = max(1, BLOCK_BYTES // (8 * len(directions)))
+    for lo in range(0, asked.size, step):
+        chosen = asked[lo : lo + step]
+        part = directions @ concept_direction[chosen].T
+        for j, c in enumerate(chosen):
+            positions = np.arange(concepts.start[c], concepts.stop[c])
+            positions = positions[absorbers.deepest[positions] >= c]
+            silent = np.empty(positions.size, np.bool_)
+            _silent(matches.feature[c], positions, *firing.columns, silent)
+            positions = positions[silent]
+            found[c] = 0.0
+            if positions.size:
+                rows = _by_rows(codes.take(truth.order[positions]))
+                table = rows.indptr, rows.indices, rows.data
+                given = positions, *table, *firing.columns, absorbers.first, absorbers.lowest
+                weight = np.ascontiguousarray(part[:, j])
+                found[c] = _carried(c, concepts.end[c], *given, weight) / concepts.size[c]
+    return found
+
+
+def _by_rows(block: Any) -> Any:
+    import scipy.sparse
+
+    return scipy.sparse.csr_array(block)
+
+
+# ---------------------------------------------------------------------- kernels
+
+
+@kernel
+def _sums_between(values, centre, order, edges, out):
+    """Write, for each edge, the sum of the centred values from the edge before it up to it."""
+    for j in range(1, edges.size):
+        for p in range(edges[j - 1], edges[j]):
+            row = order[p]
+            for k in range(values.shape[1]):
+                out[j, k] += values[row, k] - centre[k]
+
+
+@kernel
+def _silent(feature, at, fired, slot, first, positions, words, out):
+    for j in range(at.size):
+        out[j] = not fires_at(feature, at[j], fired, slot, first, positions, words)
+
+
+@kernel
+def _carried(c, end, at, indptr, indices, data, fired, slot, first, positions, words, absorbs_first, lowest, weight):
+    """Count the rows, given as CSR, on which some firing absorber of concept c carries enough of its direction."""
+    count = 0
+    for r in range(at.size):
+        total, most = 0.0, -np.inf
+        for j in range(indptr[r], indptr[r + 1]):
+            f = indices[j]
+            part = data[j] * weight[f]
+            total += part
+            if part > most:
+                lo, hi = absorbs_first[f], absorbs_first[f + 1]
+                lo = place(lowest, lo, hi, c)
+                if lo < hi and lowest[lo] < end and fires_at(f, at[r], fired, slot, first, positions, words):
+                    most = part
+        count += total > 0 and most >= CARRIED * total
+    return count

@@ -1,0 +1,311 @@
+"""Methods to compare with: each turns activations into codes by `fit` and `encode`.
+
+A method is any class with ``fit(activations)``, which returns the method, and ``encode(activations)``, which returns
+codes as `score` takes them: (rows, features), not negative. Where codes @ directions + bias gives the activations back,
+it has ``directions`` (features, d) and ``bias`` (d,) after the fit; else these are None or not there.
+
+Methods of other packages are found by their entry points in the group ``percolab.methods``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module, metadata
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.features.chance import permuted
+from percolab.features.concepts import SUMMARY_RATIO, find_concepts
+from percolab.features.inputs import as_array, check_ratio, check_rows, resolve
+from percolab.ground.validation import check_integer, check_probability, check_seed
+
+Floats = NDArray[np.floating[Any]]
+
+GROUP = "percolab.methods"
+BLOCK_CELLS = 1 << 24
+"""Cells of a block of dense codes that are made sparse."""
+
+
+class Method(Protocol):
+    """What makes codes of activations."""
+
+    def fit(self, activations: Any) -> Self:
+        """Learn from activations (rows, d)."""
+
+    def encode(self, activations: Any) -> Any:
+        """Return the codes of activations, (rows, features)."""
+
+
+class _Decodes:
+    """Where the decoder is, once there is one."""
+
+    directions: Floats | None = None
+    bias: Floats | None = None
+
+
+@dataclass
+class KMeans(_Decodes):
+    """Clusters of activations (scikit-learn); a feature a cluster, which fires on its rows with code 1."""
+
+    n_features: int
+    seed: int = 0
+    max_iterations: int = 50
+    batch_size: int | None = None
+    """rows of a mini-batch; None takes all rows in each step, which is better and slower"""
+
+    def fit(self, activations: Any) -> Self:
+        """Find the clusters."""
+        cluster = _sklearn("cluster")
+        given = {"n_clusters": self.n_features, "random_state": self.seed, "max_iter": self.max_iterations, "n_init": 1}
+        if self.batch_size is None:
+            self._model = cluster.KMeans(**given)
+        else:
+            self._model = cluster.MiniBatchKMeans(batch_size=self.batch_size, **given)
+        self._model.fit(_check_rows("n_features", self.n_features, _activations(activations)))
+        self.directions = self._model.cluster_centers_
+        self.bias = np.zeros(self.directions.shape[1])
+        return self
+
+    def encode(self, activations: Any) -> Any:
+        """Return one 1 a row, at its cluster."""
+        import scipy.sparse
+
+        found = self._model.predict(_activations(activations))
+        n = found.size
+        parts = np.ones(n, np.float32), found.astype(np.int32), np.arange(n + 1)
+        return scipy.sparse.csr_array(parts, shape=(n, self.n_features))
+
+
+@dataclass
+class _Components(_Decodes):
+    """Linear components; a feature for each sign of each."""
+
+    n_components: int
+    seed: int = 0
+    _model: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def _fitted(self, model: Any, activations: Any) -> Any:
+        return model.fit(_check_rows("n_components", self.n_components, _activations(activations)))
+
+    def _decode_by(self, vectors: Floats, mean: Floats) -> Self:
+        self.directions, self.bias = np.concatenate([vectors, -vectors]), mean
+        return self
+
+    def encode(self, activations: Any) -> Floats:
+        """Return the positive parts of all components, then the negative parts."""
+        return signed_halves(self._model.transform(_activations(activations)))
+
+
+@dataclass
+class PCA(_Components):
+    """Principal components (scikit-learn), each in two halves: where it is positive, and where it is negative."""
+
+    def fit(self, activations: Any) -> Self:
+        """Find the components."""
+        model = _sklearn("decomposition").PCA(self.n_components, random_state=self.seed)
+        self._model = self._fitted(model, activations)
+        return self._decode_by(self._model.components_, self._model.mean_)
+
+
+@dataclass
+class ICA(_Components):
+    """Independent components (scikit-learn's FastICA), each in two halves by its sign."""
+
+    max_iterations: int = 500
+    tolerance: float = 1e-3
+
+    def fit(self, activations: Any) -> Self:
+        """Find the components."""
+        model = _sklearn("decomposition").FastICA(
+            self.n_components,
+            random_state=self.seed,
+            max_iter=self.max_iterations,
+            tol=self.tolerance,
+            whiten="unit-variance",
+        )
+        self._model = self._fitted(model, activations)
+        return self._decode_by(self._model.mixing_.T, self._model.mean_)
+
+
+@dataclass
+class Neurons(_Decodes):
+    """The activations themselves; where some are negative, each in two halves by its sign."""
+
+    signed: bool | None = None
+    """whether in halves; None: if the activations of the fit have a negative one"""
+
+    def fit(self, activations: Any) -> Self:
+        """See whether activations are signed."""
+        values = _activations(activations)
+        self._halves = bool((values < 0).any()) if self.signed is None else self.signed
+        unit = np.eye(values.shape[1])
+        self.directions, self.bias = np.concatenate([unit, -unit]) if self._halves else unit, np.zeros(len(unit))
+        return self
+
+    def encode(self, activations: Any) -> Floats:
+        """Return the activations, in halves where they are signed."""
+        values = _activations(activations)
+        return signed_halves(values) if self._halves else values
+
+
+@dataclass
+class RandomDictionary(_Decodes):
+    """Uniform random directions that are never learned; a row's code is its k largest positive projections."""
+
+    n_features: int
+    k: int = 32
+    seed: int = 0
+
+    def fit(self, activations: Any) -> Self:
+        """Take the mean and draw the directions."""
+        values = _activations(activations)
+        check_integer("k", self.k, 1)
+        shape = check_integer("n_features", self.n_features, 1), values.shape[1]
+        drawn = np.random.default_rng(check_seed("seed", self.seed)).standard_normal(shape)
+        self.directions = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+        self.bias = values.mean(axis=0, dtype=np.float64)
+        return self
+
+    def encode(self, activations: Any) -> Any:
+        """Return at most k codes a row."""
+        import scipy.sparse
+
+        values, (vectors, mean) = _activations(activations), _fitted(self)
+        step = max(1, BLOCK_CELLS // self.n_features)
+        parts = [
+            scipy.sparse.csr_array(largest((values[lo : lo + step] - mean) @ vectors.T, self.k))
+            for lo in range(0, len(values), step)
+        ]
+        return scipy.sparse.vstack(parts, format="csr")
+
+
+@dataclass
+class Oracle(_Decodes):
+    """The truth itself: a feature a concept, which fires on its rows; optionally some rows of each flipped.
+
+    It knows the rows beforehand, and takes from activations only that there are as many.
+    """
+
+    dataset: Any
+    """a dataset, a forest or a world, as for `score`"""
+    rows: Any = None
+    factor: int | None = None
+    min_size: int = 20
+    ratio: float = SUMMARY_RATIO
+    flipped: float = 0.0
+    """share of all rows, drawn for each feature, on which it does the opposite"""
+    seed: int = 0
+    latent: NDArray[np.int64] = field(init=False, repr=False)
+    """the concept of each feature, after the fit"""
+
+    def fit(self, activations: Any) -> Self:
+        """Find the concepts of the rows."""
+        forest, samples = resolve(self.dataset, self.factor)
+        self._rows = check_rows(self.rows, samples, forest, len(activations))
+        least = check_integer("min_size", self.min_size, 2)
+        self._forest, self.latent = forest, find_concepts(forest, self._rows, least, check_ratio(self.ratio)).latent
+        return self
+
+    def encode(self, activations: Any) -> Any:
+        """Return the membership of the rows, 1 or 0."""
+        import scipy.sparse
+
+        n = self._rows.size
+        if len(activations) != n:
+            raise ValueError(f"activations must have the {n} rows that the oracle knows, got {len(activations)}")
+        truth = self._forest.membership(self.latent).astype(np.float32)[self._rows]
+        count = round(check_probability("flipped", self.flipped) * n)
+        if not count:
+            return truth
+        flips = [permuted(count, n, seed=self.seed, draw=0, feature=f) for f in range(self.latent.size)]
+        ends = np.arange(self.latent.size + 1) * count
+        parts = np.ones(ends[-1], np.float32), np.concatenate(flips), ends
+        change = scipy.sparse.csc_array(parts, shape=truth.shape)
+        return abs(truth - change.tocsr()).tocsr()
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def signed_halves(values: Floats) -> Floats:
+    """Return the positive parts of all columns, then the negative parts: twice the columns, none negative."""
+    return np.concatenate([np.maximum(values, 0), np.maximum(-values, 0)], axis=1)
+
+
+def largest(values: Floats, k: int) -> Floats:
+    """Return the k largest positive values of each row, and 0 elsewhere."""
+    kept = np.maximum(values, 0)
+    if k < values.shape[1]:
+        low = np.argpartition(values, -k, axis=1)[:, :-k]
+        np.put_along_axis(kept, low, 0, axis=1)
+    return kept
+
+
+def _fitted(method: _Decodes) -> tuple[Floats, Floats]:
+    if method.directions is None or method.bias is None:
+        raise ValueError(f"{type(method).__name__} must be fitted before it encodes")
+    return method.directions, method.bias
+
+
+def _activations(activations: Any) -> Floats:
+    values = as_array(activations)
+    if values.ndim != 2 or values.dtype.kind not in "biuf":
+        raise ValueError(f"activations must be numbers of shape (rows, d), got {values.dtype} of shape {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("activations must be finite, got NaN or infinity")
+    return values if values.dtype.kind == "f" else values.astype(np.float64)
+
+
+def _check_rows(name: str, count: int, values: Floats) -> Floats:
+    most = len(values) if name == "n_features" else min(values.shape)
+    if check_integer(name, count, 1) > most:
+        raise ValueError(f"{name} must be at most {most} for activations of shape {values.shape}, got {count}")
+    return values
+
+
+def _sklearn(part: str) -> Any:
+    try:
+        return import_module(f"sklearn.{part}")
+    except ImportError as error:
+        raise ImportError("this method needs scikit-learn: pip install 'percolab[features]'") from error
+
+
+# ---------------------------------------------------------------------- the register
+
+METHODS: dict[str, type[Any]] = {
+    "kmeans": KMeans,
+    "pca": PCA,
+    "ica": ICA,
+    "neurons": Neurons,
+    "random-dictionary": RandomDictionary,
+    "oracle": Oracle,
+}
+"""Methods that come with percolab, by name."""
+
+
+def available() -> list[str]:
+    """Return the names of all methods: percolab's own, then those of installed packages."""
+    return [*METHODS, *sorted({entry.name for entry in metadata.entry_points(group=GROUP)} - set(METHODS))]
+
+
+def find_method(name: str) -> type[Any]:
+    """Return the class of a method by its name or as ``"package.module:Class"``; percolab's own names come first."""
+    if name in METHODS:
+        return METHODS[name]
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            found = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(f"method must be a class that can be imported, got {name!r}: {error}") from error
+    else:
+        entries = metadata.entry_points(group=GROUP, name=name)
+        if not entries:
+            raise ValueError(f"method must be one of {', '.join(available())} or package.module:Class, got {name!r}")
+        found = next(iter(entries)).load()
+    if not (callable(getattr(found, "fit", None)) and callable(getattr(found, "encode", None))):
+        raise ValueError(f"method must have fit and encode, got {name!r}")
+    chosen: type[Any] = found
+    return chosen

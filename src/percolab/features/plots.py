@@ -1,0 +1,94 @@
+"""Pictures of a score: recovery by size over chance, purity, splitting by size, absorption by depth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from percolab.features.pairs import RECOVERED
+from percolab.show import style
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from percolab.features.result import Score
+
+
+def draw_score(score: Score) -> Figure:
+    """Draw the four panels of a score."""
+    with style.sheet():
+        figure = style.new_figure(8.4, 6.2)
+        panels = figure.subplots(2, 2).ravel()
+        draws = draw_recovery, draw_purity, draw_splitting, draw_absorption
+        titles = "recovery of concepts", "purity of features", "splitting", "absorption"
+        for axes, letter, draw, title in zip(panels, "abcd", draws, titles, strict=True):
+            draw(axes, score)
+            style.panel_letter(axes, letter, title)
+    return figure
+
+
+def draw_recovery(axes: Axes, score: Score) -> None:
+    """Draw the mean best F1 of concepts by size, the share recovered, and chance with the range of its draws."""
+    table = score.by("size")
+    if len(table):
+        x = _middles(table)
+        axes.fill_between(x, table["chance_low"], table["chance_high"], color=style.FAINT, linewidth=0)
+        axes.plot(x, table["chance"], color=style.GREY, label="rows permuted: mean, range of draws")
+        axes.plot(x, table["recovery"], "o-", markersize=4, color=style.BLUE, label="mean best F1")
+        axes.plot(x, table["recovered"], "s--", markersize=4, color=style.ORANGE, label=f"share above {RECOVERED}")
+        axes.legend()
+    _size_axis(axes)
+    axes.set_ylim(0, 1.05)
+    axes.set_ylabel("F1, share")
+
+
+def draw_purity(axes: Axes, score: Score) -> None:
+    """Draw how many live features have which best F1; say how many are dead or dense."""
+    features = score.features
+    live = features[~features["dead"]]
+    edges = np.linspace(0, 1, 41)
+    axes.stairs(np.histogram(live["purity"], edges)[0], edges, fill=True, color=style.SKY)
+    axes.axvline(RECOVERED, color=style.BLACK, linewidth=1)
+    counts = f"{len(live):,} live, {int(features['dead'].sum()):,} dead, {int(features['dense'].sum()):,} dense"
+    axes.text(0.98, 0.97, counts, transform=axes.transAxes, ha="right", va="top", fontsize=8)
+    axes.set_xlabel("best F1 of a feature over concepts")
+    axes.set_ylabel("features")
+
+
+def draw_splitting(axes: Axes, score: Score) -> None:
+    """Draw how many features a concept's union takes, by size, beside the F1 it reaches."""
+    table = score.by("size")
+    if len(table):
+        axes.plot(_middles(table), table["splitting"], "o-", markersize=4, color=style.GREEN, label="features taken, k")
+        axes.plot(_middles(table), table["f1_union"], "s--", markersize=4, color=style.PURPLE, label="F1 of the union")
+        axes.legend()
+    _size_axis(axes)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("features, F1")
+
+
+def draw_absorption(axes: Axes, score: Score) -> None:
+    """Draw absorption by depth: on edges, on rows, and what independent misses would give on rows."""
+    table = score.by("depth")
+    if len(table):
+        x = np.sqrt((table["from"] + 1) * (table["to"] + 1))
+        axes.plot(x, table["absorption_edge"], "o-", markersize=4, color=style.BLUE, label="on edges")
+        axes.plot(x, table["absorption"], "s-", markersize=4, color=style.VERMILION, label="on rows")
+        axes.plot(x, table["absorption_null"], "s--", markersize=4, color=style.GREY, label="independent misses")
+        axes.legend()
+    axes.axhline(0, color=style.INK, linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("depth of the concept + 1")
+    axes.set_ylabel("difference of recall, share of rows")
+
+
+def _middles(table: pandas.DataFrame) -> pandas.Series[float]:
+    return np.sqrt(table["from"] * table["to"])
+
+
+def _size_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.set_xlabel("rows of the concept")

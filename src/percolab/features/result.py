@@ -1,0 +1,163 @@
+"""A score: tables of concepts and of features, their summary, and views of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.features.pairs import RECOVERED
+from percolab.ground.validation import check_choice
+from percolab.show import pages
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+BINNED = ("size", "depth", "fom")
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """How features match concepts. Made by `score`.
+
+    Columns of `concepts`, a row a concept, in preorder:
+
+    - ``latent``, ``size`` (rows that were given), ``depth`` and ``fom`` (figure of merit) of the latent in its forest;
+      ``upper``, the nearest concept above, -1 if none; ``summarised``, whether summaries count it.
+    - ``best_feature`` and ``f1``, its F1; -1 and 0 where no feature fires on a row of the concept.
+      ``chance``: the best F1 after each feature's rows are permuted, mean of the draws.
+      ``recovering``: number of features with F1 above 0.8.
+    - ``k`` and ``f1_union``: from the best feature on, the one that raises F1 of the union most is added until the
+      raise is below 0.03; how many were taken, and what they reach.
+    - ``absorption_edge``: recall of the upper concept's feature on its rows outside this concept, minus inside.
+    - ``absorption``: share of rows where the concept's feature is silent and an absorber fires, another feature with
+      F1 of at least 0.5 for a concept inside of at most half the size; ``absorption_null``: the product of the two
+      shares, which independent misses give; ``absorption_carried``: the share where one absorber also has 0.4 of what
+      all codes have along the concept's direction. NaN where the concept's own F1 is below 0.5.
+    - ``cosine``: of the best feature's decoder vector with the mean activation of the concept minus its sibling's; NaN
+      at tops.
+
+    Columns of `features`, a row a feature: ``feature``, ``fired`` (on how many rows), ``dead`` (on none), ``dense`` (on
+    more than half), ``latent`` and ``f1`` of the best match over the concepts listed (-1 and 0 if there is none), its
+    ``precision`` and ``recall``; ``purity``, the best F1, and ``recovered``, the number of F1 above 0.8, over the
+    concepts that summaries count.
+    """
+
+    concepts: pandas.DataFrame
+    features: pandas.DataFrame
+    summary: dict[str, float]
+    """Means over the concepts that are summarised and the features that live.
+
+    ``recovery`` is the mean F1 of concepts and ``recovered`` the share above 0.8; ``splitting`` the mean k of those
+    that have a feature, ``split`` the share with k > 1 of those whose union is above 0.8; ``features_per_concept`` how
+    many features have F1 above 0.8 for a recovered concept, ``concepts_per_feature`` the other way round; ``purity``
+    and ``pure`` the mean and the share above 0.8 of features. ``concepts``, ``features``, ``dead`` and ``dense`` are
+    counts, ``l0`` is how many features fire on a row, ``explained_variance`` is there where a decoder was given."""
+    chance_draws: NDArray[np.float64]
+    """(draws, concepts) best F1 in each draw of chance; their mean is the column"""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """what it was made with: rows, min_size, ratio, threshold, draws, seed"""
+
+    def __repr__(self) -> str:
+        found = self.summary
+        return (
+            f"Score({len(self.features):,} features, {len(self.concepts):,} concepts: recovery {found['recovery']:.3f} "
+            f"(chance {found['chance']:.3f}), {found['recovered']:.1%} recovered)"
+        )
+
+    def by(self, column: str = "size") -> pandas.DataFrame:
+        """Return means over concepts in bins of "size", "depth" or "fom", each twice as wide as the one before.
+
+        A bin holds from ≤ value < to, over the concepts that summaries count. `chance_low` and `chance_high` are the
+        least and the largest mean of any draw.
+        """
+        import pandas
+
+        check_choice("column", column, BINNED)
+        table = summarised(self.concepts, self.settings["rows"])
+        draws = self.chance_draws[:, self.concepts["summarised"].to_numpy()]
+        shift = 1.0 if column == "depth" else 0.0  # depths start at 0
+        bins = np.floor(np.log2(table[column].to_numpy() + shift)).astype(np.int64)
+        lines = []
+        for value in np.unique(bins):
+            own = bins == value
+            low, high = 2.0**value - shift, 2.0 ** (value + 1) - shift
+            chance = draws[:, own].mean(axis=1)
+            lines.append(
+                {"from": low, "to": high, "concepts": int(own.sum()), **concept_means(table[own])}
+                | {"chance_low": float(chance.min()), "chance_high": float(chance.max())}
+            )
+        return pandas.DataFrame(lines)
+
+    def plot(self) -> Figure:
+        """Draw recovery by size over chance, purity, splitting by size, and absorption by depth."""
+        from percolab.features.plots import draw_score
+
+        return draw_score(self)
+
+    def _repr_html_(self) -> str:
+        lines = [(name.replace("_", " "), number(value)) for name, value in self.summary.items()]
+        sizes = self.by("size")
+        columns = ["concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null"]
+        head = ["rows", *(name.replace("_", " ") for name in columns)]
+        body = [
+            [f"{row['from']:,.0f} to {row['to'] - 1:,.0f}", *(number(row[name]) for name in columns)]
+            for _, row in sizes.iterrows()
+        ]
+        title = f"{len(self.features):,} features against {len(self.concepts):,} concepts"
+        return "\n".join([pages.heading(title), pages.table(lines), pages.heading("By size"), pages.table(body, head)])
+
+
+def summarised(concepts: pandas.DataFrame, n_rows: int) -> pandas.DataFrame:
+    """Return the concepts that summaries count, without the edges to a concept that has all rows."""
+    whole = concepts["latent"][concepts["size"] == n_rows]
+    table = concepts[concepts["summarised"]].copy()
+    table.loc[table["upper"].isin(whole), "absorption_edge"] = np.nan
+    return table
+
+
+def number(value: float) -> str:
+    """Return a number as a table shows it."""
+    return "" if np.isnan(value) else f"{value:,.0f}" if float(value).is_integer() and value >= 2 else f"{value:.3f}"
+
+
+def concept_means(table: pandas.DataFrame) -> dict[str, float]:
+    """Return the means over some concepts; NaN where there is nothing to average."""
+    split, union = table["k"] > 1, table["f1_union"] > RECOVERED
+    return {
+        "recovery": mean(table["f1"]),
+        "recovered": mean(table["f1"] > RECOVERED),
+        "chance": mean(table["chance"]),
+        "splitting": mean(table["k"][table["k"] > 0]),
+        "split": mean(split[union]),
+        "f1_union": mean(table["f1_union"]),
+        "absorption_edge": mean(table["absorption_edge"]),
+        "absorption": mean(table["absorption"]),
+        "absorption_null": mean(table["absorption_null"]),
+        "absorption_carried": mean(table["absorption_carried"]),
+        "cosine": mean(table["cosine"]),
+        "features_per_concept": mean(table["recovering"][table["recovering"] > 0]),
+    }
+
+
+def feature_means(table: pandas.DataFrame) -> dict[str, float]:
+    """Return the means over the features that live."""
+    live = table[~table["dead"]]
+    return {
+        "purity": mean(live["purity"]),
+        "pure": mean(live["purity"] > RECOVERED),
+        "concepts_per_feature": mean(live["recovered"][live["recovered"] > 0]),
+        "features": float(len(table)),
+        "dead": float(table["dead"].sum()),
+        "dense": float(table["dense"].sum()),
+    }
+
+
+def mean(values: Any) -> float:
+    """Return the mean of what is not NaN, NaN if there is none."""
+    known = np.asarray(values, np.float64)
+    known = known[~np.isnan(known)]
+    return float(known.mean()) if known.size else float("nan")
