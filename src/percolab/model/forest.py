@@ -441,7 +441,7 @@ class Forest:
 
     def cluster(self, index: int | np.integer[Any]) -> Forest:
         """Return one cluster as a forest of its own, its rows numbered from 0."""
-        c = one("cluster", int(index), self.n_clusters)
+        c = one("cluster", index, self.n_clusters)
         lo, hi = self.cluster_start[c : c + 2]
         latents = slice(lo - c, hi - c - 1)
         return Forest(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -10,12 +12,12 @@ from percolab.ground.validation import check_integer
 Ints = NDArray[np.int64]
 
 
-def one(name: str, index: int, length: int) -> int:
+def one(name: str, index: int | np.integer[Any], length: int) -> int:
     """Return an index in [0, length), or say what is wrong with it."""
-    index = check_integer(name, index, 0)
-    if index >= length:
-        raise ValueError(f"{name} must be below {length}, got {index}")
-    return index
+    found = check_integer(name, index, 0)
+    if found >= length:
+        raise ValueError(f"{name} must be below {length}, got {found}")
+    return found
 
 
 def indices(name: str, values: ArrayLike, length: int) -> Ints:
