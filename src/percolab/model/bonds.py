@@ -9,6 +9,7 @@ distance takes one minimum of a range.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +30,15 @@ class Walk:
     """(n,) by place: number of bonds from the first row of the cluster"""
     above: Ints
     """(n,) by place: the place of the row it hangs on, -1 for the first of a cluster"""
-    table: Ints
-    """minima of `depth`"""
+    minima: Ints
+    """minima of `depth` over blocks"""
 
-
-def walk(cluster_start: Ints, bond: Ints, n_points: int) -> Walk:
-    """Return the walk along the bonds. Linear time."""
-    place, depth, above = (np.empty(n_points, np.int64) for _ in range(3))
-    follow(cluster_start, bond.ravel(), place, depth, above)
-    return Walk(place, depth, above, minima_table(depth))
+    @classmethod
+    def along(cls, cluster_start: Ints, bond: Ints, n_points: int) -> Self:
+        """Return the walk along these bonds. Linear time."""
+        place, depth, above = (np.empty(n_points, np.int64) for _ in range(3))
+        follow(cluster_start, bond.ravel(), place, depth, above)
+        return cls(place, depth, above, minima_table(depth))
 
 
 @kernel
