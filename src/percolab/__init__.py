@@ -13,9 +13,9 @@ from percolab.ground.version import __version__
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
-from percolab.store.reading import load
 from percolab.store.schema import StoreError
 from percolab.store.shards import generate_store
+from percolab.store.worlds import load
 from percolab.worlds.generation import generate, superpose
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition
