@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import percolab as pl
+from percolab.model.recipe import PRESETS
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_missing_seeds_are_drawn_and_recorded():
     assert dataclasses.replace(first, dim=4).seeds == first.seeds
 
 
-@pytest.mark.parametrize("recipe", [*pl.PRESETS.values(), pl.Recipe(9, 2, "custom", create_prob=0.25, seeds=2**63)])
+@pytest.mark.parametrize("recipe", [*PRESETS.values(), pl.Recipe(9, 2, "custom", create_prob=0.25, seeds=2**63)])
 def test_json_round_trip(recipe):
     assert pl.Recipe.from_json(recipe.to_json()) == recipe
     assert json.loads(recipe.to_json())["seeds"]["graph"] == recipe.seeds.graph

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -273,7 +274,7 @@ def test_spread_is_the_mean_variance_of_columns():
 
 
 BYTES = """
-import hashlib, sys
+import hashlib
 import numpy as np
 from percolab.worlds import mixing, permutations
 from percolab.worlds.rotations import Rotation
@@ -291,6 +292,14 @@ for dtype in (np.float32, np.float64):
             found.update(part.tobytes())
 print(found.hexdigest())
 """
+GOLDEN = "2a3ddd04d76bdbd390634dcd20546476f0a7b5e8b8737e992f3399528ea317fa"
+"""What version 1 of worlds prints there: rows, rotations and sums must never change."""
+
+
+def test_worlds_are_those_of_version_1(capsys):
+    assert generation.VERSION == 1
+    exec(BYTES, {})
+    assert capsys.readouterr().out.strip() == GOLDEN
 
 
 @pytest.mark.slow
@@ -302,8 +311,8 @@ def test_the_same_bytes_on_every_machine(tmp_path):
             features = "+sse4.2,+avx,+avx2,+fma" if name == "haswell" else ""
             environment |= {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
         run = subprocess.run([sys.executable, "-c", BYTES], capture_output=True, text=True, check=True, env=environment)
-        found.append(run.stdout)
-    assert found[0] == found[1] == found[2]
+        found.append(run.stdout.strip())
+    assert found == [GOLDEN] * 3
 
 
 # ---------------------------------------------------------------------- truth
@@ -387,6 +396,12 @@ def test_what_is_left_out_is_filled_in():
     [
         ({"factors": []}, "factors must have at least one recipe, got none"),
         ({"factors": pl.Recipe(5, 3, seeds=0)}, r"factors must be a list of recipes, got Recipe\(.*"),
+        ({"factors": 3}, "factors must be a list of recipes, got 3"),
+        ({"factors": "superposed-2"}, "factors must be a list of recipes, got 'superposed-2'"),
+        (
+            {"factors": [pl.PRESETS["superposed-2"]]},
+            r"factors must be recipes of one dataset each, got Superposition\(.*",
+        ),
         ({"factors": [3]}, "factors must be recipes of one dataset each, got 3"),
         ({"weights": [1]}, "weights must be 2 numbers, one for each factor, got 1"),
         ({"weights": 1}, "weights must be 2 numbers, one for each factor, got 1"),
@@ -471,8 +486,12 @@ def test_too_large_for_memory_is_refused_before_work_starts():
         pl.superpose(clusters(10**10, 5))
 
 
-def test_worlds_are_not_made_in_parts():
+def test_worlds_are_not_made_in_parts(tmp_path):
     recipe = pl.Superposition(clusters(10, 20))
+    with pytest.raises(
+        ValueError, match=r"^recipe must be that of one dataset to be made in shards, got Superposition"
+    ):
+        pl.generate_store(recipe, tmp_path / "world.zarr", shards=2)
     with pytest.raises(
         ValueError, match=r"^recipe.engine must be 'native' to make parts of a dataset, got 'superposed'$"
     ):
@@ -530,6 +549,86 @@ def test_peak_memory_is_what_is_returned_and_half_again(how):
     run = subprocess.run([sys.executable, "-c", PEAK, how], capture_output=True, text=True, check=True)
     taken, returned = map(int, run.stdout.split())
     assert taken < 1.5 * returned
+
+
+# ---------------------------------------------------------------------- on disk
+
+
+def test_save_and_load(tmp_path):
+    for world in (fair(), small(product=(1, 2)), small().swapped(1), pl.superpose(clusters(30), seed=1)):
+        world.save(tmp_path / "world.zarr", overwrite=True)
+        found = pl.load(tmp_path / "world.zarr", verify=True)
+        assert found.recipe == world.recipe
+        assert repr(found) == repr(world)
+        assert found.X[3:9].tobytes() == world.X[3:9].tobytes()
+        assert found.in_memory().X.tobytes() == world.X.tobytes()
+        for name in ("y", "sigma"):
+            assert getattr(found, name).tobytes() == getattr(world, name).tobytes()
+        assert np.array_equal(found.rows, world.rows)
+        assert found.rows[:, -1].flags.c_contiguous
+        assert found.swapped(0).y.tobytes() == world.swapped(0).y.tobytes()
+        for ours, theirs in zip(found.factors, world.factors, strict=True):
+            assert ours.recipe == theirs.recipe
+            assert ours.provenance == theirs.provenance
+            assert repr(ours) == repr(theirs)
+            assert ours.forest.equals(theirs.forest)
+            for name in ("y", "latent_z", "point_z"):
+                assert getattr(ours, name).tobytes() == getattr(theirs, name).tobytes()
+            assert ours.X[:].tobytes() == np.asarray(theirs.X).tobytes()
+        assert {**world.provenance, "loaded_from": str(tmp_path / "world.zarr")} == found.provenance
+        assert flagged(found) == set()
+    assert [path.name for path in tmp_path.iterdir()] == ["world.zarr"]
+
+
+def test_loading_a_dataset_is_as_before(tmp_path):
+    ds = pl.generate(pl.Recipe(50, 3, seeds=1))
+    ds.save(tmp_path / "ds.zarr")
+    assert isinstance(pl.load(tmp_path / "ds.zarr"), pl.Dataset)
+
+
+def test_saving_replaces_nothing_unless_told(tmp_path):
+    world = small()
+    world.save(tmp_path / "world.zarr")
+    with pytest.raises(FileExistsError, match=r"^output must not exist unless overwrite is given, got '.*'$"):
+        world.save(tmp_path / "world.zarr")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"^output must be a percolab dataset to be overwritten, got '.*'$"):
+        world.save(tmp_path / "notes.txt", overwrite=True)
+    world.factors[0].save(tmp_path / "world.zarr", overwrite=True)
+    assert isinstance(pl.load(tmp_path / "world.zarr"), pl.Dataset)
+
+
+def test_damage_is_named(tmp_path):
+    place = tmp_path / "world.zarr"
+    small().save(place)
+    group = zarr.open_group(place, mode="r+")
+    group["factors/1/point_z"][7] = 0.5
+    with pytest.raises(pl.StoreError, match=r"^array factors/1/point_z does not match its digest in rows 0 to 149$"):
+        pl.load(place, verify=True)
+    pl.load(place)
+    del group["rows"]
+    with pytest.raises(pl.StoreError, match=r"is damaged: array rows is missing$"):
+        pl.load(place)
+    said = dict(group.attrs["percolab"])
+    for change, message in (
+        ({"recipe": {**said["recipe"], "weights": [1]}}, "has a damaged recipe: weights must be 3 numbers"),
+        ({"recipe": {"kind": "superposed"}}, "has a damaged recipe: factors must be a list of recipes, got None"),
+        ({"status": "writing"}, "is not a dataset but an unfinished write: delete it, and save it again"),
+        ({"format": 99}, "has format 99; this version of percolab reads 1"),
+    ):
+        group.attrs["percolab"] = {**said, **change}
+        with pytest.raises(pl.StoreError, match=message):
+            pl.load(place)
+
+
+def test_a_save_that_fails_leaves_what_was_there(tmp_path):
+    world = small()
+    world.save(tmp_path / "world.zarr")
+    broken = replace(world, y=np.array([object()] * len(world)))
+    with pytest.raises(Exception):  # noqa: B017
+        broken.save(tmp_path / "world.zarr", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["world.zarr"]
+    pl.load(tmp_path / "world.zarr", verify=True)
 
 
 # ---------------------------------------------------------------------- laws, and faults that break them

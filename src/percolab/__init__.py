@@ -17,9 +17,10 @@ from percolab.model.forest import Forest
 from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
-from percolab.store.reading import StoredArray, load
+from percolab.store.reading import StoredArray
 from percolab.store.schema import StoreError
 from percolab.store.shards import Made, generate_store
+from percolab.store.worlds import load
 from percolab.worlds.generation import generate, superpose
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition

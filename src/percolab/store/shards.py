@@ -91,6 +91,8 @@ def generate_store(
     progress
         True shows a bar; a function is called with (stage, rows done, rows in all).
     """
+    if not isinstance(recipe, Recipe):
+        raise ValueError(f"recipe must be that of one dataset to be made in shards, got {recipe!r}")
     check_integer("shards", shards, 1)
     recipe.require_plain("to make a dataset in shards")
     runners.check(runner)

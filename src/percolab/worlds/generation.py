@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -17,6 +16,7 @@ from percolab.ground import memory, parallel
 from percolab.ground.progress import Progress, bar, silent
 from percolab.ground.validation import check_choice
 from percolab.ground.version import provenance
+from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
 from percolab.worlds import mixing, permutations
 from percolab.worlds.presets import PRESETS
@@ -69,8 +69,8 @@ def generate(
     if isinstance(recipe, Recipe):
         return generation.generate(recipe, threads=threads, progress=progress)
     count = parallel.thread_count(threads)
-    with bar() if progress is True else nullcontext(progress or silent) as report:
-        return _superpose(recipe, count, report)
+    with bar() if progress is True else nullcontext(progress or silent) as shown:
+        return _superpose(recipe, count, shown)
 
 
 def superpose(
@@ -94,7 +94,7 @@ def superpose(
     Parameters
     ----------
     factors
-        Recipes of the factors, or names of some in `PRESETS`.
+        Recipes of the factors, or names of the paper's in `PRESETS`.
     weights, product, scales, dim, rotate, seed
         See `Superposition`, the recipe that is made of them.
     threads
@@ -102,23 +102,26 @@ def superpose(
     progress
         True shows a bar; a function is called with (stage, points done, points in all).
     """
-    named = [_named(factor) for factor in factors] if not isinstance(factors, Recipe | str) else factors
-    recipe = Superposition(named, weights, product, scales, dim, rotate, seed)  # type: ignore[arg-type]
+    recipe = Superposition(_named(factors), weights, product, scales, dim, rotate, seed)
     return generate(recipe, threads=threads, progress=progress)
 
 
-def _named(factor: Any) -> Any:
-    return PRESETS[check_choice("factors", factor, tuple(PRESETS))] if isinstance(factor, str) else factor
+def _named(factors: Any) -> Any:
+    """Return recipes in place of their names; what else is given is for `Superposition` to refuse."""
+    if isinstance(factors, str) or not isinstance(factors, Iterable):
+        return factors
+    names = tuple(PAPER_PRESETS)
+    return [PAPER_PRESETS[check_choice("factors", f, names)] if isinstance(f, str) else f for f in factors]
 
 
-def _superpose(recipe: Superposition, threads: int, report: Progress) -> Superposed:
+def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Superposed:
     _require_memory(recipe)
     count = len(recipe.factors)
     kept: list[Dataset] = []
     sigma = np.empty(count)
     X, rows = np.empty((0, 0)), np.empty((0, count), np.int64)
     for k in range(count):
-        factor = _factor(recipe, k, threads, report)
+        factor = _factor(recipe, k, threads, progress)
         source = np.asarray(factor.X)
         sigma[k] = _spread(k, source, threads)
         if k == 0:
@@ -128,21 +131,20 @@ def _superpose(recipe: Superposition, threads: int, report: Progress) -> Superpo
         scale = recipe.scales[k] / sigma[k]
         how = rotation_of(recipe, k)
         mixing.add_factor(source, rows[:, k], scale, how, X, fresh=k == 0, threads=threads)
-        report("sum", (k + 1) * len(X), count * len(X))
+        progress("sum", (k + 1) * len(X), count * len(X))
         kept.append(remade(factor))
         del factor, source  # before the next one is made
     y = superposed_targets(recipe, [factor.y for factor in kept], rows)
     return Superposed(recipe, X, y, rows, tuple(kept), sigma, provenance(VERSION))
 
 
-def _factor(recipe: Superposition, k: int, threads: int, report: Progress) -> Dataset:
-    """Make one factor; its stages are reported with its number."""
-    numbered = partial(_report_numbered, report, f" {k + 1}/{len(recipe.factors)}")
+def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> Dataset:
+    """Make one factor; its stages have its number."""
+
+    def numbered(stage: str, done: int, total: int) -> None:
+        progress(f"{stage} {k + 1}/{len(recipe.factors)}", done, total)
+
     return generation.generate(recipe.factors[k], threads=threads, progress=numbered)
-
-
-def _report_numbered(report: Progress, number: str, stage: str, done: int, total: int) -> None:
-    report(stage + number, done, total)
 
 
 def _spread(k: int, source: NDArray[Any], threads: int) -> float:

@@ -146,7 +146,7 @@ def rotation_of(recipe: Superposition, factor: int) -> Rotation | None:
 class Save(Protocol):
     """Writes a world to a path or a URL."""
 
-    def __call__(self, dataset: Superposed, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    def __call__(self, world: Superposed, path: str | os.PathLike[str], *, overwrite: bool) -> None:
         """Write it."""
 
 
