@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import scipy.stats
 
+import percolab as pl
 from percolab import theory
 from percolab.checks import random_graph as checks
-from percolab.engines.native import random_graph
+from percolab.engines.native import engine, random_graph, trees
+from percolab.ground.progress import silent
 from percolab.model.forest import Forest
 
 
@@ -102,9 +104,9 @@ def subject(forest, n, c):
     return SimpleNamespace(forest=forest, recipe=SimpleNamespace(n_points=n, mean_degree=c, min_cluster_size=1))
 
 
+@pytest.mark.parametrize("n", [100_000, pytest.param(10**6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("c", [0.5, 1.0, 2.0])
-def test_a_million_points_obey_the_laws(c):
-    n = 10**6
+def test_graphs_obey_the_laws(n, c):
     found = list(checks.checks(subject(random_graph.grow_graph(n, c, key(7)), n, c)))
     assert not [check for check in found if check.failed]
     decided = {check.law for check in found if check.verdict == "pass"}
@@ -178,3 +180,79 @@ def test_theory_is_consistent(c):
 def test_critical_sizes_fall_as_they_should():
     assert theory.cluster_law(10**6, 1.0) * 10**9 == pytest.approx(1 / np.sqrt(2 * np.pi), rel=1e-5)
     assert theory.cluster_law(7, 1.0) == pytest.approx(theory.borel_law(7))
+
+
+# ---------------------------------------------------------------------- datasets
+
+
+def recipe(n=3000, c=1.5, **fields):
+    return pl.Recipe(n, 6, "random_graph", mean_degree=c, seeds=4, **fields)
+
+
+def test_known_trees_are_filled_as_grown_ones():
+    """The same forest, grown or given, has the same values and positions."""
+    for mode in ("one_cluster", "distribution"):
+        ds = pl.generate(pl.Recipe(6000, 5, mode, seeds=2))
+        again = engine._fill(ds.recipe, ds.forest, trees.of_forest(ds.forest), 2, silent)
+        assert np.array_equal(again.X, ds.X)
+        assert np.array_equal(again.y, ds.y)
+        assert np.array_equal(again.latent_z, ds.latent_z)
+
+
+def test_datasets_on_random_graphs():
+    ds = pl.generate(recipe())
+    ds.forest.validate()
+    assert ds.forest.n_extra_bonds > 0
+    assert np.array_equal(ds.X, pl.generate(recipe(), threads=1).X)
+    assert np.array_equal(ds.y, pl.targets(ds.forest, ds.latent_z, ds.point_z))
+    ends = np.asarray(ds.X, np.float64)[ds.forest.bond]
+    length = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+    assert np.allclose(length, ds.recipe.step * np.sqrt(6), rtol=1e-4)
+    assert pl.Recipe.from_json(ds.recipe.to_json()) == ds.recipe
+
+
+def test_a_filter_keeps_the_rest_and_its_cycles():
+    ds, kept = pl.generate(recipe()), pl.generate(recipe(min_cluster_size=3))
+    assert kept.forest.equals(ds.filter(3).forest)
+    assert kept.forest.n_extra_bonds == ds.forest.n_extra_bonds
+    assert np.array_equal(kept.X, ds.X[: len(kept)])
+    one = ds.forest.cluster(0)
+    one.validate()
+    assert one.n_extra_bonds > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"mean_degree": -1}, "mean_degree must be a number of at least 0, got -1"),
+        ({"mean_degree": float("nan")}, "mean_degree must be a number of at least 0, got nan"),
+        ({"mean_degree": "two"}, "mean_degree must be a number, got 'two'"),
+        ({"mean_degree": None}, "mean_degree must be given with mode='random_graph', got None"),
+        ({"mode": "distribution"}, "mean_degree must be left out unless mode='random_graph', got 1.5"),
+        ({"engine": "paper"}, "engine must be 'native' with mode='random_graph', got 'paper'"),
+    ],
+)
+def test_bad_recipes_get_one_line(fields, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        pl.Recipe(**{"n_points": 10, "dim": 3, "mode": "random_graph", "mean_degree": 1.5, **fields})
+
+
+def test_parts_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"^mode must be one of one_cluster, distribution, custom .*, got 'random_graph'$"
+    ):
+        pl.cluster_table(recipe())
+    with pytest.raises(
+        ValueError, match=r"^mode must be one of one_cluster, distribution, custom .*, got 'random_graph'$"
+    ):
+        pl.generate_store(recipe(), tmp_path / "a.zarr", shards=2)
+    with pytest.raises(ValueError, match=r"got 'random_graph'$"):
+        pl.cluster_of(recipe(), 3)
+
+
+def test_the_store_keeps_cycles(tmp_path):
+    ds = pl.generate(recipe())
+    ds.save(tmp_path / "graph.zarr")
+    again = pl.load(tmp_path / "graph.zarr", verify=True)
+    assert again.forest.equals(ds.forest)
+    assert again.recipe == ds.recipe
