@@ -14,19 +14,24 @@ from percolab.checks import dimension, latents, sizes, small, space, trees, valu
 from percolab.checks.independent import Subject
 from percolab.checks.result import Check, exact
 from percolab.dataset.dataset import Dataset
+from percolab.ground.progress import Progress, silent
 
 _KINDS = (sizes, trees, latents, small, space, dimension, values)
 
 
-def all_checks(dataset: Dataset) -> Iterator[Check]:
+def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws") -> Iterator[Check]:
     """Yield every check of a dataset; if its forest breaks the data model, only that."""
+    total = 1 + len(_KINDS)
+    progress(stage, 0, total)
     subject = Subject(dataset)
     first = _structure(subject)
     yield first
     if first.failed:
         return
-    for kind in _KINDS:
+    for done, kind in enumerate(_KINDS, 1):
+        progress(stage, done, total)
         yield from kind.checks(subject)
+    progress(stage, total, total)
 
 
 def _structure(subject: Subject) -> Check:

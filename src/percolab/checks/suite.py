@@ -13,13 +13,14 @@ how often correct data would fail.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
+from percolab.ground.progress import Progress, shown
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ SUITE_POINTS, SUITE_DIM, SUITE_SEED = 200_000, 100, 0
 SMALL_TREES, PAIRED_TREES = 500_000, 200_000
 """Trees of 6 points for Prüfer codes, and of 5 for pairs of a tree and its merger tree, grown by each sampler."""
 
+SUITE_WORDS = "the standard suite: data made by both engines for the purpose"
+
 STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow"}
 
 
@@ -39,6 +42,8 @@ class Verification:
     """The outcome of `verify`: one `Check` for each law and dataset."""
 
     checks: tuple[Check, ...]
+    subject: str = ""
+    """what was checked, in a sentence"""
 
     @property
     def passed(self) -> bool:
@@ -85,10 +90,10 @@ class Verification:
                 data = check.data
                 result.add_section()
                 result.add_row(Text(data, style="bold"))
-            few = check.verdict == "not enough data"
-            cells = (check.law, check.expected, "" if few else check.measured, check.evidence)
+            cells = (check.law, check.expected, check.measured, check.evidence)
             result.add_row(*map(Text, cells), Text(check.verdict, style=STYLES[check.verdict]))
-        result.caption = Text("\n".join([self.summary, *self._needs()]))
+        lines = [self.subject] if self.subject else []
+        result.caption = Text("\n".join([*lines, self.summary, *self._needs()]))
         return result
 
     def _needs(self) -> list[str]:
@@ -116,7 +121,7 @@ class Verification:
         return report.write_report(self, path)
 
 
-def verify(dataset: Dataset | None = None, *, progress: Callable[[str], None] | None = None) -> Verification:
+def verify(dataset: Dataset | None = None, *, progress: bool | Progress = False) -> Verification:
     """Check every law that applies to a dataset, or to a standard suite if none is given.
 
     A law whose p-value is below 1e-5 fails; one that the data are too few for says how many it needs. P-values come
@@ -131,34 +136,45 @@ def verify(dataset: Dataset | None = None, *, progress: Callable[[str], None] | 
     dataset
         What to check; of X at most 150 million entries are read.
     progress
-        Called with a line of text as each part starts.
+        True shows a bar; a function is called with (data, kinds of laws done, kinds in all).
     """
-    say = progress or (lambda line: None)
-    if dataset is not None:
-        return Verification(tuple(_check(dataset, "", say)))
-    found: list[Check] = []
-    for engine in ENGINE_NAMES:
-        found += _sampler(engine, say)
-        for mode in ("one_cluster", "distribution"):
-            recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
-            say(f"making {engine} {mode}")
-            found += _check(generate(recipe), f"{engine}, {mode}", say)
-    return Verification(tuple(found))
-
-
-def _check(dataset: Dataset, name: str, say: Callable[[str], None]) -> Iterator[Check]:
     from percolab.checks.laws import all_checks
 
-    for check in all_checks(dataset):
-        say(f"{name}: {check.law}" if name else check.law)
-        yield replace(check, data=name)
+    with shown(progress) as tell:
+        if dataset is not None:
+            return Verification(tuple(all_checks(dataset, tell)), describe(dataset))
+        return Verification(tuple(_suite(tell)), SUITE_WORDS)
 
 
-def _sampler(engine: str, say: Callable[[str], None]) -> Iterator[Check]:
+def describe(dataset: Dataset) -> str:
+    """Return which dataset this is, in a sentence: its name where it was loaded, its sizes and its recipe."""
+    recipe, origin = dataset.recipe, dataset.provenance.get("loaded_from", "")
+    name = f"{PurePath(origin).name}: " if origin else ""
+    seeds = f"{recipe.seeds.graph}, {recipe.seeds.embed}, {recipe.seeds.value}"
+    return (
+        f"{name}{len(dataset):,} points in {recipe.dim} dimensions, mode {recipe.mode}, engine {recipe.engine}, "
+        f"seeds {seeds}"
+    )
+
+
+def _suite(progress: Progress) -> Iterator[Check]:
+    from percolab.checks.laws import all_checks
+
+    for engine in ENGINE_NAMES:
+        yield from _sampler(engine, progress)
+        for mode in ("one_cluster", "distribution"):
+            recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
+            name = f"{engine}, {mode}"
+            for check in all_checks(generate(recipe), progress, name):
+                yield replace(check, data=name)
+
+
+def _sampler(engine: str, progress: Progress) -> Iterator[Check]:
     from percolab.checks import small
 
     name = f"{engine} sampler"
-    say(f"growing {SMALL_TREES:,} trees of 6 points with the {name}")
+    progress(name, 0, 2)
     yield replace(small.prufer(small.small_forest(engine, 6, SMALL_TREES, SUITE_SEED), (6,)), data=name)
-    say(f"growing {PAIRED_TREES:,} trees of 5 points with the {name}")
+    progress(name, 1, 2)
     yield replace(small.joint(small.small_forest(engine, 5, PAIRED_TREES, SUITE_SEED), (5,)), data=name)
+    progress(name, 2, 2)

@@ -58,7 +58,7 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
 
 
 def _dataset(recipe: Recipe, arrays: Arrays, engine_version: int) -> Dataset:
-    made = provenance(engine_version)
+    made = provenance(engine_version=engine_version)
     return Dataset(recipe, arrays.forest, arrays.X, arrays.y, arrays.latent_z, arrays.point_z, made)
 
 

@@ -54,7 +54,7 @@ def _body(dataset: Dataset, name: str) -> list[str]:
         parts += [pages.heading("Largest clusters"), _largest(dataset)]
     parts += [
         pages.heading("Recipe"),
-        pages.table((key, _text(value)) for key, value in dataset.recipe.to_dict().items()),
+        pages.settings(dataset.recipe.to_dict()),
         pages.heading("Make it again"),
         pages.paragraph("On the command line:"),
         pages.code(f"{command(dataset)} -o {name if name.endswith('.zarr') else 'again.zarr'}"),
@@ -64,15 +64,9 @@ def _body(dataset: Dataset, name: str) -> list[str]:
         ),
     ]
     if dataset.provenance:
-        made = ((key, _text(value)) for key, value in dataset.provenance.items() if key != "loaded_from")
-        parts += [pages.heading("Provenance"), pages.table(made)]
+        made = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
+        parts += [pages.heading("Provenance"), pages.settings(made)]
     return parts
-
-
-def _text(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def command(dataset: Dataset) -> str:
@@ -147,7 +141,8 @@ def _largest(dataset: Dataset) -> str:
                 f"{y[lo:hi].mean():.2f} ± {y[lo:hi].std():.2f}",
             )
         )
-    return pages.table(rows, ("cluster", "birth", "points", "rows", "mean depth", "y, mean and spread"))
+    head = ("cluster", "birth", "points", "rows", "mean depth", "y, mean and spread")
+    return pages.table(rows, head, numbers=range(len(head)))
 
 
 # ---------------------------------------------------------------------- figures
@@ -222,4 +217,4 @@ def _cluster(dataset: Dataset) -> list[str]:
         return []
     figure = drawing.draw_cluster(dataset, cluster)
     caption = f"Cluster {cluster} in the plane of its first two principal components, beside its latent tree."
-    return [pages.heading("A cluster and its latents"), pages.picture(figure, caption)]
+    return [pages.heading("A cluster and its latents"), pages.picture(figure, caption, wide=True)]
