@@ -33,13 +33,6 @@ def test_train_writes_a_run(folder, capsys):
     assert "test R²" in capsys.readouterr().out
 
 
-def test_progress_says_loss_r2_and_time_left(folder, tmp_path, capsys):
-    assert main.run(["train", str(folder / "data.zarr"), "-o", str(tmp_path / "run"), *SMALL]) == 0
-    assert "epoch 2/2  loss " in (said := capsys.readouterr().err)
-    assert "validation R²" in said
-    assert said.rstrip().endswith("left")
-
-
 def test_baselines_print(folder, capsys):
     assert main.run(["baselines", str(folder / "data.zarr"), "--device", "cpu"]) == 0
     assert "nearest neighbour" in capsys.readouterr().out
@@ -64,7 +57,7 @@ def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "data.zarr", "-o", "run"], "run_dir must not hold a run unless resuming or overwriting, got"),
+        (["train", "data.zarr", "-o", "run"], "run_dir must not hold a run unless resume or overwrite is given, got"),
         (["train", "data.zarr", "-o", "new", "--resume"], "checkpoint must exist, got"),
         (["train", "other.zarr", "-o", "run", "--resume"], "checkpoint must have recipe dim 9, got 8"),
         (["train", "data.zarr", "-o", "new", "--epochs", "0"], "epochs must be at least 1, got 0"),
@@ -75,7 +68,7 @@ def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
         (["probe", "data.zarr", "--run", "run", "-o", "new", "--min-latent-size", "801"], "min_latent_size must leave"),
         (["reproduce", "two-cluster"], "experiment must be one of one-cluster, multi-cluster, got 'two-cluster'"),
         (["reproduce", "one-cluster", "--scale", "big"], "scale must be one of paper, small, got 'big'"),
-        (["reproduce", "one-cluster", "--out", "run"], "out must be empty or hold an experiment, got"),
+        (["reproduce", "one-cluster", "--out", "run"], "output must be empty or hold an experiment, got"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(folder, monkeypatch, capsys, arguments, message):

@@ -50,7 +50,7 @@ def test_same_seed_same_weights_and_resume(dataset, tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(training.TrainingInterrupted):
-        train(dataset, CONFIG, run_dir=tmp_path, device="cuda", watch=stop)
+        train(dataset, CONFIG, run_dir=tmp_path, device="cuda", progress=stop)
     rest = train(dataset, CONFIG, run_dir=tmp_path, resume=True, device="cuda")
     assert torch.equal(first, weights(rest.model))
 

@@ -127,7 +127,7 @@ def test_columns(dataset, result):
     assert np.array_equal(table["s_latent"], forest.latent_size[table["latent"]])
     assert np.array_equal(table["depth"], forest.latent_depth[table["latent"]])
     assert np.allclose(table["FOM"], table["s_latent"] / np.sqrt(table["s_cluster"]))
-    assert any("depth 1000 has no latent of at least 25 points" in word for word in result.skipped)
+    assert "from depth 1000 on no latent has 25 points" in result.skipped
 
 
 def test_shuffled_control_is_near_zero(result):
@@ -191,11 +191,33 @@ def test_power_law_is_recovered():
 # ---------------------------------------------------------------------- bad input
 
 
-def test_no_latent_above_the_limit(dataset):
-    with pytest.raises(ValueError, match=r"min_latent_size must leave a latent at some depth, got 99999 and the large"):
-        probes(dataset, {}, ProbeConfig(min_latent_size=99_999), device="cpu")
-    with pytest.raises(ValueError, match=r"min_latent_size must leave a latent .* at these depths has 0 points"):
+def test_too_few_latents_above_the_limit(dataset):
+    sizes = dataset.forest.latent_size
+    depths = dataset.forest.latent_depth
+    second = max((np.sort(sizes[depths == d])[-2] for d in range(0, 201, 5) if np.sum(depths == d) > 1), default=0)
+    words = rf"min_latent_size must leave two latents at some depth, got {second + 1} and at these depths no second "
+    with pytest.raises(ValueError, match=words + rf"latent has more than {second} points"):
+        probes(dataset, {}, ProbeConfig(min_latent_size=second + 1), device="cpu")
+    with pytest.raises(ValueError, match=r"min_latent_size must leave two latents .* has more than 0 points"):
         probes(dataset, {}, ProbeConfig(depths=(5000,)), device="cpu")
+
+
+def test_progress_counts_fits(dataset):
+    told = []
+    probes(dataset, {}, CONFIG, device="cpu", progress=lambda *step: told.append(step))
+    total = told[-1][2]
+    assert told == [("probes", done, total) for done in range(total + 1)]
+
+
+def test_controls_leave_out_what_is_one_by_construction(result):
+    found = findings.controls(result.per_depth)
+    table = result.per_depth[result.per_depth["mean_MSE"] >= findings.LEAST_BASELINE]
+    for row in found:
+        own = table[(table["protocol"] == row["protocol"]) & (table["target"] == row["target"])]
+        own = own[own["representation"] == row["representation"]]
+        ratios = [mse / mean for mse, mean in zip(own["MSE"], own["mean_MSE"], strict=True)]
+        assert row["median_relative_mse"] == np.median([ratio for ratio in ratios if abs(ratio - 1) > 1e-9])
+    assert {row["representation"] for row in found} == {"raw"}  # the features are no blocks
 
 
 def test_activations_that_do_not_fit(dataset):
@@ -221,7 +243,7 @@ def test_activations_that_do_not_fit(dataset):
         ({"depths": (-1,)}, "depths must be at least 0, got -1"),
         ({"alpha": 0}, "alpha must be positive, got 0"),
         ({"train_share": 1.0}, "train_share must be between 0 and 1, got 1.0"),
-        ({"protocols": ("both",)}, "protocols must be among random, subtree, got 'both'"),
+        ({"protocols": ("both",)}, "protocols must be one of random, subtree, got 'both'"),
         ({"min_latent_size": 1}, "min_latent_size must be at least 2, got 1"),
     ],
 )

@@ -31,7 +31,10 @@ def weights(model):
 
 
 def test_importing_imports_no_torch():
-    code = "import sys, percolab, percolab.nn, percolab.cli.main; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, percolab, percolab.cli.main; from percolab.nn import ProbeConfig, TrainConfig, experiment;"
+        "experiment('multi-cluster', 'small'); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -101,6 +104,7 @@ def test_a_tiny_run_learns(dataset, tmp_path):
     assert result.test.r2 > 0.5
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert pl.Recipe.from_dict(config["recipe"]) == RECIPE
+    assert config["provenance"]["torch"] == torch.__version__
     assert TrainConfig(**config["config"]) == result.config
     assert len(pandas.read_csv(tmp_path / "run" / "metrics.csv")) == 40
     again = load_model(tmp_path / "run", dataset, device="cpu")
@@ -123,7 +127,7 @@ def test_ctrl_c_then_resume_equals_uninterrupted(dataset, tmp_path, monkeypatch)
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(training.TrainingInterrupted, match=r"stopped after epoch 3 of 6; resume to continue"):
-        train(dataset, TINY, run_dir=tmp_path, device="cpu", watch=press)
+        train(dataset, TINY, run_dir=tmp_path, device="cpu", progress=press)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     load_model(tmp_path, dataset)
     rest = train(dataset, TINY, run_dir=tmp_path, resume=True, device="cpu")
@@ -183,7 +187,7 @@ def test_checkpoint_of_another_recipe_or_configuration(dataset, tmp_path):
         load_model(tmp_path, other)
     with pytest.raises(ValueError, match=r"checkpoint must have config lr 0.5, got 0.003"):
         train(dataset, dataclasses.replace(TINY, lr=0.5), run_dir=tmp_path, resume=True, device="cpu")
-    with pytest.raises(FileExistsError, match=r"run_dir must not hold a run unless resuming or overwriting, got"):
+    with pytest.raises(FileExistsError, match=r"run_dir must not hold a run unless resume or overwrite is given, got"):
         train(dataset, TINY, run_dir=tmp_path, device="cpu")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

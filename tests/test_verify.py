@@ -73,6 +73,7 @@ def test_small_data_are_not_a_pass(n, mode):
     few = [check for check in outcome if check.verdict == "not enough data"]
     assert len(few) >= 12
     for check in few:
+        assert check.measured == ""  # a number of samples is no measurement
         assert re.fullmatch(r"needs .*\d.*, has .*\d.*", check.note), check
         assert check.p_value is None
 
@@ -393,8 +394,8 @@ def test_the_suite_has_both_engines_and_modes(monkeypatch):
     monkeypatch.setattr(module, "SUITE_DIM", 5)
     monkeypatch.setattr(module, "SMALL_TREES", 10_000)
     monkeypatch.setattr(module, "PAIRED_TREES", 10_000)
-    said = []
-    outcome = pl.verify(progress=said.append)
+    told = []
+    outcome = pl.verify(progress=lambda *step: told.append(step))
     assert outcome.passed, str(outcome)
     assert {check.data for check in outcome} == {
         "native sampler",
@@ -404,7 +405,9 @@ def test_the_suite_has_both_engines_and_modes(monkeypatch):
         "paper, one_cluster",
         "paper, distribution",
     }
-    assert len(said) > len(outcome)
+    assert {stage for stage, _, _ in told} == {check.data for check in outcome}
+    assert all(0 <= done <= total for _, done, total in told)
+    assert {stage for stage, done, total in told if done == total} == {check.data for check in outcome}
 
 
 @pytest.mark.slow
@@ -464,6 +467,7 @@ def test_verdicts():
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("percolab.ground.progress.LINE_SECONDS", 1e6)
     pl.generate(pl.Recipe(2000, 6, seeds=1)).save("a.zarr")
     return tmp_path
 
@@ -475,7 +479,9 @@ def test_command_line(store, capfd):
     assert "split law" in out
     assert "not enough data" in out
     assert "wrote out/verify.html" in out
+    assert "a.zarr: 2,000 points in 6 dimensions" in out
     page = (store / "out" / "verify.html").read_text()
+    assert "a.zarr: 2,000 points in 6 dimensions, mode distribution, engine native, seeds 1, 10001, 20001" in page
     assert page.count("data:image/png;base64,") >= 12
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
 

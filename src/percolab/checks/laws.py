@@ -17,14 +17,17 @@ from percolab.checks import dimension, edited, labels, latents, random_graph, si
 from percolab.checks.independent import Subject
 from percolab.checks.result import Check, does_not_apply, exact
 from percolab.dataset.dataset import Dataset
+from percolab.ground.progress import Progress, silent
 
 _KINDS = (sizes, trees, latents, small, space, dimension, values, labels, edited)
 _KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, values, labels, edited)
 _KINDS_OF_A_SUBSAMPLE = (values, labels)
 
 
-def all_checks(dataset: Dataset) -> Iterator[Check]:
+def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws") -> Iterator[Check]:
     """Yield every check of a dataset; if its forest breaks the data model, only that."""
+    total = 1 + len(_KINDS)
+    progress(stage, 0, total)
     subject = Subject(dataset)
     first = _structure(subject)
     yield first
@@ -39,8 +42,10 @@ def all_checks(dataset: Dataset) -> Iterator[Check]:
         kinds = _KINDS_OF_A_RANDOM_GRAPH
         why = "a cluster in which a bond closed a cycle is not a uniform tree"
         yield does_not_apply("depths and distances", "the laws of uniform trees", why)
-    for kind in kinds:
+    for done, kind in enumerate(kinds, 1):
+        progress(stage, done, total)
         yield from kind.checks(subject)
+    progress(stage, total, total)
 
 
 def _structure(subject: Subject) -> Check:

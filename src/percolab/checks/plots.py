@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.show import style
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from percolab.checks.result import Draw
 
-BLUE, ORANGE, INK = "#0072B2", "#D55E00", "#222222"
+BLUE, ORANGE, INK = style.BLUE, style.VERMILION, style.INK
 BAND = 2.23
 """Kolmogorov's statistic times √n stays below this with probability 0.9999."""
 
@@ -29,7 +31,7 @@ def uniforms(values: NDArray[np.float64], what: str) -> Draw:
         axes.plot(level, gap, color=BLUE)
         axes.set_xlabel(what)
         axes.set_ylabel("observed share - expected")
-        axes.set_title(f"{n:,} independent values; band: 99.99%", fontsize=9)
+        axes.set_title(f"{n:,} independent values; band: 99.99%")
 
     return draw
 
@@ -57,7 +59,7 @@ def bars(
             axes.set_xticks(x, labels)
         axes.set_xlabel(xlabel)
         axes.set_ylabel("count")
-        axes.legend(frameon=False)
+        axes.legend()
 
     return draw
 
@@ -81,7 +83,7 @@ def pulls(counts: NDArray[Any], expected: NDArray[Any], what: str) -> Draw:
         axes.plot(centres, normal, color=INK, linestyle=":", label="normal law")
         axes.set_xlabel("(count - expected) / standard error")
         axes.set_ylabel(what)
-        axes.legend(frameon=False)
+        axes.legend()
 
     return draw
 
@@ -101,6 +103,6 @@ def histogram(values: NDArray[np.float64], xlabel: str, *, mean: float | None = 
             axes.axvline(float(values.mean()), color=ORANGE, label="measured mean")
         axes.set_xlabel(xlabel)
         axes.set_ylabel("density")
-        axes.legend(frameon=False)
+        axes.legend()
 
     return draw

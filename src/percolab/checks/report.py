@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from percolab.checks.suite import Verification
 
 FILE_NAME = "verify.html"
-_CLASSES = {"pass": "pass", "fail": "fail", "not enough data": "few", "does not apply": "few"}
+NO_BREAK = "\u00a0"
+LOOKS = {"pass": "good", "fail": "bad", "not enough data": "mixed", "does not apply": "mixed"}
+"""How a page shows each verdict."""
+WORDS = (
+    "One line for each law: what theory expects, what was measured, and how likely data as far off would be if the law "
+    "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
+    "that these data are too few for says what it would need. Below the table, a figure for each law."
+)
 
 
 def report_path(path: str | os.PathLike[str]) -> Path:
@@ -32,19 +39,22 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
         body = [
             html for data, group in groupby(outcome.checks, lambda check: check.data) for html in _part(data, [*group])
         ]
-    lead = f"percolab {__version__}: {outcome.summary}"
+    lead = f"{outcome.subject or 'data without a name'}. percolab {__version__}: {outcome.summary}."
     target.parent.mkdir(parents=True, exist_ok=True)
     with files.new_files(target, overwrite=True) as (file,):
-        file.write(pages.page("Laws that the data obey", lead, body))
+        file.write(pages.page("Laws that the data obey", lead, [pages.paragraph(WORDS), *body]))
     return target
 
 
 def _part(data: str, checks: list[Check]) -> list[str]:
     """Return the table and the figures of one dataset."""
     head = ("law", "expected", "measured", "p or error", "note", "verdict")
-    rows = [(check.law, check.expected, check.measured, check.evidence, check.note, check.verdict) for check in checks]
+    rows = [
+        (check.law, check.expected, check.measured, check.evidence.replace(" ", NO_BREAK), check.note, check.verdict)
+        for check in checks
+    ]
     parts = [pages.heading(data)] if data else []
-    parts.append(pages.table(rows, head, [_CLASSES[check.verdict] for check in checks]))
+    parts.append(pages.table(rows, head, [LOOKS[check.verdict] for check in checks], stack=True))
     parts.append(pages.grid(_picture(check) for check in checks if check.draw is not None))
     return parts
 

@@ -31,6 +31,7 @@ class Check:
     law: str
     expected: str
     measured: str
+    """empty where the data are too few to measure it"""
     verdict: str
     """"pass", "fail", "not enough data" or "does not apply\""""
     p_value: float | None = None
@@ -74,7 +75,7 @@ def exact(
 
 def too_small(law: str, expected: str, need: str, found: str) -> Check:
     """Return the verdict on data that cannot decide: what would be needed, and what there is."""
-    return Check(law, expected, f"{found}", TOO_SMALL, note=f"needs {need}, has {found}")
+    return Check(law, expected, "", TOO_SMALL, note=f"needs {need}, has {found}")
 
 
 def does_not_apply(law: str, expected: str, why: str) -> Check:

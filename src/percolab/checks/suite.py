@@ -13,13 +13,14 @@ how often correct data would fail.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
+from percolab.ground.progress import Progress, shown
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
 from percolab.worlds.remade import remade
 from percolab.worlds.superposed import Superposed
@@ -33,6 +34,8 @@ SUITE_POINTS, SUITE_DIM, SUITE_SEED = 200_000, 100, 0
 SMALL_TREES, PAIRED_TREES = 500_000, 200_000
 """Trees of 6 points for Prüfer codes, and of 5 for pairs of a tree and its merger tree, grown by each sampler."""
 
+SUITE_WORDS = "the standard suite: data made by both engines for the purpose"
+
 UNTRIED = ("not enough data", "does not apply")
 STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow", "does not apply": "dim"}
 
@@ -42,6 +45,8 @@ class Verification:
     """The outcome of `verify`: one `Check` for each law and dataset."""
 
     checks: tuple[Check, ...]
+    subject: str = ""
+    """what was checked, in a sentence"""
 
     @property
     def passed(self) -> bool:
@@ -88,10 +93,10 @@ class Verification:
                 data = check.data
                 result.add_section()
                 result.add_row(Text(data, style="bold"))
-            few = check.verdict in UNTRIED
-            cells = (check.law, check.expected, "" if few else check.measured, check.evidence)
+            cells = (check.law, check.expected, check.measured, check.evidence)
             result.add_row(*map(Text, cells), Text(check.verdict, style=STYLES[check.verdict]))
-        result.caption = Text("\n".join([self.summary, *self._needs()]))
+        lines = [self.subject] if self.subject else []
+        result.caption = Text("\n".join([*lines, self.summary, *self._needs()]))
         return result
 
     def _needs(self) -> list[str]:
@@ -119,9 +124,7 @@ class Verification:
         return report.write_report(self, path)
 
 
-def verify(
-    dataset: Dataset | Superposed | None = None, *, progress: Callable[[str], None] | None = None
-) -> Verification:
+def verify(dataset: Dataset | Superposed | None = None, *, progress: bool | Progress = False) -> Verification:
     """Check every law that applies to a dataset, or to a standard suite if none is given.
 
     A law whose p-value is below 1e-5 fails; one that the data are too few for says how many it needs, and one that they
@@ -138,46 +141,61 @@ def verify(
         What to check; of X at most 150 million entries are read. Of a superposed world, the laws of how factors are
         put together, and all laws of each factor, whose positions are made again.
     progress
-        Called with a line of text as each part starts.
+        True shows a bar; a function is called with (data, kinds of laws done, kinds in all).
     """
-    say = progress or (lambda line: None)
-    if isinstance(dataset, Superposed):
-        return Verification(tuple(_check_world(dataset, say)))
-    if dataset is not None:
-        return Verification(tuple(_check(dataset, "", say)))
-    found: list[Check] = []
-    for engine in ENGINE_NAMES:
-        found += _sampler(engine, say)
-        for mode in ("one_cluster", "distribution"):
-            recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
-            say(f"making {engine} {mode}")
-            found += _check(generate(recipe), f"{engine}, {mode}", say)
-    return Verification(tuple(found))
-
-
-def _check(dataset: Dataset, name: str, say: Callable[[str], None]) -> Iterator[Check]:
     from percolab.checks.laws import all_checks
 
-    for check in all_checks(dataset):
-        say(f"{name}: {check.law}" if name else check.law)
-        yield replace(check, data=name)
+    with shown(progress) as tell:
+        if isinstance(dataset, Superposed):
+            return Verification(tuple(_world(dataset, tell)), repr(dataset))
+        if dataset is not None:
+            return Verification(tuple(all_checks(dataset, tell)), describe(dataset))
+        return Verification(tuple(_suite(tell)), SUITE_WORDS)
 
 
-def _check_world(world: Superposed, say: Callable[[str], None]) -> Iterator[Check]:
+def describe(dataset: Dataset) -> str:
+    """Return which dataset this is, in a sentence: its name where it was loaded, its sizes and its recipe."""
+    recipe, origin = dataset.recipe, dataset.provenance.get("loaded_from", "")
+    name = f"{PurePath(origin).name}: " if origin else ""
+    seeds = f"{recipe.seeds.graph}, {recipe.seeds.embed}, {recipe.seeds.value}"
+    return (
+        f"{name}{len(dataset):,} points in {recipe.dim} dimensions, mode {recipe.mode}, engine {recipe.engine}, "
+        f"seeds {seeds}"
+    )
+
+
+def _world(world: Superposed, progress: Progress) -> Iterator[Check]:
     from percolab.checks import superposed
+    from percolab.checks.laws import all_checks
 
+    progress("world", 0, 1)
     for check in superposed.checks(world):
-        say(f"world: {check.law}")
         yield replace(check, data="world")
+    progress("world", 1, 1)
     for k, factor in enumerate(world.factors):
-        yield from _check(remade(factor), f"factor {k}", say)  # its own X goes with it, or all would stay in memory
+        # Its own X goes with it, or all would stay in memory.
+        for check in all_checks(remade(factor), progress, f"factor {k}"):
+            yield replace(check, data=f"factor {k}")
 
 
-def _sampler(engine: str, say: Callable[[str], None]) -> Iterator[Check]:
+def _suite(progress: Progress) -> Iterator[Check]:
+    from percolab.checks.laws import all_checks
+
+    for engine in ENGINE_NAMES:
+        yield from _sampler(engine, progress)
+        for mode in ("one_cluster", "distribution"):
+            recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
+            name = f"{engine}, {mode}"
+            for check in all_checks(generate(recipe), progress, name):
+                yield replace(check, data=name)
+
+
+def _sampler(engine: str, progress: Progress) -> Iterator[Check]:
     from percolab.checks import small
 
     name = f"{engine} sampler"
-    say(f"growing {SMALL_TREES:,} trees of 6 points with the {name}")
+    progress(name, 0, 2)
     yield replace(small.prufer(small.small_forest(engine, 6, SMALL_TREES, SUITE_SEED), (6,)), data=name)
-    say(f"growing {PAIRED_TREES:,} trees of 5 points with the {name}")
+    progress(name, 1, 2)
     yield replace(small.joint(small.small_forest(engine, 5, PAIRED_TREES, SUITE_SEED), (5,)), data=name)
+    progress(name, 2, 2)

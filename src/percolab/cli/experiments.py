@@ -78,7 +78,9 @@ def train(
     On CUDA an epoch is one CUDA graph, and matrix products are in TF32 unless --no-tf32 is given.
     """
     _need_packages()
+    from percolab.ground.progress import bar
     from percolab.nn import checkpoint, figures, progress, training
+    from percolab.nn.config import TrainConfig
     from percolab.store import reading
 
     given = {
@@ -89,19 +91,18 @@ def train(
     if not tf32:
         chosen["tf32"] = False
     kept = checkpoint.load(output / "checkpoint.pt")["config"] if resume else {}
-    config = training.TrainConfig(**{**kept, **chosen})
-    watchers: list[progress.Watch] = [] if quiet else [progress.Ticker()]
+    config = TrainConfig(**{**kept, **chosen})
     dataset = reading.load(path)
-    if log is not None:
-        watchers.append(progress.logger(log, output, asdict(config)))
+    logged = [] if log is None else [progress.logger(log, output, asdict(config))]
+    with _resumable(), bar(visible=not quiet) as display:
+        told = [progress.by_epoch(display), *logged]
 
-    def watch(epoch: int, epochs: int, loss: float, r2: float) -> None:
-        for watcher in watchers:
-            watcher(epoch, epochs, loss, r2)
+        def tell(epoch: int, epochs: int, loss: float, r2: float) -> None:
+            for one in told:
+                one(epoch, epochs, loss, r2)
 
-    with _resumable():
         result = training.train(
-            dataset, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, watch=watch
+            dataset, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
         )
     with files.replacing(output / "training.png") as partial:
         figures.training_curve(result.history, f"Training on {PurePath(path).name}").savefig(partial, dpi=160)
@@ -146,27 +147,20 @@ def probe(
     """
     _need_packages()
     from percolab.nn import figures, probing, recording, training
+    from percolab.nn.config import ProbeConfig
     from percolab.store import reading
 
     if (output / "per_latent.csv").exists() and not overwrite:
         raise FileExistsError(f"output must not hold probes unless overwriting, got {str(output)!r}")
-    config = probing.ProbeConfig(depths=tuple(range(0, max_depth + 1, 5)), min_latent_size=min_latent_size)
+    config = ProbeConfig(depths=tuple(range(0, max_depth + 1, 5)), min_latent_size=min_latent_size)
     dataset = reading.load(path)
     model = training.load_model(run, dataset, device=device)
     recorded = recording.activations(model, dataset.X, device=device)
-    result = probing.probes(dataset, recorded, config, device=device)
+    result = probing.probes(dataset, recorded, config, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)
     for word in result.skipped:
         print(word)
-    drawn = {
-        "fig4": figures.probes_by_fom(result.per_latent, PurePath(path).name, target="z"),
-        "fig5": figures.probes_by_depth(result.per_depth, PurePath(path).name),
-        "fig7": figures.probes_by_fom(result.per_latent, PurePath(path).name, target="sum"),
-        "memorising": figures.memorising(result.per_latent, PurePath(path).name),
-    }
-    for name, figure in drawn.items():
-        with files.replacing(output / f"{name}.png") as partial:
-            figure.savefig(partial, dpi=160)
+    figures.write(figures.of_probes(result.per_latent, result.per_depth, PurePath(path).name), output)
     files.write_table(result.per_depth, output / "per_depth")
     files.write_table(result.per_latent, output / "per_latent")
     print(f"{output}: {len(result.per_latent):,} errors of latents, {sum(result.seconds.values()):.1f} s of probing")
@@ -191,11 +185,13 @@ def reproduce(
     After an interruption, give the same command.
     """
     _need_packages()
-    from percolab.nn import reproduce as whole
+    from percolab.nn import experiments, reproduction
 
-    chosen = whole.experiment(experiment, scale, epochs=epochs)
+    chosen = experiments.experiment(experiment, scale, epochs=epochs)
+    directory = output or Path(f"{experiment}-{scale}")
     with _resumable():
-        whole.reproduce(chosen, output or Path(f"{experiment}-{scale}"), device=device, overwrite=overwrite)
+        reproduction.reproduce(chosen, directory, device=device, overwrite=overwrite, progress=True)
+    print(f"wrote {directory / reproduction.REPORT}")
 
 
 def register(app: typer.Typer) -> None:

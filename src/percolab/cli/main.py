@@ -393,8 +393,8 @@ def verify(
             raise FileExistsError(f"report must be a folder or end in .html, got the file {str(report)!r}")
         files.check_directory(report)
     dataset = None if path is None else reading.load(path)
-    with progress.line(visible=not as_json) as say:
-        outcome = check(dataset, progress=say)
+    with progress.bar(visible=not as_json) as report_progress:
+        outcome = check(dataset, progress=report_progress)
     if as_json:
         print(json.dumps(outcome.to_dicts(), indent=2))
     else:
@@ -494,4 +494,5 @@ def figures(
     if out.is_file():
         raise FileExistsError(f"out must be a folder, got the file {str(out)!r}")
     files.check_directory(out)
-    write(out, only or (), quick=quick, done=lambda path: print(f"wrote {path}", flush=True))
+    for path in write(out, only or (), quick=quick, progress=True):
+        print(f"wrote {path}")

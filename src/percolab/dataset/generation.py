@@ -72,7 +72,7 @@ def _dataset(recipe: Recipe, arrays: Arrays, engine_version: int) -> Dataset:
     interventions.replay(recipe, forest, arrays.X, *values)
     if recipe.edits or recipe.target != Target():
         y = targets.make(recipe.target, forest, *values)
-    return vouch(Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version)))
+    return vouch(Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version=engine_version)))
 
 
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None

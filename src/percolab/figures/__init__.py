@@ -1,4 +1,4 @@
-"""The paper's figures that need no network, drawn from the library's own data: ``percolab figures``.
+"""The paper's figures that need no trained network, drawn from the library's own data: ``percolab figures``.
 
 One module for each figure, with a function ``draw(quick)`` that returns it; `quick` draws it from less data.
 Needs matplotlib, networkx and powerlaw, in the extras ``plot``, ``graphs`` and ``verify``.
@@ -7,12 +7,13 @@ Needs matplotlib, networkx and powerlaw, in the extras ``plot``, ``graphs`` and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from percolab.ground.files import new_files
+from percolab.ground.progress import Progress, shown
 from percolab.show import style
 
 if TYPE_CHECKING:
@@ -31,39 +32,61 @@ MODULES = {
 FORMATS = ("png", "pdf")
 
 
+EXPERIMENT = (4, 5, 7)
+"""Figures of the paper that show a trained network; ``percolab reproduce`` draws them."""
+
+
 def draw(number: int, *, quick: bool = False) -> Figure:
     """Return a figure of the paper by its number."""
-    if number not in MODULES:
-        raise ValueError(f"only must be one of {', '.join(map(str, MODULES))}, got {number}")
-    module = import_module(f"percolab.figures.{MODULES[number]}")
+    module = import_module(f"percolab.figures.{MODULES[_check(number)]}")
     with style.sheet():
         figure: Figure = module.draw(quick)
         return figure
 
 
 def write(
-    folder: str | os.PathLike[str],
-    numbers: Sequence[int] = (),
+    output: str | os.PathLike[str],
+    only: Sequence[int] = (),
     *,
     quick: bool = False,
-    done: Callable[[Path], None] | None = None,
+    progress: bool | Progress = False,
 ) -> list[Path]:
-    """Write figures as PNG and PDF into a folder, all of them if none are named; return the files."""
-    chosen = list(numbers) or list(MODULES)
-    for number in chosen:
-        if number not in MODULES:
-            raise ValueError(f"only must be one of {', '.join(map(str, MODULES))}, got {number}")
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    """Write figures as PNG and PDF into a folder; return the files.
+
+    Parameters
+    ----------
+    output
+        The folder, made if it is not there.
+    only
+        Numbers of the figures; none means all.
+    quick
+        Draw from less data.
+    progress
+        True shows a bar; a function is called with ("figures", figures done, figures in all).
+    """
+    chosen = [_check(number) for number in only or MODULES]
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for number in chosen:
-        figure = draw(number, quick=quick)
-        paths = [place / f"figure{number:02d}_{MODULES[number]}.{form}" for form in FORMATS]
-        with style.sheet(), new_files(*paths, overwrite=True) as files:
-            for file, form in zip(files, FORMATS, strict=True):
-                figure.savefig(file, format=form, metadata={"CreationDate": None} if form == "pdf" else None)
-        for path in paths:
-            written.append(path)
-            if done is not None:
-                done(path)
+    with shown(progress) as tell:
+        for done, number in enumerate(chosen):
+            tell("figures", done, len(chosen))
+            written += _write(number, folder, quick)
+        tell("figures", len(chosen), len(chosen))
     return written
+
+
+def _write(number: int, folder: Path, quick: bool) -> list[Path]:
+    figure = draw(number, quick=quick)
+    paths = [folder / f"figure{number:02d}_{MODULES[number]}.{form}" for form in FORMATS]
+    with style.sheet(), new_files(*paths, overwrite=True) as files:
+        for file, form in zip(files, FORMATS, strict=True):
+            figure.savefig(file, format=form, metadata={"CreationDate": None} if form == "pdf" else None)
+    return paths
+
+
+def _check(number: int) -> int:
+    if number not in MODULES:
+        elsewhere = ", which percolab reproduce draws" if number in EXPERIMENT else ""
+        raise ValueError(f"only must be one of {', '.join(map(str, MODULES))}, got {number}{elsewhere}")
+    return number

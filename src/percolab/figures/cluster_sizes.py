@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 def draw(quick: bool = False) -> Figure:
     """Draw the share of clusters with at least s points, the fitted power law, and the exact law."""
     recipe = PRESETS["paper-multi-cluster"]
-    assert recipe.seeds.graph is not None
     size = np.bincount(attachment(recipe.n_points, recipe.attachment_prob, recipe.seeds.graph))
     s, count = np.unique(size, return_counts=True)
     share = np.cumsum(count[::-1])[::-1] / size.size

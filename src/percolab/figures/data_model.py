@@ -29,7 +29,7 @@ def draw(quick: bool = False) -> Figure:
     n = 3000 if quick else 12_000
     dataset = generate(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
     forest = dataset.forest.cluster(0)
-    groups = drawing.disjoint_groups(forest, len(drawing.PALETTE))
+    groups = drawing.disjoint_groups(forest, len(style.PALETTE))
     figure = style.new_figure(9.5, 4.4)
     space, tree = figure.subplots(1, 2, width_ratios=[1.35, 1])
     _draw_clusters(space, dataset, drawing.latent_groups(forest, groups))

@@ -1,75 +1,170 @@
-"""How long work says how far it is, and what shows it."""
+"""How long work says how far it is, and what shows it: bars on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, how much of it is done and how much there is."""
+
+RATED = ("shards",)
+"""Stages of which the rate, in rows per second, is shown."""
+LINE_SECONDS = 10.0
+"""How often a line is written where there is no terminal; work that takes less writes none."""
 
 
 def silent(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
-RATED = ("shards",)
-"""Stages of which the rate, in rows per second, is shown."""
+class Display:
+    """A `Progress` that can also show a few words beside a stage. This one shows nothing."""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Move a stage on."""
+
+    def note(self, stage: str, text: str) -> None:
+        """Show words beside a stage that has begun."""
 
 
 @contextmanager
-def bar(*, visible: bool = True) -> Iterator[Progress]:
-    """Show one bar per stage, on standard error, and yield the function that moves them.
+def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
+    """Show how far work is, on standard error, and yield the function that moves it on.
 
-    Nothing is shown where standard error is neither a terminal nor a notebook.
+    A terminal or a notebook gets a bar for each stage. Anything else, such as a log file, gets a plain line every ten
+    seconds. Until the first stage begins, and for work that has none, `label` is shown with the time that has passed.
     """
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskID,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     console = Console(stderr=True)
-    seen = visible and (console.is_terminal or console.is_jupyter)
-    columns = (
-        TextColumn("{task.description:>10}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("elapsed"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        TextColumn("{task.fields[rate]}"),
-    )
-    with Progress(*columns, console=console, disable=not seen) as progress:
-        stages: dict[str, TaskID] = {}
-        # The first run on a machine compiles for some seconds.
-        starting = progress.add_task("starting", total=None, rate="")
-
-        def report(stage: str, done: int, total: int) -> None:
-            progress.update(starting, visible=False)
-            if stage not in stages:
-                stages[stage] = progress.add_task(stage, total=total, rate="")
-            speed = progress.tasks[stages[stage]].speed
-            rate = f"{speed:,.0f} rows/s" if stage in RATED and speed else ""
-            progress.update(stages[stage], completed=done, total=total, rate=rate)
-
-        yield report
+    if not visible:
+        yield Display()
+    elif console.is_terminal or console.is_jupyter:
+        with _bars(console, label) as display:
+            yield display
+    else:
+        with _lines(label) as display:
+            yield display
 
 
 @contextmanager
-def line(*, visible: bool = True) -> Iterator[Callable[[str], None]]:
-    """Show one changing line on standard error, with the same rule as `bar`, and yield the function that changes it."""
-    from rich.console import Console
+def shown(progress: bool | Progress) -> Iterator[Progress]:
+    """Yield what to call for an argument `progress`: a bar for True, nothing for False, or the function given."""
+    if progress is True:
+        with bar() as display:
+            yield display
+    else:
+        yield progress or silent
 
-    console = Console(stderr=True)
-    if not (visible and (console.is_terminal or console.is_jupyter)):
-        yield lambda text: None
-        return
-    with console.status("") as status:
-        yield status.update
+
+def clock(seconds: float) -> str:
+    """Return a duration as minutes and seconds, or hours and minutes."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+# ---------------------------------------------------------------------- on a terminal
+
+
+@contextmanager
+def _bars(console: Console, label: str) -> Iterator[Display]:
+    from rich import progress as rich
+
+    columns = (
+        rich.TextColumn("{task.description:>10}"),
+        rich.BarColumn(),
+        rich.TaskProgressColumn(),
+        rich.TimeElapsedColumn(),
+        rich.TextColumn("elapsed"),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("left"),
+        rich.TextColumn("{task.fields[note]}", markup=False),
+    )
+    with rich.Progress(*columns, console=console) as bars:
+        waiting = bars.add_task(label, total=None, note="")
+        stages: dict[str, rich.TaskID] = {}
+
+        class Bars(Display):
+            def __call__(self, stage: str, done: int, total: int) -> None:
+                if stage not in stages:
+                    bars.update(waiting, visible=False)
+                    stages[stage] = bars.add_task(stage, total=total, note="")
+                bars.update(stages[stage], completed=done, total=total)
+                speed = bars.tasks[stages[stage]].speed if stage in RATED else None
+                if speed:
+                    self.note(stage, f"{speed:,.0f} rows/s")
+
+            def note(self, stage: str, text: str) -> None:
+                bars.update(stages[stage], note=text)
+
+        yield Bars()
+
+
+# ---------------------------------------------------------------------- elsewhere
+
+
+@contextmanager
+def _lines(label: str) -> Iterator[Display]:
+    """Write a line every `LINE_SECONDS` from a thread of its own, so also while the work does not report."""
+    lines, ended, stream = _Lines(label), Event(), sys.stderr
+
+    def write() -> None:
+        while not ended.wait(LINE_SECONDS):
+            try:
+                print(lines.text(), file=stream, flush=True)
+            except (OSError, ValueError):  # nobody reads it any more
+                return
+
+    writer = Thread(target=write, name="percolab-progress", daemon=True)
+    writer.start()
+    try:
+        yield lines
+    finally:
+        ended.set()
+        writer.join()
+
+
+class _Lines(Display):
+    """Where the work is, in one line of text."""
+
+    def __init__(self, label: str) -> None:
+        self._lock = Lock()
+        self._begin(label, 0, 0)
+
+    def _begin(self, stage: str, done: int, total: int) -> None:
+        self._stage, self._first, self._done, self._total, self._note = stage, done, done, total, ""
+        self._start = time.monotonic()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        with self._lock:
+            if stage != self._stage:
+                self._begin(stage, done, total)
+            self._done, self._total = done, total
+
+    def note(self, stage: str, text: str) -> None:
+        with self._lock:
+            if stage == self._stage:
+                self._note = text
+
+    def text(self) -> str:
+        """Return stage, share done, words beside it, time passed and, where it can be told, time left."""
+        with self._lock:
+            passed = time.monotonic() - self._start
+            parts = [self._stage if self._total <= 0 else f"{self._stage} {self._done / self._total:.0%}"]
+            if self._note:
+                parts.append(self._note)
+            parts.append(f"{clock(passed)} elapsed")
+            moved = self._done - self._first  # what was there already says nothing about the speed
+            if moved > 0:
+                parts.append(f"{clock(passed / moved * (self._total - self._done))} left")
+            return ", ".join(parts)

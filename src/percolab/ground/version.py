@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from importlib import metadata
 from typing import Any
-
-import numba
-import numpy as np
 
 __version__ = "0.1.0"
 
+PACKAGES = ("numpy", "numba")
+"""What decides about the numbers of a dataset."""
 
-def provenance(engine_version: int) -> dict[str, Any]:
-    """Return versions, platform and time of making. The time is SOURCE_DATE_EPOCH, in seconds, where that is set."""
+
+def provenance(packages: Iterable[str] = PACKAGES, **facts: Any) -> dict[str, Any]:
+    """Return what made a result: versions, platform and time, with `facts` about the work after percolab's version.
+
+    Datasets, training runs and reproductions are all described by this. The time is SOURCE_DATE_EPOCH, in seconds,
+    where that is set.
+
+    Parameters
+    ----------
+    packages
+        Installed packages whose versions are recorded.
+    **facts
+        Plain values, for instance ``engine_version`` or ``device``.
+    """
     moment = os.environ.get("SOURCE_DATE_EPOCH")
     created = datetime.now(UTC) if moment is None else datetime.fromtimestamp(int(moment), UTC)
     return {
         "percolab": __version__,
-        "engine_version": engine_version,
-        "numpy": np.__version__,
-        "numba": numba.__version__,
+        **facts,
+        **{name: metadata.version(name) for name in packages},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "created": created.isoformat(timespec="seconds"),

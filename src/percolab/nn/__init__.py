@@ -1,7 +1,7 @@
 """Experiments on percolation datasets: networks, baselines, activations and linear probes.
 
 Needs the extra ``nn`` (torch, scikit-learn, pandas, matplotlib). Importing this package imports none of them: a name
-is looked up when it is first used.
+is looked up when it is first used. The configurations, in `config` and `experiments`, need none of them at all.
 """
 
 from __future__ import annotations
@@ -11,32 +11,39 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from percolab.nn.baseline import baselines, nearest_neighbours
+    from percolab.nn.config import ProbeConfig, TrainConfig
+    from percolab.nn.experiments import Experiment, experiment
     from percolab.nn.model import ResidualMLP
-    from percolab.nn.probing import ProbeConfig, ProbeResult, probes
+    from percolab.nn.probing import ProbeResult, probes
     from percolab.nn.recording import activations, representations
+    from percolab.nn.reproduction import reproduce
     from percolab.nn.scores import Score
     from percolab.nn.split import Split, split_rows
-    from percolab.nn.training import TrainConfig, TrainResult, load_model, train
+    from percolab.nn.training import TrainResult, load_model, train
 
 _HOME = {
-    "ProbeConfig": "probing",
+    "Experiment": "experiments",
+    "ProbeConfig": "config",
     "ProbeResult": "probing",
     "ResidualMLP": "model",
     "Score": "scores",
     "Split": "split",
-    "TrainConfig": "training",
+    "TrainConfig": "config",
     "TrainResult": "training",
     "activations": "recording",
     "baselines": "baseline",
+    "experiment": "experiments",
     "load_model": "training",
     "nearest_neighbours": "baseline",
     "probes": "probing",
     "representations": "recording",
+    "reproduce": "reproduction",
     "split_rows": "split",
     "train": "training",
 }
 
 __all__ = [
+    "Experiment",
     "ProbeConfig",
     "ProbeResult",
     "ResidualMLP",
@@ -46,10 +53,12 @@ __all__ = [
     "TrainResult",
     "activations",
     "baselines",
+    "experiment",
     "load_model",
     "nearest_neighbours",
     "probes",
     "representations",
+    "reproduce",
     "split_rows",
     "train",
 ]

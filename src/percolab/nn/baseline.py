@@ -7,9 +7,11 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
 
 from percolab.dataset.dataset import Dataset
-from percolab.nn.device import choose_device, on_device
+from percolab.ground.progress import Progress, shown, silent
+from percolab.nn.device import Device, choose_device, on_device
 from percolab.nn.scores import Score, score
 from percolab.nn.split import SPLIT_SEED, split_rows
 
@@ -18,15 +20,26 @@ BLOCK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 """Memory for one block of distances."""
 
 
-def baselines(dataset: Dataset, *, seed: int = SPLIT_SEED, device: str = "auto") -> dict[str, Score]:
+def baselines(
+    dataset: Dataset, *, seed: int = SPLIT_SEED, device: Device = "auto", progress: bool | Progress = False
+) -> dict[str, Score]:
     """Score the three baselines of Table 1.
 
     ``mean`` and ``ridge`` (scikit-learn, alpha 1) are fitted on the training rows and scored on the test rows of
     `split_rows`. ``nearest_neighbour`` predicts every point of the dataset by its nearest other point.
-    """
-    from sklearn.linear_model import Ridge
 
-    place = choose_device(device)
+    Parameters
+    ----------
+    dataset
+        Any dataset of at least 10 points.
+    seed
+        Seed of the split.
+    device
+        Where neighbours are looked for.
+    progress
+        True shows a bar; a function is called with ("neighbours", rows done, rows in all).
+    """
+    device = choose_device(device)
     X = on_device("X", dataset.X, torch.device("cpu"), torch.float64).numpy()
     y = dataset.y
     split = split_rows(dataset, seed)
@@ -34,7 +47,8 @@ def baselines(dataset: Dataset, *, seed: int = SPLIT_SEED, device: str = "auto")
     # Neighbours along bonds tie, and the lowest row wins an exact tie: in leaf order that would favour distant
     # relatives, in the release's order, by birth, it favours nobody.
     order = dataset.release_order
-    nearest = order[nearest_neighbours(torch.from_numpy(X[order]).to(place))]
+    with shown(progress) as tell:
+        nearest = order[nearest_neighbours(torch.from_numpy(X[order]).to(device), progress=tell)]
     return {
         "mean": score(y[split.test], np.full(split.test.size, y[split.train].mean())),
         "ridge": score(y[split.test], ridge.predict(X[split.test])),
@@ -42,7 +56,9 @@ def baselines(dataset: Dataset, *, seed: int = SPLIT_SEED, device: str = "auto")
     }
 
 
-def nearest_neighbours(X: torch.Tensor, *, block_bytes: int | None = None) -> NDArray[np.int64]:
+def nearest_neighbours(
+    X: torch.Tensor, *, block_bytes: int | None = None, progress: Progress = silent
+) -> NDArray[np.int64]:
     """Return the row of the nearest other point of every point, in O(n² d) time and bounded memory.
 
     Euclidean distance by matrix products, in float64 on centred data: all bonds have the same length, so the
@@ -55,6 +71,8 @@ def nearest_neighbours(X: torch.Tensor, *, block_bytes: int | None = None) -> ND
         (n, d), on the device that is to do the work.
     block_bytes
         Memory for one block of distances.
+    progress
+        Called with ("neighbours", rows done, rows in all).
     """
     n = len(X)
     if n < 2:
@@ -72,5 +90,6 @@ def nearest_neighbours(X: torch.Tensor, *, block_bytes: int | None = None) -> ND
         distance = torch.matmul(points[lo:hi], others, out=block[: hi - lo])
         distance.diagonal(lo).fill_(math.inf)
         nearest[lo:hi] = distance.argmin(1)
+        progress("neighbours", hi, n)
     found: NDArray[np.int64] = nearest.cpu().numpy()
     return found

@@ -1,4 +1,4 @@
-"""Files that are either complete or not there, and the state of a training run in one of them."""
+"""The state of a training run, in a file that is either complete or not there."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ import torch
 from torch import nn
 
 from percolab.ground.files import replacing
+from percolab.nn.config import TrainConfig
 
 FORMAT = 1
 State = dict[str, Any]
-
-
-# ---------------------------------------------------------------------- the state of a run
+PARTS = {
+    "recipe": dict,
+    "config": dict,
+    "epoch": int,
+    "seconds": float,
+    "losses": torch.Tensor,
+    "generator": torch.Tensor,
+    "model": dict,
+    "optimizer": list,
+}
+"""What a checkpoint holds besides its format: recipe and configuration, epochs done and their time, losses (epochs, 2),
+state of the generator that shuffles, weights by name, and the optimiser's state by parameter."""
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -49,11 +59,31 @@ def load(path: Path) -> State:
     """Read a checkpoint onto the CPU; nothing in it is executed."""
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint must exist, got {str(path)!r}")
+    refused = f"checkpoint must be a file written by percolab train, got {str(path)!r}"
     try:
         values: State = torch.load(path, map_location="cpu", weights_only=True)
         found = values["format"]
-    except Exception as fault:
-        raise ValueError(f"checkpoint must be a file written by percolab train, got {str(path)!r}") from fault
+    except (OSError, MemoryError):
+        raise
+    except Exception as fault:  # what torch raises for damage is of many kinds
+        raise ValueError(refused) from fault
     if found != FORMAT:
         raise ValueError(f"checkpoint must have format {FORMAT}, got {found!r} in {str(path)!r}")
+    try:
+        _check(values)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise ValueError(refused) from fault
     return values
+
+
+def _check(values: State) -> None:
+    """Raise unless all parts are there and of their kinds; whether weights fit a model is for the model to say."""
+    for name, kind in PARTS.items():
+        if not isinstance(values[name], kind):
+            raise TypeError(name)
+    epochs = TrainConfig(**values["config"]).epochs
+    if not 0 <= values["epoch"] <= epochs or values["losses"].shape != (epochs, 2):
+        raise ValueError("epoch")
+    tensors = [*values["model"].values(), *(value for part in values["optimizer"] for value in part.values())]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        raise TypeError("model")

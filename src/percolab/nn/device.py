@@ -12,8 +12,13 @@ import torch
 BLOCK_ROWS = 1 << 16
 
 
-def choose_device(device: str = "auto") -> torch.device:
+Device = str | torch.device
+"""A device, or its name: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``."""
+
+
+def choose_device(device: Device = "auto") -> torch.device:
     """Return a device by name; ``"auto"`` is CUDA where there is one, else the CPU."""
+    device = str(device)
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = device.partition(":")
@@ -30,7 +35,8 @@ def device_name(device: torch.device) -> str:
     """Return the device in words, for a record of where a run was made."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
 
 
 def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
@@ -45,8 +51,8 @@ def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) 
         block = np.asarray(values[lo : lo + BLOCK_ROWS])
         finite = np.isfinite(block)
         if not finite.all():
-            place = np.argwhere(~finite)[0]
-            raise ValueError(f"{name} must be finite, got {block[tuple(place)]} in row {lo + int(place[0])}")
+            first = np.argwhere(~finite)[0]
+            raise ValueError(f"{name} must be finite, got {block[tuple(first)]} in row {lo + int(first[0])}")
         tensor[lo : lo + len(block)] = torch.from_numpy(np.ascontiguousarray(block))
     return tensor
 

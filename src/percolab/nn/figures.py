@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas
 
+from percolab.ground.files import replacing
+from percolab.ground.progress import Progress, silent
 from percolab.nn.findings import LEAST_BASELINE, blocks, by_fom, power_law, select
 from percolab.nn.recording import RAW, label
+from percolab.show import style
+from percolab.show.style import GREY, INK, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-"""Okabe and Ito's colours, one a block; black is the raw input, grey what needs no representation."""
-INK, GREY = "#222222", "#8a8a8a"
 TARGET_WORDS = {"z": "latent value $z$", "sum": "sum of $z$ down to the latent"}
-STYLE: Any = {
-    "font.size": 10,
-    "axes.labelsize": 11,
-    "axes.titlesize": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-}
+PNG_DPI = 160
 
 
-def _figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'percolab[nn]'") from error
-    return Figure(figsize=(width, height), layout="constrained")
+def of_probes(per_latent: pandas.DataFrame, per_depth: pandas.DataFrame, title: str) -> dict[str, Figure]:
+    """Return the figures of a set of probes, by the names of their files."""
+    return {
+        "fig4": probes_by_fom(per_latent, title, target="z"),
+        "fig5": probes_by_depth(per_depth, title),
+        "fig7": probes_by_fom(per_latent, title, target="sum"),
+        "memorising": memorising(per_latent, title),
+    }
 
 
-def _styled() -> Any:
-    import matplotlib
-
-    return matplotlib.rc_context(STYLE)
+def write(drawn: dict[str, Figure], folder: Path, progress: Progress = silent) -> None:
+    """Write figures as PNG into a folder, each under its name."""
+    for done, (name, figure) in enumerate(drawn.items()):
+        progress("figures", done, len(drawn))
+        with style.sheet(), replacing(folder / f"{name}.png") as partial:
+            figure.savefig(partial, dpi=PNG_DPI)
+    progress("figures", len(drawn), len(drawn))
 
 
 def probes_by_fom(per_latent: pandas.DataFrame, title: str, *, target: str = "z", protocol: str = "random") -> Figure:
@@ -54,8 +49,8 @@ def probes_by_fom(per_latent: pandas.DataFrame, title: str, *, target: str = "z"
     """
     table = select(per_latent, protocol, target)
     bins = by_fom(table)
-    with _styled():
-        figure = _figure(6.4, 6.2)
+    with style.sheet():
+        figure = style.new_figure(6.4, 6.2)
         main, ratio = figure.subplots(2, 1, sharex=True, height_ratios=(2.3, 1))
         streams = [("residual", "o", "-"), ("hidden", "s", "--")]
         count = len(blocks(bins["representation"].unique(), "residual"))
@@ -66,10 +61,10 @@ def probes_by_fom(per_latent: pandas.DataFrame, title: str, *, target: str = "z"
                 # Side by side: markers of one bin would hide each other.
                 shift = 1.11 ** (at * count + i - count + 0.5 + (0.6 if at else -0.6))
                 own = bins[bins["representation"] == name]
-                style = (shift, COLOURS[i % len(COLOURS)], marker, part == "residual", label(name))
-                _errorbars(main, own, "MSE", *style)
-                _errorbars(ratio, own, "ratio", *style)
-            _draw_fit(main, bins[bins["representation"] == names[-1]], line, COLOURS[(count - 1) % len(COLOURS)], part)
+                look = (shift, PALETTE[i % len(PALETTE)], marker, part == "residual", label(name))
+                _errorbars(main, own, "MSE", *look)
+                _errorbars(ratio, own, "ratio", *look)
+            _draw_fit(main, bins[bins["representation"] == names[-1]], line, PALETTE[(count - 1) % len(PALETTE)], part)
         ratio.axhline(1, color=INK, linewidth=1)
         for axes in (main, ratio):
             axes.set_xscale("log")
@@ -125,8 +120,8 @@ def probes_by_depth(per_depth: pandas.DataFrame, title: str, *, target: str = "z
     """Draw the MSE over all held-out rows of a depth against depth (Fig. 5); depths of constant target are left out."""
     table = per_depth[(per_depth["protocol"] == protocol) & (per_depth["target"] == target)]
     table = table[table["mean_MSE"] >= LEAST_BASELINE]
-    with _styled():
-        figure = _figure(6.4, 4.2)
+    with style.sheet():
+        figure = style.new_figure(6.4, 4.2)
         axes = figure.subplots()
         raw = table[table["representation"] == RAW]
         axes.plot(raw["depth"], raw["mean_MSE"], ":", color=GREY, linewidth=1.6, label="training mean")
@@ -134,7 +129,7 @@ def probes_by_depth(per_depth: pandas.DataFrame, title: str, *, target: str = "z
         for part, marker, line in [("residual", "o", "-"), ("hidden", "s", "--")]:
             for i, name in enumerate(blocks(table["representation"].unique(), part)):
                 own = table[table["representation"] == name]
-                colour = COLOURS[i % len(COLOURS)]
+                colour = PALETTE[i % len(PALETTE)]
                 face = colour if part == "residual" else "white"
                 axes.plot(
                     own["depth"], own["MSE"], line, marker=marker, color=colour, markerfacecolor=face, markersize=3.5,
@@ -155,13 +150,13 @@ def memorising(per_latent: pandas.DataFrame, title: str) -> Figure:
     latents are does as well on fresh values and no better than the mean on unseen latents.
     """
     cases = [
-        ("random", "z", "o", COLOURS[0], "true values, latents seen in training (the paper's protocol)"),
-        ("random", "z_redrawn", "s", COLOURS[1], "fresh values that the network never saw"),
-        ("subtree", "z", "^", COLOURS[5], "true values, whole subtrees held out"),
+        ("random", "z", "o", PALETTE[0], "true values, latents seen in training (the paper's protocol)"),
+        ("random", "z_redrawn", "s", PALETTE[1], "fresh values that the network never saw"),
+        ("subtree", "z", "^", PALETTE[5], "true values, whole subtrees held out"),
     ]
     names = list(per_latent["representation"].unique())
-    with _styled():
-        figure = _figure(6.4, 4.4)
+    with style.sheet():
+        figure = style.new_figure(6.4, 4.4)
         axes = figure.subplots()
         for k, (protocol, target, marker, colour, text) in enumerate(cases):
             table = select(per_latent, protocol, target)
@@ -187,11 +182,11 @@ def memorising(per_latent: pandas.DataFrame, title: str) -> Figure:
 
 def training_curve(history: pandas.DataFrame, title: str) -> Figure:
     """Draw training and validation loss by epoch."""
-    with _styled():
-        figure = _figure(6.4, 3.6)
+    with style.sheet():
+        figure = style.new_figure(6.4, 3.6)
         axes = figure.subplots()
-        axes.plot(history["epoch"], history["train_loss"], color=COLOURS[0], label="training")
-        axes.plot(history["epoch"], history["validation_loss"], color=COLOURS[5], label="validation")
+        axes.plot(history["epoch"], history["train_loss"], color=PALETTE[0], label="training")
+        axes.plot(history["epoch"], history["validation_loss"], color=PALETTE[5], label="validation")
         axes.set_yscale("log")
         axes.set_xlabel("epoch")
         axes.set_ylabel("mean squared error")

@@ -10,7 +10,8 @@ import numpy as np
 import pandas
 import scipy.stats
 
-from percolab.nn.recording import RAW
+from percolab.nn.probe_rows import LATENT_TARGETS, TARGETS
+from percolab.nn.recording import RAW, label
 
 LEAST_BASELINE = 1e-4
 """Latents that the mean alone predicts better than this are left out: their target is all but constant."""
@@ -177,7 +178,7 @@ def _power(bins: pandas.DataFrame, depth: pandas.DataFrame) -> Finding:
         fom, deep = fits["FOM"], fits["depth"]
         in_fom.append(bool(fom and fom["r2"] >= 0.8 and abs(fom["slope"]) > 2 * fom["slope_error"]))
         in_depth.append(bool(deep and deep["r2"] >= 0.5))
-        words.append(f"{name}: FOM {_fit_words(fom)}, depth {_fit_words(deep)}")
+        words.append(f"{label(name)}: FOM {_fit_words(fom)}, depth {_fit_words(deep)}")
     return Finding(
         "MSE follows a power law in FOM, and none in depth.",
         "for the last block, log median MSE on log FOM has R² ≥ 0.8 and a slope beyond two standard errors of 0; "
@@ -207,3 +208,35 @@ def _layers(table: pandas.DataFrame) -> Finding:
         "; ".join(f"{part} {value:.2f}" for part, value in values.items()),
         values,
     )
+
+
+def controls(per_depth: pandas.DataFrame) -> list[dict[str, Any]]:
+    """Return how each target fares under each protocol, on the raw input and on the last block; medians over depths.
+
+    Depths at which all training rows have one target are left out: a probe can only give it back, and is then equal to
+    the mean by construction.
+    """
+    names = per_depth["representation"].unique()
+    shown = [RAW, *blocks(names, "residual")[-1:], *blocks(names, "hidden")[-1:]]
+    relative = per_depth["MSE"] / per_depth["mean_MSE"]
+    table = per_depth.assign(relative=relative)[
+        (per_depth["mean_MSE"] >= LEAST_BASELINE) & ((relative - 1).abs() > 1e-9)
+    ]
+    rows = []
+    for protocol in table["protocol"].unique():
+        # Shuffled rows are a control of the fit; where the fit is on other latents they say nothing.
+        for target in TARGETS if protocol == "random" else LATENT_TARGETS:
+            for name in shown:
+                own = table[(table["protocol"] == protocol) & (table["target"] == target)]
+                own = own[own["representation"] == name]
+                if not own.empty:
+                    rows.append(
+                        {
+                            "protocol": protocol,
+                            "target": target,
+                            "representation": name,
+                            "median_r2": float(own["R2"].median()),
+                            "median_relative_mse": float(own["relative"].median()),
+                        }
+                    )
+    return rows

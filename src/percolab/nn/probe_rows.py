@@ -33,7 +33,7 @@ class ProbeRows:
     depths: Ints
     """(J,) depths with rows, increasing"""
     skipped: Ints
-    """depths without rows"""
+    """depths without rows, the last ones"""
     level: Ints
     """(n,) index of the last depth a row belongs to, -1 if none"""
     targets: NDArray[np.float32]
@@ -62,12 +62,12 @@ def probe_rows(dataset: Dataset, depths: Ints, min_latent_size: int, seed: int) 
     large = forest.latent_size >= min_latent_size
     at_depth = [np.flatnonzero(large & (forest.latent_depth == depth)) for depth in depths]
     kept = [j for j, latents in enumerate(at_depth) if latents.size]
-    if not kept:
-        probed = np.isin(forest.latent_depth, depths)
-        largest = int(forest.latent_size[probed].max(initial=0))
+    if max(latents.size for latents in at_depth) < 2:  # of a single value there is nothing to learn
+        sizes = (np.sort(forest.latent_size[forest.latent_depth == depth])[-2:-1] for depth in depths)
+        second = max((int(size[0]) for size in sizes if size.size), default=0)
         raise ValueError(
-            f"min_latent_size must leave a latent at some depth, got {min_latent_size} "
-            f"and the largest at these depths has {largest} points"
+            f"min_latent_size must leave two latents at some depth, got {min_latent_size} "
+            f"and at these depths no second latent has more than {second} points"
         )
     values = _latent_values(dataset, seed)
     level = np.full(forest.n_points, -1, np.int64)

@@ -1,16 +1,13 @@
 """Linear probes: how well a representation gives the value of a point's latent at each depth.
 
-At each depth the activations of its training rows are standardised and a ridge regression is fitted for each target.
-The rows of a depth contain those of every greater depth (see `probe_rows`), so going up from the deepest depth the
-normal equations only grow: one pass over the activations serves all depths, and one Cholesky factorisation serves all
-targets of a depth. Sums are in float64: the Gram matrix of some hundred thousand rows, regularised by 1, has condition
-numbers that float32 cannot hold.
+At each depth the activations of its training rows are standardised and a ridge regression is fitted for each target;
+`ridge` does it for all depths at once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +16,9 @@ import pandas
 import torch
 
 from percolab.dataset.dataset import Dataset
-from percolab.ground.validation import check_integer, check_seed
-from percolab.nn.device import choose_device, on_device
+from percolab.ground.progress import Progress, shown
+from percolab.nn.config import ProbeConfig
+from percolab.nn.device import Device, choose_device, on_device
 from percolab.nn.probe_rows import (
     LATENT_TARGETS,
     TARGETS,
@@ -31,44 +29,9 @@ from percolab.nn.probe_rows import (
     whole_subtrees,
 )
 from percolab.nn.recording import RAW
+from percolab.nn.ridge import CHUNK_ROWS, ridge_by_level
 
-PROTOCOLS = ("random", "subtree")
-STD_FLOOR = 1e-6
-CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 15}
 K = len(TARGETS)
-
-
-@dataclass(frozen=True)
-class ProbeConfig:
-    """What determines the probes of a dataset's activations; the defaults are the paper's."""
-
-    depths: tuple[int, ...] = tuple(range(0, 201, 5))
-    min_latent_size: int = 150
-    """points that a latent must have to be probed"""
-    alpha: float = 1.0
-    """strength of the ridge penalty on standardised activations"""
-    train_share: float = 0.7
-    """share of a depth's rows that the random protocol trains on"""
-    folds: int = 3
-    """number of parts that the subtree protocol deals subtrees to"""
-    seed: int = 42
-    protocols: tuple[str, ...] = PROTOCOLS
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "depths", tuple(sorted({check_integer("depths", d, 0) for d in self.depths})))
-        if not self.depths:
-            raise ValueError("depths must not be empty, got ()")
-        check_integer("min_latent_size", self.min_latent_size, 2)
-        check_integer("folds", self.folds, 2)
-        check_seed("seed", self.seed)
-        if not self.alpha > 0:
-            raise ValueError(f"alpha must be positive, got {self.alpha!r}")
-        if not 0 < self.train_share < 1:
-            raise ValueError(f"train_share must be between 0 and 1, got {self.train_share!r}")
-        object.__setattr__(self, "protocols", tuple(self.protocols))
-        for protocol in self.protocols:
-            if protocol not in PROTOCOLS:
-                raise ValueError(f"protocols must be among {', '.join(PROTOCOLS)}, got {protocol!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +54,8 @@ def probes(
     config: ProbeConfig | None = None,
     *,
     raw: bool = True,
-    device: str = "auto",
-    tell: Callable[[str], None] | None = None,
+    device: Device = "auto",
+    progress: bool | Progress = False,
 ) -> ProbeResult:
     """Fit and score linear probes on any representations of a dataset's points.
 
@@ -113,18 +76,40 @@ def probes(
         Whether to probe X itself too, under the name ``"raw"``.
     device
         Where to compute.
-    tell
-        Called with the name of each representation when its turn comes.
+    progress
+        True shows a bar; a function is called with ("probes", fits done, fits in all), a fit being of one
+        representation with one way of holding rows out.
     """
     config = config or ProbeConfig()
-    place = choose_device(device)
+    device = choose_device(device)
     sources: dict[str, Any] = {RAW: dataset.X, **activations} if raw else dict(activations)
     for name, values in sources.items():
         if len(values.shape) != 2 or len(values) != len(dataset):
             shape = tuple(values.shape)
             raise ValueError(f"activations[{name!r}] must have shape ({len(dataset)}, width), got {shape}")
     rows = probe_rows(dataset, np.array(config.depths, np.int64), config.min_latent_size, config.seed)
-    skipped = [f"depth {d} has no latent of at least {config.min_latent_size} points" for d in rows.skipped]
+    plans, skipped = _plans(dataset, rows, config, device)
+    done, total, seconds = 0, len(sources) * len(plans), {}
+    with shown(progress) as tell:
+        for name, values in sources.items():
+            start = time.perf_counter()
+            A = on_device(f"activations[{name!r}]" if name != RAW else "X", values, device, torch.float32)
+            for _, plan in plans:
+                tell("probes", done, total)
+                plan.add(name, A, config.alpha)
+                done += 1
+            seconds[name] = time.perf_counter() - start
+        tell("probes", total, total)
+    return ProbeResult(_per_latent(plans, dataset, rows), _per_depth(plans, rows), tuple(skipped), seconds)
+
+
+def _plans(
+    dataset: Dataset, rows: ProbeRows, config: ProbeConfig, device: torch.device
+) -> tuple[list[tuple[str, _Plan]], list[str]]:
+    """Return the ways of holding rows out, each with its protocol, and what cannot be probed, each in a sentence."""
+    skipped = []
+    if rows.skipped.size:  # a latent's ancestors are at least as large, so these are the last depths
+        skipped.append(f"from depth {rows.skipped[0]} on no latent has {config.min_latent_size} points")
     plans: list[tuple[str, _Plan]] = []
     for protocol in config.protocols:
         if protocol == "random":
@@ -133,17 +118,8 @@ def probes(
             held = whole_subtrees(dataset.forest, rows, config.min_latent_size, config.folds)
             if not held:
                 skipped.append(f"no subtree of at least {config.min_latent_size} points can be held out")
-        plans += [(protocol, _Plan(dataset, rows, hold_out, place)) for hold_out in held]
-    seconds = {}
-    for name, values in sources.items():
-        start = time.perf_counter()
-        if tell is not None:
-            tell(name)
-        A = on_device(f"activations[{name!r}]" if name != RAW else "X", values, place, torch.float32)
-        for _, plan in plans:
-            plan.add(name, A, config.alpha)
-        seconds[name] = time.perf_counter() - start
-    return ProbeResult(_per_latent(plans, dataset, rows), _per_depth(plans, rows), tuple(skipped), seconds)
+        plans += [(protocol, _Plan(dataset, rows, hold_out, device)) for hold_out in held]
+    return plans, skipped
 
 
 # ---------------------------------------------------------------------- one way of holding out
@@ -198,66 +174,6 @@ class _Plan:
             squared[here] = (A[part].double() @ weight + bias - self.held_targets[here]) ** 2
             first += len(part)
         self.errors[name] = self._by_latent(squared)
-
-
-def ridge_by_level(
-    A: torch.Tensor, targets: torch.Tensor, rows_by_level: list[torch.Tensor], alpha: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Fit ridge regressions with an intercept at every level j, on the rows of levels j, j + 1, … together.
-
-    Activations are standardised by those rows: (a - mean) / (std + 1e-6). The penalty is alpha |w|² for the
-    standardised weights; the intercept is not penalised. Equal to scikit-learn's ``Ridge(alpha)`` at each level.
-
-    Parameters
-    ----------
-    A
-        (n, p) activations, float32.
-    targets
-        (n, J·K): columns j·K … (j+1)·K - 1 are the targets of level j.
-    rows_by_level
-        For each of J levels, the rows it has and the next does not.
-    alpha
-        Penalty.
-
-    Returns
-    -------
-    weight, bias, mean
-        (p, J·K) and (J·K,) for activations as they are, float64; (J·K,) mean of each target over its rows.
-    """
-    J, p, columns = len(rows_by_level), A.shape[1], targets.shape[1]
-    k = columns // J
-
-    def zeros(*shape: int) -> torch.Tensor:
-        return torch.zeros(shape, dtype=torch.float64, device=A.device)
-
-    # Moments about a point of the data do not lose digits to a large mean. The point is one that every level has, so a
-    # unit that is constant on the rows of a level, as a ReLU that is never active, is exactly 0 there.
-    centre = A[next(rows[0] for rows in reversed(rows_by_level) if len(rows))].double()
-    gram, total = zeros(p, p), zeros(p)
-    cross, target_total = zeros(p, columns), zeros(columns)
-    weight, bias, mean = zeros(p, columns), zeros(columns), zeros(columns)
-    n = 0
-    for j in range(J - 1, -1, -1):
-        used, here = slice(0, (j + 1) * k), slice(j * k, (j + 1) * k)
-        for part in rows_by_level[j].split(CHUNK_ROWS[A.device.type]):
-            a, t = A[part].double() - centre, targets[part, used].double()
-            gram.addmm_(a.T, a)
-            cross[:, used] += a.T @ t
-            total += a.sum(0)
-            target_total[used] += t.sum(0)
-            n += len(part)
-        if n == 0:
-            continue
-        a_mean, t_mean = total / n, target_total[here] / n
-        covariance = gram / n - torch.outer(a_mean, a_mean)
-        scale = covariance.diagonal().clamp(min=0).sqrt() + STD_FLOOR
-        normal = covariance * n / torch.outer(scale, scale)
-        normal.diagonal().add_(alpha)
-        right = (cross[:, here] - torch.outer(total, t_mean)) / scale[:, None]
-        w = torch.cholesky_solve(right, torch.linalg.cholesky(normal)) / scale[:, None]
-        weight[:, here], mean[here] = w, t_mean
-        bias[here] = t_mean - (centre + a_mean) @ w
-    return weight, bias, mean
 
 
 # ---------------------------------------------------------------------- tables

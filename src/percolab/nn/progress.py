@@ -1,55 +1,34 @@
-"""Progress of a training run: a line that is rewritten on a terminal, a line now and then elsewhere."""
+"""Progress of a training run, epoch by epoch, and who may be told of it."""
 
 from __future__ import annotations
 
-import sys
-import time
+import os
 from typing import Any, Protocol
 
-TERMINAL_SECONDS, LOG_SECONDS = 0.2, 10.0
+from percolab.ground.progress import Display, Progress
+
+STAGE = "training"
 
 
-class Watch(Protocol):
-    """Told after every epoch how the run goes."""
+class EpochProgress(Protocol):
+    """What `train` takes as `progress`: called after every epoch."""
 
     def __call__(self, epoch: int, epochs: int, loss: float, r2: float) -> None:
         """Take the number of epochs done, how many there will be, training loss and validation R²."""
 
 
-class Ticker:
-    """Prints loss, validation R² and time left to standard error, without needing any package."""
+def by_epoch(progress: Progress) -> EpochProgress:
+    """Return what moves a stage of counted work on by epochs; a display also gets loss and R²."""
 
-    def __init__(self) -> None:
-        self.start, self.shown = time.perf_counter(), float("-inf")
-        self.first: int | None = None
-        self.terminal = sys.stderr.isatty()
+    def move(epoch: int, epochs: int, loss: float, r2: float) -> None:
+        progress(STAGE, epoch, epochs)
+        if isinstance(progress, Display):
+            progress.note(STAGE, f"loss {loss:.4g}, validation R² {r2:.4f}")
 
-    def __call__(self, epoch: int, epochs: int, loss: float, r2: float) -> None:
-        """Print, unless something was printed a moment ago."""
-        now = time.perf_counter()
-        if self.first is None:  # a resumed run does not begin at 1
-            self.first = epoch - 1
-        last = epoch == epochs
-        if not last and now - self.shown < (TERMINAL_SECONDS if self.terminal else LOG_SECONDS):
-            return
-        self.shown = now
-        left = (now - self.start) / max(1, epoch - self.first) * (epochs - epoch)
-        text = f"epoch {epoch}/{epochs}  loss {loss:.4g}  validation R² {r2:.4f}  {clock(left)} left"
-        if self.terminal:
-            print(f"\r\x1b[K{text}", end="\n" if last else "", file=sys.stderr, flush=True)
-        else:
-            print(text, file=sys.stderr, flush=True)
+    return move
 
 
-def clock(seconds: float) -> str:
-    """Return a duration as minutes and seconds, or hours and minutes."""
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 60}:{whole % 60:02d}"
-
-
-def logger(kind: str, run_dir: Any, config: dict[str, Any]) -> Watch:
+def logger(kind: str, run_dir: str | os.PathLike[str], config: dict[str, Any]) -> EpochProgress:
     """Return what sends every epoch to TensorBoard or Weights & Biases, if installed."""
     try:
         if kind == "tensorboard":
@@ -57,13 +36,13 @@ def logger(kind: str, run_dir: Any, config: dict[str, Any]) -> Watch:
 
             writer = SummaryWriter(str(run_dir))
 
-            def log(epoch: int, epochs: int, loss: float, r2: float) -> None:
+            def write(epoch: int, epochs: int, loss: float, r2: float) -> None:
                 writer.add_scalar("loss/train", loss, epoch)
                 writer.add_scalar("r2/validation", r2, epoch)
                 if epoch == epochs:
                     writer.close()
 
-            return log
+            return write
         if kind == "wandb":
             import wandb
 

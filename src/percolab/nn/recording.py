@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from percolab.nn.device import choose_device, on_device
+from percolab.nn.device import Device, choose_device, on_device
 from percolab.nn.model import ResidualMLP, check_fits
 
 RAW = "raw"
@@ -28,7 +28,7 @@ def activations(
     names: Sequence[str] | None = None,
     *,
     batch_size: int = 1 << 14,
-    device: str = "auto",
+    device: Device = "auto",
 ) -> dict[str, torch.Tensor]:
     """Return the outputs of named modules for every row of X, in one pass, each as a float32 tensor (n, width).
 
@@ -47,17 +47,17 @@ def activations(
     device
         Where to compute and keep the activations.
     """
-    place = choose_device(device)
+    device = choose_device(device)
     chosen = list(representations(model) if names is None else names)  # type: ignore[arg-type]
     modules = dict(model.named_modules())
     for name in chosen:
         if name not in modules or not name:
             known = ", ".join(key for key in modules if key)
             raise ValueError(f"names must be modules of the model ({known}), got {name!r}")
-    inputs = on_device("X", X, place, torch.float32)
-    model.to(place)
+    inputs = on_device("X", X, device, torch.float32)
+    model.to(device)
     if isinstance(model, ResidualMLP):
-        check_fits(model, inputs.shape[1], place)
+        check_fits(model, inputs.shape[1], device)
     kept: dict[str, torch.Tensor] = {}
     first = 0
 
@@ -67,7 +67,7 @@ def activations(
                 raise ValueError(f"names must be modules that give a tensor, got {name!r}")
             flat = output.reshape(len(output), -1)
             if name not in kept:
-                kept[name] = torch.empty(len(inputs), flat.shape[1], device=place)
+                kept[name] = torch.empty(len(inputs), flat.shape[1], device=device)
             kept[name][first : first + len(flat)] = flat
 
         return hook

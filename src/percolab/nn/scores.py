@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import mean_squared_error, r2_score
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,10 @@ class Score:
 def score(target: Any, prediction: Any) -> Score:
     """Return R² and MSE, in float64."""
     t, p = np.asarray(target, np.float64), np.asarray(prediction, np.float64)
-    mse = float(np.mean((t - p) ** 2))
-    return Score(r_squared(mse, float(t.var())), mse)
+    r2 = float(r2_score(t, p, force_finite=False)) if np.ptp(t) > 0 else math.nan
+    return Score(r2, float(mean_squared_error(t, p)))
 
 
 def r_squared(mse: float, variance: float) -> float:
-    """Return 1 - mse / variance; NaN where the target is constant."""
-    return 1 - mse / variance if variance > 0 else float("nan")
+    """Return R² of a mean squared error known already; NaN where the target is constant."""
+    return 1 - mse / variance if variance > 0 else math.nan

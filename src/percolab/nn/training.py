@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import platform
 import signal
 import threading
 import time
@@ -22,53 +21,23 @@ from torch import nn
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground import files
-from percolab.ground.validation import check_integer, check_seed
+from percolab.ground.progress import bar
+from percolab.ground.version import provenance
 from percolab.model.recipe import Recipe
 from percolab.nn import checkpoint
-from percolab.nn.device import choose_device, device_name, on_device, tf32
+from percolab.nn.config import TrainConfig
+from percolab.nn.device import Device, choose_device, device_name, on_device, tf32
 from percolab.nn.epoch import Epoch
 from percolab.nn.model import ResidualMLP, check_fits, predict
-from percolab.nn.progress import Watch
+from percolab.nn.progress import EpochProgress, by_epoch
 from percolab.nn.scores import Score, r_squared, score
 from percolab.nn.split import Split, split_rows
 
 CHECKPOINT_SECONDS = 30.0
 LOOK_SECONDS = 0.2
 """How often losses are fetched from the device; fetching waits for it."""
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """Everything that determines a training run, given the data; the defaults are the paper's one-cluster run.
-
-    The learning rate of epoch e (from 0) is min_lr + (lr - min_lr) (1 + cos(π e / epochs)) / 2.
-    """
-
-    d_model: int = 256
-    n_blocks: int = 3
-    expansion: int = 4
-    epochs: int = 500
-    batch_size: int = 1024
-    lr: float = 1e-4
-    min_lr: float = 1e-6
-    weight_decay: float = 0.01
-    seed: int = 42
-    """of the split, the initial weights and the order of the rows"""
-    tf32: bool = True
-    """whether matrix products on CUDA round their factors to TF32; the CPU always computes in float32"""
-
-    def __post_init__(self) -> None:
-        for name in ("d_model", "n_blocks", "expansion", "epochs", "batch_size"):
-            check_integer(name, getattr(self, name), 1)
-        for name in ("lr", "min_lr", "weight_decay"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 <= value < math.inf):
-                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
-        check_seed("seed", self.seed)
-
-    def lr_at(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 0."""
-        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+PACKAGES = ("torch", "numpy", "numba")
+"""What decides about the numbers of a run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +58,11 @@ class TrainResult:
 class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C during training: the run stopped after a whole epoch, and can be resumed if it has a directory."""
 
+    def __init__(self, epoch: int, epochs: int, *, kept: bool) -> None:
+        self.epoch, self.epochs, self.kept = epoch, epochs, kept
+        rest = "resume to continue" if kept else "without a run_dir nothing was kept"
+        super().__init__(f"stopped after epoch {epoch} of {epochs}; {rest}")
+
 
 def train(
     dataset: Dataset,
@@ -98,9 +72,9 @@ def train(
     run_dir: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    device: str = "auto",
+    device: Device = "auto",
     graph: bool = True,
-    watch: Watch | None = None,
+    progress: bool | EpochProgress = False,
 ) -> TrainResult:
     """Train a model on a dataset's y and score it on the test rows.
 
@@ -125,41 +99,47 @@ def train(
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     graph
         Whether to use a CUDA graph; False for models that decide what to do by looking at their data.
-    watch
-        Called after every epoch, in order, though some moments late.
+    progress
+        True shows a bar; a function is called with (epoch, epochs, training loss, validation R²) after every epoch, in
+        order, though some moments late.
     """
     config = config or TrainConfig()
-    place = choose_device(device)
+    device = choose_device(device)
     directory = None if run_dir is None else Path(run_dir)
     state = _state_to_resume(directory, dataset.recipe, config, resume=resume, overwrite=overwrite)
     split = split_rows(dataset, config.seed)
-    X = on_device("X", dataset.X, place, torch.float32)
-    y = on_device("y", dataset.y, place, torch.float32)
+    X = on_device("X", dataset.X, device, torch.float32)
+    y = on_device("y", dataset.y, device, torch.float32)
     if model is None:
         model = ResidualMLP(X.shape[1], config.d_model, config.n_blocks, config.expansion, seed=config.seed)
-    model.to(place)
-    check_fits(model, X.shape[1], place)
+    model.to(device)
+    check_fits(model, X.shape[1], device)
     with tf32(config.tf32):
         run = _Run(dataset.recipe, config, model, X, y, split, directory, state, graph)
-        run.loop(watch)
-        parts = {name: torch.from_numpy(rows).to(place) for name, rows in dataclasses.asdict(split).items()}
+        if progress is True:
+            with bar() as display:
+                run.loop(by_epoch(display))
+        else:
+            run.loop(progress or None)
+        parts = {name: torch.from_numpy(rows).to(device) for name, rows in dataclasses.asdict(split).items()}
         scores = {
             name: score(y[parts[name]].cpu(), predict(model, X[parts[name]]).cpu()) for name in ("validation", "test")
         }
     return TrainResult(
-        model, config, run.history(), scores["validation"], scores["test"], run.seconds, device_name(place)
+        model, config, run.history(), scores["validation"], scores["test"], run.seconds, device_name(device)
     )
 
 
-def load_model(run_dir: str | os.PathLike[str], dataset: Dataset, *, device: str = "auto") -> ResidualMLP:
+def load_model(run_dir: str | os.PathLike[str], dataset: Dataset, *, device: Device = "auto") -> ResidualMLP:
     """Return the `ResidualMLP` of a finished or interrupted run on this dataset."""
-    place = choose_device(device)
+    device = choose_device(device)
     state = checkpoint.load(Path(run_dir) / "checkpoint.pt")
     _check_same("checkpoint", "recipe", state["recipe"], dataset.recipe.to_dict())
     config = TrainConfig(**state["config"])
     model = ResidualMLP(dataset.recipe.dim, config.d_model, config.n_blocks, config.expansion)
-    _load_weights(model, state)
-    return model.to(place)
+    with _fitting():
+        model.load_state_dict(state["model"])
+    return model.to(device)
 
 
 class _Run:
@@ -188,9 +168,10 @@ class _Run:
         self.done, self.seconds = 0, 0.0
         self.losses = torch.full((config.epochs, 2), math.nan, dtype=torch.float64, device=y.device)
         if state is not None:
-            _load_weights(model, state)
-            checkpoint.restore(model, self.optimizer, state)
-            self.generator.set_state(state["generator"])
+            with _fitting():
+                model.load_state_dict(state["model"])
+                checkpoint.restore(model, self.optimizer, state)
+                self.generator.set_state(state["generator"])
             self.done, self.seconds = state["epoch"], state["seconds"]
             self.losses[: self.done] = state["losses"][: self.done].to(y.device)
         start = time.perf_counter()
@@ -201,7 +182,7 @@ class _Run:
         self.epoch = Epoch(model, self.optimizer, train_data, validation_data, config.batch_size, graph)
         self.seconds += time.perf_counter() - start
 
-    def loop(self, watch: Watch | None) -> None:
+    def loop(self, progress: EpochProgress | None) -> None:
         """Train until the last epoch, writing a checkpoint now and then, at the end, and at Ctrl-C."""
         self._write_config()
         told = self.done
@@ -214,15 +195,14 @@ class _Run:
                 self.done += 1
                 now, stopping, last = time.perf_counter(), stopped.is_set(), self.done == self.config.epochs
                 if last or stopping or now - looked > LOOK_SECONDS:
-                    told = self._tell(watch, told)
+                    told = self._tell(progress, told)
                     looked = time.perf_counter()
                     self.seconds = before + looked - resumed
                 if last or stopping or now - saved > CHECKPOINT_SECONDS:
                     self._save()
                     saved = time.perf_counter()
                 if stopping and not last:
-                    kept = "resume to continue" if self.directory else "without a run_dir nothing was kept"
-                    raise TrainingInterrupted(f"stopped after epoch {self.done} of {self.config.epochs}; {kept}")
+                    raise TrainingInterrupted(self.done, self.config.epochs, kept=self.directory is not None)
 
     def history(self) -> pandas.DataFrame:
         """Return the losses so far, a row per epoch."""
@@ -238,14 +218,14 @@ class _Run:
             }
         )
 
-    def _tell(self, watch: Watch | None, told: int) -> int:
+    def _tell(self, progress: EpochProgress | None, told: int) -> int:
         """Fetch the losses of the epochs not told yet, which waits for the device, and tell them."""
         losses = self.losses[told : self.done].cpu()
         if not torch.isfinite(losses).all():
             raise ValueError(f"loss must stay finite, got {losses[-1, 0].item()} by epoch {self.done}: lower lr")
-        if watch is not None:
+        if progress is not None:
             for i, (train_loss, validation_loss) in enumerate(losses.tolist(), told + 1):
-                watch(i, self.config.epochs, train_loss, r_squared(validation_loss, self.variances[1]))
+                progress(i, self.config.epochs, train_loss, r_squared(validation_loss, self.variances[1]))
         return self.done
 
     def _save(self) -> None:
@@ -272,20 +252,15 @@ class _Run:
 
 
 def describe_run(recipe: Recipe, config: TrainConfig, device: torch.device) -> dict[str, Any]:
-    """Return what makes a run again, ready for JSON."""
-    from percolab.ground.version import __version__
-
+    """Return what makes a run again, and what made it, ready for JSON."""
     return {
         "recipe": recipe.to_dict(),
         "config": dataclasses.asdict(config),
-        "device": device_name(device),
-        "matmul": "TF32" if config.tf32 and device.type == "cuda" else "float32",
-        "versions": {
-            "percolab": __version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        "provenance": provenance(
+            PACKAGES,
+            device=device_name(device),
+            matmul="TF32" if config.tf32 and device.type == "cuda" else "float32",
+        ),
     }
 
 
@@ -309,7 +284,9 @@ def _state_to_resume(
     if directory.exists() and not directory.is_dir():
         raise FileExistsError(f"run_dir must be a directory, got {str(directory)!r}")
     if file.exists() and not overwrite:
-        raise FileExistsError(f"run_dir must not hold a run unless resuming or overwriting, got {str(directory)!r}")
+        raise FileExistsError(
+            f"run_dir must not hold a run unless resume or overwrite is given, got {str(directory)!r}"
+        )
     return None
 
 
@@ -319,11 +296,13 @@ def _check_same(what: str, part: str, found: dict[str, Any], wanted: dict[str, A
             raise ValueError(f"{what} must have {part} {name} {wanted.get(name)!r}, got {found.get(name)!r}")
 
 
-def _load_weights(model: nn.Module, state: checkpoint.State) -> None:
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """Say in one line that a checkpoint's state is not that of this model."""
     try:
-        model.load_state_dict(state["model"])
-    except RuntimeError as error:
-        raise ValueError(f"checkpoint must fit the model, got {' '.join(str(error).split())}") from error
+        yield
+    except (RuntimeError, KeyError, ValueError, AttributeError) as error:
+        raise ValueError(f"checkpoint must fit the model, got {files.one_line(error)}") from error
 
 
 @contextmanager

@@ -60,13 +60,13 @@ def _body(dataset: Dataset, name: str) -> list[str]:
         parts += [pages.heading("Largest clusters"), _largest(dataset)]
     parts += [
         pages.heading("Recipe"),
-        pages.table((key, _text(value)) for key, value in dataset.recipe.to_dict().items()),
+        pages.settings(dataset.recipe.to_dict()),
         pages.heading("Make it again"),
         *_again(dataset, name),
     ]
     if dataset.provenance:
-        made = ((key, _text(value)) for key, value in dataset.provenance.items() if key != "loaded_from")
-        parts += [pages.heading("Provenance"), pages.table(made)]
+        made = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
+        parts += [pages.heading("Provenance"), pages.settings(made)]
     return parts
 
 
@@ -87,14 +87,6 @@ def _again(dataset: Dataset, name: str) -> list[str]:
         pages.paragraph("In Python:"),
         pages.code(f"import percolab as pl\n\nds = pl.generate(pl.{recipe!r})".replace("=Seeds(", "=pl.Seeds(")),
     ]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
-    if isinstance(value, list):
-        return f"{len(value):,}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def command(dataset: Dataset) -> str:
@@ -179,7 +171,8 @@ def _largest(dataset: Dataset) -> str:
                 f"{y[lo:hi].mean():.2f} ± {y[lo:hi].std():.2f}" if is_number else "labels",
             )
         )
-    return pages.table(rows, ("cluster", "birth", "points", "rows", "mean depth", "y, mean and spread"))
+    head = ("cluster", "birth", "points", "rows", "mean depth", "y, mean and spread")
+    return pages.table(rows, head, numbers=range(len(head)))
 
 
 # ---------------------------------------------------------------------- figures
@@ -272,4 +265,4 @@ def _cluster(dataset: Dataset) -> list[str]:
         return []
     figure = drawing.draw_cluster(dataset, cluster)
     caption = f"Cluster {cluster} in the plane of its first two principal components, beside its latent tree."
-    return [pages.heading("A cluster and its latents"), pages.picture(figure, caption)]
+    return [pages.heading("A cluster and its latents"), pages.picture(figure, caption, wide=True)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from percolab.dataset.dataset import Dataset
 from percolab.ground.validation import check_integer
 from percolab.model.forest import Forest
+from percolab.show.style import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-"""Okabe and Ito's colours, told apart with any colour vision; yellow is left out, too faint for thin lines."""
 TRUNK = "#333333"
 REST = "#b5b5b5"
 

@@ -1,27 +1,66 @@
-"""Self-contained HTML pages: text, tables and figures in one file that opens offline."""
+"""Self-contained HTML pages: text, tables and figures in one file that opens offline.
+
+Pages follow the reader's choice of light or dark. Figures are drawn once, dark on white; on a dark page the browser
+inverts their lightness and keeps their hues. On a phone wide things scroll in their own box, or their parts stack.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LONG_LIST = 6
+DPI = 150
+DOTS = 1.5
+"""Dots of an image for each of the page's, so that it is sharp on a phone too: an inch is 100 wide on the page."""
+
+# invert(.92) turns white into the ground of the dark page, #141414, so figures have no frame.
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-p.lead { color: #555; margin-top: 0; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid #ddd; vertical-align: top; }
-td.pass { color: #006b4f; } td.fail { color: #b00020; font-weight: bold; } td.few { color: #8a5a00; }
-pre { background: #f4f4f4; padding: .7rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap; }
+:root { color-scheme: light dark; --ground: #fff; --ink: #222; --quiet: #5c5c5c; --line: #ddd; --soft: #f4f4f4;
+  --good: #006b4f; --bad: #b00020; --mixed: #8a5a00; }
+@media (prefers-color-scheme: dark) {
+  :root { --ground: #141414; --ink: #e4e4e4; --quiet: #a9a9a9; --line: #3c3c3c; --soft: #202020;
+    --good: #58c9a6; --bad: #ff8189; --mixed: #e2af55; }
+  img { filter: invert(.92) hue-rotate(180deg); }
+}
+body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--ink); max-width: 60rem;
+  margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin-bottom: .2rem; }
+h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; }
+p { max-width: 46rem; } p.lead, .quiet { color: var(--quiet); } p.lead { margin-top: 0; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .6rem 0; }
+th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { font-weight: 600; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem; }
+table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
+.good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }
+.good, .bad, .mixed { font-weight: 600; }
+pre { background: var(--soft); padding: .7rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap; }
+summary { cursor: pointer; font-weight: 600; margin-top: .8rem; }
+figure { margin: 1.2rem 0; break-inside: avoid; }
+figcaption { font-size: .85rem; color: var(--quiet); max-width: 46rem; }
 img { max-width: 100%; height: auto; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(22rem, 1fr)); gap: 1.2rem; }
-figure { margin: 0; break-inside: avoid; } figcaption { font-size: .85rem; color: #444; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr)); gap: 1.2rem; }
+.grid figure { margin: 0; }
+@media (max-width: 45rem) {
+  .wide img { max-width: none; width: 36rem; }
+  table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; }
+  table.stack tr:first-child:has(th) { display: none; }
+  table.stack tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
+  table.stack td { border: 0; padding: .05rem 0; text-align: left; }
+  table.stack td:empty { display: none; }
+  table.stack td:first-child { font-weight: 600; }
+  table.stack td[data-label]:not(:first-child)::before { content: attr(data-label) ": "; color: var(--quiet);
+    font-weight: 400; }
+}
 """
 
 
@@ -42,9 +81,9 @@ def heading(text: str) -> str:
     return f"<h2>{escape(text)}</h2>"
 
 
-def paragraph(text: str) -> str:
-    """Return a paragraph of plain text."""
-    return f"<p>{escape(text)}</p>"
+def paragraph(text: str, *, quiet: bool = False) -> str:
+    """Return a paragraph of plain text; a quiet one is greyed."""
+    return f"<p{' class=quiet' if quiet else ''}>{escape(text)}</p>"
 
 
 def code(text: str) -> str:
@@ -52,25 +91,100 @@ def code(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), classes: Sequence[str] = ()) -> str:
-    """Return a table of text; `classes` names the style of each row's last cell."""
-    lines = ["<table>"]
-    if head:
-        lines.append("<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>")
+def folded(title: str, body: Iterable[str]) -> str:
+    """Return HTML behind a line that opens it."""
+    return f"<details><summary>{escape(title)}</summary>\n" + "\n".join(body) + "\n</details>"
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def table(
+    rows: Iterable[Sequence[str]],
+    head: Sequence[str] = (),
+    verdicts: Sequence[str] = (),
+    *,
+    numbers: Collection[int] = (),
+    stack: bool = False,
+) -> str:
+    """Return a table of text.
+
+    Parameters
+    ----------
+    rows
+        Cells, as text.
+    head
+        Names of the columns.
+    verdicts
+        For each row the style of its last cell: good, bad or mixed.
+    numbers
+        Columns that are set flush right.
+    stack
+        Whether a row becomes a block of labelled lines on a phone; otherwise the table scrolls there. For rows with
+        sentences in them.
+    """
+    lines = [_head(head, numbers)] if head else []
     for i, row in enumerate(rows):
-        kind = f' class="{classes[i]}"' if classes else ""
-        cells = [f"<td>{escape(cell)}</td>" for cell in row[:-1]] + [f"<td{kind}>{escape(row[-1])}</td>"]
+        kinds = ["number" if j in numbers else "" for j in range(len(row))]
+        if verdicts:
+            kinds[-1] = verdicts[i]
+        cells = [
+            f"<td{_attribute('class', kind)}{_attribute('data-label', name if stack else '')}>{escape(cell)}</td>"
+            for cell, kind, name in zip(row, kinds, [*head, *[""] * (len(row) - len(head))], strict=True)
+        ]
         lines.append("<tr>" + "".join(cells) + "</tr>")
-    return "\n".join([*lines, "</table>"])
+    look = "stack" if stack else "narrow"
+    return f'<div class="scroll"><table class="{look}">\n' + "\n".join(lines) + "\n</table></div>"
 
 
-def picture(figure: Figure, caption: str, *, dpi: int = 110) -> str:
-    """Return a figure with its image inside the page."""
-    image = BytesIO()
-    figure.savefig(image, format="png", dpi=dpi)
-    data = base64.b64encode(image.getvalue()).decode()
-    text = escape(caption)
-    return f'<figure><img alt="{text}" src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'
+def settings(values: Mapping[str, Any]) -> str:
+    """Return plain values as a table of names and text; what is not set is left out."""
+    return table((name, _plain(value)) for name, value in values.items() if value is not None)
+
+
+def _plain(value: Any) -> str:
+    """Return a value in words; of a long list its beginning and its end."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        cells = [str(item) for item in value]
+        return ", ".join(cells if len(cells) <= LONG_LIST else [*cells[:3], "…", cells[-1]])
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _head(names: Sequence[str], numbers: Collection[int]) -> str:
+    cells = (
+        f"<th{_attribute('class', 'number' if j in numbers else '')}>{escape(name)}</th>"
+        for j, name in enumerate(names)
+    )
+    return "<tr>" + "".join(cells) + "</tr>"
+
+
+def _attribute(name: str, value: str) -> str:
+    return f' {name}="{escape(value)}"' if value else ""
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def picture(figure: Figure, caption: str, *, wide: bool = False) -> str:
+    """Return a figure with its image inside the page; see `image`."""
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=DPI)
+    return image(file.getvalue(), caption, wide=wide)
+
+
+def image(png: bytes, caption: str, *, wide: bool = False) -> str:
+    """Return a PNG inside the page; a wide one keeps a size that can be read, and scrolls on a phone."""
+    data, text = base64.b64encode(png).decode(), escape(caption)
+    box = ' class="scroll wide"' if wide else ""
+    width = int(int.from_bytes(png[16:20]) / DOTS)  # the first field of a PNG's header
+    return (
+        f'<figure><div{box}><img alt="{text}" width="{width}" src="data:image/png;base64,{data}"></div>'
+        f"<figcaption>{text}</figcaption></figure>"
+    )
 
 
 def grid(pictures: Iterable[str]) -> str:

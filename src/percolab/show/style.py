@@ -14,6 +14,8 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
 """Okabe and Ito's colours, told apart with any colour vision; those used together also differ in lightness."""
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
+"""The colours of things side by side, in this order; yellow is left out, too faint for thin lines."""
 INK, GREY, FAINT = "#222222", "#8a8a8a", "#d5d5d5"
 
 SHEET: Any = {
@@ -35,6 +37,9 @@ SHEET: Any = {
     "legend.fontsize": 8,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
     "pdf.fonttype": 42,
     "svg.hashsalt": "percolab",
 }

@@ -285,7 +285,7 @@ def _make_store(
         for n_rows, taken in runners.run(make, _tasks(recipe, store, table, plan), runner, workers, address):
             done, peak = done + n_rows, max(peak, taken)
             report("shards", done, total)
-        store.finish(version.provenance(engine.VERSION))
+        store.finish(version.provenance(engine_version=engine.VERSION))
     return Made(table.n_points, table.n_clusters, shards, len(plan), total + of_clusters, peak)
 
 

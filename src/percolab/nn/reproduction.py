@@ -1,0 +1,259 @@
+"""The paper's experiments, from data to report: dataset, baselines, training, probes, figures.
+
+Every stage leaves a file that says what it was made from; a stage whose file is there, made from the same things, is
+not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas
+import torch
+
+from percolab.dataset.dataset import Dataset
+from percolab.dataset.generation import generate
+from percolab.ground.files import replacing, write_json, write_table
+from percolab.ground.progress import Progress, shown
+from percolab.ground.version import __version__, provenance
+from percolab.nn import checkpoint, figures, findings, report, training
+from percolab.nn.baseline import baselines
+from percolab.nn.device import Device, choose_device, device_name
+from percolab.nn.experiments import Experiment
+from percolab.nn.probing import probes
+from percolab.nn.progress import by_epoch
+from percolab.nn.recording import activations
+from percolab.nn.training import describe_run, load_model, train
+from percolab.show import summary
+from percolab.store.reading import load
+from percolab.store.schema import StoreError
+
+PACKAGES = (*training.PACKAGES, "scikit-learn", "pandas")
+REPORT, RESULTS = "report.html", "results.json"
+FIGURES = ("fig4", "fig5", "fig7", "memorising", "training")
+
+
+def reproduce(
+    chosen: Experiment,
+    output: str | os.PathLike[str],
+    *,
+    device: Device = "auto",
+    overwrite: bool = False,
+    progress: bool | Progress = False,
+) -> dict[str, Any]:
+    """Run an experiment from data to report, resuming what is in `output`; return all its numbers.
+
+    Parameters
+    ----------
+    chosen
+        From `experiment`.
+    output
+        Directory; it must be empty, new, or hold the same experiment.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    overwrite
+        Start again where `output` holds another experiment.
+    progress
+        True shows bars; a function is called with (stage, done, total).
+    """
+    device = choose_device(device)
+    directory = Path(output)
+    _claim(directory, chosen, overwrite)
+    with shown(progress) as tell:
+        return _Reproduction(chosen, directory, device, tell).run()
+
+
+def _claim(directory: Path, chosen: Experiment, overwrite: bool) -> None:
+    """Make the directory this experiment's, or say why not."""
+    file = directory / "experiment.json"
+    if directory.exists() and not directory.is_dir():
+        raise FileExistsError(f"output must be a directory, got {str(directory)!r}")
+    if not file.exists() and directory.exists() and any(directory.iterdir()):
+        raise FileExistsError(f"output must be empty or hold an experiment, got {str(directory)!r}")
+    if file.exists() and not overwrite:
+        found, wanted = _read(file), chosen.to_dict()
+        for name in wanted:
+            if found.get(name) != wanted[name]:
+                raise FileExistsError(
+                    f"output must hold the same experiment unless overwrite is given, got {str(directory)!r} "
+                    f"with {name} {found.get(name)!r}"
+                )
+    directory.mkdir(parents=True, exist_ok=True)
+    write_json(file, chosen.to_dict())
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return what a file of ours holds, or nothing if it is missing or damaged."""
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+class _Reproduction:
+    """The stages of a reproduction; each returns plain values, kept in STAGE.json."""
+
+    def __init__(self, chosen: Experiment, output: Path, device: torch.device, progress: Progress) -> None:
+        self.chosen, self.output, self.device, self.progress = chosen, output, device, progress
+        self.title = f"{chosen.name.capitalize()} data"
+        self.seconds: dict[str, float] = {}
+        parts = chosen.to_dict()
+        self.made_from = {"percolab": __version__, "recipe": parts["recipe"]}
+        self.made_from_training = {**self.made_from, "training": parts["training"]}
+        self.made_from_all = {**self.made_from_training, "probing": parts["probing"]}
+
+    def run(self) -> dict[str, Any]:
+        """Run what has not been run, and write the report."""
+        data = self._stage("dataset", self.made_from, self._describe_dataset)
+        scores = self._stage("baselines", self.made_from, self._baselines)
+        weights = ("training/checkpoint.pt", "training/metrics.csv")
+        trained = self._stage("training", self.made_from_training, self._train, weights)
+        tables = ("probes/per_latent.csv", "probes/per_depth.csv")
+        probed = self._stage("probes", self.made_from_all, self._probe, tables)
+        drawn = self._stage("figures", self.made_from_all, self._draw, [f"figures/{name}.png" for name in FIGURES])
+        start = time.perf_counter()
+        results = self._results(data, scores, trained, probed)
+        self.seconds["report"] = results["seconds"]["report"] = time.perf_counter() - start
+        page = report.page(results, {name: (self.output / path).read_bytes() for name, path in drawn.items()})
+        with replacing(self.output / REPORT) as partial:
+            partial.write_bytes(page)
+        write_json(self.output / RESULTS, results)
+        self.progress("report", 1, 1)
+        return results
+
+    def _stage(
+        self,
+        name: str,
+        made_from: dict[str, Any],
+        make: Callable[[], dict[str, Any]],
+        files: tuple[str, ...] | list[str] = (),
+    ) -> dict[str, Any]:
+        """Return the values of a stage: those kept, if they and its files are there, else made and kept."""
+        file = self.output / f"{name}.json"
+        kept = _read(file)
+        if kept.get("made_from") == made_from and all((self.output / path).is_file() for path in files):
+            self.seconds[name] = kept["seconds"]
+            self.progress(name, 1, 1)
+            return dict(kept["values"])
+        start = time.perf_counter()
+        values = make()
+        self.seconds[name] = time.perf_counter() - start
+        write_json(file, {"made_from": made_from, "seconds": self.seconds[name], "values": values})
+        return values
+
+    # ------------------------------------------------------------------ stages
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The dataset: read where it was saved, else made and saved."""
+        store = self.output / "dataset.zarr"
+        try:
+            kept = load(store)
+            if kept.recipe == self.chosen.recipe:
+                return kept.in_memory()
+        except (FileNotFoundError, StoreError):
+            pass
+        made = generate(self.chosen.recipe, progress=self.progress)
+        made.save(store, overwrite=True)
+        return made
+
+    def _describe_dataset(self) -> dict[str, Any]:
+        return summary.summarise(self.dataset)
+
+    def _baselines(self) -> dict[str, Any]:
+        found = baselines(self.dataset, device=self.device, progress=self.progress)
+        return {name: asdict(score) for name, score in found.items()}
+
+    def _train(self) -> dict[str, Any]:
+        run_dir = self.output / "training"
+        resume = self._can_resume(run_dir)
+        result = train(
+            self.dataset,
+            self.chosen.training,
+            run_dir=run_dir,
+            resume=resume,
+            overwrite=not resume,
+            device=self.device,
+            progress=by_epoch(self.progress),
+        )
+        described = describe_run(self.chosen.recipe, self.chosen.training, self.device)
+        scores = {"test": asdict(result.test), "validation": asdict(result.validation)}
+        return {**described, **scores, "training_seconds": result.seconds}
+
+    def _can_resume(self, run_dir: Path) -> bool:
+        """Tell whether a checkpoint of this very run is there."""
+        try:
+            state = checkpoint.load(run_dir / "checkpoint.pt")
+        except (FileNotFoundError, ValueError):
+            return False
+        wanted = self.chosen.to_dict()
+        return bool(state["recipe"] == wanted["recipe"] and state["config"] == wanted["training"])
+
+    def _probe(self) -> dict[str, Any]:
+        model = load_model(self.output / "training", self.dataset, device=self.device)
+        start = time.perf_counter()
+        recorded = activations(model, self.dataset.X, device=self.device)
+        recording_seconds = time.perf_counter() - start
+        result = probes(self.dataset, recorded, self.chosen.probing, device=self.device, progress=self.progress)
+        folder = self.output / "probes"
+        folder.mkdir(exist_ok=True)
+        write_table(result.per_depth, folder / "per_depth")
+        write_table(result.per_latent, folder / "per_latent")
+        return {
+            "skipped": list(result.skipped),
+            "rows": {"per_latent": len(result.per_latent), "per_depth": len(result.per_depth)},
+            "recording_seconds": recording_seconds,
+            "seconds_by_representation": result.seconds,
+            "probing_seconds": sum(result.seconds.values()),
+        }
+
+    @cached_property
+    def _tables(self) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+        folder = self.output / "probes"
+        return pandas.read_csv(folder / "per_latent.csv"), pandas.read_csv(folder / "per_depth.csv")
+
+    def _draw(self) -> dict[str, Any]:
+        per_latent, per_depth = self._tables
+        history = pandas.read_csv(self.output / "training" / "metrics.csv")
+        drawn = figures.of_probes(per_latent, per_depth, self.title)
+        drawn["training"] = figures.training_curve(history, f"{self.title}: training")
+        (self.output / "figures").mkdir(exist_ok=True)
+        figures.write(drawn, self.output / "figures", self.progress)
+        return {name: f"figures/{name}.png" for name in drawn}
+
+    # ------------------------------------------------------------------ results
+
+    def _results(
+        self, data: dict[str, Any], scores: dict[str, Any], trained: dict[str, Any], probed: dict[str, Any]
+    ) -> dict[str, Any]:
+        per_latent, per_depth = self._tables
+        chosen = self.chosen
+        checked = {
+            protocol: {target: findings.check(per_latent, per_depth, protocol, target) for target in ("z", "sum")}
+            for protocol in chosen.probing.protocols
+        }
+        return {
+            "experiment": chosen.name,
+            "scale": chosen.scale,
+            "command": chosen.command,
+            "recipe": chosen.recipe.to_dict(),
+            "dataset": data,
+            "table_1": report.table_one(chosen.name, chosen.scale == "paper", {**scores, "mlp": trained["test"]}),
+            "baselines": scores,
+            "training": trained,
+            "probe_config": chosen.to_dict()["probing"],
+            "probes": probed,
+            "findings": checked,
+            "controls": findings.controls(per_depth),
+            "skipped": probed["skipped"],
+            "seconds": dict(self.seconds),
+            "provenance": provenance(PACKAGES, device=device_name(self.device)),
+        }

@@ -1,0 +1,95 @@
+"""Progress: bars on a terminal, a line now and then elsewhere, nothing where nothing is wanted."""
+
+import io
+import time
+
+import pytest
+
+from percolab.ground import progress
+from percolab.nn.progress import by_epoch
+
+
+@pytest.fixture
+def moments(monkeypatch):
+    """A clock that stands still until it is moved."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_line_says_stage_share_and_times(moments):
+    lines = progress._Lines("starting")
+    moments[0] += 10
+    assert lines.text() == "starting, 0:10 elapsed"
+    lines("trees", 0, 200)
+    moments[0] += 30
+    assert lines.text() == "trees 0%, 0:30 elapsed"
+    lines("trees", 50, 200)
+    assert lines.text() == "trees 25%, 0:30 elapsed, 1:30 left"
+    lines.note("trees", "in the shade")
+    lines.note("other", "not shown")
+    assert lines.text() == "trees 25%, in the shade, 0:30 elapsed, 1:30 left"
+    lines("saving", 5, 5)
+    assert lines.text() == "saving 100%, 0:00 elapsed"
+
+
+def test_time_left_of_resumed_work_is_that_of_the_rest(moments):
+    lines = progress._Lines("starting")
+    lines("training", 90, 100)
+    moments[0] += 10
+    lines("training", 95, 100)
+    assert lines.text() == "training 95%, 0:10 elapsed, 0:10 left"
+
+
+def test_lines_are_written_where_there_is_no_terminal(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)
+    with progress.bar(label="reading") as display:
+        wait_for(lambda: "reading, 0:00 elapsed" in stream.getvalue())
+        display("positions", 1, 2)
+        wait_for(lambda: "positions 50%, 0:00 elapsed\n" in stream.getvalue())
+    written = stream.getvalue()
+    time.sleep(0.05)
+    assert stream.getvalue() == written  # nothing after the end
+
+
+def wait_for(condition):
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def test_short_or_unseen_work_writes_nothing(capfd):
+    for visible in (True, False):
+        with progress.bar(visible=visible) as display:
+            display("positions", 1, 2)
+            display.note("positions", "words")
+    with progress.shown(False) as tell:
+        tell("positions", 1, 2)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_argument_may_be_a_function():
+    told = []
+    with progress.shown(lambda *step: told.append(step)) as tell:
+        tell("positions", 1, 2)
+    assert told == [("positions", 1, 2)]
+
+
+def test_epochs_are_counted_work_with_words_beside_it(moments):
+    told = []
+    by_epoch(lambda *step: told.append(step))(2, 8, 0.25, 0.5)
+    assert told == [("training", 2, 8)]
+    lines = progress._Lines("starting")
+    by_epoch(lines)(2, 8, 0.25, 0.5)
+    assert lines.text() == "training 25%, loss 0.25, validation R² 0.5000, 0:00 elapsed"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0:00"), (65, "1:05"), (3599.7, "1 h 00 min"), (7500, "2 h 05 min")]
+)
+def test_clock(seconds, words):
+    assert progress.clock(seconds) == words
