@@ -54,11 +54,13 @@ def node_rows(forest):
     return [{row} for row in range(forest.n_points)] + rows_of(forest)
 
 
-def parent_of(forest, node):
-    """Return the smallest latent that has all rows of a node and more; of a row, the smallest that has it."""
-    sets = node_rows(forest)
-    larger = [i for i, rows in enumerate(rows_of(forest)) if rows > sets[node]]
-    return min(larger, key=lambda i: len(rows_of(forest)[i]), default=-1)
+def parents(forest):
+    """Return, for every node, the smallest latent that has all its rows and more, or -1."""
+    latents = rows_of(forest)
+    return [
+        min((i for i, rows in enumerate(latents) if rows > mine), key=lambda i: len(latents[i]), default=-1)
+        for mine in node_rows(forest)
+    ]
 
 
 def common_latent(latents, a, b):
@@ -91,12 +93,12 @@ def cut_by_size(forest, max_size):
 
 def cut_by_number(forest, n_groups):
     """Return the nodes that are left after splitting the largest, of equal ones the first, often enough."""
-    sets = node_rows(forest)
-    groups = [node for node, rows in enumerate(sets) if not any(rows < other for other in sets)]
+    sets, above = node_rows(forest), parents(forest)
+    groups = [node for node, parent in enumerate(above) if parent < 0]
     while len(groups) < n_groups:
         largest = min(groups, key=lambda node: (-len(sets[node]), min(sets[node])))
         groups.remove(largest)
-        groups += [node for node, rows in enumerate(sets) if parent_of(forest, node) == largest - forest.n_points]
+        groups += [node for node, parent in enumerate(above) if forest.n_points + parent == largest]
     return sorted(groups, key=lambda node: min(sets[node]))
 
 
@@ -106,9 +108,9 @@ def concepts(forest, min_size, ratio=1, rows=None):
     latents = rows_of(forest)
     count = [sum(row in members for row in rows) for members in latents]
     points = [sum(row == r for row in rows) for r in range(forest.n_points)]
-    chosen = set()
+    chosen, above = set(), parents(forest)[forest.n_points :]
     for i in range(forest.n_latents):
-        if parent_of(forest, forest.n_points + i) == -1 and count[i] >= min_size:
+        if above[i] == -1 and count[i] >= min_size:
             chosen.add(i)
         pair = forest.latent_children[i].tolist()
         sizes = [points[node] if node < forest.n_points else count[node - forest.n_points] for node in pair]

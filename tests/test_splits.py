@@ -92,7 +92,7 @@ def parts_of(split):
     st.sampled_from([(0.8, 0.1, 0.1), (0.5, 0.25, 0.25), (0.7, 0.3, 0), (0.6, 0, 0.4), (1, 0, 0)]),
     st.integers(0, 4),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_groups_stay_whole(sizes, seed, by, max_size, fractions, margin):
     forest = obvious.grow_forest(sizes, seed)
     groups = forest.point_cluster if by == "cluster" else forest.cut(max_size).groups
