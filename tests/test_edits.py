@@ -490,6 +490,8 @@ def test_edited_datasets_obey_the_laws(engine):
     assert "3 that edits set are left out" in outcome["z is N(0, 1)"].note
     assert "moves taken back" in outcome["bond length"].note
     assert outcome["values set by edits"].verdict == "pass"
+    if engine == "native":
+        assert outcome["turned directions"].verdict == "pass"
 
 
 def with_fields(ds, **fields):
@@ -537,7 +539,17 @@ def test_an_edit_that_leaves_behind_what_hangs_on_it_is_caught(make):
     )
     X = after.X.copy()
     X[left_behind] = ds.X[left_behind]
-    assert flagged(with_fields(after, X=X)) == {"bond length"}
+    assert {"bond length"} <= flagged(with_fields(after, X=X)) <= {"bond length", "turned directions"}
+
+
+def test_a_turn_that_was_not_made_or_from_another_seed_is_caught():
+    ds = made(6000, 8, "distribution", seed=5)
+    turned = ds.turn(2, seed=3).turn(9, seed=4).move(12, by=2.0)
+    assert flagged(turned) == set()
+    assert flagged(with_fields(turned, X=ds.move(12, by=2.0).X)) == {"turned directions"}
+    assert flagged(with_fields(turned, X=ds.turn(2, seed=3).turn(9, seed=5).move(12, by=2.0).X)) == {
+        "turned directions"
+    }
 
 
 def test_edits_out_of_range_are_caught():

@@ -382,7 +382,7 @@ def test_cards_and_summaries_of_every_target(kind, tmp_path):
         ((np.array(["a"] * 300),), {}, "target must hold numbers or labels, got <U1"),
         ((np.full(300, -1),), {}, "labels must not be negative, got -1; give numbers as floats"),
         ((np.full(300, np.nan),), {}, "target must be finite, got nan"),
-        ((np.ones(300),), {"seed": 1}, "seed must be left out with an array or a function, got 1"),
+        ((np.ones(300),), {"seed": 1}, "seed must be left out unless target is given by its name, got 1"),
     ],
 )
 def test_bad_targets(arguments, options, message):

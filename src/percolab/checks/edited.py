@@ -1,21 +1,33 @@
-"""Checks of values that edits set. They are no draws from N(0, 1), so the laws of z and y leave them out."""
+"""Checks of what edits did: values that they set, and directions that they drew again.
+
+Values that were set are no draws from N(0, 1), so the laws of z and y leave them out. Moves have no check of their own:
+they are taken back, see `moves`, and then bonds must have their length.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab.checks.independent import Subject
-from percolab.checks.result import Check, exact
-from percolab.model.edits import Do
+from percolab.checks.result import Check, exact, too_small
+from percolab.dataset.interventions import WALK_ROOT, turned_directions
+from percolab.engines import embedding
+from percolab.model.edits import Do, Turn
+
+ROUNDING = 64
+"""Rounding errors granted to a step, in units of the type's precision at the size of X."""
 
 
 def checks(subject: Subject) -> Iterator[Check]:
-    """Yield the check of values that edits set, if any did."""
+    """Yield the checks of values that edits set and of latents that they turned, if any did."""
     if has_set_values(subject):
         yield set_values(subject)
+    if any(isinstance(edit, Turn) for edit in subject.recipe.edits):
+        yield turned(subject)
 
 
 def has_set_values(subject: Subject) -> bool:
@@ -49,3 +61,52 @@ def drawn(subject: Subject) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     for mask, nodes in zip(masks, _last_values(subject), strict=True):
         mask[list(nodes)] = False
     return masks
+
+
+def turned(subject: Subject) -> Check:
+    """Check that rows below a turned latent are one step from the row before, in the direction that its seed draws.
+
+    The row before is that on the walk; its root has none and is left out.
+    """
+    law, expected, part = "turned directions", "as drawn from their seed", subject.part
+    unit = subject.recipe.step * np.sqrt(subject.recipe.dim)
+    rows, vectors = _drawn_again(subject)
+    before = _walk_parents(subject, rows)
+    at, last = part.place(rows), np.where(before >= 0, part.place(before), -1)
+    seen = (at >= 0) & (last >= 0)
+    if not seen.any():
+        return too_small(law, expected, "1 row that was read", "0")
+    ends = part.X[at[seen]].astype(np.float64), part.X[last[seen]].astype(np.float64)
+    error = np.linalg.norm((ends[0] - ends[1]) / unit - vectors[seen], axis=1)
+    reach = sum(np.linalg.norm(end, axis=1) for end in ends) + sum(moved.slack for moved in subject.moved)
+    granted = ROUNDING * float(np.finfo(part.X.dtype).eps) * (1 + reach / unit)
+    worst = int(np.argmax(error / granted))
+    note = f"{int(seen.sum()):,} rows below turned latents"
+    return exact(law, expected, f"within {error.max():.0e}", float(error[worst]), float(granted[worst]), note)
+
+
+def _drawn_again(subject: Subject) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return the rows below turned latents, and the unit vectors that the last turn gave each."""
+    edits = subject.recipe.edits
+    rows, vectors = [], []
+    for number, edit in reversed([*enumerate(edits)]):
+        if isinstance(edit, Turn):
+            interval, found = turned_directions(subject.recipe, subject.forest, edit, edits[:number])
+            rows.append(np.arange(interval.start, interval.stop))
+            vectors.append(found)
+    listed, first = np.unique(np.concatenate(rows), return_index=True)
+    return listed, np.concatenate(vectors)[first]
+
+
+def _walk_parents(subject: Subject, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row before each on its cluster's walk, -1 at the root."""
+    forest, recipe = subject.forest, subject.recipe
+    before = np.empty(forest.n_points, np.int64)
+    for cluster in np.unique(forest.point_cluster[rows]).tolist():
+        first, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
+        latents = slice(first - cluster, stop - cluster - 1)
+        root = WALK_ROOT[recipe.engine](recipe, forest, cluster) - first
+        work = embedding.walk_work(stop - first)
+        _, parent = embedding.plan_walk(first, forest.left_size[latents], forest.bond[latents], root, work)
+        before[first:stop] = np.where(parent >= 0, parent + first, -1)
+    return before[rows]

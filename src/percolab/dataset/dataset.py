@@ -305,6 +305,9 @@ class Dataset(Lazy):
             (number of classes) of ``"classes"``; `levels` and `ratio` of ``"path_tokens"``: level l cuts at n / ratio^l
             rows.
         """
+        if not isinstance(target, str):
+            for name, value in options.items():
+                raise ValueError(f"{name} must be left out unless target is given by its name, got {value!r}")
         if isinstance(target, str | Target):
             chosen = Target(target, **options) if isinstance(target, str) else target
             if not chosen.is_rule:
@@ -313,8 +316,6 @@ class Dataset(Lazy):
             y = targets.make(recipe.target, self.forest, self.latent_z, self.point_z)
             extra = {name: column for name, column in self.extra.items() if name not in ACTIVE_COLUMNS}
         else:
-            for name, value in options.items():
-                raise ValueError(f"{name} must be left out with an array or a function, got {value!r}")
             values = target(self.forest, self.latent_z, self.point_z) if callable(target) else target
             chosen, y = targets.given(values, len(self))
             recipe, extra = replace(self.recipe, target=chosen), dict(self.extra)

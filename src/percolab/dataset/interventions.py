@@ -91,26 +91,29 @@ def turn(recipe: Recipe, forest: Forest, edit: Turn, before: Sequence[Edit], X: 
     """
     way, root = way_of(recipe, forest, edit.latent)
     rows, hanging = way.interval, ways.hanging(forest, way, way.interval)
-    vector, path = turning.vector_below(recipe, forest, way.cluster, _sides(way), _seeds(recipe, before, way)[:-1])
-    steps = turning.turned_directions(forest, edit.latent, rows.stop - rows.start, vector, path, edit.seed)
+    steps = _turned(recipe, forest, way, edit, before)
     stride = recipe.step * np.sqrt(recipe.dim)
-    entry = int(way.entry[-1])
     if rows.start <= root < rows.stop:
         came_from = X[root].astype(np.float64) - stride * _vector_of_row(recipe, forest, before, root)
     else:
         came_from = X[_before_entry(forest, way)].astype(np.float64)
-    inside = (hanging.row >= rows.start) & (hanging.row < rows.stop)
-    moved = -X[np.where(inside, hanging.row, rows.start)].astype(np.float64)
+    old = X[hanging.row].astype(np.float64)
     latents = slice(edit.latent, edit.latent + rows.stop - rows.start - 1)
-    tree = forest.left_size[latents], forest.bond[latents], entry - rows.start
+    tree = forest.left_size[latents], forest.bond[latents], int(way.entry[-1]) - rows.start
     _walk(X[rows], rows.start, *tree, steps, came_from, stride)
-    for k, (start, stop) in enumerate(zip(hanging.start, hanging.stop, strict=True)):
-        if inside[k]:
-            moved[k] += X[hanging.row[k]]
-        else:  # it hangs on an interval that was carried along already
-            row = hanging.row[k]
-            moved[k] = moved[np.flatnonzero((hanging.start[:k] <= row) & (row < hanging.stop[:k]))[0]]
-        _shift(X, start, stop, moved[k])
+    for start, stop, row, was in zip(hanging.start, hanging.stop, hanging.row, old, strict=True):
+        _shift(X, start, stop, X[row] - was)  # the row has moved already: it is below the latent, or hangs on it
+
+
+def turned_directions(recipe: Recipe, forest: Forest, edit: Turn, before: Sequence[Edit]) -> tuple[slice, NDArray[Any]]:
+    """Return the rows of a turned latent and the unit vectors that the turn gives them."""
+    way, _ = way_of(recipe, forest, edit.latent)
+    return way.interval, _turned(recipe, forest, way, edit, before)
+
+
+def _turned(recipe: Recipe, forest: Forest, way: Way, edit: Turn, before: Sequence[Edit]) -> NDArray[Any]:
+    vector, path = turning.vector_below(recipe, forest, way.cluster, _sides(way), _seeds(recipe, before, way)[:-1])
+    return turning.turned_directions(forest, edit.latent, int(way.size[-1]), vector, path, edit.seed)
 
 
 def _sides(way: Way) -> NDArray[np.int64]:
