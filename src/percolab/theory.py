@@ -35,7 +35,7 @@ class CriticalExponents:
     tau: float = 5 / 2
     """cluster numbers at the threshold, n_s ~ s^(-τ)"""
     sigma: float = 1 / 2
-    """cutoff near the threshold, n_s ~ s^(-τ) e^(-cs) with c ~ ``|p - p_c|^(1/σ)``"""
+    """cutoff near the threshold, n_s ~ s^(-τ) e^(-cs) with c ~ ``|p - p_c|^(1/sigma)``"""
     fractal_dimension: float = 4
     """D: a cluster of radius R has of the order of R^D points"""
     upper_critical_dimension: float = 6

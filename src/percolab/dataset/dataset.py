@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Dataset:
     """Points in R^d on percolation clusters, a target per point, and everything that produced them.
 
-    Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release, and shuffle
-    before a split by rows, since neighbouring rows are relatives.
+    Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release. Neighbouring
+    rows are relatives: a test on rows drawn at random measures interpolation between relatives.
     """
 
     recipe: Recipe
