@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+from sphinx.application import Sphinx
+
 ROOT = Path(__file__).parent.parent
 
 # Pages are run again when the library has changed, and with kernels compiled from it: see CONTRIBUTING.md.
@@ -51,7 +53,10 @@ autosummary_generate = False  # tables alone; the entries are on the same page
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
+autodoc_type_aliases = {
+    name: name
+    for name in ("ArrayLike", "DTypeLike", "Floats", "Ints", "Location", "NDArray", "PathLike", "Progress", "SeedsLike")
+}
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
@@ -81,3 +86,29 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
+
+# ---------------------------------------------------------------------- what autodoc and napoleon get wrong
+
+_WRITTEN: dict[str, list[str]] = {}
+
+
+def _keep(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    _WRITTEN[name] = list(lines)
+
+
+def _restore(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Undo what napoleon, which runs between the two, does to fields: it takes words before a colon for a type."""
+    if what in ("attribute", "property"):
+        lines[:] = _WRITTEN[name]
+
+
+def _name_aliases(app: Sphinx, what: str, name: str, *given: object) -> tuple[str | None, ...]:
+    """Show an alias that is part of a union by its name, as others are."""
+    return tuple(re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text) if text else None for text in given[2:])
+
+
+def setup(app: Sphinx) -> None:
+    """Run around napoleon, whose priority is 500."""
+    app.connect("autodoc-process-docstring", _keep, priority=400)
+    app.connect("autodoc-process-docstring", _restore, priority=600)
+    app.connect("autodoc-process-signature", _name_aliases)

@@ -33,8 +33,8 @@ BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
 class Dataset(Lazy):
     """Points in R^d on percolation clusters, a target per point, and everything that produced them.
 
-    Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release, and shuffle
-    before a split by rows, since neighbouring rows are relatives.
+    Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release. Neighbouring
+    rows are relatives: a test on rows drawn at random measures interpolation between relatives.
 
     A dataset knows whether its recipe makes it: see `modification`. One whose fields were replaced by hand, by
     ``dataclasses.replace`` or in the constructor, does not claim to be its recipe's.

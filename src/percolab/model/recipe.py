@@ -38,9 +38,12 @@ class Seeds:
 
     Parameters
     ----------
-    graph : clusters, bonds and latents
-    embed : positions
-    value : the z of latents and points, hence the targets
+    graph
+        Of clusters, bonds and latents.
+    embed
+        Of positions.
+    value
+        Of the z of latents and points, hence of the targets.
     """
 
     graph: int
@@ -134,7 +137,8 @@ class Recipe:
         orthogonal to its own to split along.
     mode
         ``"one_cluster"``: a single cluster. ``"distribution"``: clusters grown by attachment with a new cluster
-        at probability 1/3, which gives the critical size law s^(-5/2). ``"custom"``: the same with `create_prob`.
+        at probability 1/3, which gives the critical size law s^(-5/2). ``"custom"``: the same with `create_prob`, which
+        changes the sizes of clusters and nothing else.
         ``"random_graph"``: every pair of points is bonded with probability `mean_degree` / n, in uniform order.
     create_prob
         Probability that a point starts a new cluster; for mode ``"custom"`` only.
