@@ -28,7 +28,7 @@ demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's
 	$(BIN)/percolab draw demo/small.zarr -o demo/cluster.png --overwrite
 	$(BIN)/percolab verify demo/small.zarr --report demo
 	$(BIN)/percolab info demo/small.zarr --html demo/card.html --overwrite > /dev/null
-	$(BIN)/percolab reproduce one-cluster --scale small --out demo/one-cluster
+	$(BIN)/percolab reproduce one-cluster --scale small -o demo/one-cluster
 	@echo "demo/cluster.png: the largest cluster in space, beside its latent tree."
 	@echo "demo/card.html:   what is in the dataset, at a glance; open it in a browser."
 	@echo "demo/verify.html: the laws of the table above, with a figure for each."

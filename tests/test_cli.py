@@ -12,7 +12,8 @@ import pytest
 
 import percolab as pl
 from percolab import exports
-from percolab.cli import main
+from percolab.cli import errors, main
+from percolab.cli.errors import BAD_INPUT, FAILURE, INTERRUPTED
 from percolab.model.recipe import ENGINE_NAMES, PRESETS
 
 SMALL = ["generate", "--n-points", "300", "--dim", "4", "--engine", "paper"]
@@ -21,6 +22,9 @@ SMALL = ["generate", "--n-points", "300", "--dim", "4", "--engine", "paper"]
 @pytest.fixture(autouse=True)
 def in_tmp_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "percolab.ground.progress.LINE_SECONDS", 1e6
+    )  # tests may be slow, and check all that is printed
 
 
 @pytest.fixture
@@ -73,6 +77,18 @@ def test_generate_writes_what_the_recipe_makes(capfd):
     assert err == ""  # no bar where standard error is not a terminal
 
 
+@pytest.mark.parametrize("size", ["300", "3e2", "300.0", "3_00", "+300"])
+def test_sizes_as_people_write_them(size):
+    words = ["generate", "--n-points", size, "--dim", "4", "--engine", "paper", "--seed", "7", "-q", "-o", "a.zarr"]
+    assert main.run(words) == 0
+    assert pl.load("a.zarr").recipe == pl.Recipe(300, 4, seeds=7, engine="paper")
+
+
+def test_create_prob_implies_mode_custom():
+    assert main.run([*SMALL, "--create-prob", "0.2", "--seed", "1", "-q", "-o", "a.zarr"]) == 0
+    assert pl.load("a.zarr").recipe == pl.Recipe(300, 4, "custom", 0.2, seeds=1, engine="paper")
+
+
 def test_seeds(capfd):
     def seeds(*words):
         assert main.run([*SMALL, *words, "--overwrite", "--quiet", "-o", "a.zarr"]) == 0
@@ -88,7 +104,7 @@ def test_seeds(capfd):
 
 def test_a_preset_is_its_recipe(monkeypatch):
     small = pl.Recipe(200, 3, "distribution", seeds=1, engine="paper", min_cluster_size=4)
-    monkeypatch.setattr(main, "PRESETS", {**PRESETS, "small": small})
+    monkeypatch.setattr("percolab.cli.generate.PRESETS", {**PRESETS, "small": small})
     assert main.run(["generate", "small", "-o", "a.zarr"]) == 0
     assert pl.load("a.zarr").recipe == small
     words = ["--min-cluster-size", "9", "--dtype", "float32", "--threads", "1"]
@@ -100,65 +116,87 @@ def test_a_preset_is_its_recipe(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--n-points", "0", "--dim", "4"], "n_points must be at least 1, got 0"),
-        (["--n-points", "-5", "--dim", "4"], "n_points must be at least 1, got -5"),
+        (["--n-points", "0", "--dim", "4"], "--n-points must be at least 1, got 0"),
+        (["--n-points", "-5", "--dim", "4"], "--n-points must be at least 1, got -5"),
         (["--n-points", "10.5", "--dim", "4"], "--n-points must be an integer, got '10.5'"),
-        (["--n-points", "1e3", "--dim", "4"], "--n-points must be an integer, got '1e3'"),
-        (["--n-points", "2000000000", "--dim", "100000"], "n_points must fit in memory: 2,000,000,000 points"),
-        (["--n-points", "10", "--dim", "0"], "dim must be at least 2, got 0"),
-        (["--n-points", "10", "--dim", "1"], "dim must be at least 2, got 1"),
-        (["--n-points", "10", "--dim", "4", "--mode", "many"], "mode must be one of one_cluster, distribution, custom"),
+        (["--n-points", "1e-3", "--dim", "4"], "--n-points must be an integer, got '1e-3'"),
+        (["--n-points", "nan", "--dim", "4"], "--n-points must be an integer, got 'nan'"),
+        (["--n-points", "1e19", "--dim", "4"], "--n-points must be below 2**63, got '1e19'"),
+        (["--n-points", "1e999999999", "--dim", "4"], "--n-points must be below 2**63, got '1e999999999'"),
+        (
+            ["--n-points", "9" * 5000, "--dim", "4"],
+            "--n-points must be below 2**63, got '99999999999999999999'… (5,000",
+        ),
+        (["--n-points", "9" * 18, "--dim", "9" * 18], "--n-points must fit in memory"),
+        (["--n-points", "10", "--dim", "4", "--seed", str(2**64)], "--seed must be below 2**64, got"),
+        (["--n-points", "2000000000", "--dim", "100000"], "--n-points must fit in memory: 2,000,000,000 points"),
+        (["--n-points", "10", "--dim", "0"], "--dim must be at least 2, got 0"),
+        (["--n-points", "10", "--dim", "1"], "--dim must be at least 2, got 1"),
+        (
+            ["--n-points", "10", "--dim", "4", "--mode", "many"],
+            "--mode must be one of one_cluster, distribution, custom",
+        ),
         (
             ["--n-points", "10", "--dim", "4", "--engine", "steam"],
-            f"engine must be one of {', '.join(ENGINE_NAMES)}, got",
+            f"--engine must be one of {', '.join(ENGINE_NAMES)}, got",
         ),
-        (["--n-points", "10", "--dim", "4", "--dtype", "int8"], "dtype must be one of float32, float64, got 'int8'"),
-        (["--n-points", "10", "--dim", "4", "--create-prob", "0.5"], "create_prob must be left out unless mode="),
-        (["--n-points", "10", "--dim", "4", "--mode", "custom"], "create_prob must be given with mode='custom'"),
+        (["--n-points", "10", "--dim", "4", "--dtype", "int8"], "--dtype must be one of float32, float64, got 'int8'"),
+        (
+            ["--n-points", "10", "--dim", "4", "--mode", "one_cluster", "--create-prob", "0.5"],
+            "--create-prob must be left out unless --mode custom, got 0.5",
+        ),
+        (["--n-points", "10", "--dim", "4", "--mode", "custom"], "--create-prob must be given with --mode custom\n"),
         (
             ["--n-points", "10", "--dim", "4", "--mode", "custom", "--create-prob", "1.5"],
-            "create_prob must be between 0 and 1, got 1.5",
+            "--create-prob must be between 0 and 1, got 1.5",
         ),
         (
             ["--n-points", "10", "--dim", "4", "--mode", "custom", "--create-prob", "nan"],
-            "create_prob must be between 0 and 1, got nan",
+            "--create-prob must be between 0 and 1, got nan",
         ),
         (
             ["--n-points", "10", "--dim", "4", "--mode", "custom", "--create-prob", "half"],
             "--create-prob must be a number, got 'half'",
         ),
-        (["--n-points", "10", "--dim", "4", "--seed", "-1"], "seeds must be at least 0, got -1"),
-        (["--n-points", "10", "--dim", "4", "--value-seed", "-1"], "seeds.value must be at least 0, got -1"),
-        (["--n-points", "10", "--dim", "4", "--graph-seed", str(2**64)], "seeds.graph must be below 2**64, got"),
-        (["--n-points", "10", "--dim", "4", "--min-cluster-size", "0"], "min_cluster_size must be at least 1, got 0"),
-        (["--n-points", "10", "--dim", "4", "--threads", "0"], "threads must be at least 1, got 0"),
-        (["--n-points", "10", "--dim", "4", "--shards", "0"], "shards must be at least 1, got 0"),
+        (["--n-points", "10", "--dim", "4", "--seed", "-1"], "--seed must be at least 0, got -1"),
+        (["--n-points", "10", "--dim", "4", "--value-seed", "-1"], "--value-seed must be at least 0, got -1"),
+        (["--n-points", "10", "--dim", "4", "--graph-seed", str(2**64)], "--graph-seed must be below 2**64, got"),
+        (["--n-points", "10", "--dim", "4", "--min-cluster-size", "0"], "--min-cluster-size must be at least 1, got 0"),
+        (["--n-points", "10", "--dim", "4", "--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--n-points", "10", "--dim", "4", "--shards", "0"], "--shards must be at least 1, got 0"),
         (["--n-points", "10", "--dim", "4", "--shards", "x"], "--shards must be an integer, got 'x'"),
-        (["--n-points", "10", "--dim", "4", "--runner", "ray"], "runner must be left out unless shards is given, got"),
-        (["--n-points", "10", "--dim", "4", "--shards", "2", "--threads", "2"], "threads must be left out with shards"),
+        (
+            ["--n-points", "10", "--dim", "4", "--runner", "ray"],
+            "--runner must be left out unless --shards is given, got",
+        ),
+        (
+            ["--n-points", "10", "--dim", "4", "--shards", "2", "--threads", "2"],
+            "--threads must be left out with --shards",
+        ),
         (
             ["--n-points", "10", "--dim", "4", "--shards", "2", "--runner", "sun"],
-            "runner must be one of local, ray",
+            "--runner must be one of local, ray",
         ),
         (
             ["--n-points", "10", "--dim", "4", "--shards", "2", "--address", "a"],
-            "address must be left out",
+            "--address must be left out",
         ),
-        (["paper-one-cluster", "--shards", "2"], "recipe.engine must be 'native' to make parts of a dataset, got"),
-        (["--n-points", str(10**15), "--dim", "4", "--shards", "2"], "n_points must fit in memory"),
-        (["--n-points", "10"], "n_points and dim must be given, or one of paper-one-cluster"),
-        ([], "n_points and dim must be given"),
-        (["paper"], "preset must be one of paper-one-cluster, paper-multi-cluster, got 'paper'"),
-        (["paper-one-cluster", "--dim", "3"], "dim must be left out with the preset paper-one-cluster, got 3"),
-        (["paper-one-cluster", "--seed", "3"], "seed must be left out with the preset paper-one-cluster, got 3"),
-        (["paper-one-cluster", "--mode", "custom"], "mode must be left out with the preset"),
+        (["paper-one-cluster", "--shards", "2"], "--engine must be 'native' to make parts of a dataset, got"),
+        (["--n-points", str(10**15), "--dim", "4", "--shards", "2"], "--n-points must fit in memory"),
+        (["--n-points", "10"], "--n-points and --dim must be given, or one of paper-one-cluster"),
+        ([], "--n-points and --dim must be given"),
+        (["paper"], "PRESET must be one of paper-one-cluster, paper-multi-cluster, got 'paper'"),
+        (["paper-one-cluster", "--dim", "3"], "--dim must be left out with the preset paper-one-cluster, got 3"),
+        (["paper-one-cluster", "--seed", "3"], "--seed must be left out with the preset paper-one-cluster, got 3"),
+        (["paper-one-cluster", "--mode", "custom"], "--mode must be left out with the preset"),
         (["paper-one-cluster", "--min-cluster-size", "x"], "--min-cluster-size must be an integer, got 'x'"),
         (["--points", "10"], "--points"),
+        (["--points", "10"], "(see percolab generate --help)\n"),
         (["--n-points"], "--n-points"),
     ],
 )
 def test_bad_input_is_one_line(words, message, fails):
-    fails(["generate", *words, "-o", "a.zarr"], main.BAD_INPUT, message)
+    fails(["generate", *words, "-o", "a.zarr"], BAD_INPUT, message)
 
 
 def test_outputs_are_refused_before_work(store, fails):
@@ -167,22 +205,22 @@ def test_outputs_are_refused_before_work(store, fails):
     Path("folder/other").write_text("mine")
     # Far too large to be made: only a check that comes first can give these messages.
     huge = ["generate", "--n-points", "2000000000", "--dim", "100000"]
-    fails([*huge, "-o", "a.zarr"], main.BAD_INPUT, "output must not exist unless")
-    fails([*huge, "-o", "file"], main.BAD_INPUT, "output must not exist unless")
-    fails([*huge, "-o", "file", "--overwrite"], main.BAD_INPUT, "output must be a percolab dataset to be overwritten")
-    fails([*huge, "-o", "folder", "--overwrite"], main.BAD_INPUT, "output must be a percolab dataset to be overwritten")
-    fails([*huge, "-o", "no/a.zarr"], main.BAD_INPUT, "output must be in an existing directory, got 'no/a.zarr'")
-    fails([*huge, "-o", "file/a.zarr"], main.BAD_INPUT, "output must be in an existing directory, got 'file/a.zarr'")
-    fails(["generate", "--n-points", "10", "--dim", "4"], main.BAD_INPUT, "--output must be given")
+    fails([*huge, "-o", "a.zarr"], BAD_INPUT, "--output must not exist unless")
+    fails([*huge, "-o", "file"], BAD_INPUT, "--output must not exist unless")
+    fails([*huge, "-o", "file", "--overwrite"], BAD_INPUT, "--output must be a percolab dataset to be overwritten")
+    fails([*huge, "-o", "folder", "--overwrite"], BAD_INPUT, "--output must be a percolab dataset to be overwritten")
+    fails([*huge, "-o", "no/a.zarr"], BAD_INPUT, "--output must be in an existing directory, got 'no/a.zarr'")
+    fails([*huge, "-o", "file/a.zarr"], BAD_INPUT, "--output must be in an existing directory, got 'file/a.zarr'")
+    fails(["generate", "--n-points", "10", "--dim", "4"], BAD_INPUT, "--output must be given (see percolab")
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a directory that nobody can write to")
 def test_unwritable_output(store, fails):
-    message = "output must be in a writable directory, got '/proc/a"
+    message = "--output must be in a writable directory, got '/proc/a"
     huge = ["generate", "--n-points", "2000000000", "--dim", "100000"]
-    fails([*huge, "-o", "/proc/a.zarr"], main.BAD_INPUT, message)
-    fails(["export", "a.zarr", "--format", "npz", "-o", "/proc/a"], main.BAD_INPUT, message)
-    fails(["draw", "a.zarr", "-o", "/proc/a.png"], main.BAD_INPUT, message)
+    fails([*huge, "-o", "/proc/a.zarr"], BAD_INPUT, message)
+    fails(["export", "a.zarr", "--format", "npz", "-o", "/proc/a"], BAD_INPUT, message)
+    fails(["draw", "a.zarr", "-o", "/proc/a.png"], BAD_INPUT, message)
 
 
 def test_generate_in_shards_and_go_on(capfd, fails):
@@ -203,7 +241,7 @@ def test_generate_in_shards_and_go_on(capfd, fails):
     assert main.run([*words, *map(str, named)]) == 0
     assert "nothing was missing, and everything matches its digests" in capfd.readouterr().out
     pl.load("s.zarr", verify=True)
-    fails([*words, "--seed", "5"], main.BAD_INPUT, "seeds of the store at")
+    fails([*words, "--seed", "5"], BAD_INPUT, "seeds of the store at")
 
 
 def test_an_unfinished_run_keeps_the_seeds_it_drew(monkeypatch):
@@ -252,7 +290,7 @@ def test_interrupted_leaves_what_was_there(stage, store):
     words = [*SMALL, "--seed", "8", "--overwrite", "-o", "a.zarr"]
     program = INTERRUPT.format(stage=stage, words=words)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == main.INTERRUPTED
+    assert done.returncode == INTERRUPTED
     assert (done.stdout, done.stderr) == ("", "error: interrupted, nothing was written\n")
     assert snapshot() == before
 
@@ -334,7 +372,7 @@ def test_info_does_not_read_positions(store, fails, capfd):
     chunk = next(path for path in (store / "X").rglob("*") if path.is_file() and path.name != "zarr.json")
     damage(chunk)
     assert main.run(["info", "a.zarr"]) == 0
-    fails(["info", "a.zarr", "--verify"], main.FAILURE, "X")
+    fails(["info", "a.zarr", "--verify"], FAILURE, "X")
 
 
 def damage(path):
@@ -345,22 +383,22 @@ def damage(path):
 
 def test_broken_stores_are_failures(store, fails):
     Path("text").write_text("not a dataset")
-    fails(["info", "nothing.zarr"], main.BAD_INPUT, "nothing.zarr")
-    fails(["info", "text"], main.FAILURE, "text is not a percolab dataset")
-    fails(["info", "."], main.FAILURE, "is not a percolab dataset")
-    fails(["info"], main.BAD_INPUT, "PATH must be given")
+    fails(["info", "nothing.zarr"], BAD_INPUT, "nothing.zarr")
+    fails(["info", "text"], FAILURE, "text is not a percolab dataset")
+    fails(["info", "."], FAILURE, "is not a percolab dataset")
+    fails(["info"], BAD_INPUT, "PATH must be given")
     chunk = next(path for path in (store / "left_size").rglob("*") if path.is_file() and path.name != "zarr.json")
     whole = chunk.read_bytes()
     for broken in (whole[: len(whole) // 2], b""):
         chunk.write_bytes(broken)
         for words in (["info", "a.zarr"], ["info", "a.zarr", "--verify"], ["draw", "a.zarr", "-o", "a.png"]):
-            fails(words, main.FAILURE, "left_size")
-        fails(["export", "a.zarr", "--format", "npz", "-o", "a"], main.FAILURE, "left_size")
+            fails(words, FAILURE, "left_size")
+        fails(["export", "a.zarr", "--format", "npz", "-o", "a"], FAILURE, "left_size")
     chunk.write_bytes(whole)
     (store / "y" / "zarr.json").unlink()
-    fails(["info", "a.zarr"], main.FAILURE, "y")
+    fails(["info", "a.zarr"], FAILURE, "y")
     (store / "zarr.json").unlink()
-    fails(["info", "a.zarr"], main.FAILURE, "a.zarr is not a percolab dataset")
+    fails(["info", "a.zarr"], FAILURE, "a.zarr is not a percolab dataset")
 
 
 def test_an_empty_dataset_is_a_dataset(capfd, fails):
@@ -371,7 +409,7 @@ def test_an_empty_dataset_is_a_dataset(capfd, fails):
     assert main.run(["info", "a.zarr", "--json", "--verify"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert (found["n_points"], found["y_mean"], found["depth_max"]) == (0, None, None)
-    fails(["draw", "a.zarr", "-o", "a.png"], main.BAD_INPUT, "cluster must")
+    fails(["draw", "a.zarr", "-o", "a.png"], BAD_INPUT, "--cluster must")
 
 
 # ---------------------------------------------------------------------- export and draw
@@ -386,12 +424,12 @@ def test_export(store, capfd, fails):
     assert capfd.readouterr().out == "wrote r.points.parquet and r.latents.parquet\n"
     for form, name in (("npz", "r.npz"), ("parquet", "r.points.parquet")):
         words = ["export", "a.zarr", "--format", form, "-o", "r"]
-        fails(words, main.BAD_INPUT, f"output must not exist unless overwrite is given, got '{name}'")
+        fails(words, BAD_INPUT, f"--output must not exist unless --overwrite is given, got '{name}'")
         assert main.run([*words, "--overwrite"]) == 0
-    fails(["export", "a.zarr", "--format", "csv", "-o", "r"], main.BAD_INPUT, "format must be one of npz, parquet")
-    fails(["export", "a.zarr", "-o", "r"], main.BAD_INPUT, "--format must be given")
-    fails(["export", "a.zarr", "--format", "npz"], main.BAD_INPUT, "--output must be given")
-    fails(["export", "b.zarr", "--format", "npz", "-o", "s"], main.BAD_INPUT, "b.zarr")
+    fails(["export", "a.zarr", "--format", "csv", "-o", "r"], BAD_INPUT, "--format must be one of npz, parquet")
+    fails(["export", "a.zarr", "-o", "r"], BAD_INPUT, "--format must be given (see percolab export --help)\n")
+    fails(["export", "a.zarr", "--format", "npz"], BAD_INPUT, "--output must be given (see percolab")
+    fails(["export", "b.zarr", "--format", "npz", "-o", "s"], BAD_INPUT, "b.zarr")
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")])
@@ -403,17 +441,13 @@ def test_draw(name, start, store, capfd):
 
 def test_draw_refuses(store, fails):
     Path("there.png").write_text("mine")
-    fails(["draw", "a.zarr", "-o", "there.png"], main.BAD_INPUT, "output must not exist unless overwrite is given")
-    fails(["draw", "a.zarr", "-o", "a.txt"], main.BAD_INPUT, "output must be one of .png, .pdf, .svg, got '.txt'")
-    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "-1"], main.BAD_INPUT, "cluster must be at least 0, got -1")
-    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "300"], main.BAD_INPUT, "cluster must be below")
-    fails(
-        ["draw", "a.zarr", "-o", "a.png", "--cluster", "one"], main.BAD_INPUT, "--cluster must be an integer, got 'one'"
-    )
+    fails(["draw", "a.zarr", "-o", "there.png"], BAD_INPUT, "--output must not exist unless --overwrite is given")
+    fails(["draw", "a.zarr", "-o", "a.txt"], BAD_INPUT, "--output must be one of .png, .pdf, .svg, got '.txt'")
+    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "-1"], BAD_INPUT, "--cluster must be at least 0, got -1")
+    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "300"], BAD_INPUT, "--cluster must be below")
+    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", "one"], BAD_INPUT, "--cluster must be an integer, got 'one'")
     singleton = str(pl.load(store).forest.n_clusters - 1)
-    fails(
-        ["draw", "a.zarr", "-o", "a.png", "--cluster", singleton], main.BAD_INPUT, "cluster must have at least 2 points"
-    )
+    fails(["draw", "a.zarr", "-o", "a.png", "--cluster", singleton], BAD_INPUT, "--cluster must have at least 2 points")
 
 
 # ---------------------------------------------------------------------- the whole
@@ -431,18 +465,100 @@ def test_help_teaches_with_examples(capfd):
     assert all(name in out for name in (*ENGINE_NAMES, *PRESETS))
 
 
+def test_no_arguments_give_help_and_fail(capfd):
+    assert main.run([]) == BAD_INPUT
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Usage: percolab" in err
+    assert "error" not in err
+
+
+def test_a_message_cannot_move_the_cursor(fails):
+    fails(["info", "\x1b[2Ja.zarr\x07"], BAD_INPUT, "\\x1b[2Ja.zarr\\x07")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("dim must be at least 2, got 1", "--dim must be at least 2, got 1"),
+        ("n_points and dim must be given", "--n-points and --dim must be given"),
+        ("dim must be new unless output is given, got 'dim'", "--dim must be new unless --output is given, got 'dim'"),
+        ("dim must be left out unless mode='custom', got 0.5", "--dim must be left out unless --mode custom, got 0.5"),
+        ("dim must be out with mode, where a dim is, got 3", "--dim must be out with --mode, where a dim is, got 3"),
+        ("mode must be given, got None", "--mode must be given"),
+        ("seeds.graph must be at least 0, got -1", "--graph-seed must be at least 0, got -1"),
+        ("preset must be one of a, b, got 'dim'", "PRESET must be one of a, b, got 'dim'"),
+        ("dimension must be small, got 'dim must'", "dimension must be small, got 'dim must'"),
+        ("array dim does not match its digest", "array dim does not match its digest"),
+    ],
+)  # fmt: skip
+def test_messages_speak_of_options(message, words):
+    names = {
+        "dim": "--dim", "n_points": "--n-points", "output": "--output", "overwrite": "--overwrite", "mode": "--mode",
+        "preset": "PRESET", "seeds.graph": "--graph-seed",
+    }  # fmt: skip
+    assert errors.in_options(message, names) == words
+
+
+def test_every_option_has_its_name_in_the_library():
+    import typer.main
+
+    commands = typer.main.get_command(main.app).commands
+    assert set(errors.LIBRARY_NAMES) <= set(commands)
+    for name, command in commands.items():
+        found = errors.option_names(command.params, errors.LIBRARY_NAMES.get(name, {}))
+        assert all(spelling.startswith("--") or spelling.isupper() for spelling in found.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("percolab gen", {"generate"}),
+        ("percolab generate --eng", {"--engine"}),
+        ("percolab generate --engine ", set(ENGINE_NAMES)),
+        ("percolab generate p", set(PRESETS)),
+        ("percolab reproduce m", {"multi-cluster"}),
+    ],
+)
+def test_shells_complete(words, found):
+    variables = {"_PERCOLAB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    program = [sys.executable, "-c", "from percolab.cli.main import main; main()"]
+    done = subprocess.run(program, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    assert set(done.stdout.split()) == found, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirections", "words", "code", "said"),
+    [
+        (">&-", "info a.zarr", BAD_INPUT, "error: standard output must be open, got a closed one\n"),
+        (">&-", "--version", BAD_INPUT, "error: standard output must be open, got a closed one\n"),
+        ("2>&- >out", "info a.zarr", 0, ""),
+        ("2>&- >out", "info b.zarr", BAD_INPUT, ""),
+        (">/dev/full", "info a.zarr", FAILURE, "error: No space left on device\n"),
+        ("", "info $'\\xff.zarr'", BAD_INPUT, "error: arguments must be text, got b'\\xff.zarr'\n"),
+        ("", "generate --dim 4 --n-points 9 -o $'\\xff'", BAD_INPUT, "error: arguments must be text, got b'\\xff'\n"),
+    ],
+)
+def test_odd_streams_and_names(redirections, words, code, said, store):
+    program = f"{sys.executable} -c 'from percolab.cli.main import main; main()' {words} {redirections}"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_version(capfd):
     assert main.run(["--version"]) == 0
     assert capfd.readouterr().out == f"percolab {pl.__version__}\n"
 
 
 def test_unknown_commands_and_missing_packages_are_one_line(store, fails, monkeypatch):
-    fails(["make"], main.BAD_INPUT, "make")
-    fails(["--colour"], main.BAD_INPUT, "--colour")
+    fails(["make"], BAD_INPUT, "No such command 'make'. (see percolab --help)")
+    fails(["--colour"], BAD_INPUT, "No such option: --colour (see percolab --help)")
+    fails(["draw", "a.zarr", "--shape"], BAD_INPUT, "(see percolab draw --help)\n")
+    fails(["info", "a.zarr", "b.zarr"], BAD_INPUT, "(see percolab info --help)")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    fails(["draw", "a.zarr", "-o", "a.png"], main.FAILURE, "pip install 'percolab[plot]'")
+    fails(["draw", "a.zarr", "-o", "a.png"], FAILURE, "pip install 'percolab[plot]'")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    fails(["export", "a.zarr", "--format", "parquet", "-o", "a"], main.FAILURE, "pip install 'percolab[frames]'")
+    fails(["export", "a.zarr", "--format", "parquet", "-o", "a"], FAILURE, "pip install 'percolab[frames]'")
 
 
 def test_help_imports_nothing_heavy():
@@ -462,4 +578,4 @@ def test_a_reader_that_leaves_is_told_nothing(buffered, store):
     with subprocess.Popen([*words, "info", "a.zarr", "--json"], **pipes) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == main.FAILURE
+    assert process.returncode == FAILURE

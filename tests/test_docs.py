@@ -97,10 +97,10 @@ def test_commands_run_in_the_order_of_the_page(page, tmp_path, monkeypatch, capf
         if set(words) & set(PRESETS):
             # The paper's datasets take seconds and a gigabyte: ask only whether the words are understood.
             assert main.run([*words, "--threads", "0"]) == 2
-            assert capfd.readouterr().err == "error: threads must be at least 1, got 0\n"
+            assert capfd.readouterr().err == "error: --threads must be at least 1, got 0\n"
         elif "--shards" in words and int(words[words.index("--n-points") + 1]) > 10**6:
             assert main.run([*words, "--shards", "0"]) == 2
-            assert capfd.readouterr().err == "error: shards must be at least 1, got 0\n"
+            assert capfd.readouterr().err == "error: --shards must be at least 1, got 0\n"
         elif words[0] in EXPERIMENTS:
             assert main.run([*words, "--device", "abacus"]) != 0
             error = capfd.readouterr().err

@@ -21,6 +21,11 @@ def folder(tmp_path_factory):
     pl.generate(pl.Recipe(800, 8, "one_cluster", seeds=1, engine="paper")).save(folder / "data.zarr")
     pl.generate(pl.Recipe(800, 9, "one_cluster", seeds=1, engine="paper")).save(folder / "other.zarr")
     assert main.run(["train", str(folder / "data.zarr"), "-o", str(folder / "run"), "-q", *SMALL]) == 0
+    pl.generate(pl.Recipe(200, 8, "one_cluster", seeds=1, engine="paper")).save(folder / "small.zarr")
+    assert main.run(["train", str(folder / "small.zarr"), "-o", str(folder / "small-run"), "-q", *SMALL]) == 0
+    (folder / "damaged").mkdir()
+    whole = (folder / "run" / "checkpoint.pt").read_bytes()
+    (folder / "damaged" / "checkpoint.pt").write_bytes(whole[: len(whole) // 2])
     return folder
 
 
@@ -51,24 +56,41 @@ def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
     }
     assert "of probing" in capsys.readouterr().out
     assert main.run(command) == 2
-    assert "output must not hold probes unless overwriting, got" in capsys.readouterr().err
+    assert "--output must not hold probes unless --overwrite is given, got" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "data.zarr", "-o", "run"], "run_dir must not hold a run unless resume or overwrite is given, got"),
+        (
+            ["train", "data.zarr", "-o", "run"],
+            "--output must not hold a run unless --resume or --overwrite is given, got",
+        ),
         (["train", "data.zarr", "-o", "new", "--resume"], "checkpoint must exist, got"),
         (["train", "other.zarr", "-o", "run", "--resume"], "checkpoint must have recipe dim 9, got 8"),
-        (["train", "data.zarr", "-o", "new", "--epochs", "0"], "epochs must be at least 1, got 0"),
+        (["train", "data.zarr", "-o", "new", "--epochs", "0"], "--epochs must be at least 1, got 0"),
         (["train", "data.zarr", "-o", "new", "--epochs", "many"], "--epochs must be an integer, got 'many'"),
-        (["train", "data.zarr", "-o", "new", "--log", "paper"], "log must be tensorboard or wandb, got 'paper'"),
+        (["train", "data.zarr", "-o", "new", "--log", "paper"], "--log must be tensorboard or wandb, got 'paper'"),
         (["train", "none.zarr", "-o", "new"], "dataset must exist, got"),
         (["probe", "other.zarr", "--run", "run", "-o", "new"], "checkpoint must have recipe dim 9, got 8"),
-        (["probe", "data.zarr", "--run", "run", "-o", "new", "--min-latent-size", "801"], "min_latent_size must leave"),
-        (["reproduce", "two-cluster"], "experiment must be one of one-cluster, multi-cluster, got 'two-cluster'"),
-        (["reproduce", "one-cluster", "--scale", "big"], "scale must be one of paper, small, got 'big'"),
-        (["reproduce", "one-cluster", "--out", "run"], "output must be empty or hold an experiment, got"),
+        (
+            ["train", "data.zarr", "-o", "damaged", "--resume"],
+            "checkpoint must be a file written by percolab train, got",
+        ),
+        (["probe", "data.zarr", "--run", "damaged", "-o", "new"], "checkpoint must be a file written by percolab"),
+        (["probe", "small.zarr", "--run", "small-run", "-o", "new"], "--min-latent-size must leave two latents"),
+        (
+            ["probe", "data.zarr", "--run", "run", "-o", "new", "--max-depth", "-1"],
+            "--max-depth must be at least 0, got -1",
+        ),
+        (["reproduce", "one-cluster", "--epochs", "0"], "--epochs must be at least 1, got 0"),
+        (
+            ["probe", "data.zarr", "--run", "run", "-o", "new", "--min-latent-size", "801"],
+            "--min-latent-size must leave",
+        ),
+        (["reproduce", "two-cluster"], "EXPERIMENT must be one of one-cluster, multi-cluster, got 'two-cluster'"),
+        (["reproduce", "one-cluster", "--scale", "big"], "--scale must be one of paper, small, got 'big'"),
+        (["reproduce", "one-cluster", "--output", "run"], "--output must be empty or hold an experiment, got"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(folder, monkeypatch, capsys, arguments, message):
@@ -87,7 +109,7 @@ def test_no_cuda_when_asked_for(folder, monkeypatch, capsys, command):
     monkeypatch.chdir(folder)
     more = {"train": ["-o", "new"], "baselines": [], "probe": ["--run", "run", "-o", "new"]}[command]
     assert main.run([command, "data.zarr", *more, "--device", "cuda"]) == 2
-    assert capsys.readouterr().err == "error: device must be there, got 'cuda' and torch sees no CUDA GPU\n"
+    assert capsys.readouterr().err == "error: --device must be there, got 'cuda' and torch sees no CUDA GPU\n"
     assert not (folder / "new").exists()
 
 

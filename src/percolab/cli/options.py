@@ -1,30 +1,86 @@
-"""Numbers on the command line, refused in the words that the library uses."""
+"""Options that several commands have, and how words on the command line become numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any
 
 import typer
 
+LONG_WORD = 40
+"""Characters of a word that messages repeat in full."""
 
-def integer(text: str) -> int:
-    """Read an integer."""
+Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is complete.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
+
+
+def integer(text: object) -> int:
+    """Read an integer that fits in 64 bits with a sign: 1000000, 1_000_000 or 1e6."""
+    return _whole(text, 63)
+
+
+def seed(text: object) -> int:
+    """Read an integer that fits in 64 bits without a sign."""
+    return _whole(text, 64)
+
+
+def _whole(text: object, bits: int) -> int:
+    word = str(text)
     try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be an integer, got {text!r}") from None
+        value = Decimal(word)  # exact, and quick for any number of digits
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite() or value != value.to_integral_value():
+        raise typer.BadParameter(f"must be an integer, got {_quoted(word)}")
+    if value.copy_abs() >= 2**bits:
+        raise typer.BadParameter(f"must be below 2**{bits}, got {_quoted(word)}")
+    return int(value)
 
 
-def number(text: str) -> float:
+def number(text: object) -> float:
     """Read a number."""
+    word = str(text)
     try:
-        return float(text)
+        return float(word)
     except ValueError:
-        raise typer.BadParameter(f"must be a number, got {text!r}") from None
+        raise typer.BadParameter(f"must be a number, got {_quoted(word)}") from None
 
 
-def number_option(name: str, text: str, parser: Callable[[str], float] = integer) -> Any:
+def _quoted(word: str) -> str:
+    return repr(word) if len(word) <= LONG_WORD else f"{word[:20]!r}… ({len(word):,} characters)"
+
+
+def number_option(name: str, text: str, parser: Callable[[object], float] = integer, default: object = None) -> Any:
     """Return an option that takes a number; its default is in the help text."""
-    metavar = "INTEGER" if parser is integer else "NUMBER"
-    return typer.Option(name, parser=parser, metavar=metavar, help=text, show_default=False)
+    metavar = "NUMBER" if parser is number else "INTEGER"
+    words = text if default is None else f"{text} Default: {default}."
+    return typer.Option(name, parser=parser, metavar=metavar, help=words, show_default=False)
+
+
+def choice_option(name: str, values: Sequence[str], default: str, text: str = "") -> Any:
+    """Return an option that takes one of some words, which the library checks and the shell completes."""
+    words = f"{text}One of {', '.join(values)}. Default: {default}."
+    return typer.Option(name, metavar="NAME", help=words, show_default=False, autocompletion=completion(values))
+
+
+def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return what completes one of some words in a shell."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return complete
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a help page; lines that begin with # say what the next one does."""
+    shown = (f"[dim]{line}[/dim]" if line.startswith("#") else line for line in lines)
+    return "[bold]Examples[/bold]\n\n" + "\n".join(shown)

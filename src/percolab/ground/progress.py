@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
@@ -126,12 +126,14 @@ def _lines(label: str) -> Iterator[Display]:
                 return
 
     writer = Thread(target=write, name="percolab-progress", daemon=True)
-    writer.start()
+    with suppress(RuntimeError):  # a system that is short of memory or threads still does the work
+        writer.start()
     try:
         yield lines
     finally:
         ended.set()
-        writer.join()
+        if writer.ident is not None:
+            writer.join()
 
 
 class _Lines(Display):

@@ -60,13 +60,14 @@ def load(path: Path) -> State:
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint must exist, got {str(path)!r}")
     refused = f"checkpoint must be a file written by percolab train, got {str(path)!r}"
-    try:
-        values: State = torch.load(path, map_location="cpu", weights_only=True)
-        found = values["format"]
-    except (OSError, MemoryError):
-        raise
-    except Exception as fault:  # what torch raises for damage is of many kinds
-        raise ValueError(refused) from fault
+    with path.open("rb") as file:
+        try:
+            values: State = torch.load(file, map_location="cpu", weights_only=True)
+            found = values["format"]
+        except MemoryError:
+            raise
+        except Exception as fault:  # what torch raises for damage is of many kinds
+            raise ValueError(refused) from fault
     if found != FORMAT:
         raise ValueError(f"checkpoint must have format {FORMAT}, got {found!r} in {str(path)!r}")
     try:

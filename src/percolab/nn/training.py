@@ -58,11 +58,6 @@ class TrainResult:
 class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C during training: the run stopped after a whole epoch, and can be resumed if it has a directory."""
 
-    def __init__(self, epoch: int, epochs: int, *, kept: bool) -> None:
-        self.epoch, self.epochs, self.kept = epoch, epochs, kept
-        rest = "resume to continue" if kept else "without a run_dir nothing was kept"
-        super().__init__(f"stopped after epoch {epoch} of {epochs}; {rest}")
-
 
 def train(
     dataset: Dataset,
@@ -202,7 +197,8 @@ class _Run:
                     self._save()
                     saved = time.perf_counter()
                 if stopping and not last:
-                    raise TrainingInterrupted(self.done, self.config.epochs, kept=self.directory is not None)
+                    rest = "resume to continue" if self.directory else "without a run_dir nothing was kept"
+                    raise TrainingInterrupted(f"stopped after epoch {self.done} of {self.config.epochs}; {rest}")
 
     def history(self) -> pandas.DataFrame:
         """Return the losses so far, a row per epoch."""

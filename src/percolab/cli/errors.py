@@ -1,0 +1,151 @@
+"""What a command that cannot go on says: one line, in terms of its own options, and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import typer
+from typer.core import TyperCommand
+
+from percolab.store.runners import WorkerError
+from percolab.store.schema import StoreError
+
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+
+LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
+    "generate": {
+        "seeds": "seed",
+        "seeds.graph": "graph_seed",
+        "seeds.embed": "embed_seed",
+        "seeds.value": "value_seed",
+        "recipe.engine": "engine",
+    },
+    "info": {"output": "html"},
+    "verify": {"output": "report"},
+    "train": {"run_dir": "output"},
+}
+"""By command, what the library calls that has another name among the command's options."""
+
+NO_ROOM = ("can't allocate memory", "cannot allocate memory", "out of memory", "can't start new thread")
+"""What native libraries say when memory is short; they have no exception of their own for it."""
+
+
+class UnfinishedError(Exception):
+    """The user interrupted a command that can be resumed."""
+
+
+class CommandError(Exception):
+    """A command cannot go on: what to say, which may be nothing, and the exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@runtime_checkable
+class WrongUse(Protocol):
+    """What is raised for words on the command line that are not understood.
+
+    Some versions of typer import click and others carry a copy of it, but both raise this.
+    """
+
+    ctx: Any
+    exit_code: int
+
+    def format_message(self) -> str:
+        """Return what is wrong."""
+
+
+class Command(TyperCommand):
+    """A command whose refusals speak of its options."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            described = describe(error)
+            if described is None:
+                raise
+            message, code = described
+            names = option_names(self.params, LIBRARY_NAMES.get(self.name or "", {}))
+            raise CommandError(in_options(message, names), code) from error
+
+
+def describe(error: Exception) -> tuple[str, int] | None:
+    """Return what to say about an exception, and the exit code; None if it is a fault of ours."""
+    text = str(error)
+    match error:
+        case UnfinishedError():
+            return text, INTERRUPTED
+        case StoreError() | WorkerError() | ImportError():
+            return text, FAILURE
+        case MemoryError():
+            return text or "out of memory", BAD_INPUT
+        case ValueError() | OverflowError():
+            return text, BAD_INPUT
+        case OSError():
+            return _os_error(error)
+        case RuntimeError() if any(words in text.lower() for words in NO_ROOM):
+            return f"out of memory: {text.splitlines()[0]}", FAILURE
+    return None
+
+
+def _os_error(error: OSError) -> tuple[str, int]:
+    if error.errno is None:  # raised by our own checks, with a sentence
+        return str(error), BAD_INPUT
+    if error.errno == errno.EPIPE:  # the reader of our output has left, and there is nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return "", FAILURE
+    place = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror}{place}", FAILURE
+
+
+def wrong_use(error: WrongUse) -> str:
+    """Return wrong words on the command line in the form of all our messages, and where to look them up."""
+    page = f"(see {getattr(error.ctx, 'command_path', None) or 'percolab'} --help)"
+    if isinstance(error, typer.BadParameter) and error.param is not None and error.param.opts:
+        name = _spelling(error.param)
+        return f"{name} {error.message}" if error.message else f"{name} must be given {page}"
+    return f"{error.format_message()} {page}"
+
+
+# ---------------------------------------------------------------------- from the library's names to options
+
+
+def option_names(params: Iterable[Any], library: Mapping[str, str]) -> dict[str, str]:
+    """Return the spelling of a command's options by the names that messages of the library use for them."""
+    names = {}
+    for param in params:
+        spelling = _spelling(param)
+        names[param.name] = names[spelling.lstrip("-").replace("-", "_").lower()] = spelling
+    return names | {name: names[own] for name, own in library.items()}
+
+
+def _spelling(param: Any) -> str:
+    """Return an option with its dashes, or an argument as the help page writes it."""
+    longest = str(max(param.opts, key=len))
+    return longest if longest.startswith("-") else str(param.metavar or longest).strip("[]").upper()
+
+
+def in_options(message: str, names: Mapping[str, str]) -> str:
+    """Return a message of the library with options in place of its names for them.
+
+    A name is replaced where it is the subject (``dim must be …``), after words that relate it to another (``unless
+    overwrite is given``, ``with shards``) and with its value (``mode='custom'``); never in the value that was given.
+    """
+    head, got, value = message.partition(", got ")
+    known = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    subject = re.match(rf"(?:{known})(?: (?:and|or) (?:{known}))*(?= must\b)", head)
+    if subject:
+        head = re.sub(known, lambda found: names[found[0]], subject[0]) + head[subject.end() :]
+    head = re.sub(rf"(?<![-.\w])({known})=(?:'([^']*)'|(\w+))", lambda m: f"{names[m[1]]} {m[2] or m[3]}", head)
+    head = re.sub(rf"\b(unless|with|without|and|or) ({known})(?![-.\w'])", lambda m: f"{m[1]} {names[m[2]]}", head)
+    return head if value == "None" else head + got + value  # what was left out is not worth repeating

@@ -1,0 +1,209 @@
+"""The command ``percolab generate``."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from percolab.cli.errors import Command, UnfinishedError
+from percolab.cli.options import (
+    Overwrite,
+    Quiet,
+    choice_option,
+    completion,
+    examples,
+    given,
+    number,
+    number_option,
+)
+from percolab.cli.options import seed as seed_number
+from percolab.ground.progress import Progress
+from percolab.ground.validation import check_choice
+from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, PRESETS, Recipe, Seeds
+from percolab.store.runners import RUNNERS
+
+DTYPES = ("float32", "float64")
+
+
+def generate(
+    output: Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")],
+    preset: Annotated[
+        str | None,
+        typer.Argument(metavar="PRESET", help=f"{' or '.join(PRESETS)}.", autocompletion=completion(tuple(PRESETS))),
+    ] = None,
+    n_points: Annotated[
+        int | None, number_option("--n-points", "Number of points before any filter, such as 20000 or 1e6.")
+    ] = None,
+    dim: Annotated[int | None, number_option("--dim", "Dimension of the space, at least 2.")] = None,
+    mode: Annotated[str | None, choice_option("--mode", MODES, "distribution")] = None,
+    create_prob: Annotated[
+        float | None, number_option("--create-prob", "Chance of a new cluster, 0 to 1; implies mode custom.", number)
+    ] = None,
+    seed: Annotated[int | None, number_option("--seed", "S for the seeds S, S+10000, S+20000.", seed_number)] = None,
+    graph_seed: Annotated[
+        int | None, number_option("--graph-seed", "Seed of clusters, bonds, latents.", seed_number)
+    ] = None,
+    embed_seed: Annotated[int | None, number_option("--embed-seed", "Seed of positions.", seed_number)] = None,
+    value_seed: Annotated[int | None, number_option("--value-seed", "Seed of values and targets.", seed_number)] = None,
+    engine: Annotated[str | None, choice_option("--engine", ENGINE_NAMES, DEFAULT_ENGINE)] = None,
+    min_cluster_size: Annotated[
+        int | None, number_option("--min-cluster-size", "Keep clusters of at least this many points.")
+    ] = None,
+    dtype: Annotated[str | None, choice_option("--dtype", DTYPES, "the engine's own")] = None,
+    threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
+    shards: Annotated[
+        int | None, number_option("--shards", "Make it in this many shards, none of which has to fit with another.")
+    ] = None,
+    runner: Annotated[str | None, choice_option("--runner", RUNNERS, "local, in processes")] = None,
+    workers: Annotated[
+        int | None, number_option("--workers", "Shards made at a time.", default="one for each processor")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="ADDRESS", help="Address of the Ray cluster. Default: one on this machine."),
+    ] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a dataset and write it to a Zarr store.
+
+    Either name a preset or give at least --n-points and --dim.
+    A preset fixes all but --dtype, --min-cluster-size and --threads.
+    Seeds not given are drawn, printed and recorded.
+    The same recipe gives the same data.
+    With --shards nothing larger than a shard is held in memory, and the same command resumes what was interrupted.
+    """
+    from percolab.store.shards import recipe_to_go_on
+
+    if create_prob is not None and mode is None and preset is None:
+        mode = "custom"
+    fixed = {"n_points": n_points, "dim": dim, "mode": mode, "create_prob": create_prob, "engine": engine}
+    seeds = {"seed": seed, "graph_seed": graph_seed, "embed_seed": embed_seed, "value_seed": value_seed}
+    free = given({"min_cluster_size": min_cluster_size, "dtype": dtype})
+    if preset is not None:
+        recipe = replace(_preset(preset, given(fixed | seeds)), **free)
+    elif n_points is None or dim is None:
+        raise ValueError(f"n_points and dim must be given, or one of {', '.join(PRESETS)}")
+    else:
+        begun = None if shards is None else partial(recipe_to_go_on, output, overwrite=overwrite)
+        recipe = Recipe.from_dict({**given(fixed), "seeds": _seeds(seeds, begun), **free})
+    sharding = given({"runner": runner, "workers": workers, "address": address})
+    if shards is not None:
+        if threads is not None:
+            raise ValueError(f"threads must be left out with shards, where each worker has one, got {threads}")
+        _in_shards(recipe, output, {"shards": shards, **sharding}, overwrite, quiet)
+        return
+    for option, value in sharding.items():
+        raise ValueError(f"{option} must be left out unless shards is given, got {value}")
+    _in_memory(recipe, output, threads, overwrite, quiet)
+
+
+def _preset(name: str, others: dict[str, Any]) -> Recipe:
+    check_choice("preset", name, tuple(PRESETS))
+    for option, value in others.items():
+        raise ValueError(f"{option} must be left out with the preset {name}, got {value}")
+    return PRESETS[name]
+
+
+def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | None) -> Seeds | None:
+    """Return the seeds of ``--seed``, or else of a run to resume, with those given by name in their place."""
+    named = given({name: options[f"{name}_seed"] for name in ("graph", "embed", "value")})
+    if options["seed"] is not None:
+        return replace(Seeds.from_int(options["seed"]), **named)
+    recipe = begun() if begun is not None and len(named) < 3 else None
+    if recipe is not None:
+        return replace(recipe.seeds, **named)
+    return Seeds(**named) if named else None
+
+
+# ---------------------------------------------------------------------- making it
+
+
+def _in_memory(recipe: Recipe, output: str, threads: int | None, overwrite: bool, quiet: bool) -> None:
+    from percolab.dataset import generation
+    from percolab.ground import progress
+    from percolab.show import summary
+    from percolab.store import saving
+
+    saving.check_target(output, overwrite=overwrite)
+    with progress.bar(visible=not quiet) as display:
+        made = generation.generate(recipe, threads=threads, progress=display)
+        saving.save(made, output, overwrite=overwrite, report=display)
+    if not quiet:
+        print(f"{output}: {summary.one_line(summary.summarise(made))}")
+
+
+def _in_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:
+    from percolab.ground import progress
+    from percolab.ground.memory import readable
+    from percolab.show import summary
+    from percolab.store.shards import generate_store
+
+    try:
+        with progress.bar(visible=not quiet) as display, _noticing_interrupts(display) as noticing:
+            made = generate_store(recipe, output, overwrite=overwrite, progress=noticing, **how)
+    except KeyboardInterrupt:
+        raise UnfinishedError("interrupted; the same command resumes it") from None
+    if quiet:
+        return
+    found = {"recipe": recipe.to_dict(), "dim": recipe.dim, "n_points": made.n_points, "n_clusters": made.n_clusters}
+    print(f"{output}: {summary.one_line(found | {'n_latents': made.n_points - made.n_clusters})}")
+    if made.shards_made:
+        taken = readable(made.peak_bytes)
+        print(f"made {made.shards_made} of {made.shards} shards; a worker took up to {taken} of memory")
+    elif made.rows_made:
+        print("the columns of clusters were damaged and are written again")
+    else:
+        print("nothing was missing, and everything matches its digests")
+
+
+@contextmanager
+def _noticing_interrupts(progress: Progress) -> Iterator[Progress]:
+    """Let the first interrupt end the work, and no other disturb its end.
+
+    It is raised again at the next report, should it get lost: code that is called back from C cannot raise.
+    """
+    pressed: list[int] = []
+
+    def press(number: int, _: Any) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    def noticing(stage: str, done: int, total: int) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        progress(stage, done, total)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield noticing
+    finally:
+        if not pressed:
+            signal.signal(signal.SIGINT, before)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to a program."""
+    app.command(
+        cls=Command,
+        epilog=examples(
+            "# the paper's dataset of one cluster",
+            "percolab generate paper-one-cluster -o a.zarr",
+            "# clusters of all sizes, the small ones left out",
+            "percolab generate --n-points 1e6 --dim 50 --min-cluster-size 99 -o b.zarr",
+            "# the same clusters and positions twice, with different targets",
+            "percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr",
+            "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
+            "# a single cluster",
+            "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
+            "# more than fits in memory; the same command resumes it if interrupted",
+            "percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr",
+        ),
+    )(generate)

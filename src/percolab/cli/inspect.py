@@ -1,0 +1,129 @@
+"""The commands ``percolab info`` and ``percolab verify``: what is in a dataset, and whether it obeys theory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path, PurePath
+from typing import Annotated, Any
+
+import typer
+
+from percolab.cli.errors import FAILURE, Command
+from percolab.cli.options import AsJson, Overwrite, Store, examples
+from percolab.ground import files
+
+TABLE_WIDTH = 110
+"""Width of wide tables where no terminal says how much room there is."""
+
+
+def info(
+    path: Store,
+    verify: Annotated[bool, typer.Option("--verify", help="Read everything and compare it with its digests.")] = False,
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write the dataset's card, a page with figures.", show_default=False
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Print what a dataset holds: recipe, sizes, clusters, latents, depths, targets, provenance.
+
+    X is read only with --verify, and one cluster of it with --html, so this is quick for a dataset of any size.
+    Of more than 20 million points, depths and targets are not read either.
+    """
+    from percolab.ground.progress import bar
+    from percolab.show import summary
+    from percolab.store import reading
+
+    if html is not None:
+        files.check_output(html, overwrite=overwrite)
+    with bar(label="reading") as display:
+        if verify:
+            reading.verify(path, display)
+        dataset = reading.load(path)
+        if html is not None:
+            from percolab.show import card
+
+            card.write_card(dataset, html, name=PurePath(path).name, overwrite=overwrite)
+        found = summary.summarise_store(path, dataset)
+    found["store_bytes"] = summary.store_bytes(path)
+    if verify:
+        found["sha256"] = reading.digests(path)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        _print_table(summary.table(found, str(path)))
+    if html is not None:
+        print(f"wrote {html}", file=sys.stderr if as_json else sys.stdout)
+
+
+def verify(
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", help="A dataset; none for a standard suite.", show_default=False)
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FOLDER", help="Write a page with a figure for each law.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a dataset against theory: sizes, trees, hierarchy, positions, targets.
+
+    Prints one line for each law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
+    The exit status is 1 if a law fails. Laws that a dataset is too small for say what they would need.
+    """
+    from percolab.checks.suite import verify as check
+    from percolab.ground.progress import bar
+    from percolab.store import reading
+
+    if report is not None:
+        if report.is_file() and report.suffix != ".html":
+            raise FileExistsError(f"report must be a folder or end in .html, got the file {str(report)!r}")
+        files.check_directory(report)
+    dataset = None if path is None else reading.load(path)
+    with bar() as display:
+        outcome = check(dataset, progress=display)
+        written = None if report is None else outcome.report(report)
+    if as_json:
+        print(json.dumps(outcome.to_dicts(), indent=2))
+    else:
+        _print_table(outcome.table(), None if sys.stdout.isatty() else TABLE_WIDTH)
+    if written is not None:
+        print(f"wrote {written}", file=sys.stderr if as_json else sys.stdout)
+    if not outcome.passed:
+        raise typer.Exit(FAILURE)
+
+
+def _print_table(table: Any, width: int | None = None) -> None:
+    from rich.console import Console
+
+    Console(width=width).print(table)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to a program."""
+    app.command(
+        cls=Command,
+        epilog=examples(
+            "percolab info one.zarr",
+            "# read everything and compare it with its digests",
+            "percolab info one.zarr --verify",
+            "# for programs",
+            "percolab info one.zarr --json",
+            "# a page with figures",
+            "percolab info one.zarr --html card.html",
+        ),
+    )(info)
+    app.command(
+        cls=Command,
+        epilog=examples(
+            "percolab verify one.zarr",
+            "# also a page with a figure for each law",
+            "percolab verify one.zarr --report out",
+            "# both engines, on data made for the purpose; takes half a minute",
+            "percolab verify",
+        ),
+    )(verify)
