@@ -12,7 +12,7 @@ from percolab.cli.options import Overwrite, Store, completion, examples
 from percolab.ground import files
 from percolab.ground.validation import check_choice
 
-FORMATS = ("npz", "parquet")
+FORMATS = ("npz", "parquet", "csv", "hdf5", "huggingface")
 
 
 def export(
@@ -24,23 +24,24 @@ def export(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="STEM", help="What the file names begin with.")],
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a dataset in another format, as two files.
+    """Write a dataset in another format.
 
-    npz: the authors' files, STEM.npz and STEM_gt_features.npz.
-    parquet: STEM.points.parquet and STEM.latents.parquet.
+    npz: the authors' files, STEM.npz, STEM_gt_features.npz and STEM_gt_metadata.npz.
+    parquet, csv: a table of points and one of latents. hdf5: one file with the columns of the data model.
+    huggingface: a folder STEM that datasets.load_dataset opens.
     """
     from percolab import exports
     from percolab.ground.progress import bar
     from percolab.store import reading
 
     check_choice("format", form, FORMATS)
-    paths = exports.npz_paths(output) if form == "npz" else exports.parquet_paths(output)
-    for file in paths:
+    write, paths_of = exports.FORMATS[form]
+    paths = paths_of(output)
+    for file in paths if form != "huggingface" else ():  # there the folder is made first
         files.check_output(file, overwrite=overwrite)
-    write = exports.to_npz if form == "npz" else exports.to_parquet
-    with bar(label="exporting"):
-        write(reading.load(path), output, overwrite=overwrite)
-    print(f"wrote {paths[0]} and {paths[1]}")
+    with bar(label="exporting") as display:
+        write(reading.load(path), output, overwrite=overwrite, progress=display)
+    print(f"wrote {' and '.join(map(str, paths))}")
 
 
 def register(app: typer.Typer) -> None:
@@ -50,5 +51,6 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "percolab export one.zarr --format npz -o percolation",
             "percolab export one.zarr --format parquet -o one",
+            "percolab export one.zarr --format huggingface -o one-hub",
         ),
     )(export)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,8 +27,10 @@ from percolab.cli.options import (
 from percolab.cli.options import seed as seed_number
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_choice
-from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, PRESETS, Recipe, Seeds
+from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
 from percolab.store.runners import RUNNERS
+from percolab.worlds.presets import PRESETS
+from percolab.worlds.recipe import Superposition, recipe_from_dict
 
 DTYPES = ("float32", "float64")
 
@@ -35,7 +39,9 @@ def generate(
     output: Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")],
     preset: Annotated[
         str | None,
-        typer.Argument(metavar="PRESET", help=f"{' or '.join(PRESETS)}.", autocompletion=completion(tuple(PRESETS))),
+        typer.Argument(
+            metavar="PRESET", help=f"One of {', '.join(PRESETS)}.", autocompletion=completion(tuple(PRESETS))
+        ),
     ] = None,
     n_points: Annotated[
         int | None, number_option("--n-points", "Number of points before any filter, such as 20000 or 1e6.")
@@ -44,6 +50,9 @@ def generate(
     mode: Annotated[str | None, choice_option("--mode", MODES, "distribution")] = None,
     create_prob: Annotated[
         float | None, number_option("--create-prob", "Chance of a new cluster, 0 to 1; implies mode custom.", number)
+    ] = None,
+    mean_degree: Annotated[
+        float | None, number_option("--mean-degree", "Bonds a point; implies mode random_graph.", number)
     ] = None,
     seed: Annotated[int | None, number_option("--seed", "S for the seeds S, S+10000, S+20000.", seed_number)] = None,
     graph_seed: Annotated[
@@ -56,6 +65,10 @@ def generate(
         int | None, number_option("--min-cluster-size", "Keep clusters of at least this many points.")
     ] = None,
     dtype: Annotated[str | None, choice_option("--dtype", DTYPES, "the engine's own")] = None,
+    recipe_file: Annotated[
+        Path | None,
+        typer.Option("--recipe", metavar="FILE", help="A recipe as JSON, of any kind.", show_default=False),
+    ] = None,
     threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
     shards: Annotated[
         int | None, number_option("--shards", "Make it in this many shards, none of which has to fit with another.")
@@ -73,30 +86,34 @@ def generate(
 ) -> None:
     """Make a dataset and write it to a Zarr store.
 
-    Either name a preset or give at least --n-points and --dim.
-    A preset fixes all but --dtype, --min-cluster-size and --threads.
+    Either name a preset, or give --recipe, or at least --n-points and --dim.
+    A preset or a recipe fixes all but --dtype, --min-cluster-size and --threads, and of a superposed world those too.
+    A recipe in a file may have edits, another target, or several factors: what to_json() of a recipe returns in Python.
     Seeds not given are drawn, printed and recorded.
     The same recipe gives the same data.
     With --shards nothing larger than a shard is held in memory, and the same command resumes what was interrupted.
     """
     from percolab.store.shards import recipe_to_go_on
 
-    if create_prob is not None and mode is None and preset is None:
-        mode = "custom"
-    fixed = {"n_points": n_points, "dim": dim, "mode": mode, "create_prob": create_prob, "engine": engine}
+    fixed: dict[str, Any] = {"n_points": n_points, "dim": dim, "mode": mode, "engine": engine}
+    fixed |= {"create_prob": create_prob, "mean_degree": mean_degree}
     seeds = {"seed": seed, "graph_seed": graph_seed, "embed_seed": embed_seed, "value_seed": value_seed}
     free = given({"min_cluster_size": min_cluster_size, "dtype": dtype})
-    if preset is not None:
-        recipe = replace(_preset(preset, given(fixed | seeds)), **free)
+    recipe: Recipe | Superposition
+    if preset is not None or recipe_file is not None:
+        recipe = _ready(preset, recipe_file, given(fixed | seeds), free)
     elif n_points is None or dim is None:
         raise ValueError(f"n_points and dim must be given, or one of {', '.join(PRESETS)}")
     else:
         begun = None if shards is None else partial(recipe_to_go_on, output, overwrite=overwrite)
+        fixed["mode"] = mode or _implied_mode(create_prob, mean_degree)
         recipe = Recipe.from_dict({**given(fixed), "seeds": _seeds(seeds, begun), **free})
     sharding = given({"runner": runner, "workers": workers, "address": address})
     if shards is not None:
         if threads is not None:
             raise ValueError(f"threads must be left out with shards, where each worker has one, got {threads}")
+        if isinstance(recipe, Superposition):
+            raise ValueError(f"shards must be left out for a superposed world, which is made whole, got {shards}")
         _in_shards(recipe, output, {"shards": shards, **sharding}, overwrite, quiet)
         return
     for option, value in sharding.items():
@@ -104,11 +121,36 @@ def generate(
     _in_memory(recipe, output, threads, overwrite, quiet)
 
 
-def _preset(name: str, others: dict[str, Any]) -> Recipe:
-    check_choice("preset", name, tuple(PRESETS))
+def _implied_mode(create_prob: float | None, mean_degree: float | None) -> str | None:
+    return "custom" if create_prob is not None else "random_graph" if mean_degree is not None else None
+
+
+def _ready(
+    preset: str | None, file: Path | None, others: dict[str, Any], free: dict[str, Any]
+) -> Recipe | Superposition:
+    """Return the recipe of a preset or a file, with the options that it leaves free."""
+    if preset is not None and file is not None:
+        raise ValueError(f"recipe must be left out with the preset {preset}, got {str(file)!r}")
+    name = f"the preset {preset}" if preset is not None else "a recipe"
     for option, value in others.items():
-        raise ValueError(f"{option} must be left out with the preset {name}, got {value}")
-    return PRESETS[name]
+        raise ValueError(f"{option} must be left out with {name}, got {value}")
+    recipe = _read_recipe(file) if preset is None else PRESETS[check_choice("preset", preset, tuple(PRESETS))]
+    if isinstance(recipe, Recipe):
+        return replace(recipe, **free)
+    for option, value in free.items():
+        raise ValueError(f"{option} must be left out for a superposed world, got {value}")
+    return recipe
+
+
+def _read_recipe(file: Path | None) -> Recipe | Superposition:
+    assert file is not None
+    try:
+        values = json.loads(file.read_text())
+    except ValueError as error:  # text that is not JSON, or not text
+        raise ValueError(f"recipe must be a file of JSON, got {str(file)!r}: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"recipe must be an object of JSON, got {str(file)!r}")
+    return recipe_from_dict(values)
 
 
 def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | None) -> Seeds | None:
@@ -125,18 +167,24 @@ def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | 
 # ---------------------------------------------------------------------- making it
 
 
-def _in_memory(recipe: Recipe, output: str, threads: int | None, overwrite: bool, quiet: bool) -> None:
-    from percolab.dataset import generation
+def _in_memory(recipe: Recipe | Superposition, output: str, threads: int | None, overwrite: bool, quiet: bool) -> None:
     from percolab.ground import progress
     from percolab.show import summary
-    from percolab.store import saving
+    from percolab.store import saving, worlds
+    from percolab.worlds import generation
 
     saving.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet) as display:
-        made = generation.generate(recipe, threads=threads, progress=display)
-        saving.save(made, output, overwrite=overwrite, report=display)
+        if isinstance(recipe, Superposition):
+            world = generation.generate(recipe, threads=threads, progress=display)
+            worlds.save(world, output, overwrite=overwrite, progress=display)
+            told = repr(world)
+        else:
+            made = generation.generate(recipe, threads=threads, progress=display)
+            saving.save(made, output, overwrite=overwrite, report=display)
+            told = summary.one_line(summary.summarise(made))
     if not quiet:
-        print(f"{output}: {summary.one_line(summary.summarise(made))}")
+        print(f"{output}: {told}")
 
 
 def _in_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:
@@ -203,6 +251,10 @@ def register(app: typer.Typer) -> None:
             "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
             "# a single cluster",
             "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
+            "# off the critical point: a random graph with a giant cluster",
+            "percolab generate --n-points 1e5 --dim 10 --mean-degree 2 -o g.zarr",
+            "# two hierarchies in one X",
+            "percolab generate superposed-2 -o h.zarr",
             "# more than fits in memory; the same command resumes it if interrupted",
             "percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr",
         ),
