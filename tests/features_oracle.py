@@ -5,9 +5,11 @@ fires on, since that is a draw and not a rule.
 """
 
 import math
+from functools import cached_property
 
 import numpy as np
 
+import percolab as pl
 from percolab.features.chance import permuted
 
 
@@ -105,6 +107,11 @@ class Oracle:
     def best_of(scores):
         return scores.index(max(scores)) if max(scores) > 0 else -1
 
+    @cached_property
+    def tables(self):
+        """Everything, computed once: columns of concepts, columns of features, summary."""
+        return self.concepts(), self.features(), self.summary()
+
     # ------------------------------------------------------------------ concepts
 
     def concepts(self):
@@ -112,6 +119,7 @@ class Oracle:
         columns["latent"] = list(self.latent)
         columns["chance"] = self.chance()
         columns["summarised"] = [i in self.counted() for i in self.latent]
+        columns["upper"] = [-1 if self.upper[i] is None else self.upper[i] for i in self.latent]
         return columns
 
     def size(self, i):
@@ -307,18 +315,13 @@ def differing(score, oracle):
     Counts and F1 must be equal to the bit; means over draws and what comes from sums of floats, to rounding.
     """
     wrong = []
-    wanted = oracle.concepts()
-    wanted["upper"] = [-1 if oracle.upper[i] is None else oracle.upper[i] for i in oracle.latent]
-    for title, table, columns in (
-        ("concepts", score.concepts, wanted),
-        ("features", score.features, oracle.features()),
-    ):
+    of_concepts, of_features, summary = oracle.tables
+    for title, table, columns in (("concepts", score.concepts, of_concepts), ("features", score.features, of_features)):
         assert set(table.columns) == set(columns)
         for name, values in columns.items():
             loose = name in ("chance", "cosine", "absorption_null", "fom")
             if len(values) != len(table) or not _equal(table[name].to_numpy(), values, 1e-9 if loose else 0.0):
                 wrong.append(f"{title}.{name}")
-    summary = oracle.summary()
     assert set(summary) == set(score.summary)
     wrong += [f"summary.{name}" for name in summary if not _equal([score.summary[name]], [summary[name]], 1e-9)]
     return wrong
@@ -327,3 +330,70 @@ def differing(score, oracle):
 def _equal(found, wanted, tolerance):
     found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
     return np.allclose(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+# ---------------------------------------------------------------------- what to compare on
+
+
+def structured_codes(forest, rows, n_features, rng):
+    """Features of all kinds: latents with misses and noise, absorbed ones, random rows, copies, dead ones."""
+    columns = []
+    by_size = np.argsort(-forest.latent_size)
+
+    def rows_of(latent):
+        part = forest.points_of(int(latent))
+        return (rows >= part.start) & (rows < part.stop)
+
+    def a_latent():
+        return by_size[int(by_size.size * rng.random() ** 3)]
+
+    while len(columns) < n_features:
+        here, kind = rows_of(a_latent()), rng.integers(8)
+        if kind == 0:
+            columns.append(rng.random(rows.size) < rng.random())
+        elif kind == 1:
+            columns.append(here & (rng.random(rows.size) < 0.8))
+        elif kind == 2:
+            columns.append(here)
+        elif kind == 3:
+            columns.append(here ^ (rng.random(rows.size) < 0.05))
+        elif kind == 4 and columns:
+            columns.append(columns[-1].copy())
+        elif kind == 5 and rng.random() < 0.5:
+            columns.append(np.zeros(rows.size, np.bool_))
+        else:  # a latent whose feature is silent where that of one inside fires
+            latent = a_latent()
+            part = forest.points_of(int(latent))
+            inside = np.flatnonzero(
+                (forest.latent_start >= part.start)
+                & (forest.latent_start + forest.latent_size <= part.stop)
+                & (2 * forest.latent_size <= part.stop - part.start)
+            )
+            if inside.size:
+                inner = rows_of(inside[np.argmax(forest.latent_size[inside])])
+                columns += [rows_of(latent) & ~(inner & (rng.random(rows.size) < 0.7)), inner]
+    fires = np.column_stack(columns[:n_features])
+    fires[0, 0] = True
+    return (fires * rng.integers(1, 4, fires.shape)).astype(np.float32)
+
+
+def scenario(seed, n=150):
+    """Return a forest, codes, rows and options: clusters, subsets, repeats, thresholds and decoders in turn."""
+    rng = np.random.default_rng(seed)
+    forest = pl.generate(pl.Recipe(n, 2, ["one_cluster", "distribution"][seed % 2], seeds=seed)).forest
+    rows = None if seed % 3 == 0 else rng.integers(0, n, rng.integers(n // 2, n + n // 2))
+    places = np.arange(n) if rows is None else rows
+    n_features = int(rng.integers(3, 14))
+    codes = structured_codes(forest, places, n_features, rng)
+    options = {
+        "min_size": int(rng.integers(2, 6)),
+        "ratio": [1, 2 / 3, 0.5][seed % 3],
+        "threshold": rng.integers(0, 3, n_features) if seed % 5 == 4 else 0.0,
+        "draws": 2,
+        "seed": seed,
+    }
+    if seed % 4:
+        options["directions"] = rng.normal(size=(n_features, 3))
+        options["activations"] = rng.normal(size=(places.size, 3)).astype(np.float32) + 5
+        options["bias"] = rng.normal(size=3) if seed % 4 > 1 else None
+    return forest, codes, rows, options

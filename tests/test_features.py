@@ -1,5 +1,7 @@
 """`percolab.features.score`: every column against a slow oracle, planted truths, invariances, bad input."""
 
+import subprocess
+import sys
 import warnings
 from types import SimpleNamespace
 
@@ -7,13 +9,13 @@ import numpy as np
 import pandas.testing
 import pytest
 import scipy.sparse
-from features_oracle import Oracle, concepts, differing
+from features_oracle import Oracle, concepts, differing, scenario, structured_codes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, hypergeom
 
 import percolab as pl
-from percolab.features import bits, firing, on_torch, pairs, score
+from percolab.features import bits, firing, pairs, score
 from percolab.features.chance import permuted
 from percolab.features.codes import DenseCodes
 from percolab.features.concepts import concept_latents, rows_below
@@ -21,51 +23,6 @@ from percolab.features.firing import pack
 from percolab.features.methods import Oracle as Truth
 
 LAYOUTS = {"lists": 1, "mixed": 32, "bits": 10**9}
-
-
-def structured_codes(forest, rows, n_features, rng):
-    """Features of all kinds: latents with and without misses and noise, random rows, copies, dead ones."""
-    columns = []
-    by_size = np.argsort(-forest.latent_size)
-    for _ in range(n_features):
-        latent = by_size[int(by_size.size * rng.random() ** 3)]
-        here = np.isin(rows, np.arange(forest.n_points)[forest.points_of(int(latent))])
-        columns.append(
-            [
-                lambda: rng.random(rows.size) < rng.random(),
-                lambda here=here: here & (rng.random(rows.size) < 0.8),
-                lambda here=here: here,
-                lambda here=here: here ^ (rng.random(rows.size) < 0.05),
-                lambda here=here: columns[-1].copy() if columns else here,
-                lambda here=here: here & (rng.random(rows.size) < 0.4),
-                lambda: np.zeros(rows.size, np.bool_),
-            ][rng.choice(7, p=[0.15, 0.2, 0.25, 0.15, 0.1, 0.1, 0.05])]()
-        )
-    fires = np.column_stack(columns)
-    fires[0, 0] = True
-    return (fires * rng.integers(1, 4, fires.shape)).astype(np.float32)
-
-
-def scenario(seed, n=150):
-    """Return a forest, codes, rows and options: clusters, subsets, repeats, thresholds and decoders in turn."""
-    rng = np.random.default_rng(seed)
-    forest = pl.generate(pl.Recipe(n, 2, ["one_cluster", "distribution"][seed % 2], seeds=seed)).forest
-    rows = None if seed % 3 == 0 else rng.integers(0, n, rng.integers(n // 2, n + n // 2))
-    places = np.arange(n) if rows is None else rows
-    n_features = int(rng.integers(3, 14))
-    codes = structured_codes(forest, places, n_features, rng)
-    options = {
-        "min_size": int(rng.integers(2, 6)),
-        "ratio": [1, 2 / 3, 0.5][seed % 3],
-        "threshold": rng.integers(0, 3, n_features) if seed % 5 == 4 else 0.0,
-        "draws": 2,
-        "seed": seed,
-    }
-    if seed % 4:
-        options["directions"] = rng.normal(size=(n_features, 3))
-        options["activations"] = rng.normal(size=(places.size, 3)).astype(np.float32) + 5
-        options["bias"] = rng.normal(size=3) if seed % 4 > 1 else None
-    return forest, codes, rows, options
 
 
 def same(a, b, *, tolerance=0.0):
@@ -168,11 +125,22 @@ def test_booleans_fire_where_they_are_true():
 @pytest.mark.parametrize("seed", range(6))
 def test_torch_gives_the_same_integers(seed, monkeypatch):
     torch = pytest.importorskip("torch")
+    from percolab.features import on_torch
+
     monkeypatch.setitem(on_torch.BLOCK_BYTES, "cpu", 5000)  # several blocks of features
     forest, codes, rows, options = scenario(seed, n=190)
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         held = on_torch.TorchCodes(torch.from_numpy(codes).to(dtype))
         same(score(forest, held, rows, **options), score(forest, codes, rows, **options))
+
+
+def test_codes_on_a_gpu_score_the_same():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    for seed in range(6):
+        forest, codes, rows, options = scenario(seed, n=190)
+        same(score(forest, torch.from_numpy(codes).cuda(), rows, **options), score(forest, codes, rows, **options))
 
 
 def test_thresholds_are_exact_between_floats():
@@ -499,11 +467,17 @@ def test_a_score_shows_itself(cluster):
     assert repr(found).startswith("Score(40 features, ")
     html = found._repr_html_()
     assert "<table>" in html
-    assert "absorption null" in html
+    assert "<td>absorption null</td>" in html
+    assert "<td>features</td><td>40</td>" in html
+    dead, dense = found.features["dead"].sum(), found.features["dense"].sum()
+    counts = f"{40 - dead} live, {dead} dead, {dense} dense"
     panels = found.plot().axes
     assert [axes.get_xlabel() for axes in panels] == [
-        "rows of the concept", "best F1 of a feature over concepts", "rows of the concept", "depth of the concept + 1",
-    ]  # fmt: skip
+        "rows of the concept",
+        f"best F1 of a feature over concepts\n{counts}",
+        "rows of the concept",
+        "depth of the concept + 1",
+    ]
     recovery = panels[0].get_lines()[1].get_ydata()
     np.testing.assert_allclose(recovery, found.by("size")["recovery"])
     assert len(panels[0].collections) == 1  # the band of chance
@@ -519,6 +493,11 @@ def test_a_score_of_one_concept_shows_itself():
         warnings.simplefilter("error")
         assert "<table>" in found._repr_html_()
         found.plot().canvas.draw()
+
+
+def test_importing_the_judge_brings_nothing_heavy():
+    code = "import percolab.features, sys; print(*{'torch', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
 
 
 def test_progress_is_told(cluster):
@@ -593,6 +572,8 @@ def test_bad_input_is_one_line(changed, message):
 
 def test_bad_tensors_are_one_line():
     torch = pytest.importorskip("torch")
+    from percolab.features import on_torch
+
     codes = torch.ones(30, 2)
     codes[3, 1] = -1
     with pytest.raises(ValueError, match=r"^codes must be finite and not negative, got -1.0 in row 3 of feature 1$"):

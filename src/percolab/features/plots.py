@@ -53,8 +53,7 @@ def draw_purity(axes: Axes, score: Score) -> None:
     axes.stairs(np.histogram(live["purity"], edges)[0], edges, fill=True, color=style.SKY)
     axes.axvline(RECOVERED, color=style.BLACK, linewidth=1)
     counts = f"{len(live):,} live, {int(features['dead'].sum()):,} dead, {int(features['dense'].sum()):,} dense"
-    axes.text(0.98, 0.97, counts, transform=axes.transAxes, ha="right", va="top", fontsize=8)
-    axes.set_xlabel("best F1 of a feature over concepts")
+    axes.set_xlabel(f"best F1 of a feature over concepts\n{counts}")
     axes.set_ylabel("features")
 
 

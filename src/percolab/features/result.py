@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BINNED = ("size", "depth", "fom")
+COUNTS = ("concepts", "features", "dead", "dense")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +100,12 @@ class Score:
         return draw_score(self)
 
     def _repr_html_(self) -> str:
-        lines = [(name.replace("_", " "), number(value)) for name, value in self.summary.items()]
+        lines = [(name.replace("_", " "), number(name, value)) for name, value in self.summary.items()]
         sizes = self.by("size")
         columns = ["concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null"]
         head = ["rows", *(name.replace("_", " ") for name in columns)]
         body = [
-            [f"{row['from']:,.0f} to {row['to'] - 1:,.0f}", *(number(row[name]) for name in columns)]
+            [f"{row['from']:,.0f} to {row['to'] - 1:,.0f}", *(number(name, row[name]) for name in columns)]
             for _, row in sizes.iterrows()
         ]
         title = f"{len(self.features):,} features against {len(self.concepts):,} concepts"
@@ -119,9 +120,9 @@ def summarised(concepts: pandas.DataFrame, n_rows: int) -> pandas.DataFrame:
     return table
 
 
-def number(value: float) -> str:
-    """Return a number as a table shows it."""
-    return "" if np.isnan(value) else f"{value:,.0f}" if float(value).is_integer() and value >= 2 else f"{value:.3f}"
+def number(name: str, value: float) -> str:
+    """Return a number as a table shows it, nothing for NaN."""
+    return "" if np.isnan(value) else f"{value:,.0f}" if name in COUNTS else f"{value:.3f}"
 
 
 def concept_means(table: pandas.DataFrame) -> dict[str, float]:

@@ -67,7 +67,7 @@ def score(
         A `Dataset`, a `Forest`, anything with a ``forest``, or a world of several factors.
     codes
         (rows, features) activations of features, not negative: an array, a memory map, a torch tensor, a SciPy sparse
-        array. Tensors on a GPU are counted there.
+        array (of which formats other than CSR are copied). Tensors on a GPU are packed and matched there.
     rows
         Row i of the codes is row ``rows[i]`` of the dataset; any order, repeats counted. None: all rows in order.
     factor
@@ -76,7 +76,7 @@ def score(
         Fewest rows of a concept, at least 2; only rows that are given count.
     ratio
         Going down, a concept is listed if it has at most this share of the rows of the nearest listed one above.
-        1 lists all. Summaries never use more than those that 2/3 lists, nor one that has all rows.
+        1 lists all. Summaries keep, of those listed, what the same rule with 2/3 keeps, and none that has all rows.
     threshold
         A number, or one for each feature, at least 0.
     directions

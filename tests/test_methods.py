@@ -1,0 +1,197 @@
+"""Methods to compare with: what they encode, what they decode, and how others add theirs."""
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import percolab as pl
+from percolab.features import methods, score
+from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary
+
+EXAMPLE = Path(__file__).parent / "example_method"
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return pl.generate(pl.Recipe(1500, 6, "one_cluster", seeds=4))
+
+
+@pytest.fixture(scope="module", name="X")
+def positions(dataset):
+    return np.asarray(dataset.X)
+
+
+def decoded(method, codes):
+    return codes @ method.directions + method.bias
+
+
+LEARNED = [
+    *(KMeans(30), KMeans(30, batch_size=200), PCA(4), ICA(4), Neurons()),
+    *(RandomDictionary(50, k=5), RandomDictionary(3, k=9)),
+]
+
+
+@pytest.mark.parametrize("method", LEARNED, ids=str)
+def test_every_method_scores(method, dataset, X):
+    before = repr(np.random.get_state(legacy=False))  # noqa: NPY002
+    codes = method.fit(X).encode(X)
+    assert repr(np.random.get_state(legacy=False)) == before  # noqa: NPY002
+    assert method.directions.shape == (codes.shape[1], 6)
+    assert method.bias.shape == (6,)
+    found = score(dataset, codes, directions=method.directions, bias=method.bias, activations=X)
+    assert len(found.features) == codes.shape[1]
+    assert found.summary["explained_variance"] <= 1
+    again = type(method)(**{name: getattr(method, name) for name in method.__dataclass_fields__ if name[0] != "_"})
+    other = again.fit(X).encode(X)
+    assert np.array_equal(_dense(codes), _dense(other))
+
+
+def _dense(codes):
+    return codes.toarray() if scipy.sparse.issparse(codes) else codes
+
+
+def test_kmeans_has_one_feature_a_row_at_the_nearest_centre(X):
+    method = KMeans(20).fit(X)
+    codes = method.encode(X[:100])
+    distance = ((X[:100, None] - method.directions[None]) ** 2).sum(-1)
+    assert np.array_equal(codes.toarray(), np.eye(20)[distance.argmin(1)])
+    np.testing.assert_allclose(decoded(method, codes), method.directions[distance.argmin(1)])
+
+
+@pytest.mark.parametrize("method", [PCA(6), ICA(6), Neurons()], ids=["pca", "ica", "neurons"])
+def test_all_components_in_halves_give_the_activations_back(method):
+    rng = np.random.default_rng(0)
+    X = rng.laplace(size=(1500, 6)) @ rng.normal(size=(6, 6)) + 1  # independent sources, as ICA wants them
+    codes = method.fit(X).encode(X)
+    assert codes.shape == (1500, 12)
+    assert (codes >= 0).all()
+    assert not ((codes[:, :6] > 0) & (codes[:, 6:] > 0)).any()
+    np.testing.assert_allclose(decoded(method, codes), X, atol=1e-4)
+
+
+def test_neurons_that_are_not_signed_are_as_they_are(X):
+    active = np.maximum(X, 0)
+    method = Neurons().fit(active)
+    assert method.encode(active) is active
+    assert np.array_equal(method.directions, np.eye(6))
+    assert Neurons(signed=True).fit(active).encode(active).shape == (1500, 12)
+
+
+def test_a_random_dictionary_keeps_the_largest_projections(X):
+    method = RandomDictionary(40, k=3, seed=2).fit(X)
+    np.testing.assert_allclose(np.linalg.norm(method.directions, axis=1), 1)
+    codes = method.encode(X).toarray()
+    full = np.maximum((X - X.mean(0)) @ method.directions.T, 0)
+    wanted = np.where(full >= np.sort(full, axis=1)[:, [-3]], full, 0)
+    np.testing.assert_allclose(codes, wanted, rtol=1e-4, atol=1e-6)
+    assert (np.count_nonzero(codes, axis=1) <= 3).all()
+    assert not np.array_equal(method.directions, RandomDictionary(40, seed=3).fit(X).directions)
+
+
+def test_the_oracle_is_the_ceiling(dataset, X):
+    rows = np.random.default_rng(0).integers(0, 1500, 900)
+    method = Oracle(dataset, rows).fit(X[rows])
+    found = score(dataset, method.encode(X[rows]), rows)
+    assert (found.concepts["f1"] == 1).all()
+    assert (found.concepts["latent"] == method.latent).all()
+    with pytest.raises(ValueError, match=r"^activations must have the 900 rows that the oracle knows, got 899$"):
+        method.encode(X[rows][:899])
+
+
+def test_flipped_rows_are_the_share_asked_for(dataset, X):
+    exact, noisy = (Oracle(dataset, flipped=share).fit(X) for share in (0, 0.05))
+    a, b = exact.encode(X).toarray(), noisy.encode(X).toarray()
+    assert ((a != b).sum(axis=0) == 75).all()
+    assert set(np.unique(b)) == {0, 1}
+    columns = (a != b).T
+    assert len({tuple(np.flatnonzero(column)) for column in columns}) == len(columns)
+    found = score(dataset, b).concepts
+    share = found["size"] / 1500
+    expected = 2 * 0.95 * share / (0.95 * share + 0.05 * (1 - share) + share)
+    large = found["size"] > 200
+    np.testing.assert_allclose(found["f1"][large], expected[large], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (KMeans(2000), "n_features must be at most 1500 for activations of shape (1500, 6), got 2000"),
+        (PCA(7), "n_components must be at most 6 for activations of shape (1500, 6), got 7"),
+        (ICA(0), "n_components must be at least 1, got 0"),
+        (RandomDictionary(0), "n_features must be at least 1, got 0"),
+        (RandomDictionary(5, k=0), "k must be at least 1, got 0"),
+        (Oracle(pl.split_forest(1500, 1), min_size=1), "min_size must be at least 2, got 1"),
+        (
+            Oracle(pl.split_forest(40, 1)),
+            "codes must have a row for each of the 40 rows, unless rows are given, got 1500",
+        ),
+        (Oracle(pl.split_forest(1500, 1), flipped=2), "flipped must be between 0 and 1, got 2"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_one_line(method, message, X):
+    with pytest.raises(ValueError) as error:
+        method.fit(X).encode(X)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("activations", [np.ones(5), np.full((5, 2), "a"), np.full((5, 2), np.nan)])
+def test_bad_activations_are_one_line(activations):
+    with pytest.raises(ValueError, match=r"^activations must be (numbers of shape \(rows, d\)|finite), got [^\n]*$"):
+        Neurons().fit(activations)
+
+
+def test_a_method_must_be_fitted(X):
+    with pytest.raises(ValueError, match=r"^RandomDictionary must be fitted before it encodes$"):
+        RandomDictionary(5).encode(X)
+
+
+# ---------------------------------------------------------------------- methods of others
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The example package as an installer leaves it: its module, and its entry points as its project file says."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    info = tmp_path / "example_method-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    entries = project["entry-points"][methods.GROUP]
+    lines = [f"[{methods.GROUP}]", *(f"{name} = {target}" for name, target in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "example_method.py").write_text((EXAMPLE / "example_method.py").read_text())
+    monkeypatch.syspath_prepend(tmp_path)
+    return project
+
+
+def test_a_package_adds_its_method(installed, dataset, X):
+    assert methods.available() == ["kmeans", "pca", "ica", "neurons", "random-dictionary", "oracle", "far-out"]
+    found = methods.find_method("far-out")
+    assert methods.find_method("example_method:FarOut") is found
+    codes = found().fit(X).encode(X)
+    assert score(dataset, codes).summary["features"] == 6
+
+
+def test_methods_are_found_by_name():
+    assert "far-out" not in methods.available()
+    assert methods.find_method("kmeans") is KMeans
+    assert methods.find_method("percolab.features.methods:PCA") is PCA
+    assert all(methods.find_method(name) is kind for name, kind in methods.METHODS.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sae", r"^method must be one of kmeans, pca, .* or package\.module:Class, got 'sae'$"),
+        ("no_such_module:Thing", r"^method must be a class that can be imported, got 'no_such_module:Thing': .*$"),
+        ("percolab:Nothing", r"^method must be a class that can be imported, got 'percolab:Nothing': .*$"),
+        ("percolab:Forest", r"^method must have fit and encode, got 'percolab:Forest'$"),
+        (":", r"^method must be a class that can be imported, got ':': .*$"),
+    ],
+)
+def test_unknown_methods_are_one_line(name, message):
+    with pytest.raises(ValueError, match=message):
+        methods.find_method(name)
