@@ -19,6 +19,7 @@ from percolab.cli.experiments import register as register_experiments
 from percolab.cli.options import integer, number, number_option
 from percolab.ground import files
 from percolab.ground.progress import Progress
+from percolab.ground.text import one_line
 from percolab.ground.validation import check_choice
 from percolab.ground.version import __version__
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, PRESETS, Recipe, Seeds
@@ -59,7 +60,7 @@ app = typer.Typer(
 
 
 class UnfinishedError(Exception):
-    """The user interrupted a command that can go on later."""
+    """The user interrupted a command that can be resumed later."""
 
 
 def main() -> None:
@@ -92,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {one_line(message)}", file=sys.stderr)
     return code
 
 
@@ -156,7 +157,7 @@ def _percolab(
         "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
         "[dim]# a single cluster[/dim]",
         "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
-        "[dim]# more than fits in memory; the same command goes on if it is interrupted[/dim]",
+        "[dim]# more than fits in memory; the same command resumes it if it is interrupted[/dim]",
         "percolab generate --n-points 10000000 --dim 100 --seed 7 --shards 32 -o f.zarr",
     )
 )
@@ -194,6 +195,9 @@ def generate(
         typer.Option("--address", metavar="ADDRESS", help="Address of the Ray cluster. Default: one on this machine."),
     ] = None,
     overwrite: Overwrite = False,
+    no_sync: Annotated[
+        bool, typer.Option("--no-sync", help="Do not wait until the disk has it; a power cut may then leave half.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
     """Make a dataset and write it to a Zarr store.
@@ -202,13 +206,13 @@ def generate(
     A preset fixes all but --dtype, --min-cluster-size and --threads.
     Seeds not given are drawn, printed and recorded.
     The same recipe gives the same data.
-    With --shards nothing larger than a shard is held in memory, and the same command goes on with what was interrupted.
+    With --shards nothing larger than a shard is held in memory, and the same command resumes what was interrupted.
     """
     from percolab.dataset import generation
     from percolab.ground import progress
     from percolab.show import summary
     from percolab.store import saving
-    from percolab.store.shards import recipe_to_go_on
+    from percolab.store.shards import recipe_to_resume
 
     fixed = {"n_points": n_points, "dim": dim, "mode": mode, "create_prob": create_prob, "engine": engine}
     seeds = {"seed": seed, "graph_seed": graph_seed, "embed_seed": embed_seed, "value_seed": value_seed}
@@ -218,7 +222,7 @@ def generate(
             raise ValueError(f"n_points and dim must be given, or one of {', '.join(PRESETS)}")
         named = {"graph": graph_seed, "embed": embed_seed, "value": value_seed}
         complete = seed is not None or None not in named.values()
-        begun = None if complete or shards is None else recipe_to_go_on(output, overwrite=overwrite)
+        begun = None if complete or shards is None else recipe_to_resume(output, overwrite=overwrite)
         chosen = _seeds(seed, named, begun)
         recipe = Recipe.from_dict({**_given(fixed), "seeds": chosen, **free})
     else:
@@ -227,14 +231,14 @@ def generate(
     if shards is not None:
         if threads is not None:
             raise ValueError(f"threads must be left out with shards, where each worker has one, got {threads}")
-        _generate_shards(recipe, output, {"shards": shards, **sharding}, overwrite, quiet)
+        _generate_shards(recipe, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
         return
     for option, value in sharding.items():
         raise ValueError(f"{option} must be left out unless shards is given, got {value}")
     saving.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet) as report:
         made = generation.generate(recipe, threads=threads, progress=report)
-        saving.save(made, output, overwrite=overwrite, report=report)
+        saving.save(made, output, overwrite=overwrite, sync=not no_sync, progress=report)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(made))}")
 
@@ -249,7 +253,7 @@ def _generate_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite
         with progress.bar(visible=not quiet) as report, _noticing_interrupts(report) as noticing:
             made = generate_store(recipe, output, overwrite=overwrite, progress=noticing, **how)
     except KeyboardInterrupt:
-        raise UnfinishedError("interrupted; the same command goes on with what is missing") from None
+        raise UnfinishedError("interrupted; the same command resumes it") from None
     if quiet:
         return
     found = {"recipe": recipe.to_dict(), "dim": recipe.dim, "n_points": made.n_points, "n_clusters": made.n_clusters}

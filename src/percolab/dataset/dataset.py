@@ -16,7 +16,7 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 
 if TYPE_CHECKING:
-    from percolab.store.reading import StoredArray
+    from percolab.store.arrays import StoredArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +57,14 @@ class Dataset:
         self.__dict__[name] = read(name)
         return self.__dict__[name]
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(field.name for field in fields(type(self)))})
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A loaded dataset travels by its path: what was read of it is read again where it arrives.
+        read = self.__dict__.get("_read")
+        return dict(self.__dict__) if read is None else {"_read": read}
+
     def __repr__(self) -> str:
         n, d = self.X.shape
         return f"Dataset({n:,} points in R^{d}, mode={self.recipe.mode!r}, engine={self.recipe.engine!r})"
@@ -70,13 +78,16 @@ class Dataset:
         return self.forest.release_order
 
     def filter(self, min_cluster_size: int) -> Dataset:
-        """Return the clusters of at least this many points: what the recipe with that `min_cluster_size` makes."""
+        """Return the clusters of at least this many points: what the recipe with that `min_cluster_size` makes.
+
+        They are the first rows. Of a loaded dataset, X stays on disk.
+        """
         least = max(check_integer("min_cluster_size", min_cluster_size, 1), self.recipe.min_cluster_size)
         forest = self.forest.largest(int(np.count_nonzero(self.forest.cluster_size >= least)))
         return Dataset(
             recipe=replace(self.recipe, min_cluster_size=least),
             forest=forest,
-            X=self.X[: forest.n_points],
+            X=self.X[: forest.n_points] if isinstance(self.X, np.ndarray) else self.X.first(forest.n_points),
             y=self.y[: forest.n_points],
             latent_z=self.latent_z[: forest.n_latents],
             point_z=self.point_z[: forest.n_points],
@@ -87,15 +98,25 @@ class Dataset:
         """Return the same dataset with every array read into memory."""
         return replace(self, X=np.asarray(self.X))
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the dataset to a Zarr store; see `percolab.store`. What is at `path` stays unless this succeeds."""
-        _SAVE[0](self, path, overwrite=overwrite)
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
+        """Write the dataset to a Zarr store. What is at `path` stays unless this succeeds.
+
+        Parameters
+        ----------
+        path
+            A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
+        overwrite
+            Replace a dataset that is there, in one step, once this one is complete. Nothing else is ever replaced.
+        sync
+            Have everything on the disk before the dataset is at its path, so that not even a power cut leaves half.
+        """
+        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
 
 
 class Save(Protocol):
     """Writes a dataset to a path or a URL."""
 
-    def __call__(self, dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    def __call__(self, dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool, sync: bool) -> None:
         """Write it."""
 
 

@@ -310,7 +310,23 @@ class Forest:
     # ------------------------------------------------------------------ validation
 
     def validate(self) -> None:
-        """Check every invariant of the data model in linear time; raise ValueError saying which fails and where."""
+        """Check every invariant of the data model; raise ValueError saying which fails and where.
+
+        The order of births is checked by sorting; all else in linear time, as by `check_structure`.
+        """
+        self._check_sizes()
+        self._validate_order()
+        self._check_splits()
+
+    def check_structure(self) -> None:
+        """Check, in linear time, all that compiled passes rely on: sizes, splits and bonds; raise ValueError if wrong.
+
+        With these right, no pass reads or writes out of bounds, whatever the births are.
+        """
+        self._check_sizes()
+        self._check_splits()
+
+    def _check_sizes(self) -> None:
         n, C = self.n_points, self.n_clusters
         _require_length("cluster_start", self.cluster_start, C + 1)
         _require_length("left_size", self.left_size, n - C)
@@ -319,9 +335,12 @@ class Forest:
             raise ValueError(f"cluster_start[0] must be 0, got {self.cluster_start[0]}")
         if self.cluster_start[-1] != n:
             raise ValueError(f"cluster_start[{C}] must be the number of points, {n}, got {self.cluster_start[-1]}")
-        _require(self.cluster_size >= 1, "cluster_start", "must grow from one cluster to the next", self.cluster_size)
-        self._validate_order()
-        bad = hierarchy.first_bad_split(self.cluster_start, self.left_size, np.empty(n - C, np.int64))
+        # Compared and not subtracted: differences of huge numbers wrap around, and then may look harmless.
+        grows = self.cluster_start[:-1] < self.cluster_start[1:]
+        _require(grows, "cluster_start", "must grow from one cluster to the next", self.cluster_size)
+
+    def _check_splits(self) -> None:
+        bad = hierarchy.first_bad_split(self.cluster_start, self.left_size, np.empty(self.n_latents, np.int64))
         if bad >= 0:
             raise ValueError(f"left_size[{bad}] must split the latent's points in two, got {self.left_size[bad]}")
         lo, hi = self.latent_start, self.latent_start + self.latent_size
