@@ -28,7 +28,7 @@ from zarr.codecs import Crc32cCodec
 import percolab as pl
 from percolab.ground import parallel
 from percolab.ground.memory import readable
-from percolab.store import cells, runners
+from percolab.store import digests, runners, schema
 from percolab.store.shards import generate_store
 
 WORKERS = parallel.thread_count(None)
@@ -40,20 +40,20 @@ def write_noise(task: tuple[str, int, int]) -> int:
     path, lo, hi = task
     X = zarr.open_array(path, mode="r+").with_config({"write_empty_chunks": True})
     if X.shape[1] not in _NOISE:
-        _NOISE[X.shape[1]] = np.random.default_rng(lo).standard_normal((cells.CELL, X.shape[1]), dtype=np.float32)
+        _NOISE[X.shape[1]] = np.random.default_rng(lo).standard_normal((schema.CELL, X.shape[1]), dtype=np.float32)
     noise = _NOISE[X.shape[1]]
     for first in range(lo, hi, X.chunks[0]):
         block = noise[: min(X.chunks[0], hi - first)]
-        cells._sha256(block)
+        digests.of_block(block)
         X[first : first + len(block)] = block
     return hi - lo
 
 
 def noise_store(path: Path, n: int, dim: int, shards: int) -> None:
     """Write noise to a store by as many processes as make a dataset."""
-    rows = min(cells.CELL, 1 << ((cells.BLOCK_BYTES // (4 * dim)).bit_length() - 1))
+    rows = min(schema.CELL, 1 << ((schema.BLOCK_BYTES // (4 * dim)).bit_length() - 1))
     zarr.create_array(path, shape=(n, dim), dtype=np.float32, chunks=(rows, dim), compressors=[Crc32cCodec()])
-    edges = [min(n, -(-n * k // shards // cells.CELL) * cells.CELL) for k in range(shards + 1)]
+    edges = [min(n, -(-n * k // shards // schema.CELL) * schema.CELL) for k in range(shards + 1)]
     tasks = [(str(path), lo, hi) for lo, hi in pairwise(edges) if hi > lo]
     assert sum(runners.run(write_noise, iter(tasks), "local", WORKERS)) == n
 
@@ -66,7 +66,7 @@ def stages(seen: dict[str, float]) -> Iterator[str]:
 
 def sharding(n: int, dim: int, repeats: int, directory: Path, runner: str) -> list[timing.Row]:
     """Compare both modes with noise."""
-    shards = max(WORKERS, -(-n // (5 * cells.CELL)))
+    shards = max(WORKERS, -(-n // (5 * schema.CELL)))
     rows = []
     for mode in ("distribution", "one_cluster"):
         recipe = pl.Recipe(n, dim, mode, seeds=1)

@@ -223,7 +223,7 @@ def test_unwritable_output(store, fails):
     fails(["draw", "a.zarr", "-o", "/proc/a.png"], BAD_INPUT, message)
 
 
-def test_generate_in_shards_and_go_on(capfd, fails):
+def test_generate_in_shards_and_resume(capfd, fails):
     words = ["generate", "--n-points", "70000", "--dim", "3", "--mode", "one_cluster", "-o", "s.zarr"]
     words += ["--shards", "2", "--workers", "1"]
     assert main.run(words) == 0

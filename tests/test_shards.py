@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 import percolab as pl
 from percolab.engines.native import limbs
-from percolab.store import cells, runners, saving, shards
+from percolab.store import runners, schema, shards, sources
 
 ONE = pl.Recipe(20_000, 5, "one_cluster", seeds=8)
 MANY = pl.Recipe(30_000, 5, "distribution", seeds=8)
@@ -28,10 +27,10 @@ DRIVER = f"""
 import sys
 import percolab as pl
 from percolab.engines.native import limbs
-from percolab.store import cells, shards
+from percolab.store import schema, shards
 
 if __name__ == "__main__":
-    cells.CELL, limbs.MOST_ROWS = {CELL}, 4096
+    schema.CELL, limbs.MOST_ROWS = {CELL}, 4096
     shards.generate_store(pl.Recipe.from_json(sys.argv[1]), sys.argv[2], shards=50, workers=2)
 """
 
@@ -39,7 +38,7 @@ if __name__ == "__main__":
 @pytest.fixture(autouse=True)
 def small_cells(monkeypatch):
     """Make cells and limbs small, so that small datasets have many; and the time of making the same."""
-    monkeypatch.setattr(cells, "CELL", CELL)
+    monkeypatch.setattr(schema, "CELL", CELL)
     monkeypatch.setattr(limbs, "MOST_ROWS", 4096)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
 
@@ -139,7 +138,7 @@ def test_a_url(tmp_path, saved, inline):
     assert np.asarray(loaded.X).tobytes() == np.asarray(pl.generate(MIXED).X).tobytes()
 
 
-# ---------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------- resuming
 
 
 class StopError(Exception):
@@ -173,7 +172,7 @@ def test_only_what_is_missing_is_made(tmp_path, saved, monkeypatch):
     assert files(path) == saved(ONE)
 
 
-def test_going_on_with_another_number_of_shards(tmp_path, saved, monkeypatch):
+def test_resuming_with_another_number_of_shards(tmp_path, saved, monkeypatch):
     path = tmp_path / "a.zarr"
     interrupt_after(monkeypatch, 2)
     with pytest.raises(StopError):
@@ -197,6 +196,39 @@ def test_a_damaged_store_is_repaired(damage, name, tmp_path, saved, inline):
     made = shards.generate_store(MANY, path, shards=5)
     assert made.shards_made == (name != "cluster_id")
     assert made.rows_made <= CELL
+    assert files(path) == saved(MANY)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The files that are read, in order."""
+    found = []
+
+    def recorded(real):
+        def read(source, key, *args):
+            found.append(key)
+            return real(source, key, *args)
+
+        return read
+
+    for name in ("read", "read_into"):
+        monkeypatch.setattr(sources.Directory, name, recorded(getattr(sources.Directory, name)))
+    return found
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_store_is_read_once_to_check_and_to_repair_it(damaged, tmp_path, saved, inline, reads):
+    path = tmp_path / "a.zarr"
+    shards.generate_store(MANY, path, shards=5)
+    chunks = sorted(key for key in files(path) if key.partition("/c/")[0] in schema.COLUMNS)
+    if damaged:
+        chunk = path / chunks[len(chunks) // 2]
+        chunk.write_bytes(chunk.read_bytes()[:-1])
+    reads.clear()
+    shards.generate_store(MANY, path, shards=5)
+    seen = sorted(key for key in reads if key.partition("/c/")[0] in schema.COLUMNS)
+    assert len(seen) == len(set(seen))
+    assert damaged or seen == chunks  # a cell with a damaged block is not read to its end
     assert files(path) == saved(MANY)
 
 
@@ -264,7 +296,7 @@ def test_interrupted_by_the_user(presses, tmp_path):
         time.sleep(0.1)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.strip() == "error: interrupted; the same command goes on with what is missing"
+    assert errors.strip() == "error: interrupted; the same command resumes it"
     assert out == ""
 
 
@@ -274,7 +306,7 @@ def test_a_full_disk(tmp_path, saved):
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
         pytest.skip("needs user namespaces")
-    driver = DRIVER.replace("cells.CELL", "shards._check_room = lambda *_: None\n    cells.CELL")
+    driver = DRIVER.replace("schema.CELL", "shards._check_room = lambda *_: None\n    schema.CELL")
     (tmp_path / "driver.py").write_text(driver)
     (tmp_path / "disk").mkdir()
     (tmp_path / "recipe").write_text(ONE.to_json())
@@ -327,57 +359,6 @@ def test_checking_a_complete_store_changes_nothing(tmp_path, monkeypatch):
     assert files(path) == before
 
 
-# ---------------------------------------------------------------------- runners
-
-
-def die_once(flag):
-    """Kill the process that runs this, the first time."""
-    if not Path(flag).exists():
-        Path(flag).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return flag
-
-
-def die(_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def fail(task):
-    raise OSError(28, f"no room for {task}")
-
-
-def test_tasks_of_dead_workers_are_done_by_others(tmp_path):
-    flags = [str(tmp_path / str(i)) for i in range(4)]
-    Path(flags[1]).touch()
-    Path(flags[2]).touch()
-    assert sorted(runners.run(die_once, flags, "local", 2)) == flags
-
-
-def test_workers_that_always_die_end_the_run():
-    with pytest.raises(runners.WorkerError, match="workers died 3 times"):
-        list(runners.run(die, [1, 2], "local", 2))
-
-
-def test_an_error_in_a_worker_is_raised_here():
-    with pytest.raises(OSError, match="no room for 1"):
-        list(runners.run(fail, [1], "local", 1))
-
-
-def test_tasks_are_asked_for_as_workers_become_free(tmp_path):
-    asked = []
-
-    def tasks():
-        for i in range(8):
-            asked.append(i)
-            yield tmp_path / str(i)
-
-    done = 0
-    for _ in runners.run(os.fspath, tasks(), "local", 2):
-        done += 1
-        assert len(asked) <= done + 4
-    assert done == 8
-
-
 # ---------------------------------------------------------------------- what is refused
 
 
@@ -385,7 +366,7 @@ def test_other_things_are_refused_and_kept(tmp_path, saved, inline):
     path = tmp_path / "a.zarr"
     shards.generate_store(MIXED, path, shards=2)
     other = replace(MIXED, n_points=19_000)
-    with pytest.raises(FileExistsError, match=r"n_points of the store at .* must be 19000 to go on with, got 20000"):
+    with pytest.raises(FileExistsError, match=r"n_points of the store at .* must be 19000 to resume, got 20000"):
         shards.generate_store(other, path, shards=2)
     assert files(path) == saved(MIXED)
     shards.generate_store(other, path, shards=2, overwrite=True)
@@ -404,7 +385,7 @@ def test_overwriting_keeps_the_old_dataset_until_the_new_one_is_complete(tmp_pat
     with pytest.raises(StopError):
         shards.generate_store(ONE, path, shards=4, overwrite=True)
     assert files(path) == saved(MIXED)
-    assert shards.recipe_to_go_on(path, overwrite=True) == ONE
+    assert shards.recipe_to_resume(path, overwrite=True) == ONE
     interrupt_after(monkeypatch, 100)
     assert shards.generate_store(ONE, path, shards=4, overwrite=True).shards_made == 3
     assert files(path) == saved(ONE)
@@ -414,18 +395,6 @@ def test_overwriting_keeps_the_old_dataset_until_the_new_one_is_complete(tmp_pat
     interrupt_after(monkeypatch, 100)
     shards.generate_store(MANY, path, shards=4, overwrite=True)  # an unfinished store of another recipe is dropped
     assert files(path) == saved(MANY)
-    assert [file.name for file in tmp_path.iterdir()] == ["a.zarr"]
-
-
-def test_a_death_while_the_new_dataset_takes_the_place_of_the_old(tmp_path, saved, inline, monkeypatch):
-    path = tmp_path / "a.zarr"
-    pl.generate(MIXED).save(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(saving, "put_in_place", lambda complete, target: target.rename(f"{tmp_path}/.a.zarr.replaced-1"))
-        shards.generate_store(ONE, path, shards=4, overwrite=True)
-    assert not path.exists()
-    assert shards.generate_store(ONE, path, shards=4, overwrite=True).shards_made == 0
-    assert files(path) == saved(ONE)
     assert [file.name for file in tmp_path.iterdir()] == ["a.zarr"]
 
 
@@ -487,21 +456,3 @@ def test_ray_gives_the_bytes_of_save(mode, tmp_path, saved, ray_cluster):
     made = shards.generate_store(RECIPES[mode], tmp_path / "a.zarr", shards=4, runner="ray")
     assert made.shards_made == 4
     assert files(tmp_path / "a.zarr") == saved(RECIPES[mode])
-
-
-@pytest.mark.ray
-@pytest.mark.filterwarnings("ignore")
-def test_ray_replaces_dead_workers_and_raises_errors(tmp_path, ray_cluster):
-    flags = [str(tmp_path / str(i)) for i in range(3)]
-    assert sorted(runners.run(by_value(die_once), flags, "ray", 2)) == flags
-    with pytest.raises(OSError, match="no room for 1"):
-        list(runners.run(by_value(fail), [1], "ray", 1))
-    with pytest.raises(runners.WorkerError, match="workers died 3 times"):
-        list(runners.run(by_value(die), [1], "ray", 1))
-
-
-def by_value(function):
-    """Return a function that Ray sends whole, since its workers cannot import this module."""
-    copy = types.FunctionType(function.__code__, {"Path": Path, "os": os, "signal": signal}, function.__name__)
-    copy.__module__ = "__main__"
-    return copy

@@ -17,7 +17,7 @@ import percolab as pl
 from percolab import exports
 from percolab.loaders import streaming
 from percolab.loaders.streaming import Columns, Share, Stream
-from percolab.store import cells, reading, schema
+from percolab.store import arrays, schema
 
 DIM = 4
 BLOCK = 32  # rows of a chunk of X; chunks of y and of the other columns have 64
@@ -37,7 +37,7 @@ def path(ds, tmp_path_factory):
 
 def saved(dataset, path, block=BLOCK):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "BLOCK_BYTES", block * DIM * 4)
+        patch.setattr(schema, "BLOCK_BYTES", block * DIM * 4)
         dataset.save(path)
     return path
 
@@ -46,13 +46,13 @@ def saved(dataset, path, block=BLOCK):
 def reads(monkeypatch):
     """The slices that are read, as (array, start, stop)."""
     found = []
-    read = reading.StoredArray.__getitem__
+    read = arrays.StoredArray.__getitem__
 
     def recorded(array, index):
-        found.append((array._name, index.start, index.stop))
+        found.append((array.name, index.start, index.stop))
         return read(array, index)
 
-    monkeypatch.setattr(reading.StoredArray, "__getitem__", recorded)
+    monkeypatch.setattr(arrays.StoredArray, "__getitem__", recorded)
     return found
 
 
@@ -250,7 +250,7 @@ def test_damage_is_named(path, tmp_path):
     damaged = bytearray(chunk.read_bytes())
     damaged[5] ^= 1
     chunk.write_bytes(damaged)
-    with pytest.raises(schema.StoreError, match=r"^X cannot be read: .*checksum"):
+    with pytest.raises(schema.StoreError, match=r"^X cannot be read: X/c/7/0 does not match its checksum$"):
         list(Stream(copy, 10).batches())
 
 

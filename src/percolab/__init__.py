@@ -17,7 +17,7 @@ from percolab.model.forest import Forest
 from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
-from percolab.store.reading import StoredArray
+from percolab.store.arrays import StoredArray
 from percolab.store.schema import StoreError
 from percolab.store.shards import Made, generate_store
 from percolab.store.worlds import load

@@ -82,6 +82,9 @@ def generate(
         typer.Option("--address", metavar="ADDRESS", help="Address of the Ray cluster. Default: one on this machine."),
     ] = None,
     overwrite: Overwrite = False,
+    no_sync: Annotated[
+        bool, typer.Option("--no-sync", help="Do not wait until the disk has it; a power cut may then leave half.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Make a dataset and write it to a Zarr store.
@@ -93,7 +96,7 @@ def generate(
     The same recipe gives the same data.
     With --shards nothing larger than a shard is held in memory, and the same command resumes what was interrupted.
     """
-    from percolab.store.shards import recipe_to_go_on
+    from percolab.store.shards import recipe_to_resume
 
     fixed: dict[str, Any] = {"n_points": n_points, "dim": dim, "mode": mode, "engine": engine}
     fixed |= {"create_prob": create_prob, "mean_degree": mean_degree}
@@ -105,7 +108,7 @@ def generate(
     elif n_points is None or dim is None:
         raise ValueError(f"n_points and dim must be given, or one of {', '.join(PRESETS)}")
     else:
-        begun = None if shards is None else partial(recipe_to_go_on, output, overwrite=overwrite)
+        begun = None if shards is None else partial(recipe_to_resume, output, overwrite=overwrite)
         fixed["mode"] = mode or _implied_mode(create_prob, mean_degree)
         recipe = Recipe.from_dict({**given(fixed), "seeds": _seeds(seeds, begun), **free})
     sharding = given({"runner": runner, "workers": workers, "address": address})
@@ -114,11 +117,11 @@ def generate(
             raise ValueError(f"threads must be left out with shards, where each worker has one, got {threads}")
         if isinstance(recipe, Superposition):
             raise ValueError(f"shards must be left out for a superposed world, which is made whole, got {shards}")
-        _in_shards(recipe, output, {"shards": shards, **sharding}, overwrite, quiet)
+        _in_shards(recipe, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
         return
     for option, value in sharding.items():
         raise ValueError(f"{option} must be left out unless shards is given, got {value}")
-    _in_memory(recipe, output, threads, overwrite, quiet)
+    _in_memory(recipe, output, threads, overwrite, not no_sync, quiet)
 
 
 def _implied_mode(create_prob: float | None, mean_degree: float | None) -> str | None:
@@ -167,7 +170,9 @@ def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | 
 # ---------------------------------------------------------------------- making it
 
 
-def _in_memory(recipe: Recipe | Superposition, output: str, threads: int | None, overwrite: bool, quiet: bool) -> None:
+def _in_memory(
+    recipe: Recipe | Superposition, output: str, threads: int | None, overwrite: bool, sync: bool, quiet: bool
+) -> None:
     from percolab.ground import progress
     from percolab.show import summary
     from percolab.store import saving, worlds
@@ -177,11 +182,11 @@ def _in_memory(recipe: Recipe | Superposition, output: str, threads: int | None,
     with progress.bar(visible=not quiet) as display:
         if isinstance(recipe, Superposition):
             world = generation.generate(recipe, threads=threads, progress=display)
-            worlds.save(world, output, overwrite=overwrite, progress=display)
+            worlds.save(world, output, overwrite=overwrite, sync=sync, progress=display)
             told = repr(world)
         else:
             made = generation.generate(recipe, threads=threads, progress=display)
-            saving.save(made, output, overwrite=overwrite, report=display)
+            saving.save(made, output, overwrite=overwrite, sync=sync, progress=display)
             told = summary.one_line(summary.summarise(made))
     if not quiet:
         print(f"{output}: {told}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,7 +23,7 @@ from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 
 if TYPE_CHECKING:
-    from percolab.store.reading import StoredArray
+    from percolab.store.arrays import StoredArray
 
 BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
 """What a dataset says of itself that its recipe does not make."""
@@ -56,6 +56,14 @@ class Dataset(Lazy):
     """versions, platform and time of making"""
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """columns that only some datasets have, by name: see `source_row` and `latent_active`"""
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(field.name for field in fields(type(self)))})
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A loaded dataset travels by its path: what was read of it is read again where it arrives.
+        read = self.__dict__.get("_read")
+        return dict(self.__dict__) if read is None else {"_read": read}
 
     def __repr__(self) -> str:
         n, d = self.X.shape
@@ -111,7 +119,8 @@ class Dataset(Lazy):
     def filter(self, min_cluster_size: int) -> Dataset:
         """Return the clusters of at least this many points: what the recipe with that `min_cluster_size` makes.
 
-        Edits of what is removed are dropped; a target that counts rows is made again.
+        They are the first rows, and of a loaded dataset X stays on disk. Edits of what is removed are dropped; a target
+        that counts rows is made again.
         """
         least = max(check_integer("min_cluster_size", min_cluster_size, 1), self.recipe.min_cluster_size)
         forest = self.forest.largest(int(np.count_nonzero(self.forest.cluster_size >= least)))
@@ -125,7 +134,7 @@ class Dataset(Lazy):
         return self._changed(
             recipe=recipe,
             forest=forest,
-            X=self.X[:n],
+            X=self.X[:n] if isinstance(self.X, np.ndarray) else self.X.first(n),
             y=y,
             latent_z=self.latent_z[:n_latents],
             point_z=self.point_z[:n],
@@ -136,9 +145,19 @@ class Dataset(Lazy):
         """Return the same dataset with every array read into memory."""
         return self._changed(X=np.asarray(self.X))
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the dataset to a Zarr store; see `percolab.store`. What is at `path` stays unless this succeeds."""
-        _SAVE[0](self, path, overwrite=overwrite)
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
+        """Write the dataset to a Zarr store. What is at `path` stays unless this succeeds.
+
+        Parameters
+        ----------
+        path
+            A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
+        overwrite
+            Replace a dataset that is there, in one step, once this one is complete. Nothing else is ever replaced.
+        sync
+            Have everything on the disk before the dataset is at its path, so that not even a power cut leaves half.
+        """
+        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
 
     def take(self, rows: ArrayLike, *, y: str = "kept") -> Dataset:
         """Return a subsample with the hierarchy that it inherits. Linear time.
@@ -389,7 +408,7 @@ def vouch(dataset: Dataset) -> Dataset:
 class Save(Protocol):
     """Writes a dataset to a path or a URL."""
 
-    def __call__(self, dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    def __call__(self, dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool, sync: bool) -> None:
         """Write it."""
 
 

@@ -1,23 +1,41 @@
-"""Files that are either complete or not there: checked before the work, written beside, put in place at the end."""
+"""Files that are either complete or not there: checked before the work, written beside, renamed at the end."""
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import hashlib
 import json
 import math
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from percolab.ground import locks, moves
+
 PathLike = str | os.PathLike[str]
+
+LONGEST_NAME = 255
+"""Bytes of a file name, on every common file system."""
+_LONG = 180
+"""Bytes of a name above which names beside it are shortened."""
+
+
+# ---------------------------------------------------------------------- before the work
 
 
 def check_directory(path: PathLike) -> None:
     """Raise OSError, in one line, unless something new may be made beside `path`."""
-    parent = Path(path).absolute().parent
+    absolute = Path(path).absolute()
+    length = len(os.fsencode(absolute.name))
+    if length > LONGEST_NAME:
+        raise OSError(f"output must have a name of at most {LONGEST_NAME} bytes, got one of {length}")
+    parent = absolute.parent
     if not parent.is_dir():
         raise FileNotFoundError(f"output must be in an existing directory, got {str(path)!r}")
     try:
@@ -29,54 +47,170 @@ def check_directory(path: PathLike) -> None:
 
 def check_output(path: PathLike, *, overwrite: bool) -> None:
     """Raise OSError, in one line, unless a file may be written to `path`."""
-    check_directory(path)
+    check_directory(os.path.realpath(path) if os.path.islink(path) else path)
     if os.path.isdir(path):
         raise IsADirectoryError(f"output must be a file, got the directory {str(path)!r}")
     if not overwrite and os.path.lexists(path):
-        raise FileExistsError(f"output must not exist unless overwrite is given, got {str(path)!r}")
+        raise _exists(path)
+
+
+def _exists(path: PathLike) -> FileExistsError:
+    return FileExistsError(f"output must not exist unless overwrite is given, got {str(path)!r}")
+
+
+# ---------------------------------------------------------------------- names beside
+
+
+def beside(path: Path, what: str) -> Path:
+    """Return a hidden name beside a path, which `what` tells from others of the same path."""
+    name = path.name
+    if len(os.fsencode(name)) > _LONG:
+        name = f"{name[:40]}~{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
+    return path.with_name(f".{name}.{what}")
+
+
+def partial(path: Path, suffix: str = "") -> Path:
+    """Return a new name beside a path for what is not complete; see `sweep`."""
+    return beside(path, f"partial-{secrets.token_hex(4)}{suffix}")
+
+
+def sweep(path: Path) -> None:
+    """Remove what writers to `path` left when they were killed. One that still runs holds the lock of its own."""
+    prefix = beside(path, "partial-").name
+    with suppress(FileNotFoundError):
+        for left in path.absolute().parent.iterdir():
+            if left.name.startswith(prefix):
+                remove_unlocked(left)
+
+
+def remove_unlocked(path: Path) -> None:
+    """Remove a file or directory, unless another process holds its lock or nobody can tell."""
+    with suppress(OSError), locks.alone(path, certain=True):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+# ---------------------------------------------------------------------- to the disk
+
+
+def sync(path: PathLike) -> None:
+    """Have a file, or the names in a directory, on the disk before this returns."""
+    if os.path.isdir(path) and os.name == "nt":  # where directories cannot be opened
+        return
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError as fault:
+        if fault.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such thing
+            raise
+    finally:
+        os.close(opened)
+
+
+def sync_tree(root: PathLike) -> None:
+    """Have everything in a directory on the disk before this returns: files first, then the names of them."""
+    if _sync_file_system(root):
+        return
+    for folder, _, names in os.walk(root, topdown=False):
+        for name in names:
+            sync(os.path.join(folder, name))
+        sync(folder)
+
+
+def _sync_file_system(path: PathLike) -> bool:
+    """Have all of a file system on the disk, if there is a call for it: one, where files would be thousands."""
+    try:
+        call = ctypes.CDLL(None).syncfs
+    except (AttributeError, OSError, TypeError):
+        return False
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        return int(call(opened)) == 0
+    finally:
+        os.close(opened)
+
+
+# ---------------------------------------------------------------------- writing
 
 
 @contextmanager
 def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
-    """Open a temporary file beside each path; on leaving, close all, then put them in place.
+    """Open a temporary file beside each path; on leaving, rename all to their paths.
 
-    After an exception all paths are as they were before.
+    After an exception all paths are as they were before. Where a path is a link, what it leads to is written. What
+    appears at a path meanwhile stays, unless `overwrite`.
     """
+    targets = [Path(os.path.realpath(path)) if overwrite else Path(path) for path in paths]
     for path in paths:
         check_output(path, overwrite=overwrite)
     files: list[IO[bytes]] = []
+    done: list[Path] = []
     try:
         with ExitStack() as open_files:
-            for path in paths:
-                name = path.with_name(f".{path.name}.partial-{secrets.token_hex(4)}")
-                files.append(open_files.enter_context(open(name, "xb")))
+            for path in targets:
+                sweep(path)
+                files.append(open_files.enter_context(open_partial(path)))
             yield files
-        for file, path in zip(files, paths, strict=True):
-            os.replace(file.name, path)
+            for file in files:
+                file.flush()
+                os.fsync(file.fileno())
+        for file, path in zip(files, targets, strict=True):
+            if overwrite:
+                os.replace(file.name, path)
+            else:
+                _rename_new(file.name, path)
+                done.append(path)
+        for folder in {path.absolute().parent for path in targets}:
+            sync(folder)
+    except BaseException:
+        for path in done:
+            path.unlink(missing_ok=True)
+        raise
     finally:
         for file in files:
             Path(file.name).unlink(missing_ok=True)
 
 
+def _rename_new(source: PathLike, target: PathLike) -> None:
+    try:
+        moves.rename_new(source, target)
+    except FileExistsError:
+        raise _exists(target) from None
+
+
+def open_partial(path: Path, suffix: str = "") -> IO[bytes]:
+    """Open a new file beside a path and hold its lock, so that nobody sweeps it away."""
+    while True:
+        file = open(partial(path, suffix), "xb")  # noqa: SIM115  # who asks for it closes it
+        locks.hold(file.fileno())
+        if os.path.exists(file.name):
+            return file
+        file.close()  # it was swept away before it was locked
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; it takes the place of `path` when the block ends without a fault."""
-    partial = path.with_name(f".{path.stem}.partial-{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    """Yield a path beside `path` to write to; it replaces `path` when the block ends without a fault."""
+    target = Path(os.path.realpath(path))
+    sweep(target)
+    with open_partial(target, target.suffix) as file:
+        try:
+            yield Path(file.name)
+            os.replace(file.name, target)
+        finally:
+            Path(file.name).unlink(missing_ok=True)
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Write JSON in place of what is at `path`."""
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(_plain(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    """Write JSON to `path`, and replace what is there."""
+    with replacing(path) as name:
+        name.write_text(json.dumps(_plain(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with None in place of NaN and infinity, which JSON does not have."""
+    """Return a value with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -96,12 +230,7 @@ def write_table(table: Any, stem: Path) -> list[Path]:
         del writers[".parquet"]
     paths = []
     for suffix, write in writers.items():
-        with replacing(stem.with_name(stem.name + suffix)) as partial:
-            write(partial)
+        with replacing(stem.with_name(stem.name + suffix)) as name:
+            write(name)
         paths.append(stem.with_name(stem.name + suffix))
     return paths
-
-
-def one_line(fault: BaseException) -> str:
-    """Return what an exception says, without line breaks."""
-    return " ".join(str(fault).split()) or type(fault).__name__

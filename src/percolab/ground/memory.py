@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
+_V2 = ("memory.max", "memory.current", ("active_file", "inactive_file"))
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file"))
 
 
-def available() -> int | None:
-    """Return the bytes this process can still take, or None where the system does not say."""
+def available() -> int:
+    """Return the bytes this process can still take.
+
+    That is the least of what the machine has free, what a control group (a container, a job) leaves of its limit, and
+    what the limit on addresses leaves. Files that the system keeps in memory make way when asked to, so they count
+    as free.
+    """
+    return min([int(psutil.virtual_memory().available), *_left_by_groups(), *_left_of_addresses()])
+
+
+def _left_by_groups() -> Iterator[int]:
+    """Yield what each control group around this process leaves of its limit, in both versions of such groups."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        try:
-            free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (AttributeError, OSError, ValueError):
-            return None
+        lines = _OWN.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, own = (*line.split(":", 2), "", "")[:3]
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, names = (_CGROUPS / "memory", _V1) if controllers else (_CGROUPS, _V2)
+        # In a container the path may be that of the host, which is not there; the root then is its own group.
+        folder = root / own.lstrip("/")
+        for group in (folder, *folder.parents):
+            left = _left_by(group, *names)
+            if left is not None:
+                yield left
+            if group == root:
+                break
+
+
+def _left_by(group: Path, limit: str, used: str, cached: tuple[str, ...]) -> int | None:
     try:
-        group = Path("/sys/fs/cgroup")
-        limit, used = (group / "memory.max").read_text(), (group / "memory.current").read_text()
-        return min(free, int(limit) - int(used))
-    except (OSError, ValueError):
-        return free
+        most, taken = int((group / limit).read_text()), int((group / used).read_text())
+        stats = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no such group, or no limit, which is written "max"
+        return None
+    return max(0, most - taken + sum(int(stats.get(name, 0)) for name in cached))
+
+
+def _left_of_addresses() -> Iterator[int]:
+    if resource is None:
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        yield max(0, limit - psutil.Process().memory_info().vms)
 
 
 def peak() -> int:

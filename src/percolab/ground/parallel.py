@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
+from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -24,10 +25,10 @@ def thread_count(threads: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def counter(report: Callable[[str, int, int], None], stage: str, marks: list[int]) -> Callable[[], None]:
-    """Return a callback that reports the next mark of a stage each time it is called."""
+def counter(progress: Progress, stage: str, marks: list[int]) -> Callable[[], None]:
+    """Return a callback that says the next mark of a stage each time it is called."""
     remaining = iter(marks)
-    return lambda: report(stage, next(remaining), marks[-1])
+    return lambda: progress(stage, next(remaining), marks[-1])
 
 
 @cache

@@ -1,8 +1,8 @@
 """Batches from a store larger than memory: which blocks are read in which order, and how batches are cut from them.
 
-Rows of a store are in leaf order, so neighbours are relatives and a batch must not be a run of rows. An epoch reads
+Part of a store are in leaf order, so neighbours are relatives and a batch must not be a run of rows. An epoch reads
 every block once, in an order drawn from (seed, epoch), and mixes its rows through a pool of `buffer_rows` rows: each
-block that is read takes the places of as many rows, drawn at random, which leave in random order.
+block that is read takes the room of as many rows, drawn at random, which leave in random order.
 
 How far that is from a uniform permutation: if all rows of a reader fit in the pool, it is one. Otherwise a row leaves
 after a wait of geometric law, in mean the time of reading `buffer_rows` rows. So rows of one block come within a few
@@ -24,16 +24,16 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.store import reading
+from percolab.store.arrays import StoredArray
 from percolab.store.locations import Location
-from percolab.store.reading import StoredArray
 from percolab.store.schema import KINDS
 
-Rows = tuple[NDArray[Any], ...]
+Part = tuple[NDArray[Any], ...]
 """The same rows of several columns."""
 
 BUFFER_BYTES = 1 << 28
@@ -41,7 +41,7 @@ BUFFER_BYTES = 1 << 28
 READERS = 4
 """Blocks read at the same time, ahead of their use."""
 OPEN_ROWS = 1 << 23
-"""Rows among which the order of blocks is drawn at a time; of them, all columns but X are in memory."""
+"""Part among which the order of blocks is drawn at a time; of them, all columns but X are in memory."""
 
 
 # ---------------------------------------------------------------------- reading
@@ -66,7 +66,7 @@ class Columns:
         """Number of blocks, of which the last may be shorter."""
         return -(-self.n_points // self.block_rows)
 
-    def read(self, start: int, stop: int) -> Rows:
+    def read(self, start: int, stop: int) -> Part:
         """Return the rows from `start` to `stop`, which are of one block."""
         return tuple(self._read(name, start, stop) for name in self._arrays)
 
@@ -101,10 +101,10 @@ def _type(array: StoredArray) -> np.dtype[Any]:
     return np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
 
 
-def read_ahead(columns: Columns, ranges: Iterable[tuple[int, int]]) -> Iterator[Rows]:
+def read_ahead(columns: Columns, ranges: Iterable[tuple[int, int]]) -> Iterator[Part]:
     """Yield ranges of rows in turn, while the next ones are being read."""
     readers = ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read")
-    pending: deque[Future[Rows]] = deque()
+    pending: deque[Future[Part]] = deque()
     try:
         for start, stop in ranges:
             pending.append(readers.submit(columns.read, start, stop))
@@ -137,18 +137,18 @@ def block_order(columns: Columns, random: np.random.Generator) -> NDArray[np.int
 
 
 def row_ranges(order: NDArray[np.int64], columns: Columns, lo: int, hi: int) -> list[tuple[int, int]]:
-    """Return the rows at places `lo` to `hi` of the blocks laid end to end in this order, as ranges."""
+    """Return the rows numbered `lo` to `hi` in the blocks laid end to end in this order, as ranges."""
     start = order * columns.block_rows
     size = np.minimum(columns.block_rows, columns.n_points - start)
-    place = np.cumsum(size) - size
-    first, last = np.clip(lo - place, 0, size), np.clip(hi - place, 0, size)
+    before = np.cumsum(size) - size
+    first, last = np.clip(lo - before, 0, size), np.clip(hi - before, 0, size)
     here = first < last
     return list(zip((start + first)[here].tolist(), (start + last)[here].tolist(), strict=True))
 
 
-def mixed(parts: Iterable[Rows], buffer_rows: int, random: np.random.Generator) -> Iterator[Rows]:
+def mixed(parts: Iterable[Part], buffer_rows: int, random: np.random.Generator) -> Iterator[Part]:
     """Mix rows through a pool. Every part has at most `buffer_rows` rows, and its memory is used for what leaves."""
-    pool: Rows = ()
+    pool: Part = ()
     filled = most = 0
     for part in parts:
         size = len(part[0])
@@ -168,22 +168,22 @@ def mixed(parts: Iterable[Rows], buffer_rows: int, random: np.random.Generator) 
         yield tuple(column.take(leaving[k : k + most], axis=0) for column in pool)
 
 
-@njit(nogil=True, cache=True)
-def _swap(pool, places, part):
+@kernel
+def _swap(pool, leaving, part):
     """Exchange rows of the pool with those of a part: one pass over memory, and none to allocate."""
-    for i in range(places.size):
-        inside, outside = pool[places[i]], part[i]
+    for i in range(leaving.size):
+        inside, outside = pool[leaving[i]], part[i]
         for j in range(inside.size):
             inside[j], outside[j] = outside[j], inside[j]
 
 
-def cut(parts: Iterable[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
+def cut(parts: Iterable[Part], sizes: Iterable[int]) -> Iterator[Part]:
     """Yield batches of the given sizes, which are views unless they cross from one part to the next."""
     rest = iter(parts)
-    part: Rows = ()
+    part: Part = ()
     at = end = 0
     for size in sizes:
-        pieces: list[Rows] = []
+        pieces: list[Part] = []
         while size:
             if at == end:
                 part = next(rest)
@@ -228,7 +228,7 @@ class Stream:
     path
         Where the store is.
     batch_size
-        Rows of a batch.
+        Part of a batch.
     columns
         What a batch holds, of X, y, point_z and point_id. Floats are float32.
     shuffle
@@ -236,7 +236,7 @@ class Stream:
     seed
         What the order is drawn from, with the epoch.
     buffer_rows
-        Rows that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
+        Part that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
     drop_last
         Give full batches alone, and as many to every rank: up to `batch_size` rows a rank are left out, those that come
         last in the order of the epoch.
@@ -275,7 +275,7 @@ class Stream:
             )
         return count
 
-    def batches(self, epoch: int = 0, share: Share = Share()) -> Iterator[Rows]:  # noqa: B008  # it is frozen
+    def batches(self, epoch: int = 0, share: Share = Share()) -> Iterator[Part]:  # noqa: B008  # it is frozen
         """Yield the batches of an epoch that are in a share."""
         key = check_integer("epoch", epoch, 0)
         lo, hi, sizes = self._extent(share)
@@ -288,7 +288,7 @@ class Stream:
         return cut(mixed(parts, min(self.buffer_rows, max(1, hi - lo)), generator(self.seed, key, lo)), sizes)
 
     def _extent(self, share: Share) -> tuple[int, int, list[int]]:
-        """Return the places of a share's rows in the order of the epoch, and the sizes of its batches."""
+        """Return the range of a share's rows in the order of the epoch, and the sizes of its batches."""
         count = self.n_batches(share.world_size)
         if self.drop_last:
             begin, end = (rank * count * self.batch_size for rank in (share.rank, share.rank + 1))
@@ -297,8 +297,8 @@ class Stream:
         first, last = (count * worker // share.n_workers for worker in (share.worker, share.worker + 1))
         batch = np.arange(first, last + 1)
         # Every batch from here on keeps at least one row.
-        place = begin + np.minimum(batch * self.batch_size, end - begin - (count - batch))
-        return int(place[0]), int(place[-1]), np.diff(place).tolist()
+        edges = begin + np.minimum(batch * self.batch_size, end - begin - (count - batch))
+        return int(edges[0]), int(edges[-1]), np.diff(edges).tolist()
 
 
 def pool_rows(columns: Columns, buffer_rows: int | None) -> int:

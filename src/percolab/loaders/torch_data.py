@@ -17,7 +17,7 @@ from percolab.loaders.streaming import Share, Stream
 from percolab.store.locations import Location
 
 if TYPE_CHECKING:
-    from percolab.store.reading import StoredArray
+    from percolab.store.arrays import StoredArray
 
 Sample = tuple[torch.Tensor, torch.Tensor]
 
@@ -43,10 +43,10 @@ class TorchDataset(torch.utils.data.Dataset[Sample]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Return the samples of a batch."""
-        rows, place = np.unique(np.asarray(indices, np.int64), return_inverse=True)
+        rows = np.asarray(indices, np.int64)
         X = torch.from_numpy(np.asarray(self.X[rows], np.float32))
         y = self.y[torch.from_numpy(rows)]
-        return [(X[k], y[k]) for k in place.tolist()]
+        return list(zip(X, y, strict=True))
 
 
 class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):

@@ -449,8 +449,18 @@ class Forest:
         return graphs.linkage(self.cluster(cluster))
 
     def validate(self) -> None:
-        """Check every invariant of the data model in linear time; raise ValueError saying which fails and where."""
+        """Check every invariant of the data model; raise ValueError saying which fails and where.
+
+        The order of births is checked by sorting; all else in linear time, as by `check_structure`.
+        """
         invariants.check(self)
+
+    def check_structure(self) -> None:
+        """Check, in linear time, all that compiled passes rely on: sizes, splits and bonds; raise ValueError if wrong.
+
+        With these right, no pass reads or writes out of bounds, whatever the births are.
+        """
+        invariants.check_structure(self)
 
 
 def _as_column(name: str, values: ArrayLike) -> Ints:

@@ -17,6 +17,20 @@ Ints = NDArray[np.int64]
 
 def check(forest: Forest) -> None:
     """Raise ValueError, saying which invariant fails and where, unless all hold."""
+    _check_sizes(forest)
+    _check_order(forest)
+    _check_splits(forest)
+    _check_extras(forest)
+
+
+def check_structure(forest: Forest) -> None:
+    """Raise ValueError unless all that compiled passes rely on is right: all but the order of births."""
+    _check_sizes(forest)
+    _check_splits(forest)
+    _check_extras(forest)
+
+
+def _check_sizes(forest: Forest) -> None:
     n, C = forest.n_points, forest.n_clusters
     _require_length("cluster_start", forest.cluster_start, C + 1)
     _require_length("left_size", forest.left_size, n - C)
@@ -25,9 +39,13 @@ def check(forest: Forest) -> None:
         raise ValueError(f"cluster_start[0] must be 0, got {forest.cluster_start[0]}")
     if forest.cluster_start[-1] != n:
         raise ValueError(f"cluster_start[{C}] must be the number of points, {n}, got {forest.cluster_start[-1]}")
-    _require(forest.cluster_size >= 1, "cluster_start", "must grow from one cluster to the next", forest.cluster_size)
-    _check_order(forest)
-    bad = hierarchy.first_bad_split(forest.cluster_start, forest.left_size, np.empty(n - C, np.int64))
+    # Compared and not subtracted: differences of huge numbers wrap around, and then may look harmless.
+    grows = forest.cluster_start[:-1] < forest.cluster_start[1:]
+    _require(grows, "cluster_start", "must grow from one cluster to the next", forest.cluster_size)
+
+
+def _check_splits(forest: Forest) -> None:
+    bad = hierarchy.first_bad_split(forest.cluster_start, forest.left_size, np.empty(forest.n_latents, np.int64))
     if bad >= 0:
         raise ValueError(f"left_size[{bad}] must split the latent's points in two, got {forest.left_size[bad]}")
     lo, hi = forest.latent_start, forest.latent_start + forest.latent_size
@@ -35,7 +53,6 @@ def check(forest: Forest) -> None:
     left, right = forest.bond[:, 0], forest.bond[:, 1]
     _require((lo <= left) & (left < middle), "bond[:, 0]", "must be a row of the latent's left interval", left)
     _require((middle <= right) & (right < hi), "bond[:, 1]", "must be a row of the latent's right interval", right)
-    _check_extras(forest)
 
 
 def _check_extras(forest: Forest) -> None:

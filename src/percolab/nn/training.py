@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from percolab.dataset.dataset import Dataset
-from percolab.ground import files
+from percolab.ground import files, text
 from percolab.ground.progress import bar
 from percolab.ground.version import provenance
 from percolab.model.recipe import Recipe
@@ -298,7 +298,7 @@ def _fitting() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, KeyError, ValueError, AttributeError) as error:
-        raise ValueError(f"checkpoint must fit the model, got {files.one_line(error)}") from error
+        raise ValueError(f"checkpoint must fit the model, got {text.one_line(error)}") from error
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground.memory import readable
+from percolab.ground.text import printable
 from percolab.store import locations, reading
 from percolab.store.locations import Location
 
@@ -92,11 +93,13 @@ def table(summary: dict[str, Any], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    result = Table(title=Text(title, style="bold"), title_justify="left", show_header=False, box=None, padding=(0, 2))
+    result = Table(
+        title=Text(printable(title), style="bold"), title_justify="left", show_header=False, box=None, padding=(0, 2)
+    )
     result.add_column(style="cyan", no_wrap=True)
     result.add_column(overflow="fold")
     for name, value in _lines(summary):
-        result.add_row(name, Text(value))
+        result.add_row(name, Text(printable(value)))  # what a store says may come from a stranger
     return result
 
 

@@ -1,7 +1,4 @@
-"""Where a store may be, and opening what is there.
-
-A location is a path, or a URL of a file system that fsspec knows, as ``s3://bucket/name.zarr``.
-"""
+"""Where a store may be: a path, or a URL of a file system that fsspec knows, as ``s3://bucket/name.zarr``."""
 
 from __future__ import annotations
 
@@ -10,17 +7,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from percolab.ground.files import one_line
-from percolab.store.schema import StoreError
+from percolab.ground.text import one_line
 
 if TYPE_CHECKING:
-    import zarr
     from zarr.abc.store import Store
 
 Location = str | os.PathLike[str]
 
 TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.partial")
-"""Name of the file that Zarr writes before it takes the place of another; a killed writer leaves it."""
+"""Name of the file that Zarr writes before it renames it to its key; a killed writer leaves it."""
 
 
 def local_path(location: Location) -> Path | None:
@@ -31,15 +26,36 @@ def local_path(location: Location) -> Path | None:
     return None if "://" in name else Path(name)
 
 
-def zarr_store(location: Location, *, read_only: bool = False) -> Store:
-    """Return the Zarr store at a location."""
+def absolute(location: Location) -> str:
+    """Return a location that means the same in other directories and processes."""
+    path = local_path(location)
+    return os.fspath(location) if path is None else os.path.abspath(path)
+
+
+def writing_target(location: Location) -> str:
+    """Return where to write: links are followed, so that what they lead to is written and they stay."""
+    path = local_path(location)
+    return os.fspath(location) if path is None else os.path.realpath(path)
+
+
+def zarr_store(location: Location) -> Store:
+    """Return the Zarr store at a location, for writing."""
     from zarr.storage import FsspecStore, LocalStore
 
-    path, url = local_path(location), os.fspath(location)
+    path = local_path(location)
     if path is not None:
-        return LocalStore(path, read_only=read_only)
+        return LocalStore(path)
+    file_system(location)  # raises, in one line, if there is no such thing
+    return FsspecStore.from_url(os.fspath(location))
+
+
+def file_system(location: Location) -> tuple[Any, str]:
+    """Return the file system of a URL and the path in it."""
+    url = os.fspath(location)
     try:
-        return FsspecStore.from_url(url, read_only=read_only)
+        import fsspec.core
+
+        system, path = fsspec.core.url_to_fs(url)
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         raise ImportError(f"a store at a URL needs {package}: pip install {package}") from error
@@ -47,56 +63,17 @@ def zarr_store(location: Location, *, read_only: bool = False) -> Store:
         raise ImportError(f"{url} needs another package: {one_line(error)}") from error
     except ValueError as error:
         raise ValueError(f"location must be a path or a URL that fsspec knows, got {url!r}") from error
+    return system, path
 
 
 def is_free(location: Location) -> bool:
     """Tell whether nothing is at a location, but for what a writer left that was killed as it began."""
-    from zarr.core.sync import sync
-
     path = local_path(location)
-    if path is None:
-        return bool(sync(zarr_store(location, read_only=True).is_empty("")))
-    return not os.path.lexists(path) or (path.is_dir() and all(map(_left_by_a_beginner, path.iterdir())))
+    if path is not None:
+        return not os.path.lexists(path) or (path.is_dir() and all(map(_left_by_a_beginner, path.iterdir())))
+    system, root = file_system(location)
+    return not (system.exists(root) and system.find(root))
 
 
 def _left_by_a_beginner(file: Path) -> bool:
     return file.name.startswith("zarr.") and TEMPORARY.fullmatch(file.name) is not None
-
-
-# ---------------------------------------------------------------------- opening
-
-
-def open_store(location: Location, *, read_only: bool = True) -> tuple[zarr.Group, dict[str, Any]]:
-    """Return the group at a location and its attributes, whatever its status."""
-    import zarr
-
-    try:
-        # Opened for reading first: a store opened for writing makes its directory.
-        group = zarr.open_group(zarr_store(location, read_only=True), mode="r", zarr_format=3)
-        attributes: Any = group.attrs.get("percolab")
-    except FileNotFoundError:
-        if is_free(location):
-            raise FileNotFoundError(f"dataset must exist, got {str(location)!r}") from None
-        raise StoreError(f"{location} is not a percolab dataset: it is not a Zarr group") from None
-    except ImportError:
-        raise
-    except Exception as fault:
-        raise StoreError(f"{location} is not a percolab dataset: {one_line(fault)}") from fault
-    if not isinstance(attributes, dict):
-        raise StoreError(f"{location} is not a percolab dataset: it is a Zarr group of another kind")
-    if not read_only:
-        group = zarr.open_group(zarr_store(location), mode="r+", zarr_format=3)
-    return group, attributes
-
-
-def open_array(group: zarr.Group, name: str, location: Location) -> zarr.Array[Any] | None:
-    """Return an array of a group, or None if it is missing."""
-    import zarr
-
-    try:
-        array = group.get(name)
-    except Exception as fault:
-        raise StoreError(f"{location} is damaged: array {name} cannot be opened: {one_line(fault)}") from fault
-    if array is not None and not isinstance(array, zarr.Array):
-        raise StoreError(f"{location} is damaged: {name} is not an array")
-    return array

@@ -1,115 +1,35 @@
 """Datasets on disk: a Zarr v3 group that is either complete or recognisably not a dataset.
 
 The group holds one array per column (X, y, latent_z, point_z and the five columns of the forest), each cut into blocks
-of rows, one chunk a block. Attributes hold recipe, provenance and a digest per array. `digests/NAME` holds the sha256
-of each block of array NAME; the array's digest is the sha256 of those. Every chunk also carries a CRC32C that is
-checked whenever it is read.
+of rows, one chunk a block. Attributes hold recipe, provenance, a digest per array and one of all that is said here.
+`digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every chunk also
+carries a CRC32C that is checked when it is read.
 
-`save` writes beside its target under another name and moves the store there when complete, so an interrupted write
-leaves what was there before. At a URL, where nothing can be moved, it writes in place. The status attribute says
-"complete" only at the very end; `percolab.store.cells` says how a store gets there.
+`saving.save` writes beside its target under another name and moves the store there when complete, so an interrupted
+write leaves what was there before. At a URL, where nothing can be moved, it writes to the target itself. The status
+attribute says "complete" only at the very end; `unfinished` says how a store gets there.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
-from percolab.ground import files
 from percolab.ground.progress import Progress, silent
+from percolab.ground.text import one_line
 from percolab.model.forest import Forest
-from percolab.store import extras, locations, schema
-from percolab.store.locations import Location
-from percolab.store.schema import COLUMNS, FOREST_COLUMNS, FORMAT, StoreError
-
-if TYPE_CHECKING:
-    import zarr
-
-
-class StoredArray:
-    """An array on disk: index it to read a part, ``[:]`` or ``np.asarray`` to read it all."""
-
-    def __init__(self, array: zarr.Array[Any], name: str) -> None:
-        self._array = array
-        self._name = name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the whole array."""
-        return self._array.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of its elements."""
-        return np.dtype(self._array.dtype)
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return self._array.ndim
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self._array.size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole array in memory."""
-        return self._array.nbytes
-
-    @property
-    def block_rows(self) -> int:
-        """Rows of one chunk: reading whole blocks is fastest."""
-        return int(self._array.chunks[0])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        return f"StoredArray({self._name!r}, shape={self.shape}, dtype={self.dtype})"
-
-    def __getitem__(self, index: Any) -> NDArray[Any]:
-        try:
-            part = np.asarray(self._select(index))
-        except (IndexError, TypeError):
-            raise
-        except Exception as fault:
-            raise StoreError(f"{self._name} cannot be read: {files.one_line(fault)}") from fault
-        if part.size and _is_missing(part):
-            raise StoreError(f"{self._name} cannot be read: a chunk is missing")
-        return part
-
-    def _select(self, index: Any) -> Any:
-        first, *rest = index if isinstance(index, tuple) else (index,)
-        if not isinstance(first, list | np.ndarray):
-            return self._array[index]
-        rows = np.asarray(first)
-        if rows.dtype == np.bool_:
-            rows = np.flatnonzero(rows)
-        rows = np.where(rows < 0, rows + len(self), rows)
-        # Zarr reads a sorted selection block by block; the caller's order is restored in memory.
-        unique, inverse = np.unique(rows, return_inverse=True)
-        return np.asarray(self._array.oindex[(unique, *rest)])[inverse.reshape(rows.shape)]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        if copy is False:
-            raise ValueError("an array on disk cannot be had without a copy")
-        whole = self[:]
-        return whole if dtype is None else whole.astype(dtype, copy=False)
-
-
-def _is_missing(part: NDArray[Any]) -> bool:
-    """Tell whether a fill value shows: NaN in floats, -1 in integers, neither of which a dataset holds."""
-    return bool(np.isnan(part.min()) if part.dtype.kind == "f" else part.min() < 0)
-
-
-# ---------------------------------------------------------------------- reading
+from percolab.store import metadata, schema
+from percolab.store.arrays import StoredArray
+from percolab.store.cells import Cells
+from percolab.store.chunks import Chunks
+from percolab.store.digests import check_array, recorded
+from percolab.store.locations import Location, absolute
+from percolab.store.schema import COLUMNS, FOREST_COLUMNS, StoreError
+from percolab.store.sources import source
 
 
 def load(path: Location, *, verify: bool = False) -> Dataset:
@@ -122,81 +42,166 @@ def load(path: Location, *, verify: bool = False) -> Dataset:
     verify
         Read everything once and compare it with its digests; raise `StoreError` naming what differs.
     """
-    group, attributes = _open(path)
-    recipe = schema.recipe_of(attributes, path)
-    arrays = {name: _stored(group, name, path) for name in COLUMNS}
-    expected = schema.shapes(recipe, len(arrays["point_id"]), len(arrays["cluster_id"]))
-    for name, array in arrays.items():
-        if array.shape != expected[name]:
-            raise StoreError(f"{path} is damaged: array {name} must have shape {expected[name]}, got {array.shape}")
+    store = Complete(path)
     if verify:
-        _verify(group, attributes, arrays, silent)
-        extras.read(path)
-
-    def read(name: str) -> Any:
-        match name:
-            case "recipe":
-                return recipe
-            case "provenance":
-                return {**attributes.get("provenance", {}), "loaded_from": str(path)}
-            case "X":
-                return arrays["X"]
-            case "extra":
-                return extras.read(path)
-            case "forest":
-                return Forest(**{column: arrays[column][:] for column in FOREST_COLUMNS})
-            case _:
-                return arrays[name][:]
-
-    return Dataset.lazy(read)
+        store.verify()
+    return Dataset.lazy(store.field)
 
 
 def open_columns(path: Location, names: Iterable[str]) -> dict[str, StoredArray]:
     """Open some columns of a dataset by name, all of them lazily. Nothing but metadata is read."""
-    group, _ = _open(path)
-    return {name: _stored(group, name, path) for name in names}
+    store = Complete(path)
+    return {name: store.array(name) for name in names}
 
 
-def verify(path: Location, report: Progress = silent) -> None:
+def verify(path: Location, progress: Progress = silent) -> None:
     """Read a dataset once and compare it with its digests; raise `StoreError` naming what differs."""
-    group, attributes = _open(path)
-    _verify(group, attributes, {name: _stored(group, name, path) for name in COLUMNS}, report)
-    extras.read(path)
+    Complete(path).verify(progress)
 
 
 def digests(path: Location) -> dict[str, str]:
-    """Return the recorded digest of every array of a store."""
-    return dict(_open(path)[1]["sha256"])
+    """Return the recorded digest of every array of a dataset."""
+    return Complete(path).sha256
 
 
-def _open(path: Location) -> tuple[zarr.Group, dict[str, Any]]:
-    group, attributes = locations.open_store(path)
-    if attributes.get("status") != "complete":
-        raise StoreError(
-            f"{path} is not a dataset but an unfinished write: run the same command again to go on, or delete it"
-        )
-    if attributes.get("format") != FORMAT:
-        raise StoreError(f"{path} has format {attributes.get('format')!r}; this version of percolab reads {FORMAT}")
-    return group, attributes
+def reopen(location: str, identity: str) -> Complete:
+    """Open a store again, in another process or later; raise if another dataset is there now."""
+    store = Complete(location)
+    if store.identity != identity:
+        raise StoreError(f"{location} was changed after it was loaded: load it again")
+    return store
 
 
-def _stored(group: zarr.Group, name: str, path: Location) -> StoredArray:
-    array = locations.open_array(group, name, path)
-    if array is None:
-        raise StoreError(f"{path} is damaged: array {name} is missing")
-    return StoredArray(array, name)
+class Complete(Cells):
+    """A complete store. Opening it reads and checks all that it says of itself, and no data.
 
+    Parameters
+    ----------
+    location
+        Where it is.
+    """
 
-def _verify(group: zarr.Group, attributes: dict[str, Any], arrays: dict[str, StoredArray], report: Progress) -> None:
-    """Compare every block of every array with its digest."""
-    done, total = 0, sum(array.nbytes for array in arrays.values())
-    for name, array in arrays.items():
-        recorded = schema.block_digests(group, name)
-        if schema.digest(recorded) != attributes.get("sha256", {}).get(name):
-            raise StoreError(f"array {name} does not match its digest: the list of block digests was changed")
-        for lo, digest in zip(range(0, len(array), array.block_rows), recorded, strict=True):
-            block = array[lo : lo + array.block_rows]
-            if hashlib.sha256(np.ascontiguousarray(block).data).digest() != digest:
-                raise StoreError(f"array {name} does not match its digest in rows {lo} to {lo + len(block) - 1}")
-            done += block.nbytes
-            report("checking", done, total)
+    def __init__(self, location: Location) -> None:
+        self.given = location
+        self.location = absolute(location)
+        self.cell = schema.CELL
+        self.source = source(self.location)
+        self._stamp = self._look()
+        self.attributes = metadata.attributes(self.source, location)
+        metadata.check_complete(self.attributes, location)
+        self.recipe = schema.recipe_of(self.attributes, location)
+        names, modified = self.attributes["sha256"], "modified" in self.attributes["provenance"]
+        self.layouts = metadata.layouts(self.source, self.recipe, location, names, modified=modified)
+        self.identity = metadata.check_digest(self.attributes, self.layouts, location)
+        """digest of all that the store says of itself, digests of the arrays included"""
+        self._digests: dict[str, list[bytes] | StoreError] = {}
+        self._chunks = {name: Chunks(self.source, name, layout) for name, layout in self.layouts.items()}
+
+    @property
+    def sha256(self) -> dict[str, str]:
+        """The recorded digest of every array."""
+        return dict(self.attributes["sha256"])
+
+    def chunks(self, name: str) -> Chunks:
+        """Return the chunks of an array."""
+        return self._chunks[name]
+
+    def array(self, name: str) -> StoredArray:
+        """Return a column, which is read when it is indexed."""
+        return StoredArray(self.chunks(name), unchanged=self.check_unchanged)
+
+    def __reduce__(self) -> tuple[Callable[..., Complete], tuple[str, str]]:
+        return reopen, (self.location, self.identity)
+
+    def check_unchanged(self) -> None:
+        """Raise if another dataset is there, or none, since the store was opened."""
+        now = self._look()
+        if now == self._stamp:
+            return
+        try:
+            there = metadata.attributes(self.source, self.given).get("metadata_sha256")
+        except (FileNotFoundError, StoreError):
+            there = None
+        if there != self.identity:
+            raise StoreError(f"{self.given} was changed after it was loaded: load it again")
+        self._stamp = now
+
+    def _look(self) -> object:
+        try:
+            return self.source.stamp(metadata.ROOT)
+        except OSError:
+            return None
+
+    def field(self, name: str) -> Any:
+        """Return a field of the dataset."""
+        match name:
+            case "recipe":
+                return self.recipe
+            case "provenance":
+                return {**self.attributes["provenance"], "loaded_from": str(self.given)}
+            case "X":
+                return self.array("X")
+            case "extra":
+                return self._extra()
+            case "forest":
+                return self._forest()
+            case _:
+                return self.array(name)[:]
+
+    def _extra(self) -> dict[str, NDArray[Any]]:
+        """Return the columns that only some datasets have, but for those of the forest."""
+        found = {name.removeprefix("extra/"): self.array(name)[:] for name in self.layouts if name not in COLUMNS}
+        return {
+            name: column.astype(np.bool_) if column.dtype == np.uint8 else column
+            for name, column in found.items()
+            if name not in ("extra_bond", "extra_latent")
+        }
+
+    def _forest(self) -> Forest:
+        """Return the forest, checked: compiled code trusts it, and it may come from a stranger."""
+        extra = [name for name in ("extra_bond", "extra_latent") if f"extra/{name}" in self.layouts]
+        columns = {name: self.array(name)[:] for name in FOREST_COLUMNS}
+        forest = Forest(**columns, **{name: self.array(f"extra/{name}")[:] for name in extra})
+        born = forest.n_clusters if self.recipe.min_cluster_size == 1 else self.recipe.n_points
+        try:
+            forest.check_structure()
+            for name, ids, limit in (
+                ("point_id", forest.point_id, self.recipe.n_points),
+                ("cluster_id", forest.cluster_id, born),
+            ):
+                if ids.size and not 0 <= ids.min() <= ids.max() < limit:
+                    raise ValueError(f"{name} must be from 0 to {limit - 1}, got {ids.min()} to {ids.max()}")
+        except ValueError as fault:
+            raise StoreError(f"{self.given} is damaged: {one_line(fault)}") from fault
+        return forest
+
+    # ------------------------------------------------------------------ checking
+
+    def verify(self, progress: Progress = silent) -> None:
+        """Compare every block of every array with its digest; raise `StoreError` naming the first that differs."""
+        for name in self.layouts:
+            self._recorded(name)
+        for _, _, fault in self.faults(progress):
+            if fault is not None:
+                raise StoreError(fault)
+        for name in self.layouts.keys() - set(COLUMNS):  # these are in no cell
+            check_array(self.chunks(name), self._recorded(name))
+
+    def expected(self, kind: str, index: int) -> Sequence[bytes] | None:
+        """Return the digests of the blocks of a cell, or None if they were changed."""
+        try:
+            return [self._recorded(name)[block] for name, block in self.blocks(kind, index)]
+        except StoreError:
+            return None
+
+    def _recorded(self, name: str) -> list[bytes]:
+        if name not in self._digests:
+            n_blocks = self.layouts[name].n_blocks
+            try:
+                self._digests[name] = recorded(self.source, name, n_blocks, self.sha256, self.given)
+            except StoreError as fault:
+                self._digests[name] = fault
+        found = self._digests[name]
+        if isinstance(found, StoreError):
+            raise found
+        return found

@@ -1,8 +1,7 @@
 """Where tasks run: in processes of this machine, or on a Ray cluster.
 
 A runner takes tasks one by one and yields their results in any order. It asks for the next task only when a worker is
-about to be free, so tasks that carry data never pile up. When a worker dies, tasks that were under way are given to
-others.
+about to be free, so tasks that carry data never pile up. When a worker dies, its task is given to another.
 """
 
 from __future__ import annotations
@@ -11,21 +10,27 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
-from multiprocessing import util
+from itertools import islice
+from multiprocessing.connection import wait
+from pickle import PicklingError
 from typing import Any
 
 from percolab.ground import parallel
+from percolab.ground.text import one_line
 from percolab.ground.validation import check_choice
 
 RUNNERS = ("local", "ray")
 MOST_DEATHS = 3
-"""A run is given up when workers died this many times with no task finished in between."""
+"""A run is given up when this many workers died at the same task."""
+PATIENCE_S = 10.0
+"""Seconds that a worker has to leave by itself."""
 _WAITING = 1
 """Tasks that wait, beyond one for each worker, so that none is idle."""
 
@@ -71,65 +76,128 @@ def run(
 # ---------------------------------------------------------------------- processes
 
 
+@dataclass(eq=False)
+class _Task:
+    value: Any
+    deaths: int = 0
+    """workers that died of it, or at least with it"""
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    result: Any = None
+    failure: Exception | None = None
+    is_ready: bool = False
+    """nothing was done yet"""
+
+
+class _Worker:
+    """A process that does one task after another, the line to it, and the task that it has."""
+
+    def __init__(self, function: Function, task: _Task) -> None:
+        # A forked child of a process with threads can hang, so each starts afresh.
+        context = multiprocessing.get_context("spawn")
+        self.task: _Task | None = task
+        self.line, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
+        context.Lock()  # starts the tracker of locks; else the first process would, which unblocks signals
+        with _no_interrupts():  # which the process inherits
+            self.process.start()
+        theirs.close()  # so that the line ends when the process does
+
+    def give(self) -> None:
+        """Send the task. If the process has died, the line says so when it is listened to."""
+        with suppress(ConnectionError):
+            self.line.send(None if self.task is None else self.task.value)
+
+    def outcome(self) -> _Outcome | None:
+        """Return what the process says, or None if it has died."""
+        try:
+            said: _Outcome = self.line.recv()
+        except (EOFError, ConnectionError):
+            self.stop()
+            return None
+        return said
+
+    def stop(self) -> None:
+        """End the process: what it is writing is not recorded and will be written again."""
+        self.line.close()
+        self.process.terminate()
+        self.process.join(PATIENCE_S)
+        self.process.kill()
+        self.process.join()
+
+
 def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) -> Iterator[Any]:
-    remaining = iter(tasks)
-    waiting: list[Any] = []
-    running: dict[Future[Any], Any] = {}
-    deaths = 0
-    executor = _processes(workers)
+    remaining = map(_Task, tasks)
+    waiting: deque[_Task] = deque()
+    crew: dict[Any, _Worker] = {}
     try:
         while True:
-            try:
-                while len(running) < workers + _WAITING and (waiting or _take(remaining, waiting)):
-                    with _no_interrupts():  # which workers inherit
-                        running[executor.submit(function, waiting[-1])] = waiting[-1]
-                    waiting.pop()
-                if not running:
-                    break
-                for result in _finished(running):
-                    deaths = 0
-                    yield result
-            except BrokenProcessPool:
-                deaths += 1
-                if deaths == MOST_DEATHS:
-                    raise WorkerError(f"workers died {deaths} times; {_REASONS}") from None
-                waiting += running.values()
-                running.clear()
-                executor.shutdown()  # waits until all of them are gone
-                executor = _processes(workers)
-    except BaseException:
-        with _no_interrupts():
-            _stop(executor)
-        raise
+            waiting.extend(islice(remaining, max(0, workers + _WAITING - len(crew) - len(waiting))))
+            while waiting and len(crew) < workers:
+                worker = _Worker(function, waiting.popleft())
+                crew[worker.line] = worker
+            if not crew:
+                return
+            for line in wait(list(crew)):
+                worker = crew.pop(line)
+                outcome = worker.outcome()
+                if outcome is None:
+                    waiting.appendleft(_after_a_death(worker.task))
+                    continue
+                crew[line] = worker
+                if outcome.failure is not None:
+                    raise outcome.failure
+                if not outcome.is_ready:
+                    yield outcome.result
+                    worker.task = waiting.popleft() if waiting else None
+                if worker.task is None:
+                    crew.pop(line).stop()
+                else:
+                    worker.give()
     finally:
-        executor.shutdown()
+        with _no_interrupts():
+            for worker in crew.values():
+                worker.stop()
 
 
-def _take(remaining: Iterator[Any], waiting: list[Any]) -> bool:
-    """Move the next task, if there is one, to those that wait."""
-    for task in remaining:
-        waiting.append(task)
-        return True
-    return False
+def _after_a_death(task: _Task | None) -> _Task:
+    assert task is not None  # a worker without one is stopped at once
+    task.deaths += 1
+    if task.deaths == MOST_DEATHS:
+        raise WorkerError(f"workers died {MOST_DEATHS} times at the same task; {_REASONS}") from None
+    return task
 
 
-def _finished(running: dict[Future[Any], Any]) -> Iterator[Any]:
-    """Wait until some tasks are done and yield their results; a task leaves `running` when its result is there."""
-    for future in wait(running, return_when=FIRST_COMPLETED).done:
-        result = future.result()
-        del running[future]
-        yield result
-
-
-def _processes(workers: int) -> ProcessPoolExecutor:
-    # A forked child of a process with threads can hang, so each starts afresh.
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_obey_parent)
-
-
-def _obey_parent() -> None:
-    """Let a worker end when the process that started it says so, or ends itself, in whatever way."""
-    parent = multiprocessing.parent_process()
+def _serve(line: Any, function: Function) -> None:
+    """Do the tasks that come along the line until it ends."""
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
+    with suppress(EOFError, ConnectionError):
+        line.send(_Outcome(is_ready=True))
+        while True:
+            task = line.recv()
+            try:
+                outcome = _Outcome(function(task))
+            except Exception as error:
+                outcome = _Outcome(failure=error)
+            try:
+                line.send(outcome)
+            except (AttributeError, TypeError, PicklingError) as error:  # not everything can be sent
+                line.send(_Outcome(failure=RuntimeError(one_line(error))))
+
+
+def _leave(*_: Any) -> None:
+    """End this process from within, so that locks are given back, and without a word about what is left half done."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the one that started it does, in whatever way."""
+    parent = multiprocessing.parent_process()
 
     def watch() -> None:
         if parent is not None:
@@ -137,19 +205,6 @@ def _obey_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _leave(*_: Any) -> None:
-    """End a worker at once; an exception would be taken for the outcome of its task."""
-    util._run_finalizers(0)  # type: ignore[attr-defined]  # gives back locks, or Python warns
-    os._exit(1)
-
-
-def _stop(executor: ProcessPoolExecutor) -> None:
-    """End the workers: what they are writing is not recorded and will be written again."""
-    for process in list((executor._processes or {}).values()):
-        process.terminate()
-    executor.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -5,29 +5,53 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset, save_with
-from percolab.ground.files import check_directory
+from percolab.ground import files, locks, moves
 from percolab.ground.progress import Progress, silent
-from percolab.store import cells, extras, locations
+from percolab.store import beginning, locations, replacing
 from percolab.store.locations import Location
-from percolab.store.schema import COLUMNS, FOREST_COLUMNS, KINDS, StoreError
+from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, KINDS, StoreError
 
 
-def save(dataset: Dataset, path: Location, *, overwrite: bool = False, report: Progress = silent) -> None:
-    """Write a dataset to a path or a URL. What is at a path stays unless this succeeds."""
+def save(
+    dataset: Dataset, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
+) -> None:
+    """Write a dataset to a path or a URL. What is at a path stays unless this succeeds.
+
+    Parameters
+    ----------
+    dataset
+        What to write.
+    path
+        A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
+    overwrite
+        Replace a dataset that is there, in one step, once this one is complete. Nothing else is ever replaced.
+    sync
+        Have everything on the disk before the dataset is at its path, so that not even a power cut leaves half of one.
+    progress
+        Called with a stage, how many bytes are written and how many there are.
+    """
     check_target(path, overwrite=overwrite)
-    target = locations.local_path(path)
-    if target is None:
-        _write(dataset, path, report)
+    if locations.local_path(path) is None:
+        _write(dataset, path, progress)
         return
-    _sweep(target)
-    partial = target.with_name(f".{target.name}.partial-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+    target = Path(locations.writing_target(path))
+    files.sweep(target)
+    partial = files.partial(target)
+    partial.mkdir()
     try:
-        _write(dataset, partial, report)
-        put_in_place(partial, target)
+        with locks.alone(partial):
+            _write(dataset, partial, progress)
+            try:
+                replacing.put(partial, target, overwrite=overwrite, sync=sync)
+            except FileExistsError as fault:
+                raise FileExistsError(f"{fault}; the new dataset is kept at {str(_keep(partial, target))!r}") from fault
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -35,80 +59,58 @@ def save(dataset: Dataset, path: Location, *, overwrite: bool = False, report: P
 save_with(save)
 
 
+def _keep(complete: Path, target: Path) -> Path:
+    """Move a dataset that found its target taken to a name of its own: it may have taken hours."""
+    kept = target.with_name(f"{target.stem[:100]}.kept-{secrets.token_hex(4)}{target.suffix[:20]}")
+    moves.rename_new(complete, kept)
+    return kept
+
+
 def check_target(path: Location, *, overwrite: bool) -> None:
     """Raise, in one line, unless a dataset may be written to a path or a URL."""
-    target = locations.local_path(path)
-    if target is not None:
-        check_directory(target)
-    status = _status(path)
+    local = locations.local_path(path)
+    if local is None:
+        if replacing.status(path) not in ("nothing", "writing"):
+            raise FileExistsError(f"output must not exist, since URLs are not overwritten, got {str(path)!r}")
+        return
+    target = Path(locations.writing_target(path))
+    files.check_directory(target if os.path.islink(local) else local)
+    replacing.recover(target)
+    status = replacing.status(target)
     if status == "nothing":
         return
-    if target is None:
-        if status != "writing":
-            raise FileExistsError(f"output must not exist, since URLs are not overwritten, got {str(path)!r}")
-    elif not overwrite:
+    if not overwrite:
         raise FileExistsError(f"output must not exist unless overwrite is given, got {str(path)!r}")
-    elif status == "foreign":
+    if status == "foreign":
         raise FileExistsError(f"output must be a percolab dataset to be overwritten, got {str(path)!r}")
-
-
-def _status(path: Location) -> str:
-    """Return the status of the store at `path`, or that it is not one of ours, or that nothing is there."""
     try:
-        return str(locations.open_store(path)[1].get("status", "foreign"))
-    except FileNotFoundError:
-        return "nothing"
-    except StoreError:
-        return "foreign"
+        with locks.alone(target):
+            return
+    except locks.HeldError:
+        raise StoreError(f"{path} is being written by another process") from None
 
 
-def _sweep(target: Path) -> None:
-    """Remove what writers that no longer run on this machine left beside `target`."""
-    prefix = f".{target.name}.partial-{socket.gethostname()}-"
-    for left in target.absolute().parent.glob(prefix.replace("[", "[[]") + "*"):
-        process = left.name.removeprefix(prefix).split("-")[0]
-        if process.isdigit() and not _runs(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _write(dataset: Dataset, path: Location, report: Progress) -> None:
+def _write(dataset: Dataset, path: Location, progress: Progress) -> None:
     columns = {name: getattr(dataset.forest if name in FOREST_COLUMNS else dataset, name) for name in COLUMNS}
     total = sum(int(column.nbytes) for column in columns.values())
     done = 0
-    unfinished = cells.begin(path, dataset.recipe, dataset.forest.n_points, dataset.forest.n_clusters)
+    unfinished = beginning.begin(path, dataset.recipe, dataset.forest.n_points, dataset.forest.n_clusters)
     for kind, names in KINDS.items():
         for index in range(unfinished.n_cells(kind)):
             lo, hi = unfinished.span(kind, index)
             part = {name: columns[name][lo:hi] for name in names}
             unfinished.write(kind, lo, part)
             done += sum(column.nbytes for column in part.values())
-            report("saving", done, total)
-    if dataset.extra:
-        extras.write(path, dataset.extra)
-    told = {"modified": dataset.modification} if dataset.modification else {}
-    unfinished.finish({**{key: value for key, value in dataset.provenance.items() if key != "loaded_from"}, **told})
+            progress("saving", done, total)
+    made = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
+    if dataset.modification:
+        made["modified"] = dataset.modification
+    unfinished.finish(made, sync=False, extra=_extra(dataset))  # what is moved to a target is synced before that
 
 
-def put_in_place(complete: Path, target: Path) -> None:
-    """Move a complete store to its target; what was there is removed only after that."""
-    previous = target.with_name(f".{target.name}.replaced-{secrets.token_hex(4)}")
-    if target.exists():
-        target.rename(previous)
-    try:
-        complete.rename(target)
-    except BaseException:
-        if previous.exists():
-            previous.rename(target)
-        raise
-    for replaced in target.parent.glob(f".{target.name}.replaced-*".replace("[", "[[]")):
-        shutil.rmtree(replaced, ignore_errors=True)
+def _extra(dataset: Dataset) -> dict[str, NDArray[Any]]:
+    """Return the columns that only some datasets have, as they are stored."""
+    columns = dict(dataset.extra)
+    if dataset.forest.n_extra_bonds:
+        columns |= {name: getattr(dataset.forest, name) for name in ("extra_bond", "extra_latent")}
+    return {name: np.asarray(column).astype(EXTRA_COLUMNS[name][1], copy=False) for name, column in columns.items()}

@@ -1,24 +1,16 @@
-"""How a dataset lies in a Zarr store: which arrays, what kind of rows they have, and where a store may be.
-
-A location is a path, or a URL of a file system that fsspec knows, as ``s3://bucket/name.zarr``.
-"""
+"""How a dataset lies in a Zarr store: which arrays, what kind of rows they have, how each is cut and packed."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from percolab.ground.files import one_line
+from percolab.ground.text import one_line, shown
+from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
-
-if TYPE_CHECKING:
-    import zarr
-
-Location = str | os.PathLike[str]
 
 FORMAT = 1
 
@@ -34,9 +26,92 @@ KINDS = {
 }
 """The arrays by what their rows are; also the name of their first dimension."""
 
+EXTRA_COLUMNS: dict[str, tuple[str, np.dtype[Any]]] = {
+    "source_row": ("point", np.dtype(np.int64)),
+    "point_active": ("point", np.dtype(np.uint8)),
+    "latent_active": ("latent", np.dtype(np.uint8)),
+    "extra_bond": ("extra_bond", np.dtype(np.int64)),
+    "extra_latent": ("extra_bond", np.dtype(np.int64)),
+}
+"""Columns that only some datasets have, as ``extra/NAME``: what their rows are, and their type. They are written whole.
+The first three are fields of `Dataset.extra`, truth values as bytes; the last two are of the forest."""
+PACKED = {*FOREST_COLUMNS, *EXTRA_COLUMNS, "rows"}
+
+CELL = 1 << 16
+"""Rows that one writer owns."""
+BLOCK_BYTES = 1 << 22
+"""Size a block of rows comes close to: large enough to stream, small enough to read a few rows from."""
+DIGEST_BYTES = 32
+DIGESTS_A_CHUNK = 1 << 16
+
 
 class StoreError(ValueError):
     """A store that is not a dataset, is incomplete, or is damaged."""
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an array is stored: cut into blocks of rows, one chunk each, with a CRC32C at its end."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    block_rows: int
+    packed: bool
+    """whether chunks are compressed; floats are not, since Gaussians do not shrink"""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory."""
+        return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=object))
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a whole block in memory."""
+        return self.block_rows * self.row_bytes
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, of which the last may be shorter."""
+        return -(-self.shape[0] // self.block_rows)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Shape of a chunk."""
+        return (self.block_rows, *self.shape[1:])
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape} in blocks of {self.chunks}"
+
+
+def layout(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], cell: int) -> Layout:
+    """Return how a writer stores a column of a dataset."""
+    row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64)))
+    rows = min(cell, 1 << max(0, (BLOCK_BYTES // row_bytes).bit_length() - 1), max(1, shape[0]))
+    return Layout(shape, dtype, rows, is_packed(name))
+
+
+def digests_layout(n_blocks: int) -> Layout:
+    """Return how the digests of an array's blocks are stored."""
+    return Layout((n_blocks, DIGEST_BYTES), np.dtype(np.uint8), min(DIGESTS_A_CHUNK, max(1, n_blocks)), False)
+
+
+def is_packed(name: str) -> bool:
+    """Tell whether an array is compressed: sizes and row numbers shrink several times."""
+    folder, _, leaf = name.rpartition("/")
+    return leaf in PACKED and not folder.startswith("digests")
+
+
+def kind_of(name: str) -> str:
+    """Return what the rows of a column are."""
+    return next(kind for kind, names in KINDS.items() if name in names)
+
+
+def check_kind(kind: str) -> str:
+    """Return a key of `KINDS`, or say what is wrong with it."""
+    return check_choice("kind", kind, tuple(KINDS))
 
 
 def shapes(recipe: Recipe, n_points: int, n_clusters: int) -> dict[str, tuple[int, ...]]:
@@ -53,26 +128,34 @@ def dtypes(recipe: Recipe) -> dict[str, np.dtype[Any]]:
     return values | dict.fromkeys(FOREST_COLUMNS, np.dtype(np.int64))
 
 
-def recipe_of(attributes: dict[str, Any], location: Location) -> Recipe:
-    """Return the recipe in the attributes of a store."""
+def extra_shapes(names: Iterable[str], n_points: int, n_clusters: int, n_extra: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of extra columns, by key."""
+    rows = {"point": n_points, "latent": n_points - n_clusters, "extra_bond": n_extra}
+    tail = {"extra_bond": (2,)}
+    return {f"extra/{name}": (rows[EXTRA_COLUMNS[name][0]], *tail.get(name, ())) for name in names}
+
+
+def check_counts(recipe: Recipe, n_points: int, n_clusters: int) -> None:
+    """Raise ValueError unless a recipe can make so many points in so many clusters."""
+    whole = recipe.min_cluster_size <= (recipe.n_points if recipe.mode == "one_cluster" else 1)
+    if n_points != recipe.n_points if whole else n_points > recipe.n_points:
+        raise ValueError(f"n_points must be {'' if whole else 'at most '}{recipe.n_points}, got {n_points}")
+    most = min(n_points // recipe.min_cluster_size, 1 if recipe.mode == "one_cluster" else n_points)
+    if not min(n_points, 1) <= n_clusters <= most:
+        raise ValueError(f"clusters must be {min(n_points, 1)} to {most} in number, got {n_clusters}")
+
+
+# ---------------------------------------------------------------------- recipe
+
+
+def recipe_of(attributes: dict[str, Any], location: object) -> Recipe:
+    """Return the recipe in the attributes of a store. It must be complete: nothing is drawn or left to a default."""
     try:
-        return Recipe.from_dict(attributes["recipe"])
-    except (KeyError, TypeError, ValueError) as fault:
+        written = attributes["recipe"]
+        recipe = Recipe.from_dict(written)
+        for name, value in recipe.to_dict().items():
+            if name not in written or written[name] != value:
+                raise ValueError(f"{name} must be complete, got {shown(written.get(name))}")
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as fault:
         raise StoreError(f"{location} has a damaged recipe: {one_line(fault)}") from fault
-
-
-# ---------------------------------------------------------------------- digests
-
-
-def block_digests(group: zarr.Group, name: str) -> list[bytes]:
-    """Return the recorded sha256 of each block of an array."""
-    try:
-        table = np.asarray(group[f"digests/{name}"][:])  # type: ignore[index]
-    except Exception as fault:
-        raise StoreError(f"digests of array {name} cannot be read: {one_line(fault)}") from fault
-    return [row.tobytes() for row in table]
-
-
-def digest(found: Iterable[bytes]) -> str:
-    """Return the digest of an array: the sha256 of the sha256 of its blocks."""
-    return hashlib.sha256(b"".join(found)).hexdigest()
+    return recipe

@@ -1,18 +1,17 @@
 """Datasets made in shards, by many processes or machines, straight into a store.
 
 A shard is a run of cells of the store: a range of rows, and a range of latents. Each is a pure function of the recipe
-and a small part of the table (see `rows`), and is written by one task (see `writing`). What is finished is recorded in
-the store, so that a run that was interrupted, in any way, goes on where it was; and a finished store is the same, byte
-for byte, however it was made.
+and a small part of the table (see `rows`), and is written by one task (see `unfinished`). What is finished is recorded
+in the store, so that a run that was interrupted, in any way, resumes where it was; and a finished store is the same,
+byte for byte, however it was made.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,16 @@ import numpy as np
 from percolab.engines import needs
 from percolab.engines.native import engine, limbs, rows
 from percolab.engines.native.rows import Latents, Points, Table
-from percolab.ground import files, memory, parallel, version
+from percolab.ground import files, locks, memory, parallel, version
 from percolab.ground.progress import Progress, bar, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
-from percolab.store import cells, locations, reading, runners, saving, schema
-from percolab.store.cells import Unfinished
+from percolab.store import beginning, locations, metadata, reading, replacing, runners, saving, schema
+from percolab.store.cells import Missing
 from percolab.store.locations import Location
 from percolab.store.schema import StoreError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from percolab.store.sources import source
+from percolab.store.unfinished import Unfinished
 
 Range = tuple[str, int, int]
 """A kind of rows (a key of `schema.KINDS`), the first of them and the end."""
@@ -64,6 +60,7 @@ def generate_store(
     workers: int | None = None,
     address: str | None = None,
     overwrite: bool = False,
+    sync: bool = True,
     progress: bool | Progress = False,
 ) -> Made:
     """Make the dataset of a recipe in shards, straight into a store: nothing larger than a shard is held in memory.
@@ -79,7 +76,7 @@ def generate_store(
     location
         A path, or a URL that fsspec knows; with Ray on several machines one that all of them reach.
     shards
-        Number of shards. They are cut at multiples of `cells.CELL` rows, so there may be fewer.
+        Number of shards. They are cut at multiples of `schema.CELL` rows, so there may be fewer.
     runner
         ``"local"``: processes on this machine. ``"ray"``: tasks on a Ray cluster.
     workers
@@ -87,7 +84,9 @@ def generate_store(
     address
         Address of the Ray cluster; None starts one on this machine.
     overwrite
-        Replace a dataset of another recipe, once this one is complete.
+        Replace a dataset of another recipe, in one step, once this one is complete.
+    sync
+        Have everything on the disk before the store says that it is complete.
     progress
         True shows a bar; a function is called with (stage, rows done, rows in all).
     """
@@ -100,57 +99,53 @@ def generate_store(
         raise ValueError(f"address must be left out unless runner is 'ray', got {address!r}")
     if workers is not None:
         check_integer("workers", workers, 1)
-    target = _absolute(location)
-    working = _working_place(target, recipe, overwrite)
-    with bar() if progress is True else nullcontext(progress or silent) as report:
-        made = _already_made(recipe, working, shards, report)
-        if made is None:
-            made = _make_store(recipe, working, shards, runner, workers, address, report)
-    if working != target:
-        saving.put_in_place(Path(working), Path(target))
-    return made
+    how = How(shards, runner, workers, address, sync)
+    target = locations.writing_target(location)
+    working = _working_location(target, recipe, overwrite)
+    shown = bar() if progress is True else nullcontext(progress or silent)
+    with _alone(working, target), shown as report:
+        if working == target:
+            return _make_store(recipe, working, how, report)
+        made = _make_store(recipe, working, replace(how, sync=False), report)
+        replacing.put(Path(working), Path(target), overwrite=True, sync=sync)
+        return made
 
 
-def recipe_to_go_on(location: Location, *, overwrite: bool) -> Recipe | None:
-    """Return the recipe of the store that a run to `location` would go on with or check; None if there is none."""
-    target = _absolute(location)
-    for place in (_beside(target), target) if overwrite else (target,):
+def recipe_to_resume(location: Location, *, overwrite: bool) -> Recipe | None:
+    """Return the recipe of the store that a run to `location` would resume or check; None if there is none."""
+    target = locations.writing_target(location)
+    for there in (_beside(target), target) if overwrite else (target,):
         try:
-            _, attributes = locations.open_store(place)
+            found = metadata.attributes(source(there), there)
         except (FileNotFoundError, StoreError):
             continue
-        if attributes.get("status") == "writing" or place != target or not overwrite:
-            return schema.recipe_of(attributes, place)
+        if found.get("status") == "writing" or there != target or not overwrite:
+            return schema.recipe_of(found, there)
     return None
-
-
-def _absolute(location: Location) -> str:
-    """Return a location that other processes understand."""
-    path = locations.local_path(location)
-    return os.fspath(location) if path is None else str(path.absolute())
 
 
 def _beside(target: str) -> str:
     """Return where a store is made that is to replace another."""
-    path = Path(target)
-    return str(path.with_name(f".{path.name}.next"))
+    return str(files.beside(Path(target), "next"))
 
 
-def _working_place(target: str, recipe: Recipe, overwrite: bool) -> str:
-    """Return where the store is made: beside the target if that is a dataset to be replaced, else in its place."""
+def _working_location(target: str, recipe: Recipe, overwrite: bool) -> str:
+    """Return where the store is made: beside the target if that is a dataset to be replaced, else the target itself."""
     on_disk = locations.local_path(target) is not None
+    if on_disk:
+        replacing.recover(Path(target))
+        files.sweep(Path(target))
     if overwrite and on_disk and not locations.is_free(_beside(target)):
-        if recipe_to_go_on(target, overwrite=True) == recipe:
+        if recipe_to_resume(target, overwrite=True) == recipe:
             return _beside(target)
-        locations.open_store(_beside(target))  # raises unless it is ours
-        shutil.rmtree(_beside(target))
+        _drop(_beside(target), target)
     try:
-        is_begun = cells.is_begun(target, recipe)
+        status = beginning.status(target, recipe)
     except FileExistsError:
         if not overwrite:
             raise
     else:
-        if on_disk and not is_begun:
+        if on_disk and status is None:
             files.check_directory(target)
         return target
     if not on_disk:
@@ -159,28 +154,48 @@ def _working_place(target: str, recipe: Recipe, overwrite: bool) -> str:
     return _beside(target)
 
 
-def _already_made(recipe: Recipe, location: str, shards: int, report: Progress) -> Made | None:
-    """Tell what a complete store that matches its digests has; None if there is anything to make."""
-    try:
-        if not cells.is_begun(location, recipe):
-            return None
-        reading.verify(location, report)
-    except StoreError:
-        return None
-    columns = reading.open_columns(location, ("point_id", "cluster_id"))
-    n_points, n_clusters = (len(column) for column in columns.values())
-    return Made(n_points, n_clusters, _count(n_points, shards), 0, 0, 0)
+def _drop(location: str, target: str) -> None:
+    """Remove a store that was to replace the target but is of another recipe."""
+    metadata.attributes(source(location), location)  # raises unless it is ours
+    with _alone(location, target):
+        replacing.remove(Path(location), Path(target))
+
+
+@contextmanager
+def _alone(location: str, target: str) -> Iterator[None]:
+    """Keep other runs away from a store on disk before anything in it changes, also from one that is not there yet."""
+    path = locations.local_path(location)
+    if path is None:
+        yield
+        return
+    with ExitStack() as held:
+        while True:
+            if not path.exists():
+                files.check_directory(path)
+                path.mkdir(exist_ok=True)
+            try:
+                held.enter_context(locks.alone(path))
+                break
+            except FileNotFoundError:  # another run came to nothing and removed it
+                continue
+            except locks.HeldError:
+                raise StoreError(f"{target} is being written by another process") from None
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.rmdir()  # if nothing came of it
 
 
 def _count(n_points: int, shards: int) -> int:
     """Return the number of shards: there are no more than cells."""
-    return max(1, min(shards, -(-n_points // cells.CELL)))
+    return max(1, min(shards, -(-n_points // schema.CELL)))
 
 
 # ---------------------------------------------------------------------- what is to be made
 
 
-def _plan(store: Unfinished, missing: dict[str, list[int]], shards: int) -> list[list[Range]]:
+def _plan(store: Unfinished, missing: Missing, shards: int) -> list[list[Range]]:
     """Return, for each shard that lacks something, what it lacks."""
     plan: list[list[Range]] = [[] for _ in range(shards)]
     for kind in ("point", "latent"):
@@ -220,8 +235,8 @@ def _check_room(location: str, recipe: Recipe, table: Table) -> None:
 
 def _check_memory(recipe: Recipe, n_points: int, shards: int, workers: int) -> None:
     """Raise, in one line, if shards are too large for as many workers."""
-    n_cells = -(-n_points // cells.CELL)
-    largest = min(n_points, -(-n_cells // shards) * cells.CELL) + 2 * limbs.limb_rows(recipe)
+    n_cells = -(-n_points // schema.CELL)
+    largest = min(n_points, -(-n_cells // shards) * schema.CELL) + 2 * limbs.limb_rows(recipe)
     per_worker = needs.of_arrays(largest, recipe)
     free = memory.available()
     if free is not None and workers * per_worker > free:
@@ -229,26 +244,6 @@ def _check_memory(recipe: Recipe, n_points: int, shards: int, workers: int) -> N
             f"shards must be small enough for memory: {workers} workers need about {memory.readable(per_worker)} each, "
             f"and {memory.readable(free)} are free; give more shards or fewer workers"
         )
-
-
-@contextmanager
-def _alone(location: str) -> Iterator[None]:
-    """Keep other runs away from a store on disk, where the system can."""
-    path = locations.local_path(location)
-    if path is None or fcntl is None:
-        yield
-        return
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(f"{location} is being written by another process") from None
-        except OSError:
-            pass  # some file systems have no locks
-        yield
-    finally:
-        os.close(directory)
 
 
 # ---------------------------------------------------------------------- making it
@@ -263,29 +258,47 @@ class Shard:
     parts: list[Points | Latents]
 
 
-def _make_store(
-    recipe: Recipe, location: str, shards: int, runner: str, workers: int | None, address: str | None, report: Progress
-) -> Made:
-    """Make what is missing of a store, and finish it."""
-    table = rows.cluster_table(recipe, progress=report)
-    shards = _count(table.n_points, shards)
-    if runner == "local":
+@dataclass(frozen=True)
+class How:
+    """How a store is made; nothing of it shows in the store."""
+
+    shards: int
+    runner: str
+    workers: int | None
+    address: str | None
+    sync: bool
+
+
+def _make_store(recipe: Recipe, location: str, how: How, progress: Progress) -> Made:
+    """Make what is missing of a store, and finish it; read what is there once."""
+    status = beginning.status(location, recipe)
+    missing = None
+    if status == "complete":
+        with suppress(StoreError):  # where metadata are damaged, begin makes them again
+            there = reading.Complete(location)
+            missing = there.missing(progress)
+            if not any(missing.values()):
+                n_points, n_clusters = there.n_rows("point"), there.n_rows("cluster")
+                return Made(n_points, n_clusters, _count(n_points, how.shards), 0, 0, 0)
+    table = rows.cluster_table(recipe, progress=progress)
+    shards = _count(table.n_points, how.shards)
+    workers = how.workers
+    if how.runner == "local":
         workers = min(parallel.thread_count(workers), shards)
         _check_memory(recipe, table.n_points, shards, workers)
-    is_begun = cells.is_begun(location, recipe)
-    if not is_begun:
+    if status is None:
         _check_room(location, recipe, table)
-    store = cells.begin(location, recipe, table.n_points, table.n_clusters)
-    with _alone(location):
-        missing = store.missing(report if is_begun else silent)
-        plan = _plan(store, missing, shards)
-        of_clusters = _write_clusters(store, table, missing)
-        total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
-        report("shards", 0, total)
-        for n_rows, taken in runners.run(make, _tasks(recipe, store, table, plan), runner, workers, address):
-            done, peak = done + n_rows, max(peak, taken)
-            report("shards", done, total)
-        store.finish(version.provenance(engine_version=engine.VERSION))
+    store = beginning.begin(location, recipe, table.n_points, table.n_clusters)
+    if missing is None:
+        missing = store.missing(progress if status else silent)
+    plan = _plan(store, missing, shards)
+    of_clusters = _write_clusters(store, table, missing)
+    total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
+    progress("shards", 0, total)
+    for n_rows, taken in runners.run(make, _tasks(recipe, store, table, plan), how.runner, workers, how.address):
+        done, peak = done + n_rows, max(peak, taken)
+        progress("shards", done, total)
+    store.finish(version.provenance(engine_version=engine.VERSION), sync=how.sync)
     return Made(table.n_points, table.n_clusters, shards, len(plan), total + of_clusters, peak)
 
 
@@ -313,7 +326,7 @@ def make(shard: Shard) -> tuple[int, int]:
     return done, memory.peak()
 
 
-def _write_clusters(store: Unfinished, table: Table, missing: dict[str, list[int]]) -> int:
+def _write_clusters(store: Unfinished, table: Table, missing: Missing) -> int:
     """Write the columns of clusters, which the table holds; return the number of rows."""
     written = 0
     columns: Iterable[tuple[str, str, Any]] = (

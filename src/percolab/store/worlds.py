@@ -1,37 +1,34 @@
 """Superposed worlds on disk: one Zarr group with the samples, and beside them the truth of every factor.
 
 The group holds X, y and rows; ``factors/K`` holds y, latent_z, point_z and the five columns of the forest of factor K,
-whose X is not stored: the recipe makes it again. Arrays are cut, packed and digested as those of a dataset. A world is
-written whole: it cannot be resumed, nor made in shards.
+whose X is not stored: the recipe makes it again. Arrays are cut, packed, digested and checked as those of a dataset. A
+world is written whole: it cannot be resumed, nor made in shards.
 """
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
-from percolab.ground.files import one_line
+from percolab.ground import files, locks
 from percolab.ground.progress import Progress, silent
+from percolab.ground.text import one_line, shown
 from percolab.model.forest import Forest
-from percolab.store import locations, reading, saving, schema
-from percolab.store.cells import BLOCK_BYTES, CELL
+from percolab.store import digests, locations, metadata, reading, replacing, saving, schema
+from percolab.store.arrays import StoredArray
+from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
-from percolab.store.reading import StoredArray
-from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, StoreError
+from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
+from percolab.store.sources import source
+from percolab.store.unfinished import Unfinished
 from percolab.worlds.recipe import KIND, Superposition
 from percolab.worlds.remade import RemadeArray
 from percolab.worlds.superposed import Superposed, save_with
-
-if TYPE_CHECKING:
-    import zarr
 
 SAMPLE_COLUMNS = ("X", "y", "rows")
 FACTOR_COLUMNS = (*VALUE_COLUMNS, *FOREST_COLUMNS)
@@ -47,44 +44,39 @@ def load(path: Location, *, verify: bool = False) -> Dataset | Superposed:
     verify
         Read everything once and compare it with its digests; raise `StoreError` naming what differs.
     """
-    group, attributes = locations.open_store(path)
-    if not is_world(attributes):
+    if not is_world(path):
         return reading.load(path, verify=verify)
-    _check_complete(attributes, path)
-    recipe = _recipe(attributes, path)
-    arrays = {name: _stored(group, name, path) for name in _names(recipe)}
-    _check_shapes(arrays, recipe, path)
+    found = CompleteWorld(path)
     if verify:
-        _verify(group, attributes, arrays)
-    return Superposed.lazy(_reader(recipe, attributes, arrays, path))
+        found.verify()
+    return Superposed.lazy(found.field)
 
 
-def is_world(attributes: dict[str, Any]) -> bool:
-    """Tell whether the attributes of a store are those of a superposed world."""
-    recipe = attributes.get("recipe")
+def is_world(path: Location) -> bool:
+    """Tell whether a superposed world is at a location."""
+    recipe = metadata.attributes(source(path), path).get("recipe")
     return isinstance(recipe, dict) and recipe.get("kind") == KIND
-
-
-def _names(recipe: Superposition) -> list[str]:
-    """Return the name of every array."""
-    of_factors = [f"factors/{k}/{name}" for k in range(len(recipe.factors)) for name in FACTOR_COLUMNS]
-    return [*SAMPLE_COLUMNS, *of_factors]
 
 
 # ---------------------------------------------------------------------- saving
 
 
-def save(world: Superposed, path: Location, *, overwrite: bool = False, progress: Progress = silent) -> None:
-    """Write a world to a path or a URL. What is at a path stays unless this succeeds."""
+def save(
+    world: Superposed, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
+) -> None:
+    """Write a world to a path or a URL, as `saving.save` writes a dataset."""
     saving.check_target(path, overwrite=overwrite)
-    target = locations.local_path(path)
-    if target is None:
+    if locations.local_path(path) is None:
         _write(world, path, progress)
         return
-    partial = target.with_name(f".{target.name}.partial-{secrets.token_hex(8)}")
+    target = Path(locations.writing_target(path))
+    files.sweep(target)
+    partial = files.partial(target)
+    partial.mkdir()
     try:
-        _write(world, partial, progress)
-        saving.put_in_place(Path(partial), target)
+        with locks.alone(partial):
+            _write(world, partial, progress)
+            replacing.put(partial, target, overwrite=overwrite, sync=sync)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -95,26 +87,22 @@ save_with(save)
 def _write(world: Superposed, path: Location, progress: Progress) -> None:
     import zarr
 
-    said: dict[str, Any] = {
-        "format": FORMAT,
-        "status": "writing",
-        "recipe": world.recipe.to_dict(),
-        "sigma": world.sigma.tolist(),
-    }
-    store = locations.zarr_store(path)
-    group = zarr.create_group(store, zarr_format=3, attributes={"percolab": said}, overwrite=True)
+    said: dict[str, Any] = {"format": FORMAT, "status": "writing", "recipe": world.recipe.to_dict()}
+    zarr.create_group(locations.zarr_store(path), zarr_format=3, attributes={"percolab": said}, overwrite=True)
+    store = Unfinished(path, schema.CELL)
     columns = dict(_columns(world))
     total, done = sum(int(column.nbytes) for column in columns.values()), 0
     sha256 = {}
     for name, column in columns.items():
-        sha256[name] = _write_column(group, name, column)
+        sha256[name] = store.write_whole(name, column)
         done += int(column.nbytes)
         progress("saving", done, total)
-    made: dict[str, Any] = {
-        "provenance": _plain(world.provenance),
+    made = {
+        **_plain(world.provenance),
+        "sigma": world.sigma.tolist(),
         "factors": [_plain(factor.provenance) for factor in world.factors],
     }
-    group.attrs["percolab"] = said | made | {"status": "complete", "sha256": sha256}
+    store.say(store.signed(said | {"status": "complete", "provenance": made, "sha256": sha256}))
 
 
 def _plain(provenance: dict[str, Any]) -> dict[str, Any]:
@@ -129,124 +117,154 @@ def _columns(world: Superposed) -> Iterator[tuple[str, Any]]:
             yield f"factors/{k}/{name}", getattr(factor.forest if name in FOREST_COLUMNS else factor, name)
 
 
-def _write_column(group: zarr.Group, name: str, column: Any) -> str:
-    """Write an array block by block, and the digests of its blocks; return the digest of these."""
-    from zarr.codecs import BloscCodec, Crc32cCodec
-
-    integers = column.dtype.kind == "i"
-    row_bytes = max(1, int(column.nbytes) // max(1, len(column)))
-    rows = min(CELL, 1 << max(0, (BLOCK_BYTES // row_bytes).bit_length() - 1), max(1, len(column)))
-    packing = [BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")] if integers else []
-    array = group.create_array(
-        name,
-        shape=column.shape,
-        dtype=column.dtype,
-        chunks=(rows, *column.shape[1:]),
-        compressors=[*packing, Crc32cCodec()],
-        fill_value=-1 if integers else np.nan,
-        config={"write_empty_chunks": True},
-    )
-    digests = []
-    for lo in range(0, len(column), rows):
-        block = np.ascontiguousarray(column[lo : lo + rows])
-        array[lo : lo + rows] = block
-        digests.append(hashlib.sha256(block.data).digest())
-    table = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
-    chunks = (max(1, len(table)), table.shape[1])
-    group.create_array(f"digests/{name}", shape=table.shape, dtype=table.dtype, chunks=chunks)[:] = table
-    return schema.digest(digests)
-
-
 # ---------------------------------------------------------------------- loading
 
 
-def _reader(
-    recipe: Superposition, attributes: dict[str, Any], arrays: dict[str, StoredArray], path: Location
-) -> Callable[[str], Any]:
-    """Return what reads the fields of a world by name."""
+class CompleteWorld:
+    """A complete store of a world. Opening it reads and checks all that it says of itself, and no data.
 
-    def read(name: str) -> Any:
+    Parameters
+    ----------
+    path
+        Where it is.
+    """
+
+    def __init__(self, path: Location) -> None:
+        self.path = path
+        self.source = source(locations.absolute(path))
+        attributes = metadata.attributes(self.source, path)
+        self.recipe = _recipe(attributes, path)
+        self.sha256 = _check_complete(attributes, self.recipe, path)
+        self.layouts = {name: self._layout(name) for name in sorted(self.sha256)}
+        _check_shapes(self.layouts, self.recipe, path)
+        metadata.check_digest(attributes, self.layouts, path)
+        self.made: dict[str, Any] = attributes["provenance"]
+        self.sigma = _sigma(self.made, self.recipe, path)
+
+    def _layout(self, name: str) -> Layout:
+        found = metadata.layout(self.source, name, self.path)
+        if found is None:
+            raise StoreError(f"{self.path} is damaged: array {name} is missing")
+        return found
+
+    def array(self, name: str) -> StoredArray:
+        """Return a column, which is read when it is indexed."""
+        return StoredArray(Chunks(self.source, name, self.layouts[name]))
+
+    def verify(self) -> None:
+        """Compare every block of every array with its digest; raise `StoreError` naming the first that differs."""
+        for name, layout in self.layouts.items():
+            blocks = digests.recorded(self.source, name, layout.n_blocks, self.sha256, self.path)
+            digests.check_array(Chunks(self.source, name, layout), blocks)
+
+    def field(self, name: str) -> Any:
+        """Return a field of the world."""
         match name:
             case "recipe":
-                return recipe
+                return self.recipe
             case "provenance":
-                return {**attributes.get("provenance", {}), "loaded_from": str(path)}
+                kept = {key: value for key, value in self.made.items() if key not in ("sigma", "factors")}
+                return {**kept, "loaded_from": str(self.path)}
             case "sigma":
-                return np.array(attributes["sigma"], np.float64)
+                return self.sigma
             case "X":
-                return arrays["X"]
+                return self.array("X")
             case "rows":
-                return np.asfortranarray(arrays["rows"][:])  # rows of one factor lie side by side
+                return self._rows()
             case "factors":
-                return tuple(Dataset.lazy(factor_reader(k)) for k in range(len(recipe.factors)))
+                return tuple(Dataset.lazy(self._factor_field(k)) for k in range(len(self.recipe.factors)))
             case _:
-                return arrays[name][:]
+                return self.array(name)[:]
 
-    def factor_reader(k: int) -> Callable[[str], Any]:
+    def _rows(self) -> Any:
+        """Return the table of rows, checked: they index the factors. Rows of one factor lie side by side."""
+        rows = np.asfortranarray(self.array("rows")[:])
+        for k in range(rows.shape[1]):
+            length, column = self.layouts[f"factors/{k}/y"].shape[0], rows[:, k]
+            if column.size and not 0 <= column.min() <= column.max() < length:
+                raise StoreError(f"{self.path} is damaged: rows of factor {k} must be from 0 to {length - 1}")
+        return rows
+
+    def _factor_field(self, k: int) -> Callable[[str], Any]:
+        recipe = self.recipe.factors[k]
+
         def of(name: str) -> StoredArray:
-            return arrays[f"factors/{k}/{name}"]
+            return self.array(f"factors/{k}/{name}")
 
-        def read_factor(name: str) -> Any:
+        def read(name: str) -> Any:
             match name:
                 case "recipe":
-                    return recipe.factors[k]
+                    return recipe
                 case "provenance":
-                    return dict(attributes.get("factors", [{}] * (k + 1))[k])
+                    return dict(self.made["factors"][k])
+                case "extra":
+                    return {}
                 case "X":
-                    return RemadeArray(recipe.factors[k], (len(of("point_id")), recipe.factors[k].dim))
+                    return RemadeArray(recipe, (len(of("point_id")), recipe.dim))
                 case "forest":
-                    return Forest(**{column: of(column)[:] for column in FOREST_COLUMNS})
+                    return self._forest({name: of(name)[:] for name in FOREST_COLUMNS})
                 case _:
                     return of(name)[:]
 
-        return read_factor
+        return read
 
-    return read
+    def _forest(self, columns: dict[str, Any]) -> Forest:
+        """Return a forest, checked: compiled code trusts it, and it may come from a stranger."""
+        forest = Forest(**columns)
+        try:
+            forest.check_structure()
+        except ValueError as fault:
+            raise StoreError(f"{self.path} is damaged: {one_line(fault)}") from fault
+        return forest
 
 
 def _recipe(attributes: dict[str, Any], path: Location) -> Superposition:
     try:
         recipe = Superposition.from_dict(attributes["recipe"])
-        if recipe.to_dict() != attributes["recipe"] or len(attributes["sigma"]) != len(recipe.factors):
+        if recipe.to_dict() != attributes["recipe"]:
             raise ValueError("it must be complete")
-    except (KeyError, TypeError, ValueError) as fault:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as fault:
         raise StoreError(f"{path} has a damaged recipe: {one_line(fault)}") from fault
     return recipe
 
 
-def _check_complete(attributes: dict[str, Any], path: Location) -> None:
+def _check_complete(attributes: dict[str, Any], recipe: Superposition, path: Location) -> dict[str, str]:
+    """Return the digests of the arrays, or raise unless the store is complete and this version reads it."""
     if attributes.get("status") != "complete":
         raise StoreError(f"{path} is not a dataset but an unfinished write: delete it, and save it again")
     if attributes.get("format") != FORMAT:
-        raise StoreError(f"{path} has format {attributes.get('format')!r}; this version of percolab reads {FORMAT}")
+        raise StoreError(
+            f"{path} has format {shown(attributes.get('format'))}; this version of percolab reads {FORMAT}"
+        )
+    if not isinstance(attributes.get("provenance"), dict):
+        raise StoreError(f"{path} is damaged: its provenance must be a JSON object")
+    sha256 = attributes.get("sha256")
+    names = {f"factors/{k}/{name}" for k in range(len(recipe.factors)) for name in FACTOR_COLUMNS}
+    if not isinstance(sha256, dict) or set(sha256) != names | set(SAMPLE_COLUMNS):
+        raise StoreError(f"{path} is damaged: it must have a digest for every array, got {shown(sha256)}")
+    return sha256
 
 
-def _stored(group: zarr.Group, name: str, path: Location) -> StoredArray:
-    array = locations.open_array(group, name, path)
-    if array is None:
-        raise StoreError(f"{path} is damaged: array {name} is missing")
-    return StoredArray(array, name)
+def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
+    try:
+        sigma = np.array(made["sigma"], np.float64)
+        if sigma.shape != (len(recipe.factors),) or len(made["factors"]) != len(recipe.factors):
+            raise ValueError("there must be one for each factor")
+    except (KeyError, TypeError, ValueError) as fault:
+        raise StoreError(f"{path} is damaged: sigma or factors: {one_line(fault)}") from fault
+    return sigma
 
 
-def _check_shapes(arrays: dict[str, StoredArray], recipe: Superposition, path: Location) -> None:
-    n = len(arrays["y"])
+def _check_shapes(layouts: dict[str, Layout], recipe: Superposition, path: Location) -> None:
+    n = layouts["y"].shape[0]
     expected: dict[str, tuple[int, ...]] = {"X": (n, recipe.dim), "y": (n,), "rows": (n, len(recipe.factors))}
+    types = {"X": np.dtype(recipe.dtype), "y": np.dtype(np.float64), "rows": np.dtype(np.int64)}
     for k, factor in enumerate(recipe.factors):
-        sizes = (len(arrays[f"factors/{k}/{name}"]) for name in ("point_id", "cluster_id"))
-        shapes = schema.shapes(factor, *sizes)
+        sizes = (layouts[f"factors/{k}/{name}"].shape[0] for name in ("point_id", "cluster_id"))
+        shapes, dtypes = schema.shapes(factor, *sizes), schema.dtypes(factor)
         expected |= {f"factors/{k}/{name}": shapes[name] for name in FACTOR_COLUMNS}
-    for name, array in arrays.items():
-        if array.shape != expected[name]:
-            raise StoreError(f"{path} is damaged: array {name} must have shape {expected[name]}, got {array.shape}")
-
-
-def _verify(group: zarr.Group, attributes: dict[str, Any], arrays: dict[str, StoredArray]) -> None:
-    """Compare every block of every array with its digest."""
-    for name, array in arrays.items():
-        recorded = schema.block_digests(group, name)
-        if schema.digest(recorded) != attributes.get("sha256", {}).get(name):
-            raise StoreError(f"array {name} does not match its digest: the list of block digests was changed")
-        for lo, digest in zip(range(0, len(array), array.block_rows), recorded, strict=True):
-            block: NDArray[Any] = array[lo : lo + array.block_rows]
-            if hashlib.sha256(np.ascontiguousarray(block).data).digest() != digest:
-                raise StoreError(f"array {name} does not match its digest in rows {lo} to {lo + len(block) - 1}")
+        types |= {f"factors/{k}/{name}": dtypes[name] for name in FACTOR_COLUMNS}
+    for name, found in layouts.items():
+        if found.shape != expected[name] or found.dtype != types[name]:
+            said = f"must be {types[name]} {expected[name]}, got {found.dtype} {found.shape}"
+            raise StoreError(f"{path} is damaged: array {name} {said}")

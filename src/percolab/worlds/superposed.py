@@ -18,7 +18,7 @@ from percolab.worlds.recipe import Superposition
 from percolab.worlds.rotations import Rotation
 
 if TYPE_CHECKING:
-    from percolab.store.reading import StoredArray
+    from percolab.store.arrays import StoredArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,61 @@
+"""Locks on files and directories that end with the process that holds them, however it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+PathLike = str | os.PathLike[str]
+
+
+class HeldError(OSError):
+    """Another process, or another part of this one, holds the lock."""
+
+
+@contextmanager
+def alone(path: PathLike, *, certain: bool = False) -> Iterator[None]:
+    """Hold the lock of a file or directory, or raise `HeldError`.
+
+    Parameters
+    ----------
+    path
+        What is locked; it may be renamed meanwhile.
+    certain
+        Raise OSError where the system has no locks, or has none for this file; else go on without one.
+    """
+    if fcntl is None:
+        if certain:
+            raise OSError("locks are not supported here")
+        yield
+        return
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _lock(opened, path, certain)
+        if not os.path.samestat(os.fstat(opened), os.stat(path)):
+            raise HeldError(f"{os.fspath(path)!r} was replaced as it was locked")
+        yield
+    finally:
+        os.close(opened)
+
+
+def hold(opened: int) -> None:
+    """Lock an open file until it is closed, where the system can; wait for the lock if it is held."""
+    if fcntl is not None:
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+
+
+def _lock(opened: int, path: PathLike, certain: bool) -> None:
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise HeldError(f"{os.fspath(path)!r} is locked") from None
+    except OSError:  # some file systems have no locks
+        if certain:
+            raise

@@ -1,0 +1,152 @@
+"""Arrays that stay on disk until they are indexed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.ground import memory
+from percolab.store import indexing
+from percolab.store.chunks import Chunks
+from percolab.store.indexing import Needed
+
+THREADS = 4
+"""Blocks that are read at a time from a URL, where most of the time goes into waiting for an answer."""
+NEGLIGIBLE = 1 << 24
+"""Bytes that any machine has; asking how many are free takes a tenth of a millisecond."""
+
+Job = tuple[int, slice | NDArray[np.intp], slice]
+"""A block, rows of it, and where they go."""
+
+
+class StoredArray:
+    """An array on disk. Index it as a NumPy array to read a part; ``[:]`` or ``np.asarray`` reads it all.
+
+    Chunks are whole rows. Columns alone, ``X[:, 2]``, take the time of all rows but the memory of one column.
+    """
+
+    def __init__(self, chunks: Chunks, n_rows: int | None = None, unchanged: Callable[[], None] | None = None) -> None:
+        self.name = chunks.name
+        self._chunks = chunks
+        self._n_rows = chunks.layout.shape[0] if n_rows is None else n_rows
+        self._unchanged = unchanged
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array."""
+        return (self._n_rows, *self._chunks.layout.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of its elements."""
+        return self._chunks.layout.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=object))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array in memory."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of one chunk: reading whole blocks is fastest."""
+        return self._chunks.layout.block_rows
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def __repr__(self) -> str:
+        return f"StoredArray({self.name!r}, shape={self.shape}, dtype={self.dtype})"
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        plan = indexing.plan(index, self.shape)
+        try:
+            part = self._read(*plan.needed)
+        finally:
+            # After the reading, so that nothing read can be of another store; also after a fault, to say why.
+            if self._unchanged is not None:
+                self._unchanged()
+        found: NDArray[Any] = part[plan.rest]
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("an array on disk cannot be had without a copy")
+        whole: NDArray[Any] = self[:]
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only for what is not there.
+        if hasattr(np.ndarray, name) and not name.startswith("_"):
+            raise AttributeError(f"an array on disk has no {name!r}: read it first, as ds.X[:] or ds.in_memory()")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def first(self, n_rows: int) -> StoredArray:
+        """Return the first rows, still on disk."""
+        return StoredArray(self._chunks, min(n_rows, len(self)), self._unchanged)
+
+    # ------------------------------------------------------------------ reading
+
+    def _read(self, rows: Needed, *columns: Needed) -> NDArray[Any]:
+        """Read rows and, of these, columns."""
+        widths = [_count(needed) for needed in columns]
+        self._check_room(_count(rows) * int(np.prod(widths, dtype=object)) * self.dtype.itemsize)
+        out = np.empty((_count(rows), *widths), self.dtype)
+        whole = out.shape[1:] == self.shape[1:]
+        jobs = list(self._jobs(rows))
+
+        def do(job: Job) -> None:
+            block, wanted, where = job
+            if not whole:
+                out[where] = self._chunks.read(block)[wanted][(slice(None), *columns)]
+            elif isinstance(wanted, slice):
+                self._chunks.read_into(block, wanted.start, out[where])
+            else:
+                self._chunks.take(block, wanted, out[where])
+
+        if len(jobs) > 1 and not self._chunks.source.is_local:
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(do, jobs))
+        else:
+            for job in jobs:
+                do(job)
+        return out
+
+    def _jobs(self, rows: Needed) -> Iterator[Job]:
+        """Cut rows at the edges of blocks."""
+        step = self.block_rows
+        if isinstance(rows, slice):
+            for block in range(rows.start // step, -(-rows.stop // step)):
+                lo, hi = max(rows.start, block * step), min(rows.stop, (block + 1) * step)
+                yield block, slice(lo - block * step, hi - block * step), slice(lo - rows.start, hi - rows.start)
+            return
+        blocks, first = np.unique(rows // step, return_index=True)
+        for block, lo, hi in zip(blocks.tolist(), first.tolist(), [*first[1:].tolist(), rows.size], strict=True):
+            yield block, rows[lo:hi] - block * step, slice(lo, hi)
+
+    def _check_room(self, n_bytes: int) -> None:
+        """Raise unless there is memory for what is read, and for a block besides."""
+        needed = n_bytes + self._chunks.layout.block_bytes
+        free = memory.available() if needed > NEGLIGIBLE else None
+        if free is not None and needed > free:
+            raise MemoryError(
+                f"{self.name} cannot be read at once: it needs {memory.readable(needed)} of memory, "
+                f"and {memory.readable(free)} are free"
+            )
+
+
+def _count(needed: Needed) -> int:
+    return needed.stop - needed.start if isinstance(needed, slice) else needed.size

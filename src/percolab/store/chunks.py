@@ -1,0 +1,128 @@
+"""The chunks of an array, read straight into memory: one open, one read, one checksum.
+
+A chunk is a block of rows in C order, little-endian, padded to a whole block at the end of the array. Floats are
+stored as they are, integers packed by Blosc; behind either is a CRC32C of four bytes. Zarr reads the same files; this
+is faster, and never takes more memory than the block has, whatever the files hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numcodecs import blosc
+from numpy.typing import NDArray
+
+from percolab.ground.text import one_line
+from percolab.store.schema import Layout, StoreError
+from percolab.store.sources import Source
+
+CRC_BYTES = 4
+HEADER_BYTES = 16
+"""Bytes of a header of Blosc, by which it makes a chunk longer at most."""
+SPARSE = 4
+"""Single rows are read if they are less than one in so many of their block."""
+
+
+class Chunks:
+    """The chunks of one array.
+
+    Parameters
+    ----------
+    source
+        The files of the store.
+    name
+        Key of the array.
+    layout
+        How it is stored.
+    """
+
+    def __init__(self, source: Source, name: str, layout: Layout) -> None:
+        self.source = source
+        self.name = name
+        self.layout = layout
+        self._tail = "/0" * (len(layout.shape) - 1)
+        self._checked: dict[int, object] = {}
+        """what chunks looked like whose checksum was right"""
+
+    def read(self, block: int) -> NDArray[Any]:
+        """Return a block of rows."""
+        lo = block * self.layout.block_rows
+        rows = min(self.layout.block_rows, self.layout.shape[0] - lo)
+        out = np.empty(self.layout.chunks, self.layout.dtype)
+        self._fill(block, out)
+        return out[:rows]
+
+    def read_into(self, block: int, first: int, out: NDArray[Any]) -> None:
+        """Fill `out`, which is C-contiguous, with rows of a block from its row `first` on."""
+        if first == 0 and len(out) == self.layout.block_rows:
+            self._fill(block, out)
+        else:
+            out[:] = self.read(block)[first : first + len(out)]
+
+    def take(self, block: int, rows: NDArray[np.intp], out: NDArray[Any]) -> None:
+        """Fill `out` with some rows of a block. A few are read alone, once the checksum of their chunk was right."""
+        if len(rows) * SPARSE >= self.layout.block_rows or not self._pick(block, rows, out):
+            out[:] = self.read(block)[rows]
+
+    def _pick(self, block: int, rows: NDArray[np.intp], out: NDArray[Any]) -> bool:
+        """Read single rows; tell whether it could be done."""
+        stamp, size = self._checked.get(block), self.layout.row_bytes
+        if stamp is None:
+            return False
+        parts = ((row * size, _bytes(out[at : at + 1]).data) for at, row in enumerate(rows.tolist()))
+        with self._faults():
+            return self.source.read_parts(self._key(block), stamp, parts)
+
+    def _fill(self, block: int, out: NDArray[Any]) -> None:
+        """Fill a whole block, C-contiguous and of the shape of a chunk."""
+        with self._faults():
+            if self.layout.packed:
+                self._unpack(self._key(block), out)
+            else:
+                self._checked[block] = self._copy(self._key(block), out)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Name the array in what goes wrong."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise StoreError(f"{self.name} cannot be read: a chunk is missing") from None
+        except (OSError, StoreError) as fault:
+            raise StoreError(f"{self.name} cannot be read: {one_line(fault)}") from fault
+
+    def _copy(self, key: str, out: NDArray[Any]) -> object:
+        """Read a chunk of floats and return its stamp."""
+        crc = np.empty(CRC_BYTES, np.uint8)
+        stamp = self.source.read_into(key, [_bytes(out).data, crc.data])
+        _check(key, _bytes(out), crc)
+        return stamp
+
+    def _unpack(self, key: str, out: NDArray[Any]) -> None:
+        found = np.frombuffer(self.source.read(key, out.nbytes + HEADER_BYTES + CRC_BYTES), np.uint8)
+        packed = found[:-CRC_BYTES]
+        _check(key, packed, found[-CRC_BYTES:])
+        # The header says how long the chunk is and how much it unpacks to: compared before Blosc believes it.
+        unpacked, _, size = packed[4:HEADER_BYTES].view("<u4").tolist() if packed.size >= HEADER_BYTES else (0, 0, 0)
+        if (unpacked, size) != (out.nbytes, packed.size):
+            raise StoreError(f"{key} must unpack to {out.nbytes} bytes, got {unpacked}")
+        try:
+            blosc.decompress(packed, _bytes(out))
+        except (RuntimeError, ValueError) as fault:
+            raise StoreError(f"{key} cannot be unpacked: {one_line(fault)}") from fault
+
+    def _key(self, block: int) -> str:
+        return f"{self.name}/c/{block}{self._tail}"
+
+
+def _bytes(out: NDArray[Any]) -> NDArray[np.uint8]:
+    return out.reshape(-1).view(np.uint8)
+
+
+def _check(key: str, data: NDArray[np.uint8], crc: NDArray[np.uint8]) -> None:
+    if crc.size < CRC_BYTES or google_crc32c.value(data) != int.from_bytes(crc.tobytes(), "little"):
+        raise StoreError(f"{key} does not match its checksum")

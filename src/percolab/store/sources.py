@@ -1,0 +1,192 @@
+"""Where the bytes of a store come from: a directory or a URL, read with bounds.
+
+A store may come from a stranger. So a file is read only if it is a plain file, in plain directories, of the size that
+is expected of it: no pipe can hang a reader, no device fill its memory, no link lead it elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from percolab.ground.text import one_line
+from percolab.store.locations import Location, file_system, local_path
+from percolab.store.schema import StoreError
+
+# Opening must not wait for the other end of a pipe. Windows has neither flag, and no pipes among files.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Source(Protocol):
+    """The files of a store by key, as ``X/c/0/0``. A missing one raises FileNotFoundError, a wrong one StoreError."""
+
+    is_local: bool
+
+    def read(self, key: str, most: int) -> bytes:
+        """Return a file of at most so many bytes."""
+
+    def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
+        """Fill buffers, one after another, from a file that has exactly their size; return its stamp."""
+
+    def read_parts(self, key: str, stamp: object, parts: Iterable[tuple[int, memoryview]]) -> bool:
+        """Fill buffers, each from its offset in a file, if that still has this stamp; tell whether it has."""
+
+    def stamp(self, key: str) -> object:
+        """Return something that changes when a file is replaced or written."""
+
+
+def source(location: Location) -> Source:
+    """Return the files at a location."""
+    path = local_path(location)
+    return Remote(location) if path is None else Directory(path)
+
+
+class Directory:
+    """The files of a directory."""
+
+    is_local = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = os.path.abspath(path)
+
+    def read(self, key: str, most: int) -> bytes:
+        """Return a file of at most so many bytes."""
+        with self._opened(key) as (file, found):
+            if found.st_size > most:
+                raise StoreError(f"{key} must have at most {most} bytes, got {found.st_size}")
+            return os.read(file, most)
+
+    def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
+        """Fill buffers, one after another, from a file that has exactly their size; return its stamp."""
+        expected = sum(part.nbytes for part in parts)
+        with self._opened(key) as (file, found):
+            if found.st_size != expected:
+                raise StoreError(f"{key} must have {expected} bytes, got {found.st_size}")
+            offset = 0
+            for part in parts:
+                _fill(file, offset, part, key)
+                offset += part.nbytes
+            return _stamp(found)
+
+    def read_parts(self, key: str, stamp: object, parts: Iterable[tuple[int, memoryview]]) -> bool:
+        """Fill buffers, each from its offset in a file, if that still has this stamp; tell whether it has."""
+        with self._opened(key) as (file, found):
+            if _stamp(found) != stamp:
+                return False
+            for offset, out in parts:
+                _fill(file, offset, out, key)
+            return True
+
+    def stamp(self, key: str) -> object:
+        """Return something that changes when a file is replaced or written."""
+        return _stamp(os.stat(f"{self.path}/{key}"))
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[tuple[int, os.stat_result]]:
+        """Open a plain file in plain directories; yield it and what the system says of it."""
+        *folders, _ = key.split("/")
+        path = self.path
+        try:
+            for folder in folders:
+                path = f"{path}/{folder}"
+                if not stat.S_ISDIR(os.lstat(path).st_mode):
+                    raise StoreError(f"{key} must be in plain directories, and {folder} is not one")
+            file = os.open(f"{self.path}/{key}", _FLAGS)
+        except (FileNotFoundError, NotADirectoryError) as fault:
+            raise FileNotFoundError(key) from fault
+        except OSError as fault:  # a link, a socket, a device that is not there
+            raise StoreError(f"{key} must be a plain file: {fault.strerror}") from fault
+        try:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
+                raise StoreError(f"{key} must be a plain file")
+            yield file, found
+        finally:
+            os.close(file)
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _fill(file: int, offset: int, out: memoryview, key: str) -> None:
+    out = out.cast("B")
+    while out.nbytes:
+        count = os.preadv(file, [out], offset) if hasattr(os, "preadv") else _seek_and_read(file, out, offset)
+        if count == 0:
+            raise StoreError(f"{key} ends too early")
+        out, offset = out[count:], offset + count
+
+
+def _seek_and_read(file: int, out: memoryview, offset: int) -> int:
+    os.lseek(file, offset, os.SEEK_SET)
+    found = os.read(file, out.nbytes)
+    out[: len(found)] = found
+    return len(found)
+
+
+class Remote:
+    """The files at a URL, through fsspec."""
+
+    is_local = False
+    LOOK_AGAIN_S = 1.0
+    """Seconds for which a stamp is believed: each look is a request."""
+
+    def __init__(self, url: Location) -> None:
+        self.url = os.fspath(url)
+        self._stamps: dict[str, tuple[float, object]] = {}
+
+    def read(self, key: str, most: int) -> bytes:
+        """Return a file of at most so many bytes."""
+        found = self._cat(key, 0, most + 1)
+        if len(found) > most:
+            raise StoreError(f"{key} must have at most {most} bytes, got more")
+        return found
+
+    def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
+        """Fill buffers, one after another, from a file that has exactly their size; return None for a stamp."""
+        expected = sum(part.nbytes for part in parts)
+        found = self._cat(key, 0, expected + 1)
+        if len(found) != expected:
+            raise StoreError(f"{key} must have {expected} bytes, got {len(found)}")
+        offset = 0
+        for part in parts:
+            part.cast("B")[:] = found[offset : offset + part.nbytes]
+            offset += part.nbytes
+        return None
+
+    def read_parts(self, key: str, stamp: object, parts: Iterable[tuple[int, memoryview]]) -> bool:
+        """Read nothing: requests for single rows take longer than one for a block."""
+        return False
+
+    def stamp(self, key: str) -> object:
+        """Return something that changes when a file is replaced or written, as of a moment ago."""
+        looked, found = self._stamps.get(key, (float("-inf"), None))
+        if time.monotonic() - looked > self.LOOK_AGAIN_S:
+            found = hashlib.sha256(self.read(key, 1 << 24)).digest()
+            self._stamps[key] = time.monotonic(), found
+        return found
+
+    def _cat(self, key: str, start: int, end: int) -> bytes:
+        system, root = self._system
+        try:
+            found: bytes = system.cat_file(f"{root}/{key}", start=start, end=end)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as fault:
+            raise FileNotFoundError(key) from fault
+        except Exception as fault:  # each kind of URL has failures of its own
+            raise StoreError(f"{key} cannot be fetched: {one_line(fault)}") from fault
+        return found
+
+    @cached_property
+    def _system(self) -> tuple[Any, str]:
+        return file_system(self.url)
+
+    def __reduce__(self) -> tuple[type[Remote], tuple[str]]:
+        return Remote, (self.url,)

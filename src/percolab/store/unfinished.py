@@ -1,0 +1,291 @@
+"""A store that is being written, cell by cell, by any number of processes, with interruptions.
+
+When all chunks of a cell are there, a record of their digests is written to ``unfinished/KIND``. A cell without a
+record is not written, whatever chunks are there; one whose chunks do not match its record is written again. Zarr writes
+the arrays; what is there is read back as in a complete store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.ground import files
+from percolab.store import digests, locations, metadata, schema
+from percolab.store.cells import THREADS, Block, Cells
+from percolab.store.chunks import Chunks
+from percolab.store.locations import Location
+from percolab.store.schema import COLUMNS, DIGEST_BYTES, FORMAT, KINDS, Layout, StoreError
+from percolab.store.sources import source
+
+if TYPE_CHECKING:
+    import zarr
+
+
+def open_unfinished(location: Location) -> Unfinished:
+    """Return a store that `beginning.begin` made, for another process to write to."""
+    found = metadata.attributes(source(location), location)
+    if found.get("status") != "writing" or not isinstance(found.get("cell"), int):
+        raise StoreError(f"{location} is not an unfinished store: its status is {found.get('status')!r}")
+    return Unfinished(location, found["cell"])
+
+
+class Unfinished(Cells):
+    """A store that is being written. It can be sent to other processes; see `beginning.begin`.
+
+    Parameters
+    ----------
+    location
+        Where it is.
+    cell
+        Rows of a cell.
+    """
+
+    def __init__(self, location: Location, cell: int) -> None:
+        self.location = os.fspath(location)
+        self.cell = cell
+        self.source = source(location)
+        self._chunks: dict[str, Chunks] = {}
+        self._opened: dict[str, zarr.Array[Any]] = {}
+
+    def __reduce__(self) -> tuple[type[Unfinished], tuple[str, int]]:
+        return Unfinished, (self.location, self.cell)
+
+    def __repr__(self) -> str:
+        return f"Unfinished({self.location!r}, cell={self.cell})"
+
+    # ------------------------------------------------------------------ writing
+
+    def write(self, kind: str, lo: int, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Write whole cells.
+
+        Parameters
+        ----------
+        kind
+            What the rows are: a key of `KINDS`.
+        lo
+            The first row.
+        columns
+            The rows from `lo` on, of every array of this kind. They end with a cell or with the array.
+        """
+        hi = self._check_columns(kind, lo, columns)
+        records = self._array(f"unfinished/{kind}")  # opened first: a store that was finished meanwhile has none
+
+        def rows(block: Block) -> slice:
+            step = self.chunks(block[0]).layout.block_rows
+            return slice(block[1] * step, min((block[1] + 1) * step, hi))
+
+        def data(block: Block) -> NDArray[Any]:
+            wanted = rows(block)
+            return columns[block[0]][wanted.start - lo : wanted.stop - lo]
+
+        def put(block: Block) -> None:
+            self._array(block[0])[rows(block)] = data(block)
+
+        with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(THREADS) as waiting:
+            # A disk does not answer sooner to several threads; a server does.
+            each = map if self.source.is_local else waiting.map
+            for index in range(lo // self.cell, -(-hi // self.cell)):
+                blocks = self.blocks(kind, index)
+                found = hashing.map(digests.of_block, map(data, blocks))
+                list(each(put, blocks))
+                _put_record(records, index, list(found))
+
+    def _check_columns(self, kind: str, lo: int, columns: Mapping[str, NDArray[Any]]) -> int:
+        """Check what is to be written and return the row after its last."""
+        n = self.n_rows(kind)
+        if set(columns) != set(KINDS[kind]):
+            raise ValueError(f"columns must be {', '.join(KINDS[kind])}, got {', '.join(columns) or 'none'}")
+        hi = lo + len(columns[KINDS[kind][0]])
+        if lo % self.cell or not 0 <= lo <= hi <= n or (hi % self.cell and hi != n):
+            raise ValueError(f"rows must fill cells of {self.cell} out of {n} rows, got rows {lo} to {hi - 1}")
+        for name, column in columns.items():
+            known = self.chunks(name).layout
+            shape = (hi - lo, *known.shape[1:])
+            if column.shape != shape or column.dtype != known.dtype:
+                raise ValueError(f"{name} must be {known.dtype} {shape}, got {column.dtype} {column.shape}")
+        return hi
+
+    def write_whole(self, name: str, column: NDArray[Any]) -> str:
+        """Write an array that is no part of a cell, and the digests of its blocks; return the digest of the array."""
+        layout = schema.layout(name, column.shape, column.dtype, self.cell)
+        self.create(name, layout)
+        blocks = [slice(lo, lo + layout.block_rows) for lo in range(0, len(column), layout.block_rows)]
+        for rows in blocks:
+            self._array(name)[rows] = np.asarray(column[rows])
+        found = [digests.of_block(np.asarray(column[rows])) for rows in blocks]
+        self.create(f"digests/{name}", schema.digests_layout(layout.n_blocks))
+        self._array(f"digests/{name}")[:] = _table(found)
+        return digests.of_array(found)
+
+    def finish(
+        self, provenance: Mapping[str, Any], *, sync: bool = True, extra: Mapping[str, NDArray[Any]] | None = None
+    ) -> None:
+        """Make the store a dataset, once every cell has a record.
+
+        Parameters
+        ----------
+        provenance
+            Versions, platform and time of making, for the attributes.
+        sync
+            Have everything on the disk before the store says that it is complete.
+        extra
+            Columns of `schema.EXTRA_COLUMNS`, which are written now.
+        """
+        found = self._collect()
+        added = {f"extra/{name}": self.write_whole(f"extra/{name}", column) for name, column in (extra or {}).items()}
+        for name, blocks in found.items():
+            self._array(f"digests/{name}")[:] = _table(blocks)
+        begun = {**self.attributes, "sha256": {name: digests.of_array(found[name]) for name in COLUMNS} | added}
+        # From here on the records can be made again from the digests; begin does so if this is interrupted.
+        self.say(begun)
+        self._sweep()
+        del self.group["unfinished"]
+        complete = {
+            "format": FORMAT,
+            "status": "complete",
+            "recipe": begun["recipe"],
+            "provenance": dict(provenance),
+            "sha256": begun["sha256"],
+        }
+        path = locations.local_path(self.location)
+        if sync and path is not None:
+            files.sync_tree(path)
+        self.say(self.signed(complete), sync=sync)
+
+    def signed(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """Return attributes with the digest of all that they and the arrays that they name say."""
+        arrays = {name: self.chunks(name).layout for name in sorted(attributes["sha256"])}
+        return attributes | {"metadata_sha256": metadata.digest(attributes, arrays)}
+
+    def _sweep(self) -> None:
+        """Remove the temporary files that killed writers left."""
+        path = locations.local_path(self.location)
+        for file in [] if path is None else list(path.rglob("*.partial")):
+            if locations.TEMPORARY.fullmatch(file.name):
+                file.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------------ arrays
+
+    @cached_property
+    def group(self) -> zarr.Group:
+        """The store as Zarr sees it, for writing."""
+        import zarr
+
+        metadata.attributes(self.source, self.location)  # a store opened for writing makes its directory
+        return zarr.open_group(locations.zarr_store(self.location), mode="r+", zarr_format=3, use_consolidated=False)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the store says of itself, as it is now."""
+        return metadata.attributes(self.source, self.location)
+
+    def say(self, attributes: dict[str, Any], *, sync: bool = False) -> None:
+        """Let the store say something else of itself, in one step."""
+        path = locations.local_path(self.location)
+        if path is None:
+            self.group.attrs["percolab"] = attributes
+            return
+        root = {"attributes": {"percolab": attributes}, "zarr_format": 3, "node_type": "group"}
+        with files.replacing(path / metadata.ROOT) as written:
+            written.write_text(json.dumps(root, indent=2))
+            if sync:
+                files.sync(written)
+        if sync:
+            files.sync(path)
+
+    def create(self, name: str, layout: Layout, **how: Any) -> None:
+        """Create an array, unless it is there already and stored in this way."""
+        found = metadata.layout(self.source, name, self.location)
+        if found is None:
+            self.group.create_array(
+                name, shape=layout.shape, dtype=layout.dtype, chunks=layout.chunks, **_packing(layout), **how
+            )
+        elif found != layout:
+            raise FileExistsError(f"array {name} of {self.location!r} must be {layout} to resume, got {found}")
+        self._chunks.pop(name, None)
+
+    def chunks(self, name: str) -> Chunks:
+        """Return the chunks of an array."""
+        if name not in self._chunks:
+            found = metadata.layout(self.source, name, self.location)
+            if found is None:
+                raise StoreError(f"{self.location} is not an unfinished store: array {name} is missing")
+            self._chunks[name] = Chunks(self.source, name, found)
+        return self._chunks[name]
+
+    def _array(self, name: str) -> zarr.Array[Any]:
+        """Return an array for writing."""
+        if name not in self._opened:
+            self.chunks(name)  # raises if it is missing
+            array: Any = self.group[name]
+            # Else Zarr looks through every chunk whether it holds nothing but fill values.
+            self._opened[name] = array.with_config({"write_empty_chunks": True})
+        return self._opened[name]
+
+    # ------------------------------------------------------------------ records
+
+    def expected(self, kind: str, index: int) -> Sequence[bytes] | None:
+        """Return the recorded digests of the blocks of a cell, or None if there is no record of it."""
+        try:
+            table = self.chunks(f"unfinished/{kind}").read(index)
+        except StoreError:  # a damaged record is none
+            return None
+        return _rows(table) if table.any() else None
+
+    def recall(self, recorded: Mapping[str, str]) -> None:
+        """Make the records from the block digests of a finished store, of each kind whose digests are sound."""
+        for kind, names in KINDS.items():
+            found: dict[str, list[bytes]] = {}
+            for name in names:
+                try:
+                    n_blocks = self.chunks(name).layout.n_blocks
+                    found[name] = digests.recorded(self.source, name, n_blocks, recorded, self.location)
+                except StoreError:
+                    break
+            else:
+                records = self._array(f"unfinished/{kind}")
+                for index in range(self.n_cells(kind)):
+                    _put_record(records, index, [found[name][block] for name, block in self.blocks(kind, index)])
+
+    def _collect(self) -> dict[str, list[bytes]]:
+        """Return the digests of the blocks of every array, from the records."""
+        found: dict[str, list[bytes]] = {name: [] for name in COLUMNS}
+        for kind, index in self.cells():
+            record = self.expected(kind, index)
+            if record is None:
+                raise StoreError(f"{self.location} is not complete: {kind} cell {index} is not written")
+            for (name, _), digest in zip(self.blocks(kind, index), record, strict=False):
+                found[name].append(digest)
+        return found
+
+
+def _put_record(records: zarr.Array[Any], index: int, found: Sequence[bytes]) -> None:
+    record = np.zeros(records.chunks, np.uint8)
+    record[: len(found) * DIGEST_BYTES] = _table(found).ravel()
+    width = int(records.chunks[0])
+    records[index * width : (index + 1) * width] = record
+
+
+def _table(found: Sequence[bytes]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(found), np.uint8).reshape(-1, DIGEST_BYTES)
+
+
+def _rows(table: NDArray[np.uint8]) -> list[bytes]:
+    return [row.tobytes() for row in table.reshape(-1, DIGEST_BYTES)]
+
+
+def _packing(layout: Layout) -> dict[str, Any]:
+    """Return what is done to the chunks of an array, and what shows where one is missing."""
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
+    packing = [BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")] if layout.packed else []
+    empty = {"i": -1, "u": 0, "f": np.nan}[layout.dtype.kind]
+    return {"compressors": [*packing, Crc32cCodec()], "fill_value": empty}

@@ -1,0 +1,88 @@
+"""Runners: tasks done once each by processes that may die, here and on Ray. Processes are really killed."""
+
+import os
+import signal
+import types
+from pathlib import Path
+
+import pytest
+
+from percolab.store import runners
+
+
+def die_once(flag):
+    """Kill the process that runs this, the first time."""
+    if not Path(flag).exists():
+        Path(flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return flag
+
+
+def die(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail(task):
+    raise OSError(28, f"no room for {task}")
+
+
+def test_tasks_of_dead_workers_are_done_by_others(tmp_path):
+    flags = [str(tmp_path / str(i)) for i in range(4)]
+    Path(flags[1]).touch()
+    Path(flags[2]).touch()
+    assert sorted(runners.run(die_once, flags, "local", 2)) == flags
+
+
+def test_workers_that_always_die_end_the_run():
+    with pytest.raises(runners.WorkerError, match="workers died 3 times"):
+        list(runners.run(die, [1, 2], "local", 2))
+
+
+def test_an_error_in_a_worker_is_raised_here():
+    with pytest.raises(OSError, match="no room for 1"):
+        list(runners.run(fail, [1], "local", 1))
+
+
+def test_tasks_are_asked_for_as_workers_become_free(tmp_path):
+    asked = []
+
+    def tasks():
+        for i in range(8):
+            asked.append(i)
+            yield tmp_path / str(i)
+
+    done = 0
+    for _ in runners.run(os.fspath, tasks(), "local", 2):
+        done += 1
+        assert len(asked) <= done + 4
+    assert done == 8
+
+
+# ---------------------------------------------------------------------- Ray
+
+
+@pytest.fixture(scope="module")
+def ray_cluster():
+    """A cluster of two worker processes on this machine."""
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore")
+def test_ray_replaces_dead_workers_and_raises_errors(tmp_path, ray_cluster):
+    flags = [str(tmp_path / str(i)) for i in range(3)]
+    assert sorted(runners.run(by_value(die_once), flags, "ray", 2)) == flags
+    with pytest.raises(OSError, match="no room for 1"):
+        list(runners.run(by_value(fail), [1], "ray", 1))
+    with pytest.raises(runners.WorkerError, match="workers died 3 times"):
+        list(runners.run(by_value(die), [1], "ray", 1))
+
+
+def by_value(function):
+    """Return a function that Ray sends whole, since its workers cannot import this module."""
+    copy = types.FunctionType(function.__code__, {"Path": Path, "os": os, "signal": signal}, function.__name__)
+    copy.__module__ = "__main__"
+    return copy
