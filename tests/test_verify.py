@@ -49,6 +49,12 @@ def test_data_made_plainly_pass():
     assert flagged(many()) == set()
 
 
+def test_clusters_of_several_pieces_in_double_precision_pass():
+    for seed in range(5):
+        ds = pl.generate(pl.Recipe(2500, 11, "one_cluster", seeds=seed, dtype="float64"))
+        assert space.bond_lengths(Subject(ds)).verdict == "pass"
+
+
 def test_filtered_and_custom_data_pass():
     assert flagged(many().filter(20)) == set()
     assert flagged(pl.generate(pl.Recipe(30_000, 5, "custom", 0.2, seeds=6))) == set()

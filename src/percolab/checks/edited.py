@@ -16,6 +16,7 @@ from percolab.checks.independent import Subject
 from percolab.checks.result import Check, exact, too_small
 from percolab.dataset.interventions import WALK_ROOT, turned_directions
 from percolab.engines import embedding
+from percolab.engines.native import positions
 from percolab.model.edits import Do, Turn
 
 ROUNDING = 64
@@ -78,8 +79,8 @@ def turned(subject: Subject) -> Check:
         return too_small(law, expected, "1 row that was read", "0")
     ends = part.X[at[seen]].astype(np.float64), part.X[last[seen]].astype(np.float64)
     error = np.linalg.norm((ends[0] - ends[1]) / unit - vectors[seen], axis=1)
-    reach = sum(np.linalg.norm(end, axis=1) for end in ends) + sum(moved.slack for moved in subject.moved)
-    granted = ROUNDING * float(np.finfo(part.X.dtype).eps) * (1 + reach / unit)
+    reach = sum(np.linalg.norm(end, axis=1) for end in ends) + subject.slack
+    granted = ROUNDING * float(np.finfo(part.X.dtype).eps) * (1 + reach / unit) + positions.UNIT / subject.recipe.step
     worst = int(np.argmax(error / granted))
     note = f"{int(seen.sum()):,} rows below turned latents"
     return exact(law, expected, f"within {error.max():.0e}", float(error[worst]), float(granted[worst]), note)

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks.moves import Moved, moves
+from percolab.checks.moves import Moved, moves, reach
 from percolab.dataset.dataset import Dataset
 from percolab.ground.compiled import kernel
 from percolab.model.edits import Move
@@ -102,6 +102,11 @@ class Subject:
         """What edits moved: the edits of a subsample were made to what it was taken from."""
         has_moves = any(isinstance(edit, Move) for edit in self.recipe.edits)
         return moves(self.dataset, self.rooted) if has_moves and self.dataset.source_row is None else []
+
+    @property
+    def slack(self) -> float:
+        """What moves add to the size of numbers that were rounded, as a length."""
+        return reach(self.recipe) + sum(moved.slack for moved in self.moved)
 
     @cached_property
     def part(self) -> Part:

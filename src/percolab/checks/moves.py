@@ -16,6 +16,7 @@ from percolab.dataset.dataset import Dataset
 from percolab.dataset.interventions import WALK_ROOT
 from percolab.ground.compiled import kernel
 from percolab.model.edits import Move, Turn
+from percolab.model.recipe import Recipe
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,7 +31,7 @@ class Moved:
     rows: Ints
     shift: Floats
     slack: float
-    """how far from the origin it was computed: rounding is a share of this"""
+    """size of the numbers it follows from: rounding is a share of this"""
 
 
 def moves(dataset: Dataset, rooted: Rooted) -> list[Moved]:
@@ -53,8 +54,20 @@ def moves(dataset: Dataset, rooted: Rooted) -> list[Moved]:
             grown = float(shift / (1 + shift))
             shift, slack = grown * vector, abs(grown) * float(np.linalg.norm(ends, axis=1).sum())
         bond[edit.latent] = vector - shift
-        found.append(Moved(rows, shift, slack + float(np.linalg.norm(shift))))
+        found.append(Moved(rows, shift, slack))
     return found
+
+
+def reach(recipe: Recipe) -> float:
+    """Return how far moves led away at most, undone ones included: rows were rounded where they were."""
+    total, length = 0.0, dict[int, float]()
+    for edit in recipe.edits:
+        if isinstance(edit, Move):
+            bond = length.get(edit.latent, recipe.step * np.sqrt(recipe.dim))
+            shift = float(np.linalg.norm(edit.by)) * (1.0 if isinstance(edit.by, tuple) else bond)
+            length[edit.latent] = bond + shift
+            total += shift
+    return total
 
 
 def beyond(dataset: Dataset, rooted: Rooted, latent: int) -> tuple[int, int, Ints]:
