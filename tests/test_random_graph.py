@@ -250,6 +250,16 @@ def test_parts_are_refused(tmp_path):
         pl.cluster_of(recipe(), 3)
 
 
+def test_a_subsample_keeps_cycles_between_its_rows():
+    ds = pl.generate(recipe(c=2.5))
+    rows = np.sort(np.random.default_rng(0).choice(len(ds), 1200, replace=False))
+    part = ds.take(rows)
+    part.forest.validate()
+    pairs = {frozenset(pair) for pair in ds.forest.extra_bond.tolist() if set(pair) <= set(rows.tolist())}
+    assert {frozenset(pair) for pair in part.source_row[part.forest.extra_bond].tolist()} == pairs
+    assert len(pairs) > 10
+
+
 def test_the_store_keeps_cycles(tmp_path):
     ds = pl.generate(recipe())
     ds.save(tmp_path / "graph.zarr")

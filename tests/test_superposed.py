@@ -37,7 +37,7 @@ def keyed_permutation(length, factor, block, seed):
     """Return the rows of a block by Fisher and Yates, one draw at a time, in Python's integers."""
     order = list(range(length))
     for t, i in enumerate(range(length - 1, 0, -1)):
-        words = philox.block(permutations.node(factor, block), t // 2, permutations.ROWS, np.uint64(seed))
+        words = philox.block(permutations.node(factor, block), t // 2, philox.WORLD_ROWS, np.uint64(seed))
         j = int(words[t % 2]) * (i + 1) >> 64
         order[i], order[j] = order[j], order[i]
     return order

@@ -8,7 +8,7 @@ a < b is the least of B[a + 1 … b]: no way through the tree is ever followed, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,6 @@ from percolab.model.forest import Forest
 from percolab.rng import philox
 
 Ints = NDArray[np.int64]
-
-SAMPLE = 65
-"""What the random number of a point is for; the purposes of engines are below 64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +38,7 @@ def induced(forest: Forest, rows: Ints) -> Induced:
 
     Clusters are numbered anew, by the birth of the first point that each keeps, and sorted by size; points keep their
     birth numbers. The end of a bond whose row is gone goes to the nearest kept row, in leaf order, of the smallest
-    latent that holds both.
+    latent that holds both. Bonds that close a cycle stay where both ends are kept.
     """
     splits = split_between(forest)
     cluster = np.searchsorted(forest.cluster_start, rows, side="right") - 1
@@ -61,7 +58,24 @@ def induced(forest: Forest, rows: Ints) -> Induced:
     _nearest_kept(splits, new_row, nearest)
     bond = new_row[nearest[forest.bond[latent[at]]]]
     found = Forest(start, birth, forest.point_id[source_row], left[at], bond)
-    return Induced(found, source_row, latent[at])
+    return Induced(_with_cycles(found, forest, rows, new_row), source_row, latent[at])
+
+
+def _with_cycles(found: Forest, forest: Forest, rows: Ints, new_row: Ints) -> Forest:
+    """Return a forest on some rows of another with the bonds that close cycles between two of them.
+
+    What is left of the latent that was the top when such a bond came is the smallest that holds all its kept rows.
+    """
+    ends = new_row[forest.extra_bond]
+    kept = np.flatnonzero((ends >= 0).all(axis=1))
+    if not kept.size:
+        return found
+    start = forest.latent_start[forest.extra_latent[kept]]
+    first = np.searchsorted(rows, start)
+    last = np.searchsorted(rows, start + forest.latent_size[forest.extra_latent[kept]]) - 1
+    latent = found.lca(new_row[rows[first]], new_row[rows[last]])
+    order = np.argsort(found.latent_cluster[latent], kind="stable")
+    return replace(found, extra_bond=ends[kept][order], extra_latent=latent[order])
 
 
 def split_between(forest: Forest) -> Ints:
@@ -154,6 +168,6 @@ def nested_rows(forest: Forest, sizes: Any, seed: int) -> list[Ints]:
         if count > forest.n_points:
             raise ValueError(f"sizes must be at most the number of rows, {forest.n_points}, got {count}")
     first, second = np.empty(forest.n_points, np.uint64), np.empty(forest.n_points, np.uint64)
-    philox.blocks(forest.point_id.astype(np.uint64), forest.n_points, SAMPLE, key, first, second)
+    philox.blocks(forest.point_id.astype(np.uint64), forest.n_points, philox.SUBSAMPLE, key, first, second)
     order = np.lexsort((second, first))
     return [np.sort(order[:count]) for count in counts]

@@ -32,9 +32,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Function = Callable[[Forest, Floats, Floats], ArrayLike]
 
-SILENT = 64
-"""What the random number of a sibling pair is for; the purposes of engines are below 64."""
-
 
 @dataclass(frozen=True, eq=False)
 class Active:
@@ -116,7 +113,7 @@ def silence(forest: Forest, seed: int | None) -> Active:
 @kernel
 def _silence(left_size, latent_start, latent_size, path, key, latent_active, point_active):
     for i in range(left_size.size):
-        bits, _ = philox.block(path[i], 0, SILENT, key)
+        bits, _ = philox.block(path[i], 0, philox.SILENT, key)
         if bits & np.uint64(1) == np.uint64(0):
             continue
         left, first = left_size[i], latent_start[i]

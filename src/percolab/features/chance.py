@@ -16,10 +16,8 @@ from percolab.features.truth import Truth
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 from percolab.rng.intrinsics import multiply_high
-from percolab.rng.philox import block
+from percolab.rng.philox import CHANCE, block
 
-PURPOSE = 64
-"""The last word of the counter of these draws; the engines' purposes are below."""
 RARE = 32
 """Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins."""
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -59,7 +57,7 @@ def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> 
 @kernel
 def set_key(seed, draw, feature):
     """Return the start of the stream for one set."""
-    key, _ = block(np.uint64(feature), np.uint64(draw), np.uint64(PURPOSE), seed)
+    key, _ = block(np.uint64(feature), np.uint64(draw), np.uint64(CHANCE), seed)
     return key
 
 

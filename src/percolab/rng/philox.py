@@ -31,6 +31,8 @@ from percolab.rng.intrinsics import (
 
 # What a number is for: the last word of the counter. These numbers define the data of engine version 1.
 CLUSTER, SPLIT, VECTOR, ORIGIN, DIRECTION, ROOT, VALUE, LABEL, GRAPH = range(9)
+# Those of what is built on the engines' data: silent pairs, subsamples, rows and rotations of worlds, chance levels.
+SILENT, SUBSAMPLE, WORLD_ROWS, WORLD_ROTATION, CHANCE = range(64, 69)
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85

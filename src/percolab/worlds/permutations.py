@@ -10,8 +10,6 @@ from percolab.ground.compiled import kernel
 from percolab.rng import philox
 from percolab.rng.intrinsics import multiply_high
 
-ROWS = 64
-"""Purpose of these numbers, apart from those of the engines."""
 _RUN = 512
 """Blocks of random bits drawn in one go."""
 
@@ -64,7 +62,7 @@ def shuffle(order, name, key):
     bits = np.empty((2, _RUN), np.uint64)
     for first in range(0, n - 1, 2 * _RUN):
         for t in range(_RUN):
-            bits[0, t], bits[1, t] = philox.block(name, first // 2 + t, ROWS, key)
+            bits[0, t], bits[1, t] = philox.block(name, first // 2 + t, philox.WORLD_ROWS, key)
         for t in range(first, min(first + 2 * _RUN, n - 1)):
             i = n - 1 - t
             j = np.int64(multiply_high(bits[t % 2, (t - first) // 2], np.uint64(i + 1)))

@@ -28,8 +28,6 @@ from percolab.ground.compiled import kernel
 from percolab.rng import philox
 from percolab.worlds.vectors import TILE_BYTES, TILE_ROWS, WAYS, prefetch, turn_tile
 
-ROTATION = 65
-"""Purpose of these numbers, apart from those of the engines."""
 AHEAD = 16
 """Rows that are asked for before they are used."""
 _GROUP = 2 * TILE_ROWS
@@ -54,7 +52,9 @@ class Rotation:
         ways = min(WAYS, size)
         normals = np.empty((_rounds(size), size // ways, ways, ways))
         nodes = np.uint64(factor << 40) + np.arange(normals.size, dtype=np.uint64)
-        philox.normals(nodes, ROTATION, np.uint64(seed), np.empty(2 * normals.size, np.uint64), normals.reshape(-1))
+        philox.normals(
+            nodes, philox.WORLD_ROTATION, np.uint64(seed), np.empty(2 * normals.size, np.uint64), normals.reshape(-1)
+        )
         orthonormalise(normals.reshape(-1, ways, ways))
         return cls(dim, factor_dim, normals)
 
