@@ -111,7 +111,7 @@ def _write(world: Superposed, path: Location, progress: Progress) -> None:
         done += int(column.nbytes)
         progress("saving", done, total)
     made: dict[str, Any] = {
-        "provenance": _plain(world.provenance),
+        "provenance": _plain(world.provenance) | ({"modified": world.modification} if world.modification else {}),
         "factors": [_plain(factor.provenance) for factor in world.factors],
     }
     group.attrs["percolab"] = said | made | {"status": "complete", "sha256": sha256}

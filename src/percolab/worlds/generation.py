@@ -22,7 +22,7 @@ from percolab.worlds import mixing, permutations
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.remade import remade
-from percolab.worlds.superposed import Superposed, rotation_of, superposed_targets
+from percolab.worlds.superposed import Superposed, rotation_of, superposed_targets, vouch
 
 VERSION = 1
 """Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
@@ -135,7 +135,7 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
         kept.append(remade(factor))
         del factor, source  # before the next one is made
     y = superposed_targets(recipe, [factor.y for factor in kept], rows)
-    return Superposed(recipe, X, y, rows, tuple(kept), sigma, provenance(VERSION))
+    return vouch(Superposed(recipe, X, y, rows, tuple(kept), sigma, provenance(VERSION)))
 
 
 def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> Dataset:
