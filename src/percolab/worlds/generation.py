@@ -70,7 +70,7 @@ def generate(
         return generation.generate(recipe, threads=threads, progress=progress)
     count = parallel.thread_count(threads)
     with bar() if progress is True else nullcontext(progress or silent) as shown:
-        return _superpose(recipe, count, shown)
+        return vouch(_superpose(recipe, count, shown))
 
 
 def superpose(
@@ -135,7 +135,7 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
         kept.append(remade(factor))
         del factor, source  # before the next one is made
     y = superposed_targets(recipe, [factor.y for factor in kept], rows)
-    return vouch(Superposed(recipe, X, y, rows, tuple(kept), sigma, provenance(VERSION)))
+    return Superposed(recipe, X, y, rows, tuple(kept), sigma, provenance(engine_version=VERSION))
 
 
 def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> Dataset:
