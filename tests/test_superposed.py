@@ -18,6 +18,7 @@ from percolab.checks import superposed as laws
 from percolab.rng import philox
 from percolab.worlds import generation, mixing, permutations, rotations
 from percolab.worlds.recipe import recipe_from_dict
+from percolab.worlds.superposed import superposed_targets
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
 
@@ -354,6 +355,28 @@ def test_truth_of_a_dataset_is_in_its_own_order():
     assert behind.in_order
     assert np.array_equal(behind.samples_of(0), np.arange(60)[ds.forest.points_of(0)])
     assert pl.truth(pl.superpose([ds.recipe])).rows.tolist() == list(range(60))
+
+
+def test_a_world_changed_by_hand_says_so(tmp_path):
+    world = small()
+    for same in (world, world.swapped(1), world.in_memory()):
+        assert same.modification is None
+    changed = replace(world, y=-world.y)
+    assert changed.modification == changed.swapped(1).modification == "arrays replaced by hand"
+    assert repr(changed).endswith("y from 0 and 1 and 2, modified)")
+    changed.save(tmp_path / "changed.zarr")
+    found = pl.load(tmp_path / "changed.zarr")
+    assert found.modification == found.swapped(1).modification == "arrays replaced by hand"
+
+
+def test_labels_are_not_added():
+    rows, y = np.zeros((5, 2), np.int64), [np.arange(3), np.zeros(4)]
+    assert superposed_targets(pl.Superposition(clusters(5, 5), [1, 0]), y, rows).dtype == np.int64
+    for how in ({"weights": [1, 1]}, {"weights": [2, 0]}, {"product": (1, 0)}):
+        with pytest.raises(
+            ValueError, match=r"^targets of factor 0 must be numbers to be added or multiplied, got labels$"
+        ):
+            superposed_targets(pl.Superposition(clusters(5, 5), **how), y, rows)
 
 
 def test_a_world_reads_as_a_dataset():

@@ -99,6 +99,7 @@ def _write(world: Superposed, path: Location, progress: Progress) -> None:
         progress("saving", done, total)
     made = {
         **_plain(world.provenance),
+        **({"modified": world.modification} if world.modification else {}),
         "sigma": world.sigma.tolist(),
         "factors": [_plain(factor.provenance) for factor in world.factors],
     }

@@ -22,7 +22,7 @@ from percolab.worlds import mixing, permutations
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.remade import remade
-from percolab.worlds.superposed import Superposed, rotation_of, superposed_targets
+from percolab.worlds.superposed import Superposed, rotation_of, superposed_targets, vouch
 
 VERSION = 1
 """Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
@@ -70,7 +70,7 @@ def generate(
         return generation.generate(recipe, threads=threads, progress=progress)
     count = parallel.thread_count(threads)
     with bar() if progress is True else nullcontext(progress or silent) as shown:
-        return _superpose(recipe, count, shown)
+        return vouch(_superpose(recipe, count, shown))
 
 
 def superpose(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -69,5 +69,7 @@ class RemadeArray:
 
 def remade(dataset: Dataset) -> Dataset:
     """Return a dataset without its X in memory: it is made again from the recipe when asked for."""
-    X: Any = RemadeArray(dataset.recipe, dataset.X.shape)
-    return replace(dataset, X=X)
+    kept = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name != "X"}
+    kept["X"] = RemadeArray(dataset.recipe, dataset.X.shape)
+    # Read, and not replaced: a dataset whose fields are replaced does not count as what its recipe makes.
+    return Dataset.lazy(kept.__getitem__)

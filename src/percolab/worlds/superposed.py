@@ -20,6 +20,9 @@ from percolab.worlds.rotations import Rotation
 if TYPE_CHECKING:
     from percolab.store.arrays import StoredArray
 
+BY_HAND = "arrays replaced by hand"
+"""What a world says of itself that its recipe does not make."""
+
 
 @dataclass(frozen=True, eq=False)
 class Superposed(Lazy):
@@ -46,11 +49,27 @@ class Superposed(Lazy):
 
     def __repr__(self) -> str:
         n, dim = self.X.shape
-        depends = " and ".join(map(str, self.relevant))
-        return f"Superposed({n:,} samples in R^{dim}, {len(self.recipe.factors)} factors, y from {depends})"
+        parts = [f"{n:,} samples in R^{dim}", f"{len(self.recipe.factors)} factors"]
+        parts.append(f"y from {' and '.join(map(str, self.relevant))}")
+        return f"Superposed({', '.join(parts + ['modified'] * bool(self.modification))})"
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def modification(self) -> str | None:
+        """What sets the world apart from the one that its recipe makes, in words; None if nothing does."""
+        told = self.provenance.get("modified")
+        if told:
+            return str(told)
+        return None if "_vouched" in self.__dict__ or "_read" in self.__dict__ else BY_HAND
+
+    def _changed(self, **changes: Any) -> Superposed:
+        """Return the world with other fields, as much its recipe's as this one is."""
+        world = replace(self, **changes)
+        return world if self.modification == BY_HAND else vouch(world)
 
     # ------------------------------------------------------------------ what y depends on
 
@@ -67,7 +86,7 @@ class Superposed(Lazy):
     def swapped(self, factor: int) -> Superposed:
         """Return the same samples with the y of one factor: X and the truth are those of this world, not copies."""
         recipe = self.recipe.swapped(factor)
-        return replace(self, recipe=recipe, y=superposed_targets(recipe, [f.y for f in self.factors], self.rows))
+        return self._changed(recipe=recipe, y=superposed_targets(recipe, [f.y for f in self.factors], self.rows))
 
     def rotation(self, factor: int) -> NDArray[np.float64]:
         """Return Q_k, (D, d_k): the identity if factors are added as they are."""
@@ -107,11 +126,17 @@ class Superposed(Lazy):
 
     def in_memory(self) -> Superposed:
         """Return the same world with every array read into memory."""
-        return replace(self, X=np.asarray(self.X))
+        return self._changed(X=np.asarray(self.X))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the world to a Zarr store; see `percolab.store`. What is at `path` stays unless this succeeds."""
         _SAVE[0](self, path, overwrite=overwrite)
+
+
+def vouch(world: Superposed) -> Superposed:
+    """Mark a world as what its recipe makes, or as known to differ in what its provenance says."""
+    object.__setattr__(world, "_vouched", True)
+    return world
 
 
 def superposed_targets(
@@ -120,8 +145,12 @@ def superposed_targets(
     """Return y of samples from the targets of the factors and the rows of each.
 
     Factors of weight 0 are left out, and the others added in order: y of a single factor of weight 1 is its own, to the
-    bit.
+    bit, and may then be labels.
     """
+    if recipe.product is not None or len(recipe.relevant) > 1 or set(recipe.weights or ()) - {0, 1}:
+        for k in recipe.relevant:
+            if targets[k].dtype != np.float64:
+                raise ValueError(f"targets of factor {k} must be numbers to be added or multiplied, got labels")
     if recipe.product is not None:
         a, b = recipe.product
         product: NDArray[np.float64] = targets[a][rows[:, a]] * targets[b][rows[:, b]]
