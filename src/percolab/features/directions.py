@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features.absorption import Absorbers
-from percolab.features.codes import Codes
-from percolab.features.concepts import rows_below, sibling_intervals
+from percolab.features.codes import BLOCK_CELLS, Codes
+from percolab.features.concepts import Concepts, rows_below, sibling_intervals
 from percolab.features.counting import Matches
 from percolab.features.firing import Firing, fires_at, place
 from percolab.features.pairs import GOOD
@@ -87,24 +87,29 @@ def carried(
     concepts = truth.concepts
     asked = np.flatnonzero((matches.f1 >= GOOD) & np.isfinite(concept_direction[:, 0]))
     found = np.full(len(concepts), np.nan)
-    step = max(1, BLOCK_BYTES // (8 * len(directions)))
+    step, n_rows = max(1, BLOCK_BYTES // (8 * len(directions))), max(1, BLOCK_CELLS // len(directions))
     for lo in range(0, asked.size, step):
         chosen = asked[lo : lo + step]
-        part = directions @ concept_direction[chosen].T
+        part = np.ascontiguousarray((directions @ concept_direction[chosen].T).T)
         for j, c in enumerate(chosen):
-            positions = np.arange(concepts.start[c], concepts.stop[c])
-            positions = positions[absorbers.deepest[positions] >= c]
-            silent = np.empty(positions.size, np.bool_)
-            _silent(matches.feature[c], positions, *firing.columns, silent)
-            positions = positions[silent]
-            found[c] = 0.0
-            if positions.size:
-                rows = _by_rows(codes.take(truth.order[positions]))
-                table = rows.indptr, rows.indices, rows.data
-                given = positions, *table, *firing.columns, absorbers.first, absorbers.lowest
-                weight = np.ascontiguousarray(part[:, j])
-                found[c] = _carried(c, concepts.end[c], *given, weight) / concepts.size[c]
+            positions = _absorbed(c, firing, concepts, matches, absorbers)
+            count = 0
+            for first in range(0, positions.size, n_rows):
+                some = positions[first : first + n_rows]
+                rows = _by_rows(codes.take(truth.order[some]))
+                given = some, rows.indptr, rows.indices, rows.data, *firing.columns
+                count += _carried(c, concepts.end[c], *given, absorbers.first, absorbers.lowest, part[j])
+            found[c] = count / concepts.size[c]
     return found
+
+
+def _absorbed(c: int, firing: Firing, concepts: Concepts, matches: Matches, absorbers: Absorbers) -> Ints:
+    """Return the positions of a concept where its feature is silent and an absorber fires."""
+    positions = np.arange(concepts.start[c], concepts.stop[c])
+    positions = positions[absorbers.deepest[positions] >= c]
+    silent = np.empty(positions.size, np.bool_)
+    _silent(matches.feature[c], positions, *firing.columns, silent)
+    return positions[silent]
 
 
 def _by_rows(block: Any) -> Any:
