@@ -28,7 +28,7 @@ from percolab.worlds.superposed import Superposed
 from percolab.worlds.truth import Truth, truth
 
 if TYPE_CHECKING:
-    from percolab import exports, nn, streaming, theory
+    from percolab import exports, features, nn, streaming, theory
     from percolab.checks.result import Check
     from percolab.checks.suite import Verification, verify
 
@@ -58,6 +58,7 @@ __all__ = [
     "cluster_table",
     "cyclic_coalescent",
     "exports",
+    "features",
     "generate",
     "generate_rows",
     "generate_store",
@@ -76,7 +77,7 @@ __all__ = [
 ]
 
 # These bring SciPy, Zarr or torch along, so they are imported when first asked for.
-_MODULES = ("exports", "nn", "streaming", "theory")
+_MODULES = ("exports", "features", "nn", "streaming", "theory")
 _HOME = {"Check": "checks.result", "Verification": "checks.suite", "verify": "checks.suite"}
 
 
