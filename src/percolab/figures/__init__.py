@@ -1,4 +1,4 @@
-"""The paper's figures that need no network, drawn from the library's own data: ``percolab figures``.
+"""The paper's figures that show data alone, with no neural network, drawn anew: ``percolab figures``.
 
 One module for each figure, with a function ``draw(quick)`` that returns it; `quick` draws it from less data.
 Needs matplotlib, networkx and powerlaw, in the extras ``plot``, ``graphs`` and ``verify``.
