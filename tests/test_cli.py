@@ -439,6 +439,25 @@ def test_draw(name, start, store, capfd):
     assert Path(name).read_bytes().startswith(start)
 
 
+def test_draw_in_colours(store, fails):
+    np.save("one.npy", np.arange(300.0))
+    np.save("table.npy", np.ones((300, 2)))
+    np.save("words.npy", np.array(["a", "b"]))
+    Path("text.npy").write_text("text")
+    for i, colour in enumerate(("y", "z", "0,1", "one.npy", "table.npy:1")):
+        assert main.run(["draw", "a.zarr", "--colour", colour, "-o", f"{i}.png"]) == 0
+    for colour, message in (
+        ("x", "--colour must be y, z, latents or a file of values, got 'x'"),
+        ("0,9999", "--colour must be below"),
+        ("table.npy", "--colour must name a column of a table, such as table.npy:0, got shape (300, 2)"),
+        ("table.npy:2", "--colour must name a column that is there, got 2 of shape (300, 2)"),
+        ("one.npy:0", "--colour must name a column that is there, got 0 of shape (300,)"),
+        ("text.npy", "--colour must be a .npy file of numbers, got 'text.npy'"),
+        ("words.npy", "--colour must be a .npy file of numbers, got 'words.npy'"),
+    ):
+        fails(["draw", "a.zarr", "--colour", colour, "-o", "a.png"], BAD_INPUT, message)
+
+
 def test_draw_refuses(store, fails):
     Path("there.png").write_text("mine")
     fails(["draw", "a.zarr", "-o", "there.png"], BAD_INPUT, "--output must not exist unless --overwrite is given")

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
 import percolab as pl
-from percolab.show import drawing
+from percolab.show import colouring, drawing, style
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +38,20 @@ def test_bonds_and_points_are_all_drawn_where_they_are(ds):
 
 
 def test_groups_are_disjoint_and_large(ds):
-    groups = drawing.disjoint_groups(ds.forest, 6)
+    groups = colouring.disjoint_groups(ds.forest, 6)
     assert 2 <= groups.size <= 6
     covered = np.zeros(4000, int)
     for latent in groups:
         covered[ds.forest.points_of(latent)] += 1
     assert covered.max() == 1
-    assert ds.forest.latent_size[groups].min() >= drawing.GROUP_SHARE * 4000
+    assert ds.forest.latent_size[groups].min() >= colouring.GROUP_SHARE * 4000
     assert (np.diff(ds.forest.latent_start[groups]) > 0).all()
 
 
 def test_every_latent_is_in_the_group_that_holds_its_rows(ds):
-    forest, groups = ds.forest, drawing.disjoint_groups(ds.forest, 6)
+    forest, groups = ds.forest, colouring.disjoint_groups(ds.forest, 6)
     held = [set(range(*forest.points_of(latent).indices(4000))) for latent in groups]
-    for latent, group in enumerate(drawing.latent_groups(forest, groups)):
+    for latent, group in enumerate(colouring.latent_groups(forest, groups)):
         rows = set(range(*forest.points_of(latent).indices(4000)))
         inside = [k for k, points in enumerate(held) if rows <= points]
         above = any(points < rows for points in held)
@@ -60,14 +60,14 @@ def test_every_latent_is_in_the_group_that_holds_its_rows(ds):
 
 def test_colours_agree_between_the_panels(ds):
     figure = drawing.draw_cluster(ds)
-    groups = drawing.disjoint_groups(ds.forest, 6)
+    groups = colouring.disjoint_groups(ds.forest, 6)
     space, tree = figure.axes
     used = {tuple(colour) for colour in lines_of(tree).get_colors().round(6)}
     assert len(used & {(*colour[:3], 1.0) for colour in lines_of(space).get_colors().round(6)}) >= groups.size
     for segment, colour in zip(lines_of(tree).get_segments(), lines_of(tree).get_colors(), strict=True):
         inside = [k for k, g in enumerate(groups) if in_rows(segment[-1], ds.forest.points_of(g))]
         if inside and segment[0][1] <= ds.forest.latent_size[groups[inside[0]]]:
-            assert to_hex(colour) == drawing.PALETTE[inside[0]].lower()
+            assert to_hex(colour) == style.PALETTE[inside[0]].lower()
 
 
 def in_rows(corner, rows):
@@ -89,6 +89,94 @@ def test_the_tree_hangs_together(ds):
         assert last[1] < first[1]
     shown = np.count_nonzero(ds.forest.latent_size >= round(4000 * drawing.SEEN_SHARE))
     assert len(segments) == shown - 1
+
+
+# ---------------------------------------------------------------------- colours
+
+
+def shade(figure, value):
+    """Return the colour that a figure's colour bar gives to a value."""
+    return figure.axes[2]._colorbar.mappable.to_rgba(value)
+
+
+@pytest.fixture(scope="module")
+def many():
+    return pl.generate(pl.Recipe(3000, 5, seeds=5, engine="paper"))
+
+
+@pytest.mark.parametrize("cluster", [0, 1])
+@pytest.mark.parametrize("colour", ["y", "z", "array"])
+def test_values_are_where_they_belong(many, cluster, colour):
+    forest = many.forest
+    start, end = forest.cluster_start[cluster : cluster + 2]
+    values = many.y if colour == "y" else many.point_z if colour == "z" else np.asarray(many.X[:, 0])
+    figure = drawing.draw_cluster(many, cluster, colour=values if colour == "array" else colour)
+    space, tree = figure.axes[:2]
+    points = next(item for item in space.collections if isinstance(item, PathCollection))
+    plane, _ = drawing.principal_plane(many.X, int(start), int(end - start))
+    shown = dict(zip(map(tuple, points.get_offsets()), map(tuple, points.get_facecolors()), strict=True))
+    for row in range(end - start):
+        assert shown[tuple(plane[row])] == pytest.approx(shade(figure, values[start + row]))
+    own = forest.cluster(cluster)
+    where = {
+        ((own.latent_start[i] + (own.latent_size[i] - 1) / 2), own.latent_size[i]): i for i in range(own.n_latents)
+    }
+    for segment, found in zip(lines_of(tree).get_segments(), lines_of(tree).get_colors(), strict=True):
+        x, size = segment[-1]
+        if size > 1:
+            latent = where[x, size]
+            rows = own.points_of(latent)
+            mean = values[start + rows.start : start + rows.stop].mean()
+            expected = many.latent_z[start - cluster + latent] if colour == "z" else mean
+            assert found == pytest.approx(shade(figure, expected), abs=1e-6)
+    segments = np.array(lines_of(space).get_segments())
+    assert len(segments) == own.n_latents
+
+
+def test_chosen_latents_are_coloured_and_named(many):
+    forest = many.forest
+    first = int(forest.cluster_start[1]) - 1
+    inner = first + int(forest.cluster(1).path(3)[2])
+    figure = drawing.draw_cluster(many, 1, latents=[first, inner])
+    texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert texts == [f"latent {i}: {forest.latent_size[i]:,} points" for i in (first, inner)]
+    points = next(item for item in figure.axes[0].collections if isinstance(item, PathCollection))
+    found = [to_hex(colour) for colour in points.get_facecolors()]
+    size = int(forest.latent_size[inner])
+    assert found.count(style.PALETTE[1].lower()) == size  # the smaller one counts
+    assert found.count(style.PALETTE[0].lower()) == int(forest.cluster_size[1]) - size
+
+
+def test_signs_and_sizes_have_maps_of_their_own(many):
+    signed = drawing.draw_cluster(many, colour=many.y).axes[2]._colorbar.mappable
+    assert signed.norm.vmin == -signed.norm.vmax
+    assert signed.to_rgba(0.0)[:3] == pytest.approx([int(style.MIDDLE[1:3], 16) / 255] * 3, abs=0.01)
+    plain = drawing.draw_cluster(many, colour=np.exp(many.y), label="exp y")
+    assert plain.axes[2]._colorbar.mappable.cmap.name == "viridis"
+    assert plain.axes[2].get_ylabel() == "exp y"
+    for unit in (np.maximum(many.y, 0), np.zeros(len(many))):  # a unit after a ReLU, and a dead one
+        rising = drawing.draw_cluster(many, colour=unit).axes[2]._colorbar.mappable
+        assert rising.to_rgba(0.0) == pytest.approx(signed.to_rgba(0.0), abs=0.01)
+
+
+def test_bad_colours(many):
+    with pytest.raises(ValueError, match="colour must be one of y, z, got 'x'"):
+        drawing.draw_cluster(many, colour="x")
+    with pytest.raises(ValueError, match=r"colour must have shape \(3000,\), a value a row, got \(3,\)"):
+        drawing.draw_cluster(many, colour=[1, 2, 3])
+    with pytest.raises(ValueError, match="colour must be finite, got NaN or infinity"):
+        drawing.draw_cluster(many, colour=np.full(3000, np.nan))
+    with pytest.raises(ValueError, match="latents must be left out with colour"):
+        drawing.draw_cluster(many, colour="y", latents=[0])
+    with pytest.raises(ValueError, match="latents must be 1 to 6 latents, got 7"):
+        drawing.draw_cluster(many, latents=list(range(7)))
+    with pytest.raises(ValueError, match="latents must be of cluster 1, got 0 of cluster 0"):
+        drawing.draw_cluster(many, 1, latents=[0])
+    with pytest.raises(ValueError, match="latents must be below"):
+        drawing.draw_cluster(many, latents=[10**6])
+
+
+# ---------------------------------------------------------------------- any cluster
 
 
 @pytest.mark.parametrize("n", [2, 3, 12, 300])
@@ -137,5 +225,5 @@ def test_bad_input(ds):
 
 def test_missing_matplotlib_is_named(ds, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"drawing needs matplotlib: pip install 'percolab\[plot\]'"):
+    with pytest.raises(ImportError, match=r"figures need matplotlib: pip install 'percolab\[plot\]'"):
         drawing.draw_cluster(ds)

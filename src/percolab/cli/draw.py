@@ -2,37 +2,85 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import re
+from pathlib import Path, PurePath
+from typing import Annotated, Any
 
 import typer
 
 from percolab.cli.errors import Command
-from percolab.cli.options import Overwrite, Store, examples, integer, number_option
+from percolab.cli.options import Overwrite, Store, completion, examples, integer, number_option
 from percolab.ground import files
 from percolab.ground.validation import check_choice
 
 FORMATS = (".png", ".pdf", ".svg")
+NAMED = ("y", "z")
 
 
 def draw(
     path: Store,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Figure: .png, .pdf or .svg.")],
     cluster: Annotated[int, number_option("--cluster", "Which cluster; 0 is the largest.", default=0)] = 0,
+    colour: Annotated[
+        str | None,
+        typer.Option(
+            "--colour",
+            metavar="WHAT",
+            help="y, z, latents such as 17,42, or FILE.npy[:COLUMN] with a value for each row. Default: large latents.",
+            show_default=False,
+            autocompletion=completion(NAMED),
+        ),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Draw a cluster in space beside its latent tree, in the same colours."""
+    """Draw a cluster in space beside its latent tree, in the same colours.
+
+    Bonds and branches of the tree are those of latents.
+    They show the latent's own z, or the mean of y or of the given values over its points.
+    """
     from percolab.ground.progress import bar
     from percolab.show import drawing
     from percolab.store import reading
 
     form = check_choice("output", output.suffix, FORMATS).removeprefix(".")
     files.check_output(output, overwrite=overwrite)
+    chosen = {} if colour is None else _colouring(colour)
     with bar(label="drawing"):
-        figure = drawing.draw_cluster(reading.load(path), cluster)
+        figure = drawing.draw_cluster(reading.load(path), cluster, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
     print(f"wrote {output}")
+
+
+def _colouring(word: str) -> dict[str, Any]:
+    """Return what `draw_cluster` takes for a word after ``--colour``."""
+    if word in NAMED:
+        return {"colour": word}
+    if re.fullmatch(r"\d+(,\d+)*", word):
+        return {"latents": [integer(part) for part in word.split(",")]}
+    name, column = re.fullmatch(r"(.*?)(?::(\d+))?", word, re.DOTALL).groups()  # type: ignore[union-attr]
+    return {"colour": _values(name, column), "label": PurePath(word).name}
+
+
+def _values(name: str, column: str | None) -> Any:
+    """Return a column of a file of NumPy's."""
+    import numpy as np
+
+    if not Path(name).is_file():
+        raise ValueError(f"colour must be {', '.join(NAMED)}, latents or a file of values, got {name!r}")
+    try:
+        values = np.load(name, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError):
+        values = None
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
+        raise ValueError(f"colour must be a .npy file of numbers, got {name!r}")
+    if column is None and values.ndim != 1:
+        raise ValueError(f"colour must name a column of a table, such as {name}:0, got shape {values.shape}")
+    if column is not None:
+        if values.ndim != 2 or integer(column) >= values.shape[1]:
+            raise ValueError(f"colour must name a column that is there, got {column} of shape {values.shape}")
+        return values[:, int(column)]
+    return values
 
 
 def figures(
@@ -69,6 +117,9 @@ def register(app: typer.Typer) -> None:
             "percolab draw one.zarr -o one.png",
             "# the fourth largest cluster, for print",
             "percolab draw big.zarr --cluster 3 -o fourth.pdf",
+            "# coloured by the target; by the fourth unit of a layer",
+            "percolab draw one.zarr --colour y -o targets.png",
+            "percolab draw one.zarr --colour activations.npy:3 -o unit.png",
         ),
     )(draw)
     app.command(

@@ -25,6 +25,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
         "seeds.value": "value_seed",
         "recipe.engine": "engine",
     },
+    "draw": {"latents": "colour"},
     "info": {"output": "html"},
     "verify": {"output": "report"},
     "train": {"run_dir": "output"},

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
 from percolab.model.recipe import Recipe, Seeds
-from percolab.show import drawing, style
+from percolab.show import colouring, drawing, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,18 +29,19 @@ def draw(quick: bool = False) -> Figure:
     n = 3000 if quick else 12_000
     dataset = generate(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
     forest = dataset.forest.cluster(0)
-    groups = drawing.disjoint_groups(forest, len(style.PALETTE))
+    groups = colouring.disjoint_groups(forest, len(style.PALETTE))
+    look = colouring.by_groups(forest, groups)
     figure = style.new_figure(9.5, 4.4)
     space, tree = figure.subplots(1, 2, width_ratios=[1.35, 1])
-    _draw_clusters(space, dataset, drawing.latent_groups(forest, groups))
+    _draw_clusters(space, dataset, look)
     style.panel_letter(space, "a", "inputs: clusters in space")
-    drawing.draw_tree(tree, forest, groups)
+    drawing.draw_tree(tree, forest, look)
     tree.set_title("")  # the figure has titles of its own
     style.panel_letter(tree, "b", "targets: latents of the coloured cluster")
     return figure
 
 
-def _draw_clusters(axes: Axes, dataset: Dataset, latent_group: NDArray[np.int64]) -> None:
+def _draw_clusters(axes: Axes, dataset: Dataset, look: colouring.Colouring) -> None:
     """Draw all points in the plane where large clusters are widest."""
     from matplotlib.collections import LineCollection
 
@@ -54,11 +55,10 @@ def _draw_clusters(axes: Axes, dataset: Dataset, latent_group: NDArray[np.int64]
         bonds = forest.bond[top : top + int(forest.cluster_size[c]) - 1]
         grey = GREYS[c % len(GREYS)]
         axes.add_collection(LineCollection(list(plane[bonds]), colors=grey, linewidths=0.7, zorder=2, rasterized=True))
-    colours = drawing.colours(latent_group)
-    order = np.argsort(latent_group >= 0, kind="stable")
+    order = look.bond_order
     lines = list(plane[forest.bond[: size - 1]][order])
     axes.add_collection(LineCollection(lines, colors="white", linewidths=3.0, zorder=3, rasterized=True))
-    axes.add_collection(LineCollection(lines, colors=colours[order], linewidths=1.5, zorder=4, rasterized=True))
+    axes.add_collection(LineCollection(lines, colors=look.latents[order], linewidths=1.5, zorder=4, rasterized=True))
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.02)
     axes.set_xlabel("first principal component of large clusters")

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-import heapq
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground.validation import check_integer
 from percolab.model.forest import Forest
+from percolab.show import colouring, style
+from percolab.show.colouring import TRUNK, Colouring
 from percolab.show.style import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Ints = NDArray[np.int64]
-
-TRUNK = "#333333"
-REST = "#b5b5b5"
-
-GROUP_SHARE = 0.03
-"""Share of a cluster's points that a group must have to get a colour."""
 SEEN_SHARE = 1 / 250
 """Share of a cluster's points below which a latent is not drawn in the tree: it would be too narrow to be seen."""
 BLOCK_ROWS = 1 << 16
 
 
-def draw_cluster(dataset: Dataset, cluster: int = 0, *, n_groups: int = len(PALETTE)) -> Figure:
+def draw_cluster(
+    dataset: Dataset,
+    cluster: int = 0,
+    *,
+    colour: str | ArrayLike | None = None,
+    label: str = "",
+    latents: Sequence[int] | None = None,
+    n_groups: int = len(PALETTE),
+) -> Figure:
     """Draw one cluster in space, beside its latent tree, in the same colours.
 
     Space is the plane of the cluster's first two principal components; bonds are lines. The tree has the cluster's
     rows along x and the number of points of a latent along y, so the top is the whole cluster; latents too small to
-    be seen are left out. Colours are up to `n_groups` disjoint latents, found by splitting the largest piece until
-    there are enough large ones. What belongs to no group is grey.
+    be seen are left out.
 
     Parameters
     ----------
@@ -43,6 +45,15 @@ def draw_cluster(dataset: Dataset, cluster: int = 0, *, n_groups: int = len(PALE
         Any dataset; of X only the cluster's rows are read.
     cluster
         Index of the cluster: 0 is the largest.
+    colour
+        ``"y"``, ``"z"``, or an array with a value for each row of the dataset, such as a unit's activation. A bond and
+        a branch of the tree are those of a latent: they show its own z, or the mean of the others over its points.
+    label
+        What the colour bar says; by default y, z or value.
+    latents
+        Up to 6 latents to colour, by their indices in the dataset; of nested ones the smallest counts. With neither
+        this nor `colour`, the colours are up to `n_groups` disjoint latents, found by splitting the largest piece
+        until there are enough large ones. What belongs to no coloured latent is grey.
     n_groups
         Number of colours, at most 6.
 
@@ -51,34 +62,46 @@ def draw_cluster(dataset: Dataset, cluster: int = 0, *, n_groups: int = len(PALE
     matplotlib.figure.Figure
         Not registered with pyplot; save it with ``figure.savefig("cluster.png", dpi=200)``.
     """
-    figure_class = _figure_class()
-    n_groups = check_integer("n_groups", n_groups, 1)
-    if n_groups > len(PALETTE):
-        raise ValueError(f"n_groups must be at most {len(PALETTE)}, got {n_groups}")
-    forest = dataset.forest.cluster(cluster)
-    if forest.n_points < 2:
-        raise ValueError(f"cluster must have at least 2 points to be drawn, got cluster {cluster} with 1")
-    first = int(dataset.forest.cluster_start[cluster])
-    plane, share = principal_plane(dataset.X, first, forest.n_points)
-    groups = disjoint_groups(forest, n_groups)
-    figure = figure_class(figsize=(11, 5.2), layout="constrained")
-    space, tree = figure.subplots(1, 2)
-    draw_space(space, forest, plane, share, groups)
-    draw_tree(tree, forest, groups)
-    recipe = dataset.recipe
-    figure.suptitle(
-        f"Cluster {cluster}: {forest.n_points:,} of {dataset.forest.n_points:,} points in {recipe.dim} dimensions",
-        fontsize=12,
-    )
+    with style.sheet():
+        figure = style.new_figure(11, 5.2)
+        forest = dataset.forest.cluster(cluster)
+        if forest.n_points < 2:
+            raise ValueError(f"cluster must have at least 2 points to be drawn, got cluster {cluster} with 1")
+        look = _colouring(dataset, cluster, forest, colour, latents, n_groups)
+        plane, share = principal_plane(dataset.X, int(dataset.forest.cluster_start[cluster]), forest.n_points)
+        space, tree = figure.subplots(1, 2)
+        draw_space(space, forest, plane, share, look)
+        draw_tree(tree, forest, look)
+        if look.scale is not None:
+            figure.colorbar(look.scale, ax=[space, tree], label=label or look.name, fraction=0.03, pad=0.01)
+        for shade, words in look.labels:
+            space.plot([], [], "o", color=shade, label=words)
+        if look.labels:
+            space.legend(loc="best", frameon=True, framealpha=0.8)
+        n, dim = dataset.forest.n_points, dataset.recipe.dim
+        figure.suptitle(f"Cluster {cluster}: {forest.n_points:,} of {n:,} points in {dim} dimensions", fontsize=12)
     return figure
 
 
-def _figure_class() -> type[Figure]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("drawing needs matplotlib: pip install 'percolab[plot]'") from error
-    return Figure
+def _colouring(
+    dataset: Dataset,
+    cluster: int,
+    forest: Forest,
+    colour: str | ArrayLike | None,
+    latents: Sequence[int] | None,
+    n_groups: int,
+) -> Colouring:
+    """Return the colours that the arguments of `draw_cluster` ask for."""
+    n_groups = check_integer("n_groups", n_groups, 1)
+    if n_groups > len(PALETTE):
+        raise ValueError(f"n_groups must be at most {len(PALETTE)}, got {n_groups}")
+    if colour is not None:
+        if latents is not None:
+            raise ValueError(f"latents must be left out with colour, got {latents}")
+        return colouring.by_values(forest, *colouring.values_of(dataset, cluster, colour))
+    if latents is not None:
+        return colouring.by_groups(forest, *colouring.chosen_groups(dataset, cluster, latents))
+    return colouring.by_groups(forest, colouring.disjoint_groups(forest, n_groups))
 
 
 # ---------------------------------------------------------------------- what to draw
@@ -102,67 +125,30 @@ def principal_plane(X: Any, first: int, n: int) -> tuple[NDArray[np.float64], ND
     return plane, np.maximum(variance[[-1, -2]], 0) / max(variance.sum(), np.finfo(float).tiny)
 
 
-def disjoint_groups(forest: Forest, n_groups: int) -> Ints:
-    """Return up to `n_groups` disjoint latents of a one-cluster forest, the leftmost first."""
-    size, children, n = forest.latent_size, forest.latent_children, forest.n_points
-    enough = max(2, GROUP_SHARE * n)
-    pieces = [(-n, 0)]
-    kept: list[int] = []
-    while pieces and len(pieces) + len(kept) < n_groups:
-        _, latent = heapq.heappop(pieces)
-        parts = [int(code) - n for code in children[latent] if code >= n and size[code - n] >= enough]
-        for part in parts:
-            heapq.heappush(pieces, (-int(size[part]), part))
-        if not parts:
-            kept.append(latent)
-    return np.sort([*kept, *(latent for _, latent in pieces)])
-
-
-def latent_groups(forest: Forest, groups: Ints) -> Ints:
-    """Return, for every latent of a one-cluster forest, its group; -1 for none and -2 above a group."""
-    start, size = forest.latent_start, forest.latent_size
-    group = np.full(forest.n_latents, -1, np.int64)
-    for k, latent in enumerate(groups):
-        group[latent : latent + size[latent] - 1] = k
-        above = (start <= start[latent]) & (start[latent] + size[latent] <= start + size) & (size > size[latent])
-        group[above] = -2
-    return group
-
-
-def colours(group: Ints) -> NDArray[np.str_]:
-    """Return the colour of each group; grey for none, dark for what is above a group."""
-    return np.array([*PALETTE, TRUNK, REST])[group]
-
-
 # ---------------------------------------------------------------------- the two panels
 
 
 def draw_space(
-    axes: Axes, forest: Forest, plane: NDArray[np.float64], share: NDArray[np.float64], groups: Ints
+    axes: Axes, forest: Forest, plane: NDArray[np.float64], share: NDArray[np.float64], look: Colouring
 ) -> None:
-    """Draw the points and bonds of a one-cluster forest in a plane, its groups in colour."""
+    """Draw the points and bonds of a one-cluster forest in a plane."""
     from matplotlib.collections import LineCollection
 
     n = forest.n_points
-    group = np.full(n, -1, np.int64)
-    for k, latent in enumerate(groups):
-        group[forest.points_of(latent)] = k
-    bond_group = latent_groups(forest, groups)
     width = float(np.clip(30 / np.sqrt(n), 0.25, 1.5))
-    order = np.argsort(bond_group >= 0, kind="stable")
     bonds = LineCollection(
-        list(plane[forest.bond[order]]),
-        colors=colours(bond_group)[order],
+        list(plane[forest.bond[look.bond_order]]),
+        colors=look.latents[look.bond_order],
         linewidths=width,
         alpha=0.7,
         rasterized=True,
     )
     axes.add_collection(bonds)
-    order = np.argsort(group >= 0, kind="stable")
+    x, y = plane[look.point_order].T
     axes.scatter(
-        plane[order, 0],
-        plane[order, 1],
-        c=colours(group)[order],
+        x,
+        y,
+        c=look.points[look.point_order],
         s=float(np.clip(6000 / n, 0.6, 40)),
         linewidths=0,
         zorder=2,
@@ -172,20 +158,22 @@ def draw_space(
     axes.margins(0.04)
     axes.set_xlabel(f"first principal component ({share[0]:.0%} of variance)")
     axes.set_ylabel(f"second principal component ({share[1]:.0%})")
-    axes.set_title("in space", fontsize=11)
-    _plain(axes)
+    axes.set_title("in space")
 
 
-def draw_tree(axes: Axes, forest: Forest, groups: Ints) -> None:
-    """Draw the latent tree of a one-cluster forest, its groups in colour."""
+def draw_tree(axes: Axes, forest: Forest, look: Colouring) -> None:
+    """Draw the latent tree of a one-cluster forest."""
     from matplotlib.collections import LineCollection
 
     n, size = forest.n_points, forest.latent_size
     smallest = max(1, round(SEEN_SHARE * n))
-    corners, group = _elbows(forest, latent_groups(forest, groups), smallest)
-    order = np.argsort(np.where(group == -2, len(PALETTE), group), kind="stable")  # the trunk is drawn last
-    width = float(np.clip(40 / np.sqrt(len(group)), 0.5, 1.6))
-    axes.add_collection(LineCollection(list(corners[order]), colors=colours(group)[order], linewidths=width))
+    corners, node = _elbows(forest, smallest)
+    rank = np.empty(2 * n - 1, np.int64)
+    rank[look.tree_order] = np.arange(2 * n - 1)
+    order = np.argsort(rank[node])
+    shades = np.concatenate([look.latents, look.leaves])[node][order]
+    width = float(np.clip(40 / np.sqrt(len(node)), 0.5, 1.6))
+    axes.add_collection(LineCollection(list(corners[order]), colors=shades, linewidths=width))
     axes.plot([(n - 1) / 2], [n], "o", color=TRUNK, markersize=4)
     axes.set_xlim(-0.5 - 0.01 * n, n - 0.5 + 0.01 * n)
     axes.set_ylim(smallest / 1.2, n * 1.2)
@@ -193,15 +181,15 @@ def draw_tree(axes: Axes, forest: Forest, groups: Ints) -> None:
     axes.set_ylabel("points of the latent")
     shown = np.count_nonzero(size >= smallest)
     what = f"latents of at least {smallest:,} points, {shown:,} of {size.size:,}" if smallest > 1 else "all latents"
-    axes.set_title(f"its latent tree ({what})", fontsize=11)
+    axes.set_title(f"its latent tree ({what})")
     _count_ticks(axes, n / smallest)
-    _plain(axes)
 
 
-def _elbows(forest: Forest, latent_group: Ints, smallest: int) -> tuple[NDArray[np.float64], Ints]:
-    """Return the lines from every child of at least `smallest` points up to its parent, and the group of each.
+def _elbows(forest: Forest, smallest: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the lines from every child of at least `smallest` points up to its parent, and the child of each.
 
-    A line has three corners: over the middle of the parent's rows, across to the middle of the child's, down to it.
+    A line has three corners: over the middle of the parent's rows, across to the middle of the child's, down to it. A
+    child is a latent by its index, or a point by its row after all latents.
     """
     n, size = forest.n_points, forest.latent_size
     node_size = np.concatenate([np.ones(n, np.int64), size])
@@ -212,10 +200,7 @@ def _elbows(forest: Forest, latent_group: Ints, smallest: int) -> tuple[NDArray[
     child, parent = child[shown], parent[shown]
     x = np.column_stack([middle[n + parent], middle[child], middle[child]])
     y = np.column_stack([size[parent], size[parent], node_size[child]])
-    # A point is in the group of its parent, unless that is above a group: then it is in none.
-    of_parent = np.where(latent_group == -2, -1, latent_group)[parent]
-    group = np.where(child < n, of_parent, latent_group[np.maximum(child - n, 0)])
-    return np.stack([x, y], axis=2), group
+    return np.stack([x, y], axis=2), np.where(child < n, child + n - 1, child - n)
 
 
 def _count_ticks(axes: Axes, decades: float) -> None:
@@ -228,8 +213,3 @@ def _count_ticks(axes: Axes, decades: float) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=9)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
@@ -16,7 +17,8 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 """Okabe and Ito's colours, told apart with any colour vision; those used together also differ in lightness."""
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 """The colours of things side by side, in this order; yellow is left out, too faint for thin lines."""
-INK, GREY, FAINT = "#222222", "#8a8a8a", "#d5d5d5"
+INK, GREY, MIDDLE, FAINT = "#222222", "#8a8a8a", "#b5b5b5", "#d5d5d5"
+MISSING = "figures need matplotlib: pip install 'percolab[plot]'"
 
 SHEET: Any = {
     "figure.dpi": 100,
@@ -51,16 +53,37 @@ def sheet() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'percolab[plot]'") from error
+        raise ImportError(MISSING) from error
     with matplotlib.rc_context(SHEET):
         yield
 
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches, not registered with pyplot."""
-    from matplotlib.figure import Figure
-
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(MISSING) from error
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def colour_scale(low: float, high: float) -> ScalarMappable:
+    """Return the colours of values in a range.
+
+    0 is a grey that can be seen on light and on dark, what is below it blue, what is above it red. Where 0 is outside
+    of the range it means nothing, and the colours are viridis.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+    if low < 0 < high:
+        low, high = -max(-low, high), max(-low, high)
+        shades: Any = LinearSegmentedColormap.from_list("signed", [BLUE, MIDDLE, VERMILION])
+    elif low == 0:
+        shades = LinearSegmentedColormap.from_list("rising", [MIDDLE, VERMILION])
+    else:
+        shades = "viridis"
+    return ScalarMappable(Normalize(low, high if high > low else low + 1), shades)
 
 
 def panel_letter(axes: Axes, letter: str, title: str = "") -> None:
