@@ -22,7 +22,7 @@ from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line
 from percolab.model.forest import Forest
-from percolab.store import metadata, schema
+from percolab.store import metadata, replacing, schema
 from percolab.store.arrays import StoredArray
 from percolab.store.cells import Cells
 from percolab.store.chunks import Chunks
@@ -87,6 +87,9 @@ class Complete(Cells):
         self.cell = schema.CELL
         self.source = source(self.location)
         self._stamp = self._look()
+        if self._stamp is None:  # killed as it was replaced, perhaps
+            replacing.recover(self.location)
+            self._stamp = self._look()
         self.attributes = metadata.attributes(self.source, location)
         metadata.check_complete(self.attributes, location)
         self.recipe = schema.recipe_of(self.attributes, location)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from percolab.ground import files, locks, moves
 from percolab.store import metadata
-from percolab.store.locations import Location
+from percolab.store.locations import Location, local_path
 from percolab.store.schema import StoreError
 from percolab.store.sources import source
 
@@ -78,7 +78,7 @@ def _replace_in_steps(complete: Path, target: Path) -> None:
         raise FileExistsError(f"output must be a percolab dataset to be overwritten, got {str(target)!r}")
     old = files.partial(target, ".old")
     journal = _journal(target)
-    with files.open_partial(journal) as file:  # whose lock keeps others from completing what is under way
+    with files.open_partial(target) as file:  # whose lock keeps others from completing what is under way
         file.write(json.dumps({"new": complete.name, "old": old.name}).encode())
         file.flush()
         os.fsync(file.fileno())
@@ -95,8 +95,12 @@ def _journal(target: Path) -> Path:
     return files.beside(target, "replacing")
 
 
-def recover(target: Path) -> None:
+def recover(location: Location) -> None:
     """Complete a replacement in steps that was interrupted; do nothing if there is none, or if it is under way."""
+    path = local_path(location)
+    if path is None:
+        return
+    target = Path(os.path.realpath(path))
     journal = _journal(target)
     with suppress(FileNotFoundError, locks.HeldError), locks.alone(journal):
         try:

@@ -133,7 +133,7 @@ def _working_location(target: str, recipe: Recipe, overwrite: bool) -> str:
     """Return where the store is made: beside the target if that is a dataset to be replaced, else the target itself."""
     on_disk = locations.local_path(target) is not None
     if on_disk:
-        replacing.recover(Path(target))
+        replacing.recover(target)
         files.sweep(Path(target))
     if overwrite and on_disk and not locations.is_free(_beside(target)):
         if recipe_to_resume(target, overwrite=True) == recipe:

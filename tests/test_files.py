@@ -1,0 +1,257 @@
+"""Files, locks and renames: complete or not there, and nothing that was there is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from percolab.ground import files, locks, moves
+
+
+@pytest.fixture(params=["one step", "steps"])
+def system(request, monkeypatch):
+    if request.param == "steps":
+
+        def unsupported(*_):
+            raise moves.UnsupportedError
+
+        monkeypatch.setattr(moves, "_renameat2", unsupported)
+    return request.param
+
+
+def names(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+# ---------------------------------------------------------------------- renames
+
+
+def test_rename_new_never_replaces(tmp_path, system):
+    def folder(name, *inside):
+        (tmp_path / name).mkdir()
+        for file in inside:
+            (tmp_path / name / file).write_text(name)
+        return tmp_path / name
+
+    def file(name):
+        (tmp_path / name).write_text(name)
+        return tmp_path / name
+
+    taken = [folder("full", "a"), file("file")]
+    os.symlink("nowhere", tmp_path / "link")
+    for source in (folder("from", "b"), file("from.txt")):
+        for target in (*taken, tmp_path / "link"):
+            with pytest.raises(FileExistsError):
+                moves.rename_new(source, target)
+        assert source.exists()
+        moves.rename_new(source, tmp_path / "free")
+        assert (tmp_path / "free").exists()
+        assert not source.exists()
+        (tmp_path / "free").rename(tmp_path / f"{source.name} moved")
+    assert (tmp_path / "full" / "a").read_text() == "full"
+    assert (tmp_path / "file").read_text() == "file"
+    assert os.readlink(tmp_path / "link") == "nowhere"
+    moves.rename_new(folder("again", "c"), folder("empty"))
+    assert names(tmp_path / "empty") == ["c"]
+    with pytest.raises(FileExistsError):
+        moves.rename_new(file("one"), folder("empty too"))  # not even that, for a file
+    with pytest.raises(FileNotFoundError):
+        moves.rename_new(tmp_path / "nothing", tmp_path / "free")
+
+
+def test_rename_new_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(moves, "_system_call", lambda: None)
+    monkeypatch.setattr(os, "link", refused)
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    with pytest.raises(FileExistsError):
+        moves.rename_new(tmp_path / "a", tmp_path / "b")
+    moves.rename_new(tmp_path / "a", tmp_path / "c")
+    assert (tmp_path / "b").read_text() == "b"
+    assert (tmp_path / "c").read_text() == "a"
+
+
+def test_exchange(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").write_text("other")
+    try:
+        moves.exchange(tmp_path / "one", tmp_path / "other")
+    except moves.UnsupportedError:
+        pytest.skip("this system cannot exchange")
+    assert (tmp_path / "one").read_text() == "other"
+    assert (tmp_path / "other").is_dir()
+    with pytest.raises(FileNotFoundError):
+        moves.exchange(tmp_path / "one", tmp_path / "nothing")
+
+
+# ---------------------------------------------------------------------- locks
+
+
+def test_locks(tmp_path):
+    with locks.alone(tmp_path):
+        with pytest.raises(locks.HeldError), locks.alone(tmp_path):
+            pass
+        moved = tmp_path.with_name(tmp_path.name + " moved")
+        tmp_path.rename(moved)
+        with pytest.raises(locks.HeldError), locks.alone(moved):
+            pass
+        moved.rename(tmp_path)
+    with locks.alone(tmp_path, certain=True):
+        pass
+    with pytest.raises(FileNotFoundError), locks.alone(tmp_path / "nothing"):
+        pass
+
+
+def test_file_systems_without_locks(tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(locks.fcntl, "flock", none)
+    with locks.alone(tmp_path):
+        pass
+    with pytest.raises(OSError, match="not supported"), locks.alone(tmp_path, certain=True):
+        pass
+    (tmp_path / ".a.partial-0").write_text("of a writer that may be running")
+    files.sweep(tmp_path / "a")
+    assert names(tmp_path) == [".a.partial-0"]
+    with files.new_files(tmp_path / "a", overwrite=False) as (file,):
+        file.write(b"a")
+    monkeypatch.setattr(locks, "fcntl", None)
+    with locks.alone(tmp_path):
+        pass
+    with pytest.raises(OSError, match="not supported"), locks.alone(tmp_path, certain=True):
+        pass
+
+
+# ---------------------------------------------------------------------- new files
+
+
+def write(*paths, overwrite=False, say=b"new"):
+    with files.new_files(*paths, overwrite=overwrite) as opened:
+        for file in opened:
+            file.write(say)
+
+
+def test_all_or_nothing(tmp_path, system):
+    one, two = tmp_path / "one", tmp_path / "two"
+    write(one, two)
+    assert names(tmp_path) == ["one", "two"]
+    with pytest.raises(FileExistsError, match="output must not exist unless overwrite is given"):
+        write(one, tmp_path / "three")
+    with pytest.raises(TypeError), files.new_files(one, two, overwrite=True) as (file, _):
+        file.write("text, which a file of bytes does not take")
+    assert one.read_bytes() == b"new"
+    write(one, two, overwrite=True, say=b"newer")
+    assert two.read_bytes() == b"newer"
+    assert names(tmp_path) == ["one", "two"]
+
+
+def test_what_appears_meanwhile_stays(tmp_path, system):
+    one, two = tmp_path / "one", tmp_path / "two"
+    with pytest.raises(FileExistsError), files.new_files(one, two, overwrite=False):
+        two.write_text("years of work")
+    assert names(tmp_path) == ["two"]
+    assert two.read_text() == "years of work"
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    target, link = tmp_path / "elsewhere" / "target.csv", tmp_path / "link.csv"
+    target.parent.mkdir()
+    target.write_text("old")
+    link.symlink_to(target)
+    with pytest.raises(FileExistsError):
+        write(link)
+    write(link, overwrite=True)
+    with files.replacing(link) as name:
+        assert name.parent == target.parent
+        assert name.suffix == ".csv"
+        name.write_text(name.read_text() + "again")
+    assert link.is_symlink()
+    assert target.read_text() == "again"
+    assert names(tmp_path) == ["elsewhere", "link.csv"]
+    assert names(target.parent) == ["target.csv"]
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from percolab.ground import files
+with files.new_files(Path(sys.argv[1]), overwrite=True) as (file,), files.replacing(Path(sys.argv[2])) as name:
+    file.write(b"half")
+    file.flush()
+    name.write_text("half")
+    print("half", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_killed_writers_left_is_swept_at_the_next(tmp_path):
+    one, two = tmp_path / "one.npz", tmp_path / "two.csv"
+    writer = subprocess.Popen([sys.executable, "-c", KILLED, str(one), str(two)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert writer.stdout.readline() == "half\n"
+        write(one)  # it still runs, and is left alone
+        two.write_text("old")
+        assert len(names(tmp_path)) == 4
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+    write(one, overwrite=True)
+    files.write_json(two, {})
+    assert names(tmp_path) == ["one.npz", "two.csv"]
+
+
+def test_a_sweep_between_opening_and_locking(tmp_path, monkeypatch):
+    hold, swept = locks.hold, []
+
+    def late(opened):
+        if not swept:
+            swept.append(opened)
+            files.sweep(tmp_path / "a")
+        hold(opened)
+
+    monkeypatch.setattr(locks, "hold", late)
+    write(tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("length", [200, 240, 255])
+def test_long_names(tmp_path, length):
+    path = tmp_path / ("x" * (length - 4) + ".csv")
+    write(path)
+    with files.replacing(path) as name:
+        name.write_text("again")
+    assert names(tmp_path) == [path.name]
+    other = path.with_name("y" + path.name[1:])
+    assert files.beside(path, "next") != files.beside(other, "next")
+
+
+def test_names_that_are_too_long_are_refused_before_the_work(tmp_path):
+    with pytest.raises(OSError, match="output must have a name of at most 255 bytes, got one of 256"):
+        files.check_output(tmp_path / ("x" * 256), overwrite=True)
+
+
+def test_files_are_on_the_disk_before_they_have_their_names(tmp_path, monkeypatch):
+    events = []
+    fsync, replaced, moved = os.fsync, os.replace, moves.rename_new
+
+    def name_of(opened):
+        return Path(os.readlink(f"/proc/self/fd/{opened}"))
+
+    monkeypatch.setattr(os, "fsync", lambda opened: (events.append(("sync", name_of(opened))), fsync(opened)))
+    monkeypatch.setattr(os, "replace", lambda *names: (events.append(("name", Path(names[1]))), replaced(*names)))
+    monkeypatch.setattr(moves, "rename_new", lambda *names: (events.append(("name", Path(names[1]))), moved(*names)))
+    for overwrite in (False, True):
+        events.clear()
+        write(tmp_path / "a", tmp_path / "b", overwrite=overwrite)
+        kinds = [kind for kind, _ in events]
+        assert kinds == ["sync", "sync", "name", "name", "sync"]
+        assert events[-1] == ("sync", tmp_path)

@@ -1,0 +1,319 @@
+"""Nothing is lost: a store comes to its target whole, and what is there stays unless it was to be replaced."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import percolab as pl
+from percolab.ground import files, locks, moves
+from percolab.store import reading, replacing, runners, saving, schema, shards
+
+OLD = pl.Recipe(400, 3, seeds=1)
+NEW = pl.Recipe(500, 3, seeds=2)
+
+
+@pytest.fixture(autouse=True)
+def small_cells(monkeypatch):
+    monkeypatch.setattr(schema, "CELL", 256)
+    monkeypatch.setattr(runners, "run", lambda function, tasks, *_: map(function, tasks))
+
+
+@pytest.fixture(scope="module")
+def old():
+    return pl.generate(OLD)
+
+
+@pytest.fixture(scope="module")
+def new():
+    return pl.generate(NEW)
+
+
+@pytest.fixture
+def path(old, tmp_path):
+    old.save(tmp_path / "ds.zarr")
+    return tmp_path / "ds.zarr"
+
+
+@pytest.fixture(params=["exchange", "steps"])
+def system(request, monkeypatch):
+    """A system that can exchange two names, and one that cannot."""
+    if request.param == "steps":
+
+        def unsupported(*_):
+            raise moves.UnsupportedError
+
+        monkeypatch.setattr(moves, "_renameat2", unsupported)
+    return request.param
+
+
+def contents(path):
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def save(dataset, path, **options):
+    saving.save(dataset, path, **options)
+
+
+def make(dataset, path, **options):
+    shards.generate_store(dataset.recipe, path, shards=2, **options)
+
+
+WRITERS = pytest.mark.parametrize("write", [save, make])
+
+
+# ---------------------------------------------------------------------- what appears meanwhile
+
+
+def a_folder(path, old):
+    path.mkdir()
+    (path / "notes.txt").write_text("years of work")
+
+
+def a_file(path, old):
+    path.write_text("years of work")
+
+
+def a_link(path, old):
+    path.symlink_to("nowhere")
+
+
+def a_dataset(path, old):
+    old.save(path)
+
+
+@pytest.mark.parametrize("appear", [a_folder, a_file, a_link, a_dataset])
+def test_what_appears_during_a_run_stays(appear, old, new, tmp_path, system):
+    path = tmp_path / "ds.zarr"
+
+    def progress(stage, done, total):
+        if done == total:
+            appear(path, old)
+
+    with pytest.raises(FileExistsError, match="output must not exist unless overwrite is given") as caught:
+        save(new, path, progress=progress)
+    shutil.rmtree(tmp_path / "other", ignore_errors=True)
+    (tmp_path / "other").mkdir()
+    appear(tmp_path / "other" / "ds.zarr", old)
+    if appear is a_dataset:
+        assert pl.load(path, verify=True).recipe == OLD
+    elif appear is a_link:
+        assert os.readlink(path) == "nowhere"
+    else:
+        assert (path / "notes.txt" if path.is_dir() else path).read_text() == "years of work"
+    (kept,) = tmp_path.glob("ds.kept-*.zarr")  # nor is the new one lost
+    assert str(kept) in str(caught.value)
+    assert pl.load(kept, verify=True).recipe == NEW
+
+
+@WRITERS
+@pytest.mark.parametrize("appear", [a_folder, a_file])
+def test_only_datasets_are_overwritten_even_if_they_appear_late(write, appear, old, new, tmp_path, system, monkeypatch):
+    path = tmp_path / "ds.zarr"
+    old.save(path)
+    put = replacing.put
+
+    def late(complete, target, **options):
+        shutil.rmtree(path)
+        appear(path, old)
+        put(complete, target, **options)
+
+    monkeypatch.setattr(replacing, "put", late)
+    with pytest.raises(FileExistsError, match="output must be a percolab dataset to be overwritten"):
+        write(new, path, overwrite=True)
+    assert (path / "notes.txt" if path.is_dir() else path).read_text() == "years of work"
+
+
+def test_an_empty_directory_is_nothing(new, tmp_path, system):
+    (tmp_path / "ds.zarr").mkdir()
+    save(new, tmp_path / "ds.zarr")
+    assert pl.load(tmp_path / "ds.zarr", verify=True).recipe == NEW
+
+
+# ---------------------------------------------------------------------- killed in the middle
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_at_every_step(monkeypatch, write, after):
+    """Replace again and again, each time stopped before a later step, and look at what is there."""
+    steps = [(os, "rename"), (os, "replace"), (Path, "unlink"), (shutil, "rmtree"), (moves, "_renameat2")]
+    for survived in range(1000):
+        left = survived
+        killed = False
+
+        def counted(change):
+            def changed(*args, **options):
+                nonlocal left, killed
+                if killed or left == 0:
+                    if change.__name__ == "rmtree" and not killed:  # half of it is gone
+                        for file in sorted(file for file in Path(args[0]).rglob("*") if file.is_file())[::2]:
+                            os.unlink(file)
+                    killed = True
+                    raise Killed
+                left -= 1
+                return change(*args, **options)
+
+            return changed
+
+        with monkeypatch.context() as patch:
+            for module, name in steps:
+                patch.setattr(module, name, counted(getattr(module, name)))
+            with suppress(Killed):
+                write()
+        after()
+        if not killed:
+            return survived
+    raise AssertionError("never done")
+
+
+def test_killed_at_any_moment_of_replacing(old, new, path, system, monkeypatch):
+    seen = set()
+    new.save(path.with_name("new.zarr"))
+
+    def after():
+        # At the path, or put back there by whoever looks for it, is one of the two, whole.
+        if system == "exchange":
+            assert path.exists()
+        seen.add(pl.load(path, verify=True).recipe)
+        old.save(path, overwrite=True)  # nor is the next one disturbed
+        assert pl.load(path, verify=True).recipe == OLD
+        assert not [file.name for file in path.parent.iterdir() if file.name.startswith(".")]  # and nothing is left
+        shutil.rmtree(path.with_name("new.zarr"), ignore_errors=True)
+        new.save(path.with_name("new.zarr"))
+
+    def write():
+        replacing.put(path.with_name("new.zarr"), path, overwrite=True, sync=False)
+
+    assert killed_at_every_step(monkeypatch, write, after) >= 3
+    assert seen == {OLD, NEW}
+
+
+def test_a_replacement_under_way_is_left_alone(old, new, path):
+    journal = files.beside(path, "replacing")
+    journal.write_text(json.dumps({"new": "new.zarr", "old": "old.zarr"}))
+    path.rename(path.with_name("old.zarr"))
+    with locks.alone(journal):
+        with pytest.raises(FileNotFoundError):
+            pl.load(path)
+        assert journal.exists()
+    assert pl.load(path, verify=True).recipe == OLD  # the new one is not there, so the old one comes back
+    assert not journal.exists()
+
+
+def test_a_journal_does_not_lead_elsewhere(old, tmp_path):
+    (tmp_path / "in").mkdir()
+    old.save(tmp_path / "precious.zarr")
+    journal = files.beside(tmp_path / "in" / "ds.zarr", "replacing")
+    for text in (json.dumps({"new": "../precious.zarr", "old": "../precious.zarr"}), "{", "[]", "3", "{}"):
+        journal.write_text(text)
+        with pytest.raises(FileNotFoundError):
+            pl.load(tmp_path / "in" / "ds.zarr")
+        assert pl.load(tmp_path / "precious.zarr", verify=True).recipe == OLD
+
+
+# ---------------------------------------------------------------------- locks
+
+
+HOLDER = """
+import sys, time
+from percolab.ground import locks
+with locks.alone(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def held(path):
+    """A store that another process writes to, or says so."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "locked\n"
+    yield path
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+
+
+def test_nothing_changes_before_the_lock_is_held(held, old, new):
+    chunk = next(file for file in (held / "X" / "c").rglob("*") if file.is_file())
+    chunk.write_bytes(b"damaged")
+    before = contents(held)
+    with pytest.raises(pl.StoreError, match="is being written by another process"):
+        make(old, held)  # which would repair it
+    for write in (save, make):
+        with pytest.raises(pl.StoreError, match="is being written by another process"):
+            write(new, held, overwrite=True)
+    assert contents(held) == before
+
+
+def test_a_run_that_comes_to_nothing_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("percolab.ground.memory.available", lambda: 1000)
+    with pytest.raises(MemoryError):
+        shards.generate_store(replace(NEW, n_points=10**6), tmp_path / "ds.zarr", shards=1)
+    assert not any(tmp_path.iterdir())
+
+
+def test_two_that_begin_at_once(new, tmp_path):
+    path = tmp_path / "ds.zarr"
+
+    def second(stage, done, total):
+        with pytest.raises(pl.StoreError, match="is being written by another process"):
+            make(new, path)
+
+    make(new, path, progress=second)
+    assert pl.load(path, verify=True).recipe == NEW
+
+
+# ---------------------------------------------------------------------- links
+
+
+@WRITERS
+def test_a_link_stays_and_what_it_leads_to_is_replaced(write, new, path, system):
+    elsewhere = path.parent / "elsewhere"
+    elsewhere.mkdir()
+    link = elsewhere / "link.zarr"
+    link.symlink_to(path)
+    with pytest.raises(FileExistsError):
+        write(new, link)
+    write(new, link, overwrite=True)
+    assert link.is_symlink()
+    assert not path.is_symlink()
+    assert pl.load(path, verify=True).recipe == pl.load(link, verify=True).recipe == NEW
+    assert [file.name for file in elsewhere.iterdir()] == ["link.zarr"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["ds.zarr", "elsewhere"]
+
+
+# ---------------------------------------------------------------------- a store that is replaced while it is loaded
+
+
+@pytest.mark.parametrize("how", ["replaced", "removed", "repaired", "copied"])
+def test_a_loaded_dataset_notices_that_its_store_is_another(how, old, new, path):
+    loaded, columns = pl.load(path), reading.open_columns(path, ["y"])
+    y = loaded.y
+    if how == "replaced":
+        replace(new, recipe=NEW).save(path, overwrite=True)
+    elif how == "removed":
+        shutil.rmtree(path)
+    elif how == "repaired":  # which makes it unfinished for a while
+        metadata = path / "zarr.json"
+        metadata.write_text(metadata.read_text().replace('"complete"', '"writing"'))
+    else:  # the same bytes, in other files: nothing to complain of
+        shutil.copytree(path, path.with_name("copy"))
+        shutil.rmtree(path)
+        path.with_name("copy").rename(path)
+        assert (loaded.X[:] == old.X).all()
+        assert (columns["y"][:] == y).all()
+        return
+    said = r"ds.zarr was changed after it was loaded: load it again$"
+    for read in (lambda: loaded.X[3], lambda: loaded.forest, lambda: columns["y"][:], lambda: loaded.X[[5, 3]]):
+        with pytest.raises(pl.StoreError, match=said):
+            read()
