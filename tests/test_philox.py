@@ -1,5 +1,9 @@
 """Philox against its known answers and against NumPy's sibling; Gaussians against their law."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -126,3 +130,11 @@ def test_no_gaussian_pair_is_zero():
         assert np.hypot(*pair) > 1e-4
     for seed in (181, 356):  # these met such a pair
         pl.generate(pl.Recipe(100_000, 2, "one_cluster", seeds=seed))
+
+
+def test_interpreted_kernels_are_refused_in_one_line():
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", "import percolab"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    last = run.stderr.strip().splitlines()[-1]
+    assert last == "ImportError: NUMBA_DISABLE_JIT must be 0, got 1: percolab's kernels work compiled only"

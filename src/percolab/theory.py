@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 from scipy.special import betaln, gammaln
 
 from percolab.ground.compiled import kernel
@@ -21,9 +22,6 @@ from percolab.ground.validation import check_integer, check_number, check_probab
 from percolab.model.recipe import CRITICAL_CREATE_PROB
 
 Floats = NDArray[np.float64]
-
-EULER = 0.5772156649015329
-
 
 # ---------------------------------------------------------------------- percolation
 
@@ -63,11 +61,9 @@ def bethe_strength(prob: float, degree: int) -> float:
     p, z = check_probability("prob", prob), check_integer("degree", degree, 3)
     if p <= bethe_threshold(z):
         return 0.0
-    low, high = 0.0, 1 - 1e-12  # the other root is 1, and f is negative between the two
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if 1 - p + p * middle ** (z - 1) > middle else (low, middle)
-    return p * (1 - low**z)
+    # The other root is 1. Without it there remains p (1 + Q + … + Q^(z-2)) = 1.
+    finite = brentq(lambda q: np.polyval(np.full(z - 1, p), q) - 1, 0.0, 1.0, xtol=1e-15)
+    return p * float(1 - finite**z)
 
 
 # ---------------------------------------------------------------------- cluster sizes
@@ -302,7 +298,7 @@ def mean_depth_asymptotic(n_points: int) -> float:
 
 def depth_shift(n_points: int) -> float:
     """Return ½ ln(2n) + C/2 - 4/3, C being Euler's constant: the mean depth less that of its Rayleigh limit."""
-    return 0.5 * math.log(2 * n_points) + EULER / 2 - 4 / 3
+    return 0.5 * math.log(2 * n_points) + np.euler_gamma / 2 - 4 / 3
 
 
 def depth_variance(n_points: int) -> float:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from numba import config, njit
+
+if config.DISABLE_JIT:
+    raise ImportError(f"NUMBA_DISABLE_JIT must be 0, got {config.DISABLE_JIT}: percolab's kernels work compiled only")
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -51,16 +51,6 @@ class _Slots(NamedTuple):
     """(…, 2) where the ends of the bond have come to, in the same way"""
 
 
-@kernel
-def _slots(guests):
-    """Return slots for a group, and for this many tokens that enter it."""
-    latents, all_slots = GROUP + 1, _GUESTS + guests
-    size, left, first = np.ones(latents, np.uint32), np.ones(latents, np.uint32), np.zeros(latents, np.uint32)
-    path, bond_key = np.empty(latents, np.uint64), np.empty(all_slots, np.uint64)
-    child, at = np.empty((latents, 2), np.int32), np.empty((all_slots, 2), np.int32)
-    return _Slots(size, left, first, path, bond_key, np.empty(latents, np.uint64), child, at)
-
-
 # In these kernels, loops that look things up and loops that store at slots just found are kept apart: a store whose
 # address is not known yet holds up all loads after it. Slots are unsigned, which saves the test for negative indices.
 
@@ -70,7 +60,18 @@ def grow(lo, hi, piece, entering, key, left_size, end_row):
     """Grow pieces lo … hi - 1: fill their part of `left_size` and the rows of the ends that fall there."""
     begin = piece[lo - 1].tokens_end if lo > 0 else 0
     guests = piece[hi - 1].tokens_end - begin
-    slots, walking = _slots(guests), np.empty(2 * (_GUESTS + guests), np.uint64)
+    latents, all_slots = GROUP + 1, _GUESTS + guests
+    slots = _Slots(
+        size=np.ones(latents, np.uint32),
+        left=np.ones(latents, np.uint32),
+        first=np.zeros(latents, np.uint32),
+        path=np.empty(latents, np.uint64),
+        bond_key=np.empty(all_slots, np.uint64),
+        threshold=np.empty(latents, np.uint64),
+        child=np.empty((latents, 2), np.int32),
+        at=np.empty((all_slots, 2), np.int32),
+    )
+    walking = np.empty(2 * all_slots, np.uint64)
     while lo < hi:
         stop = next_group(lo, hi, piece)
         count = _split_group(lo, stop, piece, key, slots, walking)

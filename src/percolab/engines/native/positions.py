@@ -112,14 +112,16 @@ def walk_pieces(lo, hi, piece, entry, left_size, bond, end_row, X, key, step, sc
         directions.split_vectors(listed.path, listed.left_row, listed.right_row, count, X, key, draws)
         cluster = 0
         for p in range(lo, stop):
-            is_cluster = piece[p].parent == -1
+            first, size, latent, is_cluster = piece[p].first, piece[p].size, piece[p].latent, piece[p].parent == -1
             cluster += is_cluster
-            if entry[p] == AT_ROOT:
-                enter = choose_root(piece[p].latent, piece[p].size, piece[p].path, left_size, key)
-            else:
-                enter = end_row[entry[p]] - piece[p].first
             begin = origin[cluster if is_cluster and has_origin else 0]
-            _walk_piece(piece[p], enter, left_size, bond, begin, stride, X, work)
+            if entry[p] == AT_ROOT:
+                enter = choose_root(latent, size, piece[p].path, left_size, key)
+            else:
+                enter = end_row[entry[p]] - first
+            latents = slice(latent, latent + size - 1)
+            order, parent = embedding.plan_walk(first, left_size[latents], bond[latents], enter, work)
+            embedding.walk(X[first : first + size], order, parent, begin, stride)
         lo = stop
 
 
@@ -129,12 +131,9 @@ def _list_clusters(lo, hi, piece, listed):
     count = 0
     for p in range(lo, hi):
         if piece[p].parent == -1:
-            listed.path[count], listed.left_row[count], listed.right_row[count] = (
-                piece[p].path,
-                piece[p].first,
-                count + 1,
-            )
+            listed.path[count], listed.left_row[count] = piece[p].path, piece[p].first
             count += 1
+            listed.right_row[count - 1] = count
     return count
 
 
@@ -150,14 +149,6 @@ def _list_latents(lo, hi, piece, left_size, nodes, listed):
             listed.right_row[count] = row + left_size[piece[p].latent + i]
             count += 1
     return count
-
-
-@kernel
-def _walk_piece(piece, enter, left_size, bond, origin, stride, X, work):
-    """Turn the unit vectors of a piece into sums along the bonds from the row where the walk enters."""
-    latents, first = slice(piece.latent, piece.latent + piece.size - 1), piece.first
-    order, parent = embedding.plan_walk(first, left_size[latents], bond[latents], enter, work)
-    embedding.walk(X[first : first + piece.size], order, parent, origin, stride)
 
 
 # ---------------------------------------------------------------------- anchors

@@ -166,26 +166,32 @@ class _Tokens(NamedTuple):
 
 
 @kernel
-def _token_stacks(room):
-    """Return empty stacks for this many tokens."""
-    bond_key, end = np.empty((2, room), np.uint64), np.empty((2, room), np.int64)
-    return _Tokens(bond_key, end, np.zeros(2, np.int64), np.empty(room + 8 - room % 8, np.bool_))
-
-
-@kernel
 def _expand(limb, limb_token, start, founder, key, most, first_end, tip, skeleton, entering):
     """Fill the arrays of an `Expansion`; return the number of tips, or -1 if the skeleton has no room.
 
     Room for the skeleton is room for all: every latent of it has one bond, and makes one tip more.
     """
-    waiting, tokens = np.empty(skeleton.size + 1, _WAITING), _token_stacks(entering.size)
+    waiting, room = np.empty(skeleton.size + 1, _WAITING), entering.size
+    tokens = _Tokens(
+        bond_key=np.empty((2, room), np.uint64),
+        end=np.empty((2, room), np.int64),
+        count=np.zeros(2, np.int64),
+        moves=np.empty(room + 8 - room % 8, np.bool_),
+    )
     tips = branches = entered = taken = 0
     for root in range(limb.size + founder.size):
         if root < limb.size:
             taken = _start_limb(root, limb[root], limb_token, taken, waiting[0], tokens)
         else:
             c = root - limb.size
-            _start_cluster(root, start[c], start[c + 1] - start[c], founder[c], waiting[0])
+            first, size, path = start[c], start[c + 1] - start[c], philox.cluster_path(founder[c])
+            if size <= most:  # as most are
+                _put(tip[tips], path, first - root, first, size, 0, -1)
+                tip[tips].tokens_end = entered
+                tips += 1
+                continue
+            _put(waiting[0], path, first - root, first, size, 0, -1)
+            waiting[0].tokens = waiting[0].stack = 0
         top = 0  # of the nodes that wait
         while top >= 0:
             node = waiting[top]
@@ -216,13 +222,6 @@ def _start_limb(j, limb, limb_token, taken, node, tokens):
     for t in range(taken, limb.tokens_end):
         _push(tokens, 0, limb_token[t].bond_key, limb_token[t].end)
     return limb.tokens_end
-
-
-@kernel
-def _start_cluster(root, first, size, founder, node):
-    """Let a whole cluster wait; its first latent is its first row less the number of trees before it."""
-    _put(node, philox.cluster_path(founder), first - root, first, size, 0, -1)
-    node.tokens = node.stack = 0
 
 
 @kernel
