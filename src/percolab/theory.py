@@ -62,7 +62,7 @@ def bethe_strength(prob: float, degree: int) -> float:
     if p <= bethe_threshold(z):
         return 0.0
     # The other root is 1. Without it there remains p (1 + Q + … + Q^(z-2)) = 1.
-    finite = brentq(lambda q: np.polyval(np.full(z - 1, p), q) - 1, 0.0, 1.0, xtol=1e-15)
+    finite = brentq(lambda q: float(np.polyval(np.full(z - 1, p), q)) - 1, 0.0, 1.0, xtol=1e-15)
     return p * float(1 - finite**z)
 
 

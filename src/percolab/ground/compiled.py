@@ -7,8 +7,8 @@ from typing import Any
 
 from numba import config, njit
 
-if config.DISABLE_JIT:
-    raise ImportError(f"NUMBA_DISABLE_JIT must be 0, got {config.DISABLE_JIT}: percolab's kernels work compiled only")
+if getattr(config, "DISABLE_JIT", 0):
+    raise ImportError("NUMBA_DISABLE_JIT must be 0, got another value: percolab's kernels work compiled only")
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
