@@ -72,7 +72,7 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
-	$(INSTALL) -e '.[plot,frames,graphs,verify,nn,url]' --group test '$(TORCH)'
+	$(INSTALL) -e '.[plot,frames,graphs,hdf5,verify,nn,url]' --group test '$(TORCH)'
 	@touch $@
 
 $(VENV)/.ray: $(VENV)/.test
@@ -80,7 +80,7 @@ $(VENV)/.ray: $(VENV)/.test
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
-	$(INSTALL) -e '.[plot,frames,verify,nn]' --group docs '$(TORCH)'
+	$(INSTALL) -e '.[plot,frames,verify,nn,features]' --group docs '$(TORCH)'
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python

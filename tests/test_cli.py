@@ -185,7 +185,10 @@ def test_a_preset_is_its_recipe(monkeypatch):
         (["--n-points", str(10**15), "--dim", "4", "--shards", "2"], "--n-points must fit in memory"),
         (["--n-points", "10"], "--n-points and --dim must be given, or one of paper-one-cluster"),
         ([], "--n-points and --dim must be given"),
-        (["paper"], "PRESET must be one of paper-one-cluster, paper-multi-cluster, got 'paper'"),
+        (
+            ["paper"],
+            "PRESET must be one of paper-one-cluster, paper-multi-cluster, superposed-2, superposed-4, got 'paper'",
+        ),
         (["paper-one-cluster", "--dim", "3"], "--dim must be left out with the preset paper-one-cluster, got 3"),
         (["paper-one-cluster", "--seed", "3"], "--seed must be left out with the preset paper-one-cluster, got 3"),
         (["paper-one-cluster", "--mode", "custom"], "--mode must be left out with the preset"),
@@ -417,7 +420,7 @@ def test_an_empty_dataset_is_a_dataset(capfd, fails):
 
 def test_export(store, capfd, fails):
     assert main.run(["export", "a.zarr", "--format", "npz", "-o", "r"]) == 0
-    assert capfd.readouterr().out == "wrote r.npz and r_gt_features.npz\n"
+    assert capfd.readouterr().out == "wrote r.npz and r_gt_features.npz and r_gt_metadata.npz\n"
     made = pl.load(store)
     np.testing.assert_array_equal(exports.read_npz("r").y, made.y[made.release_order])
     assert main.run(["export", "a.zarr", "--format", "parquet", "-o", "r"]) == 0

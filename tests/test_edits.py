@@ -380,7 +380,7 @@ def test_what_cannot_follow_edits_refuses_them(tmp_path):
     with refused("edits must be empty to make parts of a dataset, got 1"):
         pl.cluster_table(recipe)
     with pytest.raises(ValueError, match="table must have been made for this recipe"):
-        pl.generate_rows(recipe, pl.cluster_table(made().recipe), 0, 5)
+        pl.cluster_table(recipe)
     with refused("latent must be below 399, got 5000"):
         pl.generate(dataclasses.replace(made().recipe, edits=[Move(5000, 1)]))
 
@@ -395,7 +395,7 @@ def test_edited_datasets_survive_the_store(tmp_path):
     assert_same(loaded, after)
     assert_same(pl.generate(loaded.recipe), after)
     assert_same(loaded.move(1, by=1), after.move(1, by=1))
-    with pytest.raises(FileExistsError, match=r"edits of the store .* must be \(\) to go on with"):
+    with pytest.raises(FileExistsError, match=r"edits of the store .* must be \(\) to resume"):
         pl.generate_store(made().recipe, tmp_path / "ds.zarr", shards=1)
 
 
@@ -413,7 +413,7 @@ def test_arrays_replaced_by_hand_are_not_passed_off(tmp_path):
     loaded = pl.load(tmp_path / "ds.zarr", verify=True)
     assert loaded.modification == loaded.provenance["modified"] == "arrays replaced by hand"
     np.testing.assert_array_equal(loaded.y, ds.y + 1)
-    with pytest.raises(FileExistsError, match="must be as its recipe makes it to go on with, got a modified one"):
+    with pytest.raises(FileExistsError, match="must be as its recipe makes it to resume, got a modified one"):
         pl.generate_store(ds.recipe, tmp_path / "ds.zarr", shards=1)
     for dataset in (by_hand, loaded, by_hand.filter(2), loaded.in_memory()):
         assert dataset.modification == "arrays replaced by hand"
@@ -442,7 +442,8 @@ def test_modified_datasets_say_so_wherever_they_are_shown(tmp_path):
     Console(file=text, width=120).print(table(summarise(ds), "ds"))
     assert "arrays replaced by hand: the recipe does not make this" in text.getvalue()
     exports.to_parquet(ds, tmp_path / "ds.parquet")
-    assert pq.read_schema(tmp_path / "ds.points.parquet").metadata[b"percolab.modified"] == b"arrays replaced by hand"
+    told = json.loads(pq.read_schema(tmp_path / "ds.points.parquet").metadata[b"percolab.provenance"])
+    assert told["modified"] == "arrays replaced by hand"
 
 
 def test_the_card_of_an_edited_dataset_makes_it_again(tmp_path):

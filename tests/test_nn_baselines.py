@@ -39,9 +39,13 @@ def test_baselines_are_as_defined(dataset):
     ridge = Ridge(alpha=1.0).fit(X[split.train], y[split.train])
     assert found["ridge"].r2 == pytest.approx(ridge.score(X[split.test], y[split.test]), abs=1e-9)
     assert found["mean"].mse == pytest.approx(np.mean((y[split.test] - y[split.train].mean()) ** 2))
+    # All bonds have one length, so the neighbours of a point along its bonds tie, and rounding chooses among them.
     distance = np.linalg.norm(X[:, None] - X[None], axis=2) + np.diag(np.full(len(y), np.inf))
-    expected = np.mean((y - y[distance.argmin(1)]) ** 2)
-    assert found["nearest_neighbour"].mse == pytest.approx(expected, rel=0.05)  # bonded neighbours tie
+    ties = distance <= distance.min(1, keepdims=True) * (1 + 1e-6)
+    errors = np.where(ties, (y[:, None] - y[None]) ** 2, np.nan)
+    least, most = np.nanmin(errors, 1).mean(), np.nanmax(errors, 1).mean()
+    assert least - 1e-9 <= found["nearest_neighbour"].mse <= most + 1e-9
+    assert most < 0.9 * y.var()
 
 
 def test_bad_input(dataset):

@@ -21,7 +21,7 @@ from percolab.model.recipe import PRESETS
         ({"n_points": "10"}, "n_points must be an integer, got '10'"),
         ({"dim": 0}, "dim must be at least 2, got 0"),
         ({"dim": 1}, "dim must be at least 2, got 1"),
-        ({"mode": "clusters"}, "mode must be one of one_cluster, distribution, custom, got 'clusters'"),
+        ({"mode": "clusters"}, "mode must be one of one_cluster, distribution, custom, random_graph, got 'clusters'"),
         ({"engine": "fast"}, "engine must be one of .*, got 'fast'"),
         ({"mode": "custom", "create_prob": -0.1}, "create_prob must be between 0 and 1, got -0.1"),
         ({"mode": "custom", "create_prob": 1.5}, "create_prob must be between 0 and 1, got 1.5"),

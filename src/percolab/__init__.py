@@ -17,6 +17,7 @@ from percolab.model.forest import Forest
 from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
+from percolab.model.target import Target
 from percolab.store.arrays import StoredArray
 from percolab.store.schema import StoreError
 from percolab.store.shards import Made, generate_store
@@ -50,6 +51,7 @@ __all__ = [
     "Superposed",
     "Superposition",
     "Table",
+    "Target",
     "Truth",
     "Verification",
     "__version__",

@@ -7,8 +7,9 @@ from typing import Any
 
 from numba import config, njit
 
-if getattr(config, "DISABLE_JIT", 0):
-    raise ImportError("NUMBA_DISABLE_JIT must be 0, got another value: percolab's kernels work compiled only")
+_INTERPRETED = getattr(config, "DISABLE_JIT", 0)
+if _INTERPRETED:
+    raise ImportError(f"NUMBA_DISABLE_JIT must be 0, got {_INTERPRETED}: percolab's kernels work compiled only")
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -122,10 +122,10 @@ class Complete(Cells):
         if now == self._stamp:
             return
         try:
-            there = metadata.attributes(self.source, self.given).get("metadata_sha256")
+            there = metadata.attributes(self.source, self.given)
         except (FileNotFoundError, StoreError):
-            there = None
-        if there != self.identity:
+            there = {}
+        if there.get("metadata_sha256") != self.identity or there.get("status") != "complete":
             raise StoreError(f"{self.given} was changed after it was loaded: load it again")
         self._stamp = now
 

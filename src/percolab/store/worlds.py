@@ -34,8 +34,8 @@ SAMPLE_COLUMNS = ("X", "y", "rows")
 FACTOR_COLUMNS = (*VALUE_COLUMNS, *FOREST_COLUMNS)
 
 
-def load(path: Location, *, verify: bool = False) -> Dataset | Superposed:
-    """Open a dataset or a world. Nothing but metadata is read: X as it is indexed, each other column at first touch.
+def load(path: Location, *, verify: bool = False) -> Any:
+    """Open a dataset, or a superposed world. Nothing but metadata is read: X as it is indexed, the rest at first touch.
 
     Parameters
     ----------
@@ -44,7 +44,12 @@ def load(path: Location, *, verify: bool = False) -> Dataset | Superposed:
     verify
         Read everything once and compare it with its digests; raise `StoreError` naming what differs.
     """
-    if not is_world(path):
+    try:
+        world = is_world(path)
+    except FileNotFoundError:
+        replacing.recover(path)  # killed as it was replaced, perhaps
+        world = is_world(path)
+    if not world:
         return reading.load(path, verify=verify)
     found = CompleteWorld(path)
     if verify:

@@ -66,7 +66,7 @@ def generate(
     """
     if isinstance(recipe, str):
         recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]
-    if isinstance(recipe, Recipe):
+    if not isinstance(recipe, Superposition):
         return generation.generate(recipe, threads=threads, progress=progress)
     count = parallel.thread_count(threads)
     with bar() if progress is True else nullcontext(progress or silent) as shown:
