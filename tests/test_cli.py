@@ -429,7 +429,7 @@ def test_export(store, capfd, fails):
         words = ["export", "a.zarr", "--format", form, "-o", "r"]
         fails(words, BAD_INPUT, f"--output must not exist unless --overwrite is given, got '{name}'")
         assert main.run([*words, "--overwrite"]) == 0
-    fails(["export", "a.zarr", "--format", "csv", "-o", "r"], BAD_INPUT, "--format must be one of npz, parquet")
+    fails(["export", "a.zarr", "--format", "xml", "-o", "r"], BAD_INPUT, "--format must be one of npz, parquet")
     fails(["export", "a.zarr", "-o", "r"], BAD_INPUT, "--format must be given (see percolab export --help)\n")
     fails(["export", "a.zarr", "--format", "npz"], BAD_INPUT, "--output must be given (see percolab")
     fails(["export", "b.zarr", "--format", "npz", "-o", "s"], BAD_INPUT, "b.zarr")

@@ -230,7 +230,8 @@ def test_hdf5_has_the_columns_of_the_data_model(either, ds, tmp_path):
     exports.to_hdf5(either, tmp_path / "t.h5")
     with h5py.File(tmp_path / "t.h5") as file:
         assert set(file) == {
-            "X", "y", "latent_z", "point_z", "cluster_start", "cluster_id", "point_id", "left_size", "bond"
+            "X", "y", "latent_z", "point_z", "cluster_start", "cluster_id", "point_id", "left_size", "bond",
+            "extra_bond", "extra_latent",
         }  # fmt: skip
         np.testing.assert_array_equal(file["X"][5:9], ds.X[5:9])
         np.testing.assert_array_equal(file["bond"], ds.forest.bond)

@@ -166,14 +166,10 @@ def test_damaged_sources_are_found(tmp_path):
     zarr.open_group(tmp_path / "ds.zarr", mode="r+")["extra/source_row"][3] = 7
     with pytest.raises(pl.StoreError, match="array extra/source_row does not match its digest"):
         pl.load(tmp_path / "ds.zarr", verify=True)
-    (chunk,) = (tmp_path / "ds.zarr" / "extra" / "source_row" / "c").iterdir()
-    chunk.write_bytes(b"0" * 100)
-    with pytest.raises(pl.StoreError, match="array extra/source_row does not match its digest"):
-        _ = pl.load(tmp_path / "ds.zarr").source_row
     for chunk in (tmp_path / "ds.zarr" / "extra" / "source_row" / "c").iterdir():
         chunk.write_bytes(b"nonsense")
-    with pytest.raises(pl.StoreError, match="the extra columns cannot be read"):
-        pl.load(tmp_path / "ds.zarr", verify=True)
+    with pytest.raises(pl.StoreError, match="extra/source_row cannot be read"):
+        _ = pl.load(tmp_path / "ds.zarr").source_row
 
 
 def test_datasets_without_extra_columns_are_stored_as_before(tmp_path):

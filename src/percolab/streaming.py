@@ -1,5 +1,5 @@
 """Batches from a store larger than memory, as NumPy arrays: see `percolab.loaders.streaming`."""
 
-from percolab.loaders.streaming import Part, Share, Stream
+from percolab.loaders.streaming import Batch, Share, Stream
 
-__all__ = ["Part", "Share", "Stream"]
+__all__ = ["Batch", "Share", "Stream"]

@@ -1,6 +1,6 @@
 """Batches from a store larger than memory: which blocks are read in which order, and how batches are cut from them.
 
-Part of a store are in leaf order, so neighbours are relatives and a batch must not be a run of rows. An epoch reads
+Batch of a store are in leaf order, so neighbours are relatives and a batch must not be a run of rows. An epoch reads
 every block once, in an order drawn from (seed, epoch), and mixes its rows through a pool of `buffer_rows` rows: each
 block that is read takes the room of as many rows, drawn at random, which leave in random order.
 
@@ -33,7 +33,7 @@ from percolab.store.arrays import StoredArray
 from percolab.store.locations import Location
 from percolab.store.schema import KINDS
 
-Part = tuple[NDArray[Any], ...]
+Batch = tuple[NDArray[Any], ...]
 """The same rows of several columns."""
 
 BUFFER_BYTES = 1 << 28
@@ -41,7 +41,7 @@ BUFFER_BYTES = 1 << 28
 READERS = 4
 """Blocks read at the same time, ahead of their use."""
 OPEN_ROWS = 1 << 23
-"""Part among which the order of blocks is drawn at a time; of them, all columns but X are in memory."""
+"""Batch among which the order of blocks is drawn at a time; of them, all columns but X are in memory."""
 
 
 # ---------------------------------------------------------------------- reading
@@ -66,7 +66,7 @@ class Columns:
         """Number of blocks, of which the last may be shorter."""
         return -(-self.n_points // self.block_rows)
 
-    def read(self, start: int, stop: int) -> Part:
+    def read(self, start: int, stop: int) -> Batch:
         """Return the rows from `start` to `stop`, which are of one block."""
         return tuple(self._read(name, start, stop) for name in self._arrays)
 
@@ -101,10 +101,10 @@ def _type(array: StoredArray) -> np.dtype[Any]:
     return np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
 
 
-def read_ahead(columns: Columns, ranges: Iterable[tuple[int, int]]) -> Iterator[Part]:
+def read_ahead(columns: Columns, ranges: Iterable[tuple[int, int]]) -> Iterator[Batch]:
     """Yield ranges of rows in turn, while the next ones are being read."""
     readers = ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read")
-    pending: deque[Future[Part]] = deque()
+    pending: deque[Future[Batch]] = deque()
     try:
         for start, stop in ranges:
             pending.append(readers.submit(columns.read, start, stop))
@@ -146,9 +146,9 @@ def row_ranges(order: NDArray[np.int64], columns: Columns, lo: int, hi: int) -> 
     return list(zip((start + first)[here].tolist(), (start + last)[here].tolist(), strict=True))
 
 
-def mixed(parts: Iterable[Part], buffer_rows: int, random: np.random.Generator) -> Iterator[Part]:
+def mixed(parts: Iterable[Batch], buffer_rows: int, random: np.random.Generator) -> Iterator[Batch]:
     """Mix rows through a pool. Every part has at most `buffer_rows` rows, and its memory is used for what leaves."""
-    pool: Part = ()
+    pool: Batch = ()
     filled = most = 0
     for part in parts:
         size = len(part[0])
@@ -177,13 +177,13 @@ def _swap(pool, leaving, part):
             inside[j], outside[j] = outside[j], inside[j]
 
 
-def cut(parts: Iterable[Part], sizes: Iterable[int]) -> Iterator[Part]:
+def cut(parts: Iterable[Batch], sizes: Iterable[int]) -> Iterator[Batch]:
     """Yield batches of the given sizes, which are views unless they cross from one part to the next."""
     rest = iter(parts)
-    part: Part = ()
+    part: Batch = ()
     at = end = 0
     for size in sizes:
-        pieces: list[Part] = []
+        pieces: list[Batch] = []
         while size:
             if at == end:
                 part = next(rest)
@@ -228,7 +228,7 @@ class Stream:
     path
         Where the store is.
     batch_size
-        Part of a batch.
+        Batch of a batch.
     columns
         What a batch holds, of X, y, point_z and point_id. Floats are float32.
     shuffle
@@ -236,7 +236,7 @@ class Stream:
     seed
         What the order is drawn from, with the epoch.
     buffer_rows
-        Part that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
+        Batch that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
     drop_last
         Give full batches alone, and as many to every rank: up to `batch_size` rows a rank are left out, those that come
         last in the order of the epoch.
@@ -275,7 +275,7 @@ class Stream:
             )
         return count
 
-    def batches(self, epoch: int = 0, share: Share = Share()) -> Iterator[Part]:  # noqa: B008  # it is frozen
+    def batches(self, epoch: int = 0, share: Share = Share()) -> Iterator[Batch]:  # noqa: B008  # it is frozen
         """Yield the batches of an epoch that are in a share."""
         key = check_integer("epoch", epoch, 0)
         lo, hi, sizes = self._extent(share)

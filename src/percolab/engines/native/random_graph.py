@@ -10,6 +10,7 @@ that was the top of the cluster when it came.
 from __future__ import annotations
 
 from decimal import Decimal, localcontext
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,7 @@ def bond_count(n: int, mean_degree: float, key: np.uint64) -> int:
     return int(_outward(pairs, chance, mode, _probability(pairs, chance, mode), philox.uniform(np.uint64(bits))))
 
 
+@lru_cache
 def _probability(pairs: int, chance: float, count: int) -> float:
     """Return the probability of `count` successes of `pairs`, in decimal arithmetic, rounded once."""
     with localcontext() as context:
