@@ -296,7 +296,9 @@ def test_interrupted_by_the_user(presses, tmp_path):
         time.sleep(0.1)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.strip() == "error: interrupted; the same command resumes it"
+    # A worker that is started just then may say that it was a process: multiprocessing prints that on its own.
+    said = [line for line in errors.splitlines() if not line.startswith("Process Spawn")]
+    assert said == ["error: interrupted; the same command resumes it"]
     assert out == ""
 
 

@@ -257,7 +257,7 @@ class Dataset(Lazy):
     def turn(self, latent: int, seed: int) -> Dataset:
         """Return the dataset with the directions below a latent drawn again; the truth and y stay.
 
-        The latent keeps its own unit vector; its split, and all splits below, are drawn from `seed` in place of the
+        The latent keeps its own unit vector; its split, and all splits below, are drawn from ``seed`` in place of the
         recipe's embed seed. The walk then takes the new steps, and what hangs on the latent's rows is carried along.
         Steps that are drawn again forget how `move` changed them before. For the native engine.
 
@@ -320,7 +320,7 @@ class Dataset(Lazy):
             An array of n numbers or labels, or a function of (forest, latent_z, point_z) that returns one: stored as it
             is, and not made again from the recipe.
         **options
-            `seed` of ``"silent"``, by default the recipe's value seed; `max_size` (most rows of a class) or `n_groups`
+            ``seed`` of ``"silent"``, by default the recipe's value seed; `max_size` (most rows of a class) or `n_groups`
             (number of classes) of ``"classes"``; `levels` and `ratio` of ``"path_tokens"``: level l cuts at n / ratio^l
             rows.
         """
