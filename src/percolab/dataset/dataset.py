@@ -320,8 +320,8 @@ class Dataset(Lazy):
             An array of n numbers or labels, or a function of (forest, latent_z, point_z) that returns one: stored as it
             is, and not made again from the recipe.
         **options
-            ``seed`` of ``"silent"``, by default the recipe's value seed; `max_size` (most rows of a class) or `n_groups`
-            (number of classes) of ``"classes"``; `levels` and `ratio` of ``"path_tokens"``: level l cuts at n / ratio^l
+            ``seed`` of ``"silent"``, by default the recipe's value seed; `max_size` (most rows of a class) or
+            `n_groups` (number of classes) of ``"classes"``; `levels` and `ratio` of ``"path_tokens"``: level l cuts at n / ratio^l
             rows.
         """
         if not isinstance(target, str):

@@ -85,8 +85,10 @@ def split_forest(n: int, seed: int) -> Forest:
 
     Parameters
     ----------
-    n : number of points
-    seed : seed of the graph
+    n
+        Number of points.
+    seed
+        Seed of the graph.
     """
     n = check_integer("n", n, 1)
     key = seed_key(check_seed("seed", seed))

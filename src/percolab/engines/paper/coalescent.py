@@ -25,8 +25,10 @@ def cyclic_coalescent(n: int, seed: int) -> Forest:
 
     Parameters
     ----------
-    n : number of points
-    seed : seed of the graph
+    n
+        Number of points.
+    seed
+        Seed of the graph.
     """
     n = check_integer("n", n, 1)
     if n >= SIZE_LIMIT:
