@@ -321,8 +321,8 @@ class Dataset(Lazy):
             is, and not made again from the recipe.
         **options
             ``seed`` of ``"silent"``, by default the recipe's value seed; `max_size` (most rows of a class) or
-            `n_groups` (number of classes) of ``"classes"``; `levels` and `ratio` of ``"path_tokens"``: level l cuts at n / ratio^l
-            rows.
+            `n_groups` (number of classes) of ``"classes"``; `levels` and `ratio` of ``"path_tokens"``: level l cuts at
+            n / ratio^l rows.
         """
         if not isinstance(target, str):
             for name, value in options.items():
