@@ -71,6 +71,7 @@ ignore_missing_imports = True
 """
 
 
+@pytest.mark.slow
 def test_examples_pass_strict_type_checks(tmp_path):
     (tmp_path / "mypy.ini").write_text(STRICT)
     pages = [page for page in PAGES if examples(page)]
