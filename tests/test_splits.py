@@ -93,6 +93,7 @@ def parts_of(split):
     st.integers(0, 4),
 )
 @settings(max_examples=80, deadline=None)
+@pytest.mark.slow
 def test_groups_stay_whole(sizes, seed, by, max_size, fractions, margin):
     forest = obvious.grow_forest(sizes, seed)
     groups = forest.point_cluster if by == "cluster" else forest.cut(max_size).groups

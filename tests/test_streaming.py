@@ -341,6 +341,7 @@ def test_set_epoch(ds, path):
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.slow
 def test_loader_with_workers_that_stay(ds, path, start):
     data = exports.to_torch_stream(path, 64, columns=["X", "point_id"], rank=1, world_size=2, buffer_rows=200)
     loader = DataLoader(data, batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context=start)

@@ -121,6 +121,7 @@ def superpositions(draw):
 
 @given(superpositions())
 @settings(max_examples=80, deadline=None)
+@pytest.mark.slow
 def test_every_world_is_its_definition(recipe):
     before = repr(np.random.get_state(legacy=False))  # noqa: NPY002
     world = pl.generate(recipe, threads=1)

@@ -449,6 +449,7 @@ def test_killed_while_half_of_the_records_are_removed(ds, files, tmp_path, monke
     assert contents(path) == files
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_of_a_repair(ds, files, tmp_path, monkeypatch):
     path, whole = tmp_path / "ds.zarr", tmp_path / "whole.zarr"
     complete(ds, whole)
