@@ -1,8 +1,8 @@
 """Training in bfloat16: a copy of the network computes, the network itself is stepped, in float32.
 
 A product of matrices in bfloat16 takes half the time of one in TF32, and everything in between moves half the bytes.
-Weights stay in float32, where a step of the optimiser is not lost to rounding. Two calls a step copy all tensors: a cast
-for each weight and each gradient would take as long as the products of a small network.
+Weights stay in float32, where a step of the optimiser is not lost to rounding. Two calls a step copy all tensors: a
+cast for each weight and each gradient would take as long as the products of a small network.
 """
 
 from __future__ import annotations
