@@ -68,13 +68,16 @@ clean: ## Remove what the other targets made, except .venv.
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or later must be installed" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) --upgrade 'pip>=25.1' # the first with dependency groups
 
-$(VENV)/.demo: pyproject.toml | $(BIN)/python
+$(VENV)/.pip: | $(BIN)/python
+	$(INSTALL) --upgrade 'pip>=25.1' # the first with dependency groups
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/.pip
 	$(INSTALL) -e '.[plot,verify,nn]' '$(TORCH)'
 	@touch $@
 
-$(VENV)/.test: pyproject.toml | $(BIN)/python
+$(VENV)/.test: pyproject.toml | $(VENV)/.pip
 	$(INSTALL) -e '.[plot,frames,graphs,hdf5,verify,nn,url]' --group test '$(TORCH)'
 	@touch $@
 
@@ -86,10 +89,10 @@ $(VENV)/.sae: $(VENV)/.test
 	$(INSTALL) -e '.[sae]' '$(TORCH)'
 	@touch $@
 
-$(VENV)/.docs: pyproject.toml | $(BIN)/python
+$(VENV)/.docs: pyproject.toml | $(VENV)/.pip
 	$(INSTALL) -e '.[plot,frames,verify,nn,features]' --group docs '$(TORCH)'
 	@touch $@
 
-$(VENV)/.bench: pyproject.toml | $(BIN)/python
+$(VENV)/.bench: pyproject.toml | $(VENV)/.pip
 	$(INSTALL) -e '.[nn,ray]' --group bench '$(TORCH)'
 	@touch $@
