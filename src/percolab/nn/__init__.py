@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from percolab.nn.model import ResidualMLP
     from percolab.nn.probing import ProbeResult, probes
     from percolab.nn.recording import activations, representations
+    from percolab.nn.replacing import LossRecovered, loss_recovered
     from percolab.nn.reproduction import reproduce
     from percolab.nn.scores import LabelScore, Score
     from percolab.nn.split import Split, split_rows
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Experiment": "experiments",
     "LabelScore": "scores",
+    "LossRecovered": "replacing",
     "ProbeConfig": "config",
     "ProbeResult": "probing",
     "ResidualMLP": "model",
@@ -35,6 +37,7 @@ _HOME = {
     "baselines": "baseline",
     "experiment": "experiments",
     "load_model": "training",
+    "loss_recovered": "replacing",
     "nearest_neighbours": "baseline",
     "probes": "probing",
     "representations": "recording",
@@ -47,6 +50,7 @@ _HOME = {
 __all__ = [
     "Experiment",
     "LabelScore",
+    "LossRecovered",
     "ProbeConfig",
     "ProbeResult",
     "ResidualMLP",
@@ -58,6 +62,7 @@ __all__ = [
     "baselines",
     "experiment",
     "load_model",
+    "loss_recovered",
     "nearest_neighbours",
     "probes",
     "representations",
