@@ -141,6 +141,7 @@ class Unfinished(Cells):
         path = locations.local_path(self.location)
         if sync and path is not None:
             files.sync_tree(path)
+            files.sync(path.parent)
         self.say(complete | {"metadata_sha256": metadata.digest(complete, self._layouts())}, sync=sync)
 
     def _layouts(self) -> dict[str, Layout]:
