@@ -64,7 +64,7 @@ def digests(path: Location) -> dict[str, str]:
     return Complete(path).sha256
 
 
-def reopen(location: str, identity: str) -> Complete:
+def reopen(location: Location, identity: str) -> Complete:
     """Open a store again, in another process or later; raise if another dataset is there now."""
     store = Complete(location)
     if store.identity != identity:
