@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import GroupKFold
 
 import percolab as pl
-from percolab.dataset.splits import PARTS
+from percolab.worlds.splits import PARTS
 from percolab.rng import mt19937
 
 

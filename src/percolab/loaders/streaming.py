@@ -27,11 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_choice, check_integer, check_seed
-from percolab.store import reading
+from percolab.ground.validation import check_integer, check_seed
+from percolab.store import worlds
 from percolab.store.arrays import StoredArray
 from percolab.store.locations import Location
-from percolab.store.schema import KINDS
 
 Batch = tuple[NDArray[Any], ...]
 """The same rows of several columns."""
@@ -81,11 +80,9 @@ class Columns:
 def _open(path: Location, names: Sequence[str]) -> dict[str, StoredArray]:
     if isinstance(names, str) or not names:
         raise ValueError(f"columns must be a list of names, got {names!r}")
-    for name in names:
-        check_choice("columns", name, KINDS["point"])
     if len(set(names)) < len(names):
         raise ValueError(f"columns must not repeat, got {list(names)}")
-    return reading.open_columns(path, names)
+    return worlds.open_columns(path, names)
 
 
 def _read_chunk(arrays: dict[str, StoredArray], name: str, chunk: int) -> NDArray[Any]:
