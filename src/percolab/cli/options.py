@@ -13,6 +13,16 @@ LONG_WORD = 40
 
 Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is complete.")]
+Factor = Annotated[
+    int | None,
+    typer.Option(
+        "--factor",
+        parser=lambda text: integer(text),
+        metavar="INTEGER",
+        help="Which factor, in a superposed world of several.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
 

@@ -144,7 +144,7 @@ class Superposed(Lazy):
         # Reached only for what is not there.
         if name in OF_ONE_HIERARCHY:
             raise AttributeError(
-                f"a superposed world has no {name!r}: use it on the dataset of a factor, and superpose the recipe it has"
+                f"a superposed world has no {name!r}: use it on the dataset of a factor, and superpose its recipe"
             )
         return super().__getattr__(name)
 
