@@ -99,6 +99,7 @@ def figures(
 ) -> None:
     """Draw figures 1, 2, 3, 6, 8, 9 and 10 of the paper from data made here, each as PNG and PDF.
 
+    Figure 11 is not in the paper: random graphs below, at and above the critical point.
     Figure 10 times samplers on this machine, for which it should be idle. Figures 4, 5 and 7 show a trained network:
     percolab reproduce draws them.
     """

@@ -54,7 +54,8 @@ def trees(dataset: Dataset) -> NDArray[np.bool_]:
 
 def regime(mean_degree: float) -> str:
     """Return in a word where a random graph stands."""
-    return "below the critical point" if mean_degree < 1 else "above it" if mean_degree > 1 else "critical"
+    side = "below" if mean_degree < 1 else "above" if mean_degree > 1 else "at"
+    return f"{side} the critical point"
 
 
 # ---------------------------------------------------------------------- sizes and depths
@@ -147,14 +148,16 @@ def _draw_targets(axes: Axes, dataset: Dataset) -> None:
     draw_targets(axes, np.asarray(dataset.y).ravel())
 
 
-def draw_targets(axes: Axes, y: NDArray[np.float64], deviation: float = 1.0, law: str = "N(0, 1)") -> None:
-    """Draw a histogram of targets beside a normal law."""
+def draw_targets(axes: Axes, y: NDArray[np.float64], variance: float | None = 1.0) -> None:
+    """Draw a histogram of targets, beside a normal law of mean 0 and this variance if there is one."""
+    deviation = np.sqrt(variance or 1.0)
     reach = max(4.0 * deviation, float(np.abs(y).max()))
     edges = np.linspace(-reach, reach, 81)
     axes.stairs(np.histogram(y, edges, density=True)[0], edges, fill=True, color=style.SKY, label="this dataset")
-    x = np.linspace(-reach, reach, 200) / deviation
-    density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) / deviation
-    axes.plot(x * deviation, density, color=style.BLACK, linewidth=1.1, label=law)
+    if variance is not None:
+        x = np.linspace(-reach, reach, 200)
+        density = np.exp(-((x / deviation) ** 2) / 2) / np.sqrt(2 * np.pi) / deviation
+        axes.plot(x, density, color=style.BLACK, linewidth=1.1, label=f"N(0, {variance:g})")
     axes.set_xlabel("y")
     axes.set_ylabel("density")
     axes.legend()

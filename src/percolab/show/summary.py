@@ -38,6 +38,7 @@ def summarise(dataset: AnyDataset) -> dict[str, Any]:
         "largest_cluster": 0 if empty else int(forest.cluster_size[0]),
         "singletons": int(np.count_nonzero(forest.cluster_size == 1)),
         "n_latents": forest.n_latents,
+        "n_extra_bonds": forest.n_extra_bonds,
         "depth_mean": None if empty else float(depth.mean()),
         "depth_max": None if empty else int(depth.max()),
         "y_mean": None if empty else float(y.mean()),
@@ -102,7 +103,7 @@ def summarise_store(location: Location, dataset: AnyDataset) -> dict[str, Any]:
         "largest_cluster": int(start[1]),
         "singletons": n_clusters - alone,
         "n_latents": len(dataset) - n_clusters,
-        **dict.fromkeys(("depth_mean", "depth_max", "y_mean", "y_variance", "n_classes")),
+        **dict.fromkeys(("n_extra_bonds", "depth_mean", "depth_max", "y_mean", "y_variance", "n_classes")),
         "modified": dataset.modification,
         "provenance": dict(dataset.provenance),
     }
@@ -127,11 +128,16 @@ def one_line(summary: dict[str, Any]) -> str:
             f"{summary['n_samples']:,} samples in R^{summary['dim']} of {len(summary['factors'])} factors, "
             f"y from {relevant}; seed {summary['recipe']['seed']}"
         )
-    seeds = summary["recipe"]["seeds"]
-    return (
+    recipe, seeds = summary["recipe"], summary["recipe"]["seeds"]
+    told = (
         f"{summary['n_points']:,} points in R^{summary['dim']}, {summary['n_clusters']:,} clusters, "
         f"{summary['n_latents']:,} latents; seeds {seeds['graph']}, {seeds['embed']}, {seeds['value']}"
     )
+    if recipe.get("edits"):
+        told += f"; edits {_counted([edit['kind'] for edit in recipe['edits']])}"
+    if recipe.get("target", {}).get("kind", "custom") != "custom":
+        told += f"; target {recipe['target']['kind']}"
+    return told + (f"; modified: {summary['modified']}" if summary.get("modified") else "")
 
 
 def table(summary: dict[str, Any], title: str) -> Table:
@@ -190,6 +196,8 @@ def _lines_of_dataset(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("latents", f"{summary['n_latents']:,}"),
     ]
+    if summary["n_extra_bonds"]:
+        lines.append(("cycles", f"{summary['n_extra_bonds']:,} bonds close one"))
     if summary["depth_mean"] is not None:
         lines += [
             ("depth", f"mean {summary['depth_mean']:.6g}, max {summary['depth_max']:,}"),

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.memory import readable
+from percolab.model.target import Target
 from percolab.show import distributions, pages, style
 from percolab.show.summary import summarise
 from percolab.worlds.presets import PRESETS
@@ -109,9 +110,10 @@ def _targets(world: Superposed) -> list[str]:
     if y.dtype.kind != "f":
         distributions.draw_labels(figure.subplots(), y)
         return [pages.picture(figure, "Samples of each label, the most frequent first; of sequences, by level.")]
-    deviation = float(y.std()) or 1.0
-    distributions.draw_targets(figure.subplots(), y, deviation, "normal, of the same variance")
-    return [pages.picture(figure, "Targets, beside a normal law of the same variance.")]
+    sums = all(world.recipe.factors[k].target == Target() for k in world.relevant)
+    variance = sum(weight**2 for weight in world.weights) if world.weights and sums else None
+    distributions.draw_targets(figure.subplots(), y, variance)
+    return [pages.picture(figure, "Targets" + (", with the normal law that each has over seeds." if variance else "."))]
 
 
 def _planes(world: Superposed) -> list[str]:
