@@ -158,8 +158,8 @@ def describe(dataset: Dataset) -> str:
     recipe = dataset.recipe
     seeds = f"{recipe.seeds.graph}, {recipe.seeds.embed}, {recipe.seeds.value}"
     return (
-        f"{_name(dataset.provenance)}{len(dataset):,} points in {recipe.dim} dimensions, mode {recipe.mode}, engine {recipe.engine}, "
-        f"seeds {seeds}"
+        f"{_name(dataset.provenance)}{len(dataset):,} points in {recipe.dim} dimensions, mode {recipe.mode}, "
+        f"engine {recipe.engine}, seeds {seeds}"
     )
 
 

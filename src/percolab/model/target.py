@@ -71,8 +71,8 @@ class Target:
 
     def __str__(self) -> str:
         """Return the target as a word: its kind, and after a colon the options that are set."""
-        kind, *options = self.to_dict().items()
-        return kind[1] + ":" * bool(options) + ",".join(f"{name}={value}" for name, value in options)
+        options = ",".join(f"{name}={value}" for name, value in self.to_dict().items() if name != "kind")
+        return f"{self.kind}:{options}" if options else self.kind
 
     @classmethod
     def from_word(cls, word: str) -> Self:

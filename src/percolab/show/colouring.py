@@ -211,7 +211,7 @@ def _means(forest: Forest, points: Floats) -> Floats:
     columns = np.where(known, points, 0.0), known.astype(np.float64)
     total, count = (np.concatenate([[0.0], np.cumsum(column)]) for column in columns)
     sums, counts = total[edges[1]] - total[edges[0]], count[edges[1]] - count[edges[0]]
-    return np.divide(sums, counts, out=np.full(sums.size, np.nan), where=counts > 0)
+    return np.asarray(np.divide(sums, counts, out=np.full(sums.size, np.nan), where=counts > 0))
 
 
 def of_rows(known: Truth, values: ArrayLike) -> Floats:
@@ -226,4 +226,4 @@ def of_rows(known: Truth, values: ArrayLike) -> Floats:
         return numbers
     n = known.forest.n_points
     count, total = np.bincount(known.rows, minlength=n), np.bincount(known.rows, numbers, minlength=n)
-    return np.divide(total, count, out=np.full(n, np.nan), where=count > 0)
+    return np.asarray(np.divide(total, count, out=np.full(n, np.nan), where=count > 0))

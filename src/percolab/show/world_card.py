@@ -130,7 +130,7 @@ def _planes(world: Superposed) -> list[str]:
         axes = figure.subplots()
         low, high = (float(edge) for edge in np.quantile(values, [0.01, 0.99]))
         scale = style.colour_scale(low, high)
-        axes.scatter(*plane.T, c=scale.to_rgba(values), s=4, linewidths=0, rasterized=True)
+        axes.scatter(plane[:, 0], plane[:, 1], c=scale.to_rgba(values), s=4, linewidths=0, rasterized=True)
         figure.colorbar(scale, ax=axes, label=f"y of factor {k}", fraction=0.05)
         axes.set_xlabel("first principal component of X")
         axes.set_ylabel("second")
