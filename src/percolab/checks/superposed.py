@@ -183,7 +183,7 @@ def independence(world: Superposed) -> Check:
         return too_small(law, "no correlation", "blocks of 3 samples", "blocks of 2")
     largest = max(filter(math.isfinite, scores), key=abs)
     p = smallest(*(p_of_score(score) for score in scores if math.isfinite(score)))
-    note = f"{len(pairs)} pairs of factors"
+    note = f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'} of factors"
     return statistical(law, "no correlation of y", f"largest score {largest:.2f}", p, note)
 
 
