@@ -153,9 +153,9 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    print(f"{'':20}{'R²':>8}{'MSE':>10}")
+    print(f"{'':27}{'R²':>8}{'MSE':>10}")
     for name, score in found.items():
-        print(f"{name.replace('_', ' '):20}{score['r2']:8.4f}{score['mse']:10.4g}")
+        print(f"{name.replace('_', ' '):27}{score['r2']:8.4f}{score['mse']:10.4g}")
 
 
 def probe(
