@@ -87,6 +87,28 @@ def test_own_split(dataset):
     assert found["mean"].mse == pytest.approx(np.mean((dataset.y[split.test] - dataset.y[split.train].mean()) ** 2))
 
 
+def test_labels(dataset):
+    labelled = dataset.with_target("classes", max_size=200)
+    y, split = labelled.y, split_rows(dataset)
+    found = baselines(labelled, device="cpu")
+    assert list(found) == ["frequencies", "logistic", "nearest_neighbour", "nearest_neighbour_release"]
+    n_classes, n = y.max() + 1, split.train.size
+    p = (np.bincount(y[split.train], minlength=n_classes) + 1) / (n + n_classes)
+    assert found["frequencies"].log_loss == pytest.approx(-np.log(p[y[split.test]]).mean())
+    assert found["frequencies"].accuracy == np.mean(y[split.test] == p.argmax())
+    X = np.asarray(dataset.X)
+    distance = np.linalg.norm(X[:, None] - X[None], axis=2) + np.diag(np.full(len(y), np.inf))
+    right, losses = [], []
+    for i, row in enumerate(distance):
+        ties = y[row <= row.min() * (1 + 1e-6)]
+        right.append(np.mean(ties == y[i]))
+        losses.append(-np.log((np.sum(ties == y[i]) + np.mean(y == y[i])) / (ties.size + 1)))
+    assert found["nearest_neighbour"].accuracy == pytest.approx(np.mean(right))
+    assert found["nearest_neighbour"].log_loss == pytest.approx(np.mean(losses))
+    assert found["frequencies"].accuracy < found["logistic"].accuracy
+    assert found["frequencies"].log_loss > found["logistic"].log_loss
+
+
 def test_bad_input(dataset):
     with pytest.raises(ValueError, match=r"X must have at least 2 rows to have neighbours, got 1"):
         nearest_neighbours(torch.zeros(1, 2))
@@ -94,3 +116,5 @@ def test_bad_input(dataset):
     X[3, 0] = np.inf
     with pytest.raises(ValueError, match=r"X must be finite, got inf in row 3"):
         baselines(dataclasses.replace(dataset, X=X), device="cpu")
+    with pytest.raises(ValueError, match=r"y must be one number or label a row, \(700,\), got shape \(700, 2\)"):
+        baselines(dataset.with_target("path_tokens", levels=2, ratio=4), device="cpu")

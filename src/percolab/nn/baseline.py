@@ -8,22 +8,28 @@ the error is the mean over those tied.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import Ridge
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from percolab.dataset.splits import Split
 from percolab.ground.progress import Progress, shown, silent
 from percolab.nn.device import Device, choose_device, on_device
-from percolab.nn.scores import Score, r_squared, score
+from percolab.nn.scores import LabelScore, Score, label_score, r_squared, score
 from percolab.nn.split import SPLIT_SEED, split_rows
-from percolab.worlds.truth import AnyDataset, truth
+from percolab.worlds.truth import AnyDataset
 
 RIDGE_ALPHA = 1.0
+LOGISTIC_STEPS = 200
 BLOCK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 """Memory for one block of distances."""
 TIED = 1e-6
@@ -55,7 +61,7 @@ def baselines(
     split: Split | None = None,
     device: Device = "auto",
     progress: bool | Progress = False,
-) -> dict[str, Score]:
+) -> dict[str, Score] | dict[str, LabelScore]:
     """Score the baselines of Table 1.
 
     ``mean`` and ``ridge`` (scikit-learn, alpha 1) are fitted on the training rows and scored on the test rows.
@@ -64,6 +70,11 @@ def baselines(
     at random gives on average, and the same on every processor. ``nearest_neighbour_release`` takes the least distance
     as computed and of equal ones the first in the order of the authors' release: it gives the digits of the paper,
     but rounding chooses among ties.
+
+    Where y is labels: ``frequencies`` of the classes in the training rows, ``logistic`` regression on standardised X
+    (scikit-learn, C = 1, at most 200 steps), and the nearest other points as above. Of C classes, probabilities from n
+    rows are (n p + 1) / (n + C), so that no class is impossible; of t nearest other points that tie, their shares
+    and one more point with the frequencies of all rows.
 
     Parameters
     ----------
@@ -81,13 +92,16 @@ def baselines(
     device = choose_device(device)
     X = on_device("X", dataset.X, torch.device("cpu"), torch.float64).numpy()
     if split is None:
-        split = split_rows(truth(dataset, 0).forest, seed)
+        split = split_rows(dataset, seed)
     # By birth, as the release has them: of equal distances the lowest row wins, which in leaf order would favour
     # distant relatives.
     order = dataset.release_order
     with shown(progress) as tell:
         found = neighbours(torch.from_numpy(X[order]).to(device), progress=tell)
-    return _of_numbers(X, dataset.y, split, order, found)
+    y = np.asarray(dataset.y)
+    if y.ndim != 1:
+        raise ValueError(f"y must be one number or label a row, ({len(X)},), got shape {y.shape}")
+    return (_of_labels if y.dtype.kind in "biu" else _of_numbers)(X, y, split, order, found)
 
 
 def _of_numbers(
@@ -101,6 +115,42 @@ def _of_numbers(
         "ridge": score(y[split.test], ridge.predict(X[split.test])),
         "nearest_neighbour": Score(r_squared(mse, float(y.var())), mse),
         "nearest_neighbour_release": score(ordered, ordered[found.nearest]),
+    }
+
+
+def _of_labels(
+    X: NDArray[np.float64], y: NDArray[np.int64], split: Split, order: NDArray[np.int64], found: Neighbours
+) -> dict[str, LabelScore]:
+    n_classes, n = int(y.max()) + 1, split.train.size
+    frequency = np.bincount(y[split.train], minlength=n_classes) / n
+    by_regression = np.zeros((split.test.size, n_classes))
+    model: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=LOGISTIC_STEPS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X[split.train], y[split.train])
+    by_regression[:, model[-1].classes_] = model.predict_proba(X[split.test])
+
+    def smoothed(p: NDArray[np.float64]) -> NDArray[np.float64]:
+        logs: NDArray[np.float64] = np.log((n * p + 1) / (n + n_classes))
+        return logs
+
+    every = np.broadcast_to(smoothed(frequency), by_regression.shape)
+    return {
+        "frequencies": label_score(y[split.test], every),
+        "logistic": label_score(y[split.test], smoothed(by_regression)),
+        **_neighbour_labels(y[order], found),
+    }
+
+
+def _neighbour_labels(y: NDArray[np.int64], found: Neighbours) -> dict[str, LabelScore]:
+    """Score nearest other points; only the probability of a row's own label matters."""
+    own = np.bincount(y)[y] / y.size
+    tied = np.bincount(found.row, minlength=y.size)
+    right = found.mean((y[found.row] == y[found.neighbour]).astype(np.float64))
+    one = (y == y[found.nearest]).astype(np.float64)
+    return {
+        "nearest_neighbour": LabelScore(float(right.mean()), float(-np.log((tied * right + own) / (tied + 1)).mean())),
+        "nearest_neighbour_release": LabelScore(float(one.mean()), float(-np.log((one + own) / 2).mean())),
     }
 
 
