@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from percolab.nn.baseline import baselines, nearest_neighbours
     from percolab.nn.config import ProbeConfig, TrainConfig
     from percolab.nn.experiments import Experiment, experiment
+    from percolab.nn.linear import LinearProbe, linear_probe
     from percolab.nn.model import ResidualMLP
-    from percolab.nn.probing import ProbeResult, probes
+    from percolab.nn.probe_errors import ProbeResult
+    from percolab.nn.probing import probes
     from percolab.nn.recording import activations, representations
     from percolab.nn.reproduction import reproduce
     from percolab.nn.scores import LabelScore, Score
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 _HOME = {
     "Experiment": "experiments",
     "LabelScore": "scores",
+    "LinearProbe": "linear",
     "ProbeConfig": "config",
-    "ProbeResult": "probing",
+    "ProbeResult": "probe_errors",
     "ResidualMLP": "model",
     "Score": "scores",
     "Split": "split",
@@ -34,6 +37,7 @@ _HOME = {
     "activations": "recording",
     "baselines": "baseline",
     "experiment": "experiments",
+    "linear_probe": "linear",
     "load_model": "training",
     "nearest_neighbours": "baseline",
     "probes": "probing",
@@ -47,6 +51,7 @@ _HOME = {
 __all__ = [
     "Experiment",
     "LabelScore",
+    "LinearProbe",
     "ProbeConfig",
     "ProbeResult",
     "ResidualMLP",
@@ -57,6 +62,7 @@ __all__ = [
     "activations",
     "baselines",
     "experiment",
+    "linear_probe",
     "load_model",
     "nearest_neighbours",
     "probes",
