@@ -36,11 +36,11 @@ def test_graph_equals_eager_equals_cpu(dataset):
 
 
 def test_same_seed_same_weights_and_resume(dataset, tmp_path, monkeypatch):
-    from percolab.nn import training
+    from percolab.nn import run
 
     first = weights(train(dataset, CONFIG, device="cuda").model)
     assert torch.equal(first, weights(train(dataset, CONFIG, device="cuda").model))
-    monkeypatch.setattr(training, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
 
     def stop(epoch, epochs, loss, r2):
         if epoch == 2:
@@ -49,7 +49,7 @@ def test_same_seed_same_weights_and_resume(dataset, tmp_path, monkeypatch):
 
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(training.TrainingInterrupted):
+    with pytest.raises(run.TrainingInterrupted):
         train(dataset, CONFIG, run_dir=tmp_path, device="cuda", progress=stop)
     rest = train(dataset, CONFIG, run_dir=tmp_path, resume=True, device="cuda")
     assert torch.equal(first, weights(rest.model))

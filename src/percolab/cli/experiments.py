@@ -40,6 +40,8 @@ Device = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
 LOGS = ("tensorboard", "wandb")
+NAMES = {"r2": "R²", "mse": "MSE", "accuracy": "accuracy", "log_loss": "log loss"}
+"""Scores in words."""
 DEPTH_STEP = 5
 
 
@@ -121,7 +123,7 @@ def train(
             "tf32": None if tf32 else False,
         }
     )  # fmt: skip
-    kept = checkpoint.load(output / "checkpoint.pt")["config"] if resume else {}
+    kept = checkpoint.load(output / "checkpoint.pt")["configs"][0] if resume else {}
     config = TrainConfig(**{**kept, **chosen})
     dataset = reading.load(path)
     logged = [] if log is None else [logger(log, output, asdict(config))]
@@ -136,10 +138,11 @@ def train(
             dataset, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
         )
     figures.write({"training": figures.training_curve(result.history, f"Training on {PurePath(path).name}")}, output)
-    numbers = {"test": asdict(result.test), "validation": asdict(result.validation), "seconds": result.seconds}
-    files.write_json(output / "result.json", {**numbers, "device": result.device})
+    numbers = {"test": asdict(result.test), "validation": asdict(result.validation)}
+    files.write_json(output / "result.json", {**numbers, "seconds": result.seconds, "device": result.device})
     if not quiet:
-        print(f"{output}: test R² {result.test.r2:.4f}, MSE {result.test.mse:.4g}, {result.seconds:.1f} s of training")
+        scores = ", ".join(f"{NAMES[name]} {value:.4g}" for name, value in numbers["test"].items())
+        print(f"{output}: test {scores}, {result.seconds:.1f} s of training")
 
 
 def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.rng.mt19937 import permutation, uniforms
+
+if TYPE_CHECKING:
+    from percolab.worlds.superposed import Superposed
 
 Ints = NDArray[np.int64]
 
@@ -55,7 +59,7 @@ class Split:
 
 
 def split_rows(
-    dataset: Dataset | Forest,
+    dataset: Dataset | Superposed | Forest,
     seed: int = SPLIT_SEED,
     *,
     by: str = "rows",
@@ -79,7 +83,7 @@ def split_rows(
     Parameters
     ----------
     dataset
-        A dataset, or its forest. X is not read.
+        A dataset, or its forest. X is not read. Samples of a superposed world are split by what they have of factor 0.
     seed
         What the order is drawn from. Seeds with the same lower 32 bits give the same split, as in torch.
     by
@@ -96,7 +100,7 @@ def split_rows(
     Split
         By rows each part is in random order, else in that of the rows.
     """
-    forest = dataset if isinstance(dataset, Forest) else dataset.forest
+    forest = _forest(dataset)
     check_choice("by", by, KINDS)
     check_seed("seed", seed)
     check_integer("margin", margin, 0)
@@ -105,6 +109,14 @@ def split_rows(
         raise ValueError(f"max_size must be given with by='subtree' and not otherwise, got {max_size} with by={by!r}")
     split = _by_rows(forest, seed, shares) if by == "rows" else _by_groups(forest, seed, shares, by, max_size)
     return _with_margin(forest, split, margin) if margin else split
+
+
+def _forest(dataset: Dataset | Superposed | Forest) -> Forest:
+    """Return the forest whose rows are those of the dataset; samples of a superposed world follow factor 0."""
+    if isinstance(dataset, Forest):
+        return dataset
+    factors: Sequence[Dataset] | None = getattr(dataset, "factors", None)
+    return dataset.forest if factors is None else factors[0].forest
 
 
 def _shares(fractions: Sequence[float]) -> tuple[float, float, float]:

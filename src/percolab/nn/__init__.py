@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from percolab.nn.probing import ProbeResult, probes
     from percolab.nn.recording import activations, representations
     from percolab.nn.reproduction import reproduce
-    from percolab.nn.scores import Score
+    from percolab.nn.scores import LabelScore, Score
     from percolab.nn.split import Split, split_rows
-    from percolab.nn.training import TrainResult, load_model, train
+    from percolab.nn.training import TrainResult, load_model, train, train_ensemble
 
 _HOME = {
     "Experiment": "experiments",
+    "LabelScore": "scores",
     "ProbeConfig": "config",
     "ProbeResult": "probing",
     "ResidualMLP": "model",
@@ -40,10 +41,12 @@ _HOME = {
     "reproduce": "reproduction",
     "split_rows": "split",
     "train": "training",
+    "train_ensemble": "training",
 }
 
 __all__ = [
     "Experiment",
+    "LabelScore",
     "ProbeConfig",
     "ProbeResult",
     "ResidualMLP",
@@ -61,6 +64,7 @@ __all__ = [
     "reproduce",
     "split_rows",
     "train",
+    "train_ensemble",
 ]
 
 

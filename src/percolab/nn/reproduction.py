@@ -20,7 +20,7 @@ from percolab.dataset.generation import generate
 from percolab.ground.files import replacing, write_json, write_table
 from percolab.ground.progress import Progress, shown
 from percolab.ground.version import __version__, provenance
-from percolab.nn import checkpoint, figures, findings, report, training
+from percolab.nn import checkpoint, figures, findings, report, run
 from percolab.nn.baseline import baselines
 from percolab.nn.device import Device, choose_device, device_name
 from percolab.nn.experiments import Experiment
@@ -28,12 +28,12 @@ from percolab.nn.probing import probes
 from percolab.nn.progress import by_epoch
 from percolab.nn.recording import activations
 from percolab.nn.stages import Stages, claim
-from percolab.nn.training import describe_run, load_model, train
+from percolab.nn.training import load_model, train
 from percolab.show import summary
 from percolab.store.reading import load
 from percolab.store.schema import StoreError
 
-PACKAGES = (*training.PACKAGES, "scikit-learn", "pandas")
+PACKAGES = (*run.PACKAGES, "scikit-learn", "pandas")
 REPORT, RESULTS = "report.html", "results.json"
 FIGURES = ("fig4", "fig5", "fig7", "memorising", "training")
 
@@ -135,7 +135,7 @@ class _Reproduction:
             device=self.device,
             progress=by_epoch(self.progress),
         )
-        described = describe_run(self.chosen.recipe, self.chosen.training, self.device)
+        described = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
         scores = {"test": asdict(result.test), "validation": asdict(result.validation)}
         return {**described, **scores, "training_seconds": result.seconds}
 
@@ -146,7 +146,7 @@ class _Reproduction:
         except (FileNotFoundError, ValueError):
             return False
         wanted = self.chosen.to_dict()
-        return bool(state["recipe"] == wanted["recipe"] and state["config"] == wanted["training"])
+        return bool(state["recipe"] == wanted["recipe"] and state["configs"] == [wanted["training"]])
 
     def _probe(self) -> dict[str, Any]:
         model = load_model(self.output / "training", self.dataset, device=self.device)

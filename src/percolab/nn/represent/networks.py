@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from percolab.nn.split import Split
 from percolab.worlds.truth import AnyDataset
 
 FILE = "networks.pt"
-SPLIT_SEED = 42
 Weights = dict[str, torch.Tensor]
 
 
@@ -46,11 +45,6 @@ class Networks:
         model = ResidualMLP(self.dim, c.d_model, c.n_blocks, c.expansion)
         model.load_state_dict(self.weights[number][epoch])
         return model.to(device)
-
-
-def member(config: TrainConfig, seed: int) -> TrainConfig:
-    """Return the configuration of a network: the same split as all others, weights and order from its seed."""
-    return replace(config, seed=seed, split_seed=SPLIT_SEED)
 
 
 def train_networks(

@@ -20,7 +20,7 @@ from percolab.features.scoring import score
 from percolab.nn.recording import activations, label
 from percolab.nn.represent import siblings
 from percolab.nn.represent.drawing import by_layer, by_number
-from percolab.nn.represent.networks import member, train_networks
+from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.siblings import Siblings, find_siblings
@@ -92,7 +92,7 @@ def idle_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats
 def train(work: Work) -> dict[str, Any]:
     """Train a network for each seed and factor: those of a seed have the same initial weights and order of rows."""
     s, factors = work.settings, range(len(work.truths))
-    configs = [member(s.training, seed) for seed in range(s.seeds) for _ in factors]
+    configs = [config for config in s.training.with_seeds(range(s.seeds)) for _ in factors]
     targets = np.stack([work.dataset.swapped(k).y for k in factors] * s.seeds)  # type: ignore[union-attr]
     return train_networks(
         work.dataset, configs, targets, work.split, s.keep, work.output, work.device, work.progress

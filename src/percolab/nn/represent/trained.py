@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from percolab.nn.recording import RAW, activations, label
 from percolab.nn.represent import reading, siblings
 from percolab.nn.represent.drawing import by_layer, by_number
-from percolab.nn.represent.networks import member, train_networks
+from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.siblings import find_siblings
@@ -50,7 +50,7 @@ def log_change(values: Floats, before: int = 0) -> Floats:
 def train(work: Work) -> dict[str, Any]:
     """Train a network for each seed, all on the dataset's y."""
     s = work.settings
-    configs = [member(s.training, seed) for seed in range(s.seeds)]
+    configs = s.training.with_seeds(range(s.seeds))
     return train_networks(work.dataset, configs, None, work.split, s.keep, work.output, work.device, work.progress)
 
 

@@ -16,7 +16,7 @@ from percolab.ground.progress import Progress
 from percolab.nn.device import on_device
 from percolab.nn.model import ResidualMLP
 from percolab.nn.recording import RAW
-from percolab.nn.represent.networks import SPLIT_SEED, Networks, load_networks
+from percolab.nn.represent.networks import Networks, load_networks
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.statistics import Estimate
 from percolab.nn.split import Split, split_rows
@@ -55,7 +55,7 @@ class Work:
     @cached_property
     def split(self) -> Split:
         """The rows that networks were trained on, and the others."""
-        return split_rows(self.truths[0].forest, SPLIT_SEED)
+        return split_rows(self.truths[0].forest, self.settings.training.seeds.split)
 
     @property
     def held_out(self) -> NDArray[np.int64]:
