@@ -167,7 +167,7 @@ def relevant(rng, factors, effect):
     forests, own = factors
     values = planted_world(rng, forests, own, effect)
     factor = np.repeat(np.arange(3), [len(part) for part in own])
-    blocks = relevance._blocks(factor, np.concatenate([part.place for part in own]))
+    blocks = relevance.blocks_of(factor, np.concatenate([part.place for part in own]))
     swap = statistics.mean_interval(relevance.swap_log_ratio(values, factor), blocks)
     idle = statistics.mean_interval(relevance.idle_log_ratio(values, factor), blocks)
     return swap, idle

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vPX*"
+DODGE = 1.05
+"""By what factor series of a logarithmic axis are moved apart, so that intervals do not hide each other."""
 
 
 def by_layer(
-    series: Mapping[str, Sequence[Row]], names: Sequence[str], title: str, ylabel: str, *, zero: float | None = 0.0
+    series: Mapping[str, Sequence[Row]], names: Sequence[str], title: str, ylabel: str, *, zero: float | None = 0.0, log_y: bool = False
 ) -> Figure:
     """Draw estimates by layer, series side by side, each with its interval.
 
@@ -32,6 +34,8 @@ def by_layer(
         In words.
     zero
         Where a line says that there is nothing; None draws none.
+    log_y
+        Whether the axis is logarithmic.
     """
     with style.sheet():
         figure = style.new_figure(6.4, 3.9)
@@ -42,6 +46,8 @@ def by_layer(
             shift = (k - (len(series) - 1) / 2) * width
             _marks(axes, [place[r["layer"]] + shift for r in rows], rows, k, name)
         _line_at(axes, zero)
+        if log_y:
+            axes.set_yscale("log")
         axes.set_xticks(range(len(names)), [layer_words(name) for name in names], fontsize=7.5)
         axes.grid(axis="y")
         axes.set_ylabel(ylabel)
@@ -61,16 +67,19 @@ def by_number(
     log_x: bool = True,
     log_y: bool = False,
     symmetric_from: float | None = None,
+    ticks: bool = False,
 ) -> Figure:
     """Draw estimates against a number, such as the epoch or the size, a line a series, with intervals.
 
-    `symmetric_from` makes the axis linear up to there and logarithmic above, so that epoch 0 has a place.
+    `symmetric_from` makes the axis linear up to there and logarithmic above, so that epoch 0 has a place; `ticks` puts
+    a mark at each number.
     """
     with style.sheet():
         figure = style.new_figure(6.4, 3.9)
         axes = figure.subplots()
         for k, (name, rows) in enumerate(series.items()):
-            at = [float(r[x]) if isinstance(x, str) else x(r) for r in rows]
+            shift = DODGE ** (k - (len(series) - 1) / 2) if log_x or symmetric_from is not None else 1.0
+            at = [shift * (float(r[x]) if isinstance(x, str) else x(r)) for r in rows]
             _marks(axes, at, rows, k, name, line="-")
         _line_at(axes, zero)
         if symmetric_from is not None:
@@ -80,6 +89,10 @@ def by_number(
             axes.set_xscale("log")
         if log_y:
             axes.set_yscale("log")
+        if ticks:
+            marks = sorted({float(r[x]) if isinstance(x, str) else x(r) for rows in series.values() for r in rows})
+            axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
+            axes.set_xticks([], minor=True)
         axes.grid(axis="y")
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)

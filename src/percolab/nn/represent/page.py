@@ -48,11 +48,15 @@ class Line:
     """what the estimate is where there is no effect"""
     control: Row | None = None
     control_words: str = ""
+    band: bool = False
+    """whether the control's interval is where a single draw of nothing falls: an effect must then be outside of it"""
 
     @property
     def verdict(self) -> str:
         """What the interval says."""
         shift, row = self.nothing, self.row
+        if self.band and self.control and self.control["low"] <= row["value"] <= self.control["high"]:
+            return "not found"
         ends = [float("nan") if row[name] is None else row[name] - shift for name in ("value", "low", "high")]
         return verdict(Estimate(*ends, row["seeds"], row["units"]), self.sign)
 

@@ -110,6 +110,8 @@ class Reading:
     """(L, T) the same for the mean of the samples fitted"""
     weight: torch.Tensor
     """(J, T, w) what each probe reads along, for activations as they are"""
+    gain: Floats
+    """(J, T) by how much the reading of held-out samples rises with the value, on average: 1 for a perfect reading"""
 
 
 def read(A: torch.Tensor, places: Places, values: Floats, alpha: float = ALPHA) -> Reading:
@@ -137,15 +139,22 @@ def read(A: torch.Tensor, places: Places, values: Floats, alpha: float = ALPHA) 
     error = torch.zeros(len(places) + 1, T, dtype=torch.float64, device=device)
     count = torch.zeros(len(places) + 1, dtype=torch.float64, device=device)
     held = torch.from_numpy(np.flatnonzero(~places.fit & (level >= 0))).to(device)
+    moments = torch.zeros(5, J, T, dtype=torch.float64, device=device)
     for part in held.split(CHUNK_ROWS[device.type]):
-        squared = (A[part].double() @ weight + bias - targets[part]).square().view(-1, J, T)
+        read_off, wanted = (A[part].double() @ weight + bias).view(-1, J, T), targets[part].double().view(-1, J, T)
+        squared = (read_off - wanted).square()
+        inside = (where[part] >= 0)[:, :, None]
+        r, t = read_off * inside, wanted * inside
+        moments += torch.stack([(inside + 0 * t).sum(0), r.sum(0), t.sum(0), (r * t).sum(0), (t * t).sum(0)])
         for j in range(J):
             at = where[part, j]
             error.index_add_(0, at.where(at >= 0, len(places)), squared[:, j])
             count.index_add_(0, at.where(at >= 0, len(places)), torch.ones_like(at, dtype=torch.float64))
     mse = (error[:-1] / count[:-1, None]).cpu().numpy()
     baseline = (mean.view(J, T).cpu().numpy()[places.depth_index] - values) ** 2
-    return Reading(mse, baseline, weight.T.reshape(J, T, -1))
+    n, r_sum, t_sum, rt_sum, tt_sum = moments
+    gain = (n * rt_sum - r_sum * t_sum) / (n * tt_sum - t_sum**2)
+    return Reading(mse, baseline, weight.T.reshape(J, T, -1), gain.cpu().numpy())
 
 
 def _levels(places: Places) -> Ints:

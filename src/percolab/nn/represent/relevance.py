@@ -127,7 +127,7 @@ def measure(work: Work) -> Arrays:
     for method in METHODS:
         found[f"f1_{method}"] = np.stack([np.concatenate(own[method]) for own in f1]).reshape(s.seeds, K, -1)
     found |= {f"concept_{name}": column for name, column in table.items()}
-    found |= _columns(pairs)
+    found |= columns_of(pairs)
     return {**found, "layers": np.array(names)}
 
 
@@ -140,7 +140,7 @@ def _measures(A: torch.Tensor, pairs: list[Siblings], work: Work) -> dict[str, F
     }
 
 
-def _columns(pairs: list[Siblings]) -> Arrays:
+def columns_of(pairs: list[Siblings]) -> Arrays:
     """Return what the pairs are, hierarchy after hierarchy."""
     columns = {name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")}
     return {**columns, "factor": np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])}
@@ -177,7 +177,7 @@ def _features(
 def analyse(found: Arrays, s: Settings) -> list[Row]:
     """Return log ratios, relevant over irrelevant: by layer and epoch; by size, depth and factor at the last epoch."""
     factor, names = found["factor"], [str(name) for name in found["layers"]]
-    blocks = _blocks(factor, found["place"])
+    blocks = blocks_of(factor, found["place"])
     rows: list[Row] = []
     for measured in MEASURES:
         for k, layer in enumerate(names):
@@ -195,7 +195,7 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
     return rows + _feature_rows(found, s, names)
 
 
-def _blocks(factor: Ints, place: Ints) -> Ints:
+def blocks_of(factor: Ints, place: Ints) -> Ints:
     """Return blocks of kin, none of them across two factors."""
     names, blocks = np.unique(factor), np.empty(factor.size, np.int64)
     each = max(LEAST_BLOCKS, BLOCKS // names.size)
@@ -235,7 +235,7 @@ def _levels(values: Floats, raw: Floats, factor: Ints, blocks: Ints, told: dict[
 
 def _feature_rows(found: Arrays, s: Settings, names: list[str]) -> list[Row]:
     factor = found["concept_factor"]
-    blocks = _blocks(factor, found["concept_place"])
+    blocks = blocks_of(factor, found["concept_place"])
     rows = []
     for method, layer in zip(METHODS, (names[-1], names[-2]), strict=True):
         values = found[f"f1_{method}"]
@@ -305,7 +305,7 @@ def draw(rows: Sequence[Row], s: Settings) -> dict[str, Figure]:
     drawn = {
         "layers": by_layer(layers, names, f"{s.data}: relevance by layer", ratio),
         "epochs": by_number(
-            epochs, "epoch", f"{s.data}: separation by epoch", "epoch", ratio, symmetric_from=float(s.keep[1])
+            epochs, "epoch", f"{s.data}: separation by epoch", "epoch", ratio, symmetric_from=float(s.keep[1]), ticks=True
         ),
     }
     for column, words in (("size", "samples of the smaller sibling"), ("depth", "depth of the siblings")):

@@ -13,7 +13,7 @@ import numpy as np
 from percolab.ground.files import replacing, write_json
 from percolab.ground.progress import Progress, shown
 from percolab.ground.version import provenance
-from percolab.nn import figures, training
+from percolab.nn import figures, run
 from percolab.nn.device import Device, choose_device, device_name
 from percolab.nn.represent import crossed, dose, edit, page, relevance, trained
 from percolab.nn.represent.networks import FILE
@@ -24,7 +24,7 @@ from percolab.nn.stages import Stages, claim
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PACKAGES = (*training.PACKAGES, "scikit-learn", "pandas")
+PACKAGES = (*run.PACKAGES, "scikit-learn", "pandas")
 REPORT, RESULTS, MEASURES = "report.html", "results.json", "measures.npz"
 
 

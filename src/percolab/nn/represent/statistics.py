@@ -130,6 +130,17 @@ def _estimate(value: float, variances: Sequence[float], freedoms: Sequence[int],
     return Estimate(value, value - half, value + half, seeds, units)
 
 
+def prediction(draws: ArrayLike, units: int = 0) -> Estimate:
+    """Return the mean of some draws, and where 95% of further draws fall (Student's t)."""
+    known = np.asarray(draws, np.float64)
+    known = known[np.isfinite(known)]
+    if known.size < 2:
+        return Estimate(float(known.mean()) if known.size else np.nan, np.nan, np.nan, known.size, units)
+    spread = float(known.std(ddof=1)) * (1 + 1 / known.size) ** 0.5
+    half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, known.size - 1)) * spread
+    return Estimate(float(known.mean()), float(known.mean()) - half, float(known.mean()) + half, known.size, units)
+
+
 def verdict(estimate: Estimate, sign: int = 1) -> str:
     """Return in words what an interval says about an effect that is expected to have a sign."""
     if not np.isfinite(estimate.low):

@@ -203,10 +203,10 @@ def draw(rows: Sequence[Row], s: Settings) -> dict[str, Figure]:
     relative, title = "error over that of the mean", f"{s.data}: "
     return {
         "change": by_layer(change, own, title + "trained over untrained", "log ratio,\ntrained over untrained"),
-        "error": by_layer(levels, names, title + "error on z", relative, zero=1.0),
-        "epochs": by_number(errors, "epoch", title + "error on z", "epoch", relative, zero=None, symmetric_from=first),
+        "error": by_layer(levels, names, title + "error on z", relative, zero=1.0, log_y=True),
+        "epochs": by_number(errors, "epoch", title + "error on z", "epoch", relative, zero=None, symmetric_from=first, ticks=True),
         "separation": by_number(
-            apart, "epoch", title + "separation", "epoch", "mean separation", zero=None, symmetric_from=first
+            apart, "epoch", title + "separation", "epoch", "mean separation", zero=None, symmetric_from=first, ticks=True
         ),
         "fom": by_number(fom, "at", title + "error on z by FOM", "FOM", "log ratio,\ntrained over untrained"),
     }

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.ground.progress import Progress
+from percolab.model.recipe import Recipe
 from percolab.nn.device import on_device
 from percolab.nn.model import ResidualMLP
 from percolab.nn.recording import RAW
@@ -35,6 +36,12 @@ class Work:
     output: Path
     device: torch.device
     progress: Progress
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe, where the data are of one hierarchy."""
+        assert isinstance(self.settings.recipe, Recipe)
+        return self.settings.recipe
 
     @cached_property
     def dataset(self) -> AnyDataset:
