@@ -5,6 +5,7 @@ A stage that is there already, made from the same things, is not run again: see 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import asdict

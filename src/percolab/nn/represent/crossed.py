@@ -1,21 +1,21 @@
-"""Crossed values: does a network's activation hold the values that it was trained on, or only where the latents are?
+"""Crossed values: whether activations hold the values that a network was trained on, or only where the latents are.
 
-On one X, K draws of the values z are made, and K networks with the same initial weights and order of rows are trained on
-the y of each. Probes then read every draw of values from every network. A network that holds its values lets its own
+On one X, K draws of the values z are made, and K networks with the same initial weights and order of rows are trained,
+on the y of each. Probes then read every draw of values from every network. A network that holds its values lets its own
 be read with a smaller error than those of the others, which only the places of latents give away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.generation import generate
-from percolab.model.recipe import Recipe
+from percolab.dataset import targets
+from percolab.dataset.dataset import Dataset
+from percolab.model.target import Target
 from percolab.nn.recording import activations, label
 from percolab.nn.represent import reading
 from percolab.nn.represent.drawing import by_layer, by_number
@@ -96,38 +96,35 @@ def null_band(errors: Floats, fresh: Floats, seed: int = 0) -> Estimate:
 # ---------------------------------------------------------------------- training and measuring
 
 
-def draws_of(recipe: Recipe, count: int, progress: Any) -> list[Any]:
-    """Return datasets that differ in their values alone: the recipe's own, and those of other value seeds."""
-    first = generate(recipe, progress=progress)
-    value = recipe.seeds.value
-    others = [replace(recipe, seeds=replace(recipe.seeds, value=value + 1 + k)) for k in range(count - 1)]
-    made = [first, *(generate(other, progress=progress) for other in others)]
-    for other in made[1:]:
-        if not np.array_equal(np.asarray(other.X), np.asarray(first.X)):
-            raise ValueError("recipe must make the same X whatever the value seed, got another")
+def draws_of(dataset: Dataset, count: int) -> list[tuple[Floats, Floats]]:
+    """Return `count` draws of the latents' values with their y: the dataset's own, then standard normal ones."""
+    forest, made = dataset.forest, [(dataset.latent_z, dataset.y)]
+    for k in range(1, count):
+        rng = np.random.default_rng((k, 4))
+        latent_z, point_z = rng.standard_normal(forest.n_latents), rng.standard_normal(forest.n_points)
+        made.append((latent_z, targets.make(Target(), forest, latent_z, point_z)))
     return made
 
 
 def train(work: Work) -> dict[str, Any]:
     """Train a network on each draw of values, all from the same initial weights, in the same order of rows."""
     s = work.settings
-    made = draws_of(work.recipe, s.seeds, work.progress)
     configs = s.training.with_seeds([0] * s.seeds)
-    targets = np.stack([dataset.y for dataset in made])
-    return train_networks(work.dataset, configs, targets, work.split, s.keep, work.output, work.device, work.progress)
+    y = np.stack([y for _, y in draws_of(work.truths[0].dataset, s.seeds)])
+    return train_networks(work.dataset, configs, y, work.split, s.keep, work.output, work.device, work.progress)
 
 
 def measure(work: Work) -> Arrays:
     """Read every draw of values, and fresh ones, from every layer of every network."""
     s, [one] = work.settings, work.truths
-    made = draws_of(work.recipe, s.seeds, work.progress)
+    drawn = [z for z, _ in draws_of(one.dataset, s.seeds)]
     places = reading.find_places(one.forest, one.rows, s.depths, s.min_size, seed=0)
-    z = np.column_stack([*(d.latent_z for d in made), reading.fresh_values(one.forest.n_latents, s.fresh, seed=0)])
+    z = np.column_stack([*drawn, reading.fresh_values(one.forest.n_latents, s.fresh, seed=0)])
     values = np.concatenate([z, reading.path_sums(one.forest, z)], axis=1)[places.latent]
     names = layer_names(work.networks.model(0, 0, work.device))[1:]
     mse = np.empty((s.seeds, len(names), len(TARGETS), s.seeds + s.fresh, len(places)), np.float32)
     for i, _, model in work.looks(range(s.seeds), (work.networks.last,)):
-        recorded = activations(model, work.X, names, device=work.device)
+        recorded = activations(model, work.inputs, names, device=work.device)
         for k, name in enumerate(names):
             found = reading.read(recorded[name], places, values).mse
             mse[i, k] = found.T.reshape(len(TARGETS), -1, len(places))
@@ -143,7 +140,7 @@ def measure(work: Work) -> Arrays:
 
 
 def analyse(found: Arrays, s: Settings) -> list[Row]:
-    """Return log ratios of errors, own over others, by layer and by figure of merit, and where they fall for nothing."""
+    """Return log ratios of errors, own over others, by layer and figure of merit, and where they fall for nothing."""
     K, names = s.seeds, [str(name) for name in found["layers"]]
     usable = np.isfinite(found["mse"]).all((0, 1, 2, 3))
     blocks, fom = kin_blocks(found["place"][usable]), found["fom"][usable]
@@ -160,7 +157,10 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
                 here = bins == b
                 if np.count_nonzero(here) < 2:
                     continue
-                where = {"bin": f"FOM {edges[b]:.2g} to {edges[b + 1]:.2g}", "at": float(np.sqrt(edges[b] * edges[b + 1]))}
+                where = {
+                    "bin": f"FOM {edges[b]:.2g} to {edges[b + 1]:.2g}",
+                    "at": float(np.sqrt(edges[b] * edges[b + 1])),
+                }
                 rows.append(row(own_interval(own[:, :, here], blocks[here]), part="fom", **where, **told))
                 rows.append(row(null_band(own[:, :, here], fresh[:, :, here]), part="fom null", **where, **told))
     return rows
@@ -172,13 +172,13 @@ WORDS = Words(
     title="Crossed values",
     question="Do activations hold the values that a network was trained on, or only where the latents are?",
     method="Networks with the same initial weights and the same order of rows are trained on one X, each on the y of "
-    "another draw of values. Ridge probes read every draw from every network, with samples held out at random. The log "
-    "ratio is the mean logarithm of the error on a network's own values, less that on the other networks' values: below "
-    "0 a network holds its own values. Every network and every draw is in both means equally often. It is taken for the "
-    "values z and for their sums down to the latent.",
+    "another draw of values. Ridge probes read every draw from every network, with samples held out at random. The "
+    "log ratio is the mean logarithm of the error on a network's own values, less that on the other networks' values: "
+    "below 0 a network holds its own values. Every network and every draw is in both means equally often. It is taken "
+    "for the values z and for their sums down to the latent.",
     control="The other networks' values are the control. The null takes values that no network has seen in place of "
-    "each network's own, many times: its interval is where 95% of such draws fall, and an effect is said to be found only "
-    "outside of it. Before training all networks are one, so the log ratio is 0 by construction.",
+    "each network's own, many times: its interval is where 95% of such draws fall, and an effect is said to be found "
+    "only outside of it. Before training all networks are one, so the log ratio is 0 by construction.",
     captions={
         "layers": "Log ratio of the error on own values to that on the others', by layer; grey: 95% of draws of fresh "
         "values.",

@@ -1,11 +1,11 @@
-"""Dose and response: does pushing activations along a direction change the prediction as the truth says it should?
+"""Dose and response: whether pushing activations along a direction changes the prediction as the truth says.
 
 Three kinds of direction, in the residual stream after a layer, in a superposed world:
 
 - *own*: from a concept's mean to its sibling's. Its samples are pushed by a fraction or a multiple of it, and the mean
   change of the prediction is compared with the true difference of mean y.
-- *probe*: along what a ridge probe of z at some depth reads, as far as the reading rises with a change of z by δ. By the
-  law this should change the prediction by δ / √(1 + depth) where there is such a latent, and by 0 elsewhere.
+- *probe*: along what a ridge probe of z at some depth reads, as far as the reading rises with a change of z by δ. By
+  the law this should change the prediction by δ / √(1 + depth) where there is such a latent, and by 0 elsewhere.
 - *feature*: the part of a concept's own direction that its best feature of k-means carries.
 
 Each is done where the hierarchy is relevant and where it is not, in trained and untrained networks.
@@ -67,9 +67,9 @@ def measure(work: Work) -> Arrays:
     epochs = (0, work.networks.last)
     names = [RAW, *streams(work.networks.model(0, 0, work.device))]
     parts: dict[str, list[Floats]] = {}
-    for i, j, model in work.looks(range(s.seeds * K), epochs):
+    for _, j, model in work.looks(range(s.seeds * K), epochs):
         model.eval()
-        recorded = {RAW: work.X, **activations(model, work.X, names[1:], device=work.device)}
+        recorded = {RAW: work.inputs, **activations(model, work.inputs, names[1:], device=work.device)}
         for name in names:
             A = recorded[name]
 
@@ -157,7 +157,8 @@ def _best_features(table: Any, forest: Any, pairs: Siblings) -> Ints:
     good = table[table["f1"] >= LEAST_F1]
     feature = np.full(forest.n_latents, -1, np.int64)
     feature[good["latent"].to_numpy()] = good["best_feature"].to_numpy()
-    return feature[children]
+    found: Ints = feature[children]
+    return found
 
 
 def _feature_responses(
@@ -181,7 +182,9 @@ def _feature_responses(
     mean, size = push(A, rest, samples[side, pair], carried(features), doses)
     found["feature"][side, pair], found["feature_size"][side, pair] = mean, size
     outside = pairs.order[beyond_rows(pairs.start[pair], pairs.stop[pair], n, count)]
-    found["feature_leak"][side, pair] = push(A, rest, outside, carried(features), doses)[1]
+    leak = push(A, rest, outside, carried(features), doses)[1]
+    leak[pairs.stop[pair] - pairs.start[pair] == n] = np.nan  # there is no elsewhere
+    found["feature_leak"][side, pair] = leak
     found["other_feature"][side, pair] = push(A, rest, samples[side, pair], carried(np.roll(features, 1)), doses)[0]
     return found
 
@@ -325,7 +328,7 @@ def _leak_rows(found: Arrays, at: tuple[int, int, int], told: dict[str, Any]) ->
             own = by_relevance(values, factor)["relevant"]
             parts.append(own if own.ndim == 2 else _mean_of_known(own))
         if np.isfinite(parts[0]).any():
-            value = leakage(*parts, relevance.blocks_of(factor, found[place]))
+            value = leakage(parts[0], parts[1], relevance.blocks_of(factor, found[place]))
             rows.append(row(value, measure="leakage", direction=direction, case="relevant", **told))
     return rows
 

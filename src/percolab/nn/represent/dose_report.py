@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 WORDS = Words(
     title="Dose and response",
     question="Does pushing activations along a concept's direction change the prediction as the truth says it should?",
-    method="The activations of a concept's samples are pushed after some layer, and the rest of the network is run. Along "
-    "the concept's own direction, to its sibling's mean activation, the mean change of the prediction is compared with "
-    "the true difference of mean y; along the direction of a probe of z, with the law: moved as far as the reading "
-    "rises where z is larger by δ, the prediction should change by δ / √(1 + depth) where there is a latent of that depth, and by 0 elsewhere; along a feature "
-    "of k-means, the part of the own direction that it carries, with the true difference of mean y again. The slope "
-    "is that of a line through the origin, over all concepts: 1 is what the truth says, 0 is no response. A probe's "
-    "direction is the one along which activations vary with its reading. Leakage is the mean size of the response to "
-    "the same push on samples elsewhere, over that on the concept's own: 0 is a response of the concept alone, 1 is a "
-    "response that does not depend on where a sample is.",
+    method="The activations of a concept's samples are pushed after some layer, and the rest of the network is run. "
+    "Along the concept's own direction, to its sibling's mean activation, the mean change of the prediction is "
+    "compared with the true difference of mean y; along the direction of a probe of z, with the law: moved as far as "
+    "the reading rises where z is larger by δ, the prediction should change by δ / √(1 + depth) where there is a "
+    "latent of that depth, and by 0 elsewhere; along a feature of k-means, the part of the own direction that it "
+    "carries, with the true difference of mean y again. The slope is that of a line through the origin, over all "
+    "concepts: 1 is what the truth says, 0 is no response. A probe's direction is the one along which activations "
+    "vary with its reading. Leakage is the mean size of the response to the same push on samples elsewhere, over that "
+    "on the concept's own: 0 is a response of the concept alone, 1 is a response that does not depend on where a "
+    "sample is.",
     control="The same is done where the hierarchy is irrelevant to the target, in the network before training, along "
-    "random directions of the same length, along directions of probes of fresh values, and along the feature of another "
-    "concept. Of fresh values the interval is where 95% of further draws fall, and a probe's slope counts as found only "
-    "outside of it: with few latents at a depth, any values go along with y by chance. After the last block the readout is linear, so the mean response to a difference of means is right by "
-    "construction, whatever was learned: the last block is left out.",
+    "random directions of the same length, along directions of probes of fresh values, and along the feature of "
+    "another concept. Of fresh values the interval is where 95% of further draws fall, and a probe's slope counts as "
+    "found only outside of it: with few latents at a depth, any values go along with y by chance. After the last "
+    "block the readout is linear, so the mean response to a difference of means is right by construction, whatever "
+    "was learned: the last block is left out.",
     captions={
-        "own": "Slope of the response along a concept's own direction by layer, at dose 1: the whole way to the sibling.",
+        "own": "Slope of the response along a concept's own direction by layer, at dose 1: the whole way to the "
+        "sibling.",
         "r2": "r² of the same lines.",
         "dose": "Slope by dose where the hierarchy is relevant. A constant slope is a response in proportion.",
         "probe": "Slope of the response along a probe's direction, over what the law predicts, at dose 1.",

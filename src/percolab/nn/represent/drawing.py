@@ -20,7 +20,13 @@ DODGE = 1.05
 
 
 def by_layer(
-    series: Mapping[str, Sequence[Row]], names: Sequence[str], title: str, ylabel: str, *, zero: float | None = 0.0, log_y: bool = False
+    series: Mapping[str, Sequence[Row]],
+    names: Sequence[str],
+    title: str,
+    ylabel: str,
+    *,
+    zero: float | None = 0.0,
+    log_y: bool = False,
 ) -> Figure:
     """Draw estimates by layer, series side by side, each with its interval.
 
@@ -134,6 +140,10 @@ def _number(value: Any) -> float:
 
 def layer_words(name: str) -> str:
     """Return a layer's name on two lines."""
-    return label(name).replace(", ", "\n").replace(" stream", "").replace("input layer", "input\nlayer").replace(
-        "raw input", "raw\ninput"
+    return (
+        label(name)
+        .replace(", ", "\n")
+        .replace(" stream", "")
+        .replace("input layer", "input\nlayer")
+        .replace("raw input", "raw\ninput")
     )

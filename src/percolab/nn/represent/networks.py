@@ -56,11 +56,18 @@ def train_networks(
     output: Path,
     device: torch.device,
     progress: Progress = silent,
+    *,
+    models: Sequence[ResidualMLP] | None = None,
+    file: str = FILE,
 ) -> dict[str, Any]:
-    """Train networks together, write them to `output`, and return their scores on the test rows."""
+    """Train networks together, write them to a file in `output`, and return their scores on the test rows.
+
+    They start from `models`, or from the initial weights of their seeds.
+    """
     results = training.train_ensemble(
         dataset,
         configs,
+        models=models,
         targets=targets,
         split=split,
         keep=tuple(keep),
@@ -71,7 +78,7 @@ def train_networks(
     for own, result in zip(kept, results, strict=True):
         last = {name: value.detach().cpu().float() for name, value in result.model.state_dict().items()}
         own[configs[0].epochs] = last
-    with replacing(output / FILE) as partial:
+    with replacing(output / file) as partial:
         torch.save({"dim": int(dataset.X.shape[1]), "config": asdict(configs[0]), "weights": kept}, partial)
     return {
         "test": [asdict(result.test) for result in results],
@@ -80,9 +87,9 @@ def train_networks(
     }
 
 
-def load_networks(output: Path) -> Networks:
+def load_networks(output: Path, file: str = FILE) -> Networks:
     """Return what `train_networks` wrote; nothing in the file is executed."""
-    values = torch.load(output / FILE, map_location="cpu", weights_only=True)
+    values = torch.load(output / file, map_location="cpu", weights_only=True)
     return Networks(values["dim"], TrainConfig(**values["config"]), values["weights"])
 
 

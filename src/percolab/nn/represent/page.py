@@ -57,8 +57,8 @@ class Line:
         shift, row = self.nothing, self.row
         if self.band and self.control and self.control["low"] <= row["value"] <= self.control["high"]:
             return "not found"
-        ends = [float("nan") if row[name] is None else row[name] - shift for name in ("value", "low", "high")]
-        return verdict(Estimate(*ends, row["seeds"], row["units"]), self.sign)
+        value, low, high = (float("nan") if row[n] is None else row[n] - shift for n in ("value", "low", "high"))
+        return verdict(Estimate(value, low, high, row["seeds"], row["units"]), self.sign)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -112,12 +112,12 @@ def _headline(lines: Sequence[Line]) -> str:
             line.what,
             number(line.row),
             f"{line.control_words}: {number(line.control)}" if line.control else f"{line.nothing:g} by construction",
-            f"{line.row['seeds']} × {line.row['units']}",
+            f"{line.row['seeds']}, {line.row['units']}",
             line.verdict,
         )
         for line in lines
     ]
-    head = ("question", "estimate and interval", "control", "seeds × units", "here")
+    head = ("question", "estimate and interval", "control", "seeds, units", "here")
     return pages.table(rows, head, [LOOKS[line.verdict] for line in lines], stack=True)
 
 
@@ -143,7 +143,7 @@ def _estimates(rows: Sequence[Row]) -> str:
     plain = ("value", "low", "high", "seeds", "units", "found", "at")
     names = list(dict.fromkeys(name for row in rows for name in row if name not in plain))
     cells = [
-        (*(label(str(r[n])) if n == "layer" else str(r.get(n, "")) for n in names), number(r), str(r["units"]))
+        (*(label(r[n]) if n == "layer" and n in r else str(r.get(n, "")) for n in names), number(r), str(r["units"]))
         for r in rows
     ]
     return pages.table(cells, (*names, "estimate and interval", "units"), numbers=[len(names) + 1])

@@ -83,14 +83,17 @@ def own_directions(A: torch.Tensor, pairs: Siblings) -> torch.Tensor:
 def random_like(vectors: torch.Tensor, seed: int) -> torch.Tensor:
     """Return random directions, each as long as one of the vectors."""
     drawn = torch.from_numpy(np.random.default_rng((seed, 2)).standard_normal(tuple(vectors.shape))).to(vectors)
-    return drawn * (vectors.norm(dim=-1, keepdim=True) / drawn.norm(dim=-1, keepdim=True))
+    scaled: torch.Tensor = drawn * (vectors.norm(dim=-1, keepdim=True) / drawn.norm(dim=-1, keepdim=True))
+    return scaled
 
 
 def true_differences(pairs: Siblings, y: Floats) -> Floats:
     """Return (2, P) differences of mean y: right less left, and left less right."""
     running = np.concatenate([[0.0], np.cumsum(y[pairs.order])])
     left, right = pairs.sizes
-    there = (running[pairs.stop] - running[pairs.middle]) / right - (running[pairs.middle] - running[pairs.start]) / left
+    there = (running[pairs.stop] - running[pairs.middle]) / right - (
+        running[pairs.middle] - running[pairs.start]
+    ) / left
     return np.stack([there, -there])
 
 
@@ -115,7 +118,7 @@ def probe_directions(A: torch.Tensor, probed: Reading) -> torch.Tensor:
 
 
 def place_samples(places: Places, count: int) -> tuple[Ints, Ints]:
-    """Return (L, count) samples of each probed latent, and (J, count) without one at a depth; -1 where there are none."""
+    """Return (L, count) samples of each probed latent, and (J, count) without one at a depth, -1 if too few."""
     inside = np.empty((len(places), count), np.int64)
     outside = np.full((places.depths.size, count), -1, np.int64)
     for j in range(places.depths.size):

@@ -7,6 +7,7 @@ all values of a depth.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,7 +95,7 @@ def path_sums(forest: Forest, values: Floats) -> Floats:
     total = values.copy()
     order = np.argsort(forest.latent_depth, kind="stable")
     edges = np.searchsorted(forest.latent_depth[order], np.arange(1, int(forest.latent_depth.max(initial=0)) + 2))
-    for lo, hi in zip(edges[:-1], edges[1:], strict=True):
+    for lo, hi in itertools.pairwise(edges):
         latents = order[lo:hi]
         total[latents] += total[forest.latent_parent[latents]]
     return total
@@ -162,7 +163,8 @@ def _levels(places: Places) -> Ints:
 
     A latent's ancestors are at least as large as itself, so a sample that has one at a depth has one at all before it.
     """
-    return (places.where >= 0).sum(1) - 1
+    levels: Ints = (places.where >= 0).sum(1) - 1
+    return levels
 
 
 def relative_error(mse: Floats, baseline: Floats) -> float:

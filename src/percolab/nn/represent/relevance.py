@@ -1,4 +1,4 @@
-"""Relevance, by the swap: is a concept told from its sibling better where the target depends on it?
+"""Relevance, by the swap: whether a concept is told from its sibling better where the target depends on it.
 
 In a superposed world every sample has a point of each of K hierarchies. K networks with the same initial weights and
 the same order of rows are trained on the same X, each on the y of another hierarchy. Each pair of siblings is then
@@ -93,10 +93,8 @@ def train(work: Work) -> dict[str, Any]:
     """Train a network for each seed and factor: those of a seed have the same initial weights and order of rows."""
     s, factors = work.settings, range(len(work.truths))
     configs = [config for config in s.training.with_seeds(range(s.seeds)) for _ in factors]
-    targets = np.stack([work.dataset.swapped(k).y for k in factors] * s.seeds)  # type: ignore[union-attr]
-    return train_networks(
-        work.dataset, configs, targets, work.split, s.keep, work.output, work.device, work.progress
-    )
+    targets = np.stack([work.dataset.swapped(k).y for k in factors] * s.seeds)
+    return train_networks(work.dataset, configs, targets, work.split, s.keep, work.output, work.device, work.progress)
 
 
 def pairs_of(work: Work) -> list[Siblings]:
@@ -113,11 +111,11 @@ def measure(work: Work) -> Arrays:
     P = sum(map(len, pairs))
     shape = (s.seeds * K, len(s.keep), len(names), P)
     found: Arrays = {name: np.full(shape, np.nan, np.float32) for name in MEASURES}
-    found |= {f"raw_{name}": values for name, values in _measures(work.X, pairs, work).items()}
+    found |= {f"raw_{name}": values for name, values in _measures(work.inputs, pairs, work).items()}
     f1: list[dict[str, list[Floats]]] = [{} for _ in range(s.seeds * K)]
     table: dict[str, Ints] = {}
     for i, j, model in work.looks(range(s.seeds * K), s.keep):
-        recorded = activations(model, work.X, names, device=work.device)
+        recorded = activations(model, work.inputs, names, device=work.device)
         for k, name in enumerate(names):
             for measured, values in _measures(recorded[name], pairs, work).items():
                 found[measured][i, j, k] = values
@@ -142,7 +140,9 @@ def _measures(A: torch.Tensor, pairs: list[Siblings], work: Work) -> dict[str, F
 
 def columns_of(pairs: list[Siblings]) -> Arrays:
     """Return what the pairs are, hierarchy after hierarchy."""
-    columns = {name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")}
+    columns = {
+        name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")
+    }
     return {**columns, "factor": np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])}
 
 
@@ -153,7 +153,7 @@ def _features(
     rows = work.held_out
     least = max(10, work.settings.min_size * rows.size // len(work.dataset))
     sources = {"kmeans": names[-1], "neurons": names[-2]}
-    makers = {"kmeans": KMeans(work.settings.features, batch_size=4096), "neurons": Neurons()}
+    makers: dict[str, Any] = {"kmeans": KMeans(work.settings.features, batch_size=4096), "neurons": Neurons()}
     f1: dict[str, list[Floats]] = {method: [] for method in METHODS}
     table: dict[str, list[Ints]] = {"factor": [], "size": [], "place": []}
     for method, maker in makers.items():
@@ -252,20 +252,20 @@ def _feature_rows(found: Arrays, s: Settings, names: list[str]) -> list[Row]:
 
 WORDS = Words(
     title="Relevance, by the swap",
-    question="Does a network tell the concepts that its target depends on from their siblings better than the concepts "
-    "that it does not depend on?",
+    question="Does a network tell the concepts that its target depends on from their siblings better than the "
+    "concepts that it does not depend on?",
     method="Several hierarchies are added in one X. Networks with the same initial weights and the same order of rows "
     "are trained on it, each on the y of another hierarchy. For every pair of siblings three things are taken: the "
-    "separation, which is the squared distance of the siblings' mean activations over their summed variances; how often "
-    "a linear reading, fitted on the network's training rows, tells the two apart on rows that neither has seen; and "
-    "the best F1 of a feature. Each is compared with itself: the logarithm where the hierarchy is relevant, less the "
-    "mean logarithm where it is not.",
+    "separation, which is the squared distance of the siblings' mean activations over their summed variances; how "
+    "often a linear reading, fitted on the network's training rows, tells the two apart on rows that neither has "
+    "seen; and the best F1 of a feature. Each is compared with itself: the logarithm where the hierarchy is relevant, "
+    "less the mean logarithm where it is not.",
     control="Both networks see the same X and start from the same weights, so before training the log ratio is 0, and "
     "whatever geometry gives away is in both. With three hierarchies or more there is also a null: the same log ratio "
     "between networks for both of which the pair is irrelevant.",
     captions={
-        "layers": "Log ratio of separation, of held-out accuracy of the linear reading, and of the best F1 of features, "
-        "relevant over irrelevant, after training. 0 is no difference.",
+        "layers": "Log ratio of separation, of held-out accuracy of the linear reading, and of the best F1 of "
+        "features, relevant over irrelevant, after training. 0 is no difference.",
         "epochs": "Log ratio of separation by epoch of training. At epoch 0 it is 0 by construction.",
         "size": "Log ratio of separation by the number of samples of the smaller sibling.",
         "depth": "Log ratio of separation by the depth of the siblings.",
@@ -305,7 +305,13 @@ def draw(rows: Sequence[Row], s: Settings) -> dict[str, Figure]:
     drawn = {
         "layers": by_layer(layers, names, f"{s.data}: relevance by layer", ratio),
         "epochs": by_number(
-            epochs, "epoch", f"{s.data}: separation by epoch", "epoch", ratio, symmetric_from=float(s.keep[1]), ticks=True
+            epochs,
+            "epoch",
+            f"{s.data}: separation by epoch",
+            "epoch",
+            ratio,
+            symmetric_from=float(s.keep[1]),
+            ticks=True,
         ),
     }
     for column, words in (("size", "samples of the smaller sibling"), ("depth", "depth of the siblings")):

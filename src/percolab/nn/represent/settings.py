@@ -19,7 +19,8 @@ HIERARCHY = ("one-cluster", "multi-cluster")
 WORLDS = ("superposed-2", "superposed-4")
 DATA = {"trained": HIERARCHY, "crossed": HIERARCHY, "relevance": WORLDS, "dose": WORLDS, "edit": HIERARCHY}
 """Data that each experiment can be run on; the first is the default."""
-LEAST_SEEDS = 2
+LEAST_SEEDS = {"trained": 2, "crossed": 3, "relevance": 2, "dose": 2, "edit": 2}
+"""Fewest seeds: one is left out at a time, and others' values take two networks."""
 
 _SMALL_SIZES = {"one-cluster": 10_000, "multi-cluster": 100_000, "superposed-2": 10_000, "superposed-4": 10_000}
 _SMALL_TRAINING = TrainConfig(d_model=64, epochs=60, batch_size=256, lr=1e-3)
@@ -57,7 +58,7 @@ class Settings:
     """latents whose value is edited, and retrainings without an edit"""
     retraining: int = 40
     """epochs of training after an edit"""
-    change: float = 2.0
+    change: float = 3.0
     """what an edit adds to a value"""
     features: int = 256
     """features of k-means"""
@@ -93,7 +94,7 @@ def settings(
     data
         One of ``DATA[experiment]``; None takes the first.
     seeds
-        Networks for each target, at least 2.
+        Networks for each target, at least two; in `crossed`, draws of values, at least three.
     epochs
         Another number of epochs than the usual.
     """
@@ -112,12 +113,12 @@ def settings(
         data=chosen,
         recipe=_recipe(chosen, small),
         training=training,
-        seeds=check_integer("seeds", seeds, LEAST_SEEDS),
+        seeds=check_integer("seeds", seeds, LEAST_SEEDS[experiment]),
         keep=kept_epochs(training.epochs) if experiment in ("trained", "relevance") else (0, training.epochs),
         min_size=50 if small else 200,
     )
     if small:
-        found = replace(found, most_pairs=100, depths=tuple(range(0, 101, 10)), rows=32, latents=8, retraining=15)
+        found = replace(found, most_pairs=100, depths=tuple(range(0, 101, 10)), rows=32, latents=6, retraining=10)
         found = replace(found, fresh=10, features=64)
     return found
 

@@ -1,8 +1,8 @@
 """Intervals by resampling: the jackknife over seeds and over kin, with Student's t.
 
 What is measured has two axes: networks, or seeds, and units, such as concepts or latents. Concepts are nested, so
-neighbours in the hierarchy are not independent: units are left out in blocks of kin. Each axis is left out part by part,
-the two variances are added, and the degrees of freedom are those of Satterthwaite. What varies with seed and unit
+neighbours in the hierarchy are not independent: units are left out in blocks of kin. Each axis is left out part by
+part, the two variances are added, and the degrees of freedom are those of Satterthwaite. What varies with seed and unit
 together is in both variances, so intervals are rather too wide than too narrow.
 """
 
@@ -171,7 +171,7 @@ def line_through_origin(x: ArrayLike, y: ArrayLike) -> Line:
 
 
 def log_bins(values: ArrayLike, count: int = 5) -> tuple[Ints, Floats]:
-    """Return the bin of each positive value, of `count` logarithmic ones from the least to the largest, and the edges."""
+    """Return the bin of each positive value, of `count` logarithmic ones that cover them all, and the edges."""
     numbers = np.asarray(values, np.float64)
     edges = np.geomspace(numbers.min() * (1 - 1e-9), numbers.max() * (1 + 1e-9), count + 1)
     return np.digitize(numbers, edges[1:-1]).astype(np.int64), edges

@@ -1,8 +1,8 @@
-"""Trained over untrained, by epoch and layer: does training make latents easier to read?
+"""Trained over untrained, by epoch and layer: whether training makes latents easier to read.
 
 The same networks are looked at before the first step and at some epochs after it, so each is compared with its own
-untrained self, layer by layer. Two things are read: the values of latents, by linear probes, and which of two siblings a
-sample belongs to, by the separation of their activations.
+untrained self, layer by layer. Two things are read: the values of latents, by linear probes, and which of two siblings
+a sample belongs to, by the separation of their activations.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def measure(work: Work) -> Arrays:
     }
     raw: tuple[Floats, Floats] | None = None
     for i, j, model in work.looks(range(s.seeds), s.keep):
-        recorded = activations(model, work.X, names[1:], device=work.device)
+        recorded = activations(model, work.inputs, names[1:], device=work.device)
         for k, name in enumerate(names):
             if name == RAW and raw is not None:
                 found["separation"][i, j, k], found["mse"][i, j, k] = raw
                 continue
-            A = work.X if name == RAW else recorded[name]
+            A = work.inputs if name == RAW else recorded[name]
             probed = reading.read(A, places, values)
             found["separation"][i, j, k] = siblings.separation(siblings.sums(A, pairs))
             found["mse"][i, j, k] = probed.mse
@@ -114,7 +114,9 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
             for t, target in enumerate(TARGETS):
                 ratio = mean_interval(change[:, j, :, t], blocks)
                 rows.append(row(ratio, measure=f"log ratio, error on {target}", **told))
-                rows.append(row(_relative(mse[:, j, k, :, t], baseline[:, t], blocks), measure=f"error on {target}", **told))
+                rows.append(
+                    row(_relative(mse[:, j, k, :, t], baseline[:, t], blocks), measure=f"error on {target}", **told)
+                )
         rows += _by_fom(change[:, -1, :, 0], found["fom"][usable], blocks, layer, s.keep[-1])
     return rows
 
@@ -155,14 +157,15 @@ WORDS = Words(
     "variances. Each is compared with the same of the same network before training: a log ratio below 0 for errors, "
     "above 0 for separation, is what training improves.",
     control="The control is the untrained network: the same initial weights, the same probes, the same split. Fresh "
-    "values ask whether what training changes has to do with the values at all: a probe of a fresh value can only know "
-    "where a latent is. The raw input is the same at every epoch.",
+    "values ask whether what training changes has to do with the values at all: a probe of a fresh value can only "
+    "know where a latent is. The raw input is the same at every epoch.",
     captions={
         "change": "Log ratio, trained over untrained, by layer after the last epoch. Errors: below 0 is better. "
         "Separation: above 0 is better.",
         "epochs": "Error of probes of z over that of the mean, by epoch; epoch 0 is the untrained network.",
         "separation": "Mean separation of siblings by epoch.",
-        "error": "Error of probes of z over that of the mean, by layer: before training, after it, and on fresh values.",
+        "error": "Error of probes of z over that of the mean, by layer: before training, after it, and on fresh "
+        "values.",
         "fom": "Log ratio of the error on z, trained over untrained, by figure of merit.",
     },
 )
@@ -187,9 +190,7 @@ def draw(rows: Sequence[Row], s: Settings) -> dict[str, Figure]:
     names = list(dict.fromkeys(r["layer"] for r in rows))
     own, end = [name for name in names if name != RAW], s.keep[-1]
     measures = ["error on z", "error on sum", "error on fresh z", "separation"]
-    change = {
-        m: [r for r in select(rows, measure=f"log ratio, {m}", epoch=end) if r["layer"] in own] for m in measures
-    }
+    change = {m: [r for r in select(rows, measure=f"log ratio, {m}", epoch=end) if r["layer"] in own] for m in measures}
     shown = [name for name in names if not name.endswith("hidden")][:1] + [n for n in names if n.endswith("hidden")]
     first = float(s.keep[1])
     errors = {label(n): select(rows, measure="error on z", layer=n) for n in shown}
@@ -204,9 +205,18 @@ def draw(rows: Sequence[Row], s: Settings) -> dict[str, Figure]:
     return {
         "change": by_layer(change, own, title + "trained over untrained", "log ratio,\ntrained over untrained"),
         "error": by_layer(levels, names, title + "error on z", relative, zero=1.0, log_y=True),
-        "epochs": by_number(errors, "epoch", title + "error on z", "epoch", relative, zero=None, symmetric_from=first, ticks=True),
+        "epochs": by_number(
+            errors, "epoch", title + "error on z", "epoch", relative, zero=None, symmetric_from=first, ticks=True
+        ),
         "separation": by_number(
-            apart, "epoch", title + "separation", "epoch", "mean separation", zero=None, symmetric_from=first, ticks=True
+            apart,
+            "epoch",
+            title + "separation",
+            "epoch",
+            "mean separation",
+            zero=None,
+            symmetric_from=first,
+            ticks=True,
         ),
         "fom": by_number(fom, "at", title + "error on z by FOM", "FOM", "log ratio,\ntrained over untrained"),
     }

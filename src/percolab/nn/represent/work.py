@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.ground.progress import Progress
-from percolab.model.recipe import Recipe
 from percolab.nn.device import on_device
 from percolab.nn.model import ResidualMLP
 from percolab.nn.recording import RAW
@@ -37,20 +36,14 @@ class Work:
     device: torch.device
     progress: Progress
 
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe, where the data are of one hierarchy."""
-        assert isinstance(self.settings.recipe, Recipe)
-        return self.settings.recipe
-
     @cached_property
     def dataset(self) -> AnyDataset:
         """The dataset or world."""
         return generate(self.settings.recipe, progress=self.progress)
 
     @cached_property
-    def X(self) -> torch.Tensor:
-        """(n, d) on the device."""
+    def inputs(self) -> torch.Tensor:
+        """(n, d) X on the device."""
         return on_device("X", self.dataset.X, self.device, torch.float32)
 
     @cached_property
