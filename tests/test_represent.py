@@ -9,7 +9,7 @@ import percolab as pl
 from percolab.nn import ResidualMLP, activations
 from percolab.nn.represent import (
     crossed,
-    dose,
+    dose_estimates,
     edit,
     networks,
     pushing,
@@ -20,6 +20,7 @@ from percolab.nn.represent import (
     trained,
 )
 
+CPU = torch.device("cpu")
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
 REPEATS = 400
@@ -83,7 +84,8 @@ def test_of_many_pairs_some_of_every_size_are_taken(forest, rows, pairs):
 @pytest.mark.parametrize("used", [None, np.arange(0, 1200, 3)])
 def test_separation_is_as_defined(pairs, used):
     A = np.random.default_rng(0).standard_normal((1200, 4)) * [1, 2, 3, 100] + 1000
-    found = siblings.separation(siblings.sums(torch.from_numpy(A), pairs, used))
+    mask = None if used is None else np.isin(np.arange(1200), used)
+    found = siblings.separation(siblings.sums(torch.from_numpy(A), siblings.ready(pairs, CPU, mask)))
     kept = np.arange(1200) if used is None else used
     for i in range(len(pairs)):
         left, right = (
@@ -100,7 +102,9 @@ def test_a_linear_reading_is_scored_on_samples_it_has_not_seen(pairs):
     for i in range(len(pairs)):
         A[pairs.order[pairs.start[i] : pairs.middle[i]], i % 5] += 1.0
     held = rng.random(1200) < 0.4
-    found = siblings.reading_accuracy(torch.from_numpy(A), pairs, np.flatnonzero(~held), np.flatnonzero(held))
+    tensor, fit, scored = torch.from_numpy(A), siblings.ready(pairs, CPU, ~held), siblings.ready(pairs, CPU, held)
+    factor = siblings.solver(tensor, torch.from_numpy(np.flatnonzero(~held)))
+    found = siblings.reading_accuracy(tensor, factor, fit, scored)
     covariance = np.cov(A[~held].T, bias=True)
     covariance += siblings.SHRINKAGE * np.trace(covariance) / 5 * np.eye(5)
     for i in range(len(pairs)):
@@ -155,8 +159,8 @@ def test_blocks_are_runs_of_neighbours():
 
 def planted_world(rng, pairs_of, members, effect, seeds=3, width=4):
     """Return separations (S, K, P) in activations where a pair is set apart more in the network of its own factor."""
-    K = len(pairs_of)
-    found = []
+    K, found = len(pairs_of), []
+    ready = [siblings.ready(own, CPU) for own in pairs_of]
     for _ in range(seeds):
         for trained_on in range(K):
             A = rng.standard_normal((600, width))
@@ -164,7 +168,7 @@ def planted_world(rng, pairs_of, members, effect, seeds=3, width=4):
                 shift = 0.5 * np.exp(effect / 2 * (k == trained_on))
                 A += member @ (shift * rng.standard_normal((member.shape[1], width)))
             tensor = torch.from_numpy(A)
-            found.append(np.concatenate([siblings.separation(siblings.sums(tensor, own)) for own in pairs_of]))
+            found.append(np.concatenate([siblings.separation(siblings.sums(tensor, own)) for own in ready]))
     return np.stack(found).reshape(seeds, K, -1)
 
 
@@ -347,11 +351,11 @@ def stretched(pairs):
 
 def slopes(pairs, A, rest, y, doses=(0.5, 1.0, 2.0)):
     samples = pushing.sibling_samples(pairs, 8).reshape(-1, 8)
-    vectors = pushing.own_directions(A, pairs).flatten(0, 1)
+    vectors = pushing.own_directions(A, siblings.ready(pairs, CPU)).flatten(0, 1)
     response = pushing.push(A, rest, samples, vectors, doses)[0].reshape(2, len(pairs), -1)
     blocks = statistics.kin_blocks(pairs.place)
     true = pushing.true_differences(pairs, y)
-    found = [dose.response_line(d * true, response[None, ..., i], blocks) for i, d in enumerate(doses)]
+    found = [dose_estimates.response_line(d * true, response[None, ..., i], blocks) for i, d in enumerate(doses)]
     return [slope for slope, _ in found], [r2 for _, r2 in found]
 
 
@@ -397,7 +401,7 @@ def test_samples_are_of_their_concept_and_of_no_other(pairs):
 
 
 def test_random_directions_are_as_long(stretched, pairs):
-    vectors = pushing.own_directions(stretched, pairs)
+    vectors = pushing.own_directions(stretched, siblings.ready(pairs, CPU))
     drawn = pushing.random_like(vectors, seed=0)
     assert torch.allclose(drawn.norm(dim=-1), vectors.norm(dim=-1))
     assert not torch.equal(drawn, pushing.random_like(vectors, seed=1))
@@ -441,7 +445,7 @@ def test_along_probes_directions_a_network_that_follows_the_law_responds_by_it()
 def test_responses_are_sorted_by_relevance():
     values = np.random.default_rng(0).standard_normal((2, 3, 4, 5))
     factor = np.array([0, 1, 2, 1, 0])
-    found = dose.by_relevance(values, factor)
+    found = dose_estimates.by_relevance(values, factor)
     for u in range(5):
         others = [k for k in range(3) if k != factor[u]]
         assert np.allclose(found["relevant"][..., u], values[:, factor[u], :, u])
@@ -451,7 +455,7 @@ def test_responses_are_sorted_by_relevance():
 def test_leakage_is_what_happens_elsewhere_over_what_happens_here():
     inside = np.full((3, 40), 2.0)
     outside = np.where(np.arange(40) % 4, 0.5, np.nan)[None].repeat(3, 0)
-    found = dose.leakage(inside, outside, statistics.kin_blocks(np.arange(40)))
+    found = dose_estimates.leakage(inside, outside, statistics.kin_blocks(np.arange(40)))
     assert found.value == pytest.approx(0.25)
 
 

@@ -22,8 +22,9 @@ def tiny(experiment, factors=2):
     """Return an experiment that takes seconds."""
     recipes = [pl.Recipe(500, 4, "one_cluster", seeds=seed) for seed in range(factors)]
     recipe = pl.Superposition(recipes, seed=0) if "superposed-2" in DATA[experiment] else recipes[0]
+    usual = settings(experiment, "small", seeds=3 if experiment == "crossed" else 2)
     return replace(
-        settings(experiment, "small", seeds=3 if experiment == "crossed" else 2), recipe=recipe, training=TINY, min_size=12, most_pairs=12, rows=6,
+        usual, recipe=recipe, training=TINY, min_size=12, most_pairs=12, rows=6,
         depths=(0, 4, 8, 12), fresh=4, latents=4, retraining=2, features=8, doses=(0.5, 1.0),
         keep=(0, 1, 3) if experiment in ("trained", "relevance") else (0, 3),
     )  # fmt: skip

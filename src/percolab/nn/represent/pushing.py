@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from percolab.nn.represent import siblings
 from percolab.nn.represent.reading import Places, Reading
-from percolab.nn.represent.siblings import Siblings
+from percolab.nn.represent.siblings import Ready, Siblings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rest = Callable[[torch.Tensor], torch.Tensor]
 """The rest of a network: takes activations (n, w) of a layer, returns predictions (n,)."""
 
+FRESH_PROBES = 10
+"""Probes of fresh values whose directions are a null."""
 PUSH_ROWS = 1 << 16
 """Samples that are pushed at a time."""
 
@@ -73,11 +75,10 @@ def push(A: torch.Tensor, rest: Rest, samples: Ints, vectors: torch.Tensor, dose
     return mean, size
 
 
-def own_directions(A: torch.Tensor, pairs: Siblings) -> torch.Tensor:
+def own_directions(A: torch.Tensor, pairs: Ready) -> torch.Tensor:
     """Return (2, P, w): from the left sibling's mean to the right one's, and back."""
-    found = siblings.sums(A, pairs)
-    there = found.right_mean - found.left_mean
-    return torch.stack([there, -there])
+    left, right = siblings.sums(A, pairs).means
+    return torch.stack([right - left, left - right])
 
 
 def random_like(vectors: torch.Tensor, seed: int) -> torch.Tensor:

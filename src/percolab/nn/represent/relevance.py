@@ -111,13 +111,14 @@ def measure(work: Work) -> Arrays:
     P = sum(map(len, pairs))
     shape = (s.seeds * K, len(s.keep), len(names), P)
     found: Arrays = {name: np.full(shape, np.nan, np.float32) for name in MEASURES}
-    found |= {f"raw_{name}": values for name, values in _measures(work.inputs, pairs, work).items()}
+    looked = _Looked(work, pairs)
+    found |= {f"raw_{name}": values for name, values in looked.measures(work.inputs).items()}
     f1: list[dict[str, list[Floats]]] = [{} for _ in range(s.seeds * K)]
     table: dict[str, Ints] = {}
     for i, j, model in work.looks(range(s.seeds * K), s.keep):
         recorded = activations(model, work.inputs, names, device=work.device)
         for k, name in enumerate(names):
-            for measured, values in _measures(recorded[name], pairs, work).items():
+            for measured, values in looked.measures(recorded[name]).items():
                 found[measured][i, j, k] = values
         if s.keep[j] == work.networks.last:
             f1[i], table = _features(work, recorded, names)
@@ -129,13 +130,26 @@ def measure(work: Work) -> Arrays:
     return {**found, "layers": np.array(names)}
 
 
-def _measures(A: torch.Tensor, pairs: list[Siblings], work: Work) -> dict[str, Floats]:
-    """Return separation and held-out accuracy of all pairs, hierarchy after hierarchy."""
-    fit, held_out = np.sort(work.split.train), work.held_out
-    return {
-        "separation": np.concatenate([siblings.separation(siblings.sums(A, own)) for own in pairs]),
-        "accuracy": np.concatenate([siblings.reading_accuracy(A, own, fit, held_out) for own in pairs]),
-    }
+class _Looked:
+    """The pairs of all hierarchies, ready to be measured in any activations."""
+
+    def __init__(self, work: Work, pairs: list[Siblings]) -> None:
+        fit = np.zeros(len(work.dataset), np.bool_)
+        fit[work.split.train] = True
+        self.whole, self.fit, self.held_out = (
+            [siblings.ready(own, work.device, used) for own in pairs] for used in (None, fit, ~fit)
+        )
+        self.rows = torch.from_numpy(np.flatnonzero(fit)).to(work.device)
+
+    def measures(self, A: torch.Tensor) -> dict[str, Floats]:
+        """Return separation and held-out accuracy of all pairs, hierarchy after hierarchy."""
+        factor = siblings.solver(A, self.rows)
+        accuracy = [
+            siblings.reading_accuracy(A, factor, fit, held_out)
+            for fit, held_out in zip(self.fit, self.held_out, strict=True)
+        ]
+        separation = [siblings.separation(siblings.sums(A, own)) for own in self.whole]
+        return {"separation": np.concatenate(separation), "accuracy": np.concatenate(accuracy)}
 
 
 def columns_of(pairs: list[Siblings]) -> Arrays:
@@ -150,7 +164,7 @@ def _features(
     work: Work, recorded: dict[str, torch.Tensor], names: list[str]
 ) -> tuple[dict[str, list[Floats]], dict[str, Ints]]:
     """Return the best F1 of every concept by method, and the concepts: k-means on the last block, and its neurons."""
-    rows = work.held_out
+    rows = work.scored
     least = max(10, work.settings.min_size * rows.size // len(work.dataset))
     sources = {"kmeans": names[-1], "neurons": names[-2]}
     makers: dict[str, Any] = {"kmeans": KMeans(work.settings.features, batch_size=4096), "neurons": Neurons()}

@@ -24,7 +24,7 @@ LEAST_SEEDS = {"trained": 2, "crossed": 3, "relevance": 2, "dose": 2, "edit": 2}
 
 _SMALL_SIZES = {"one-cluster": 10_000, "multi-cluster": 100_000, "superposed-2": 10_000, "superposed-4": 10_000}
 _SMALL_TRAINING = TrainConfig(d_model=64, epochs=60, batch_size=256, lr=1e-3)
-_PAPER_EPOCHS = {"one-cluster": 500, "multi-cluster": 1000, "superposed-2": 200, "superposed-4": 200}
+_PAPER_EPOCHS = {"one-cluster": 500, "multi-cluster": 2500, "superposed-2": 200, "superposed-4": 200}
 
 
 @dataclass(frozen=True)

@@ -108,90 +108,82 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
 
 
 @dataclass(frozen=True, eq=False)
+class Ready:
+    """Pairs, and the samples of them that count, on a device: made once, for many activations."""
+
+    rows: torch.Tensor
+    """(m,) samples that count, in leaf order"""
+    bins: torch.Tensor
+    """(E + 1, m) sparse, float64: 1 where a sample is between two ends of siblings"""
+    at: torch.Tensor
+    """(3, P) which end is the start, the middle and the stop of each pair"""
+    counts: torch.Tensor
+    """(2, P) samples of the left and of the right sibling, float64"""
+
+    def running(self, values: torch.Tensor) -> torch.Tensor:
+        """Return sums of (m, c) values over all samples before each end."""
+        total: torch.Tensor = torch.sparse.mm(self.bins, values.double()).cumsum(0)
+        return total
+
+
+def ready(pairs: Siblings, device: torch.device, used: NDArray[np.bool_] | None = None) -> Ready:
+    """Put pairs on a device, with all samples or those of a mask (n,)."""
+    kept = np.ones(pairs.order.size, np.bool_) if used is None else used[pairs.order]
+    before = np.concatenate([[0], np.cumsum(kept)])
+    ends = before[np.stack([pairs.start, pairs.middle, pairs.stop])]
+    edges, place = np.unique(ends, return_inverse=True)
+    m = int(before[-1])
+    bins = np.stack([np.searchsorted(edges, np.arange(m), side="right"), np.arange(m)])
+    ones = torch.ones(m, dtype=torch.float64)
+    sparse = torch.sparse_coo_tensor(torch.from_numpy(bins), ones, (edges.size + 1, m), check_invariants=False)
+    return Ready(
+        rows=torch.from_numpy(pairs.order[kept]).to(device),
+        bins=sparse.coalesce().to(device),
+        at=torch.from_numpy(place.reshape(ends.shape)).to(device),
+        counts=torch.from_numpy(np.diff(ends, axis=0)).to(device).double(),
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class Sums:
     """Means and spreads of both siblings of each pair, on the device of the activations, in float64."""
 
-    left_mean: torch.Tensor
-    """(P, w), less the centre"""
-    right_mean: torch.Tensor
-    """(P, w), less the centre"""
-    left_spread: torch.Tensor
-    """(P,) mean squared distance from the mean, summed over columns"""
-    right_spread: torch.Tensor
-    """(P,)"""
+    means: torch.Tensor
+    """(2, P, w) of the left and of the right sibling, less the centre; NaN where there are no samples"""
+    spreads: torch.Tensor
+    """(2, P) mean squared distance from the mean, summed over columns"""
     centre: torch.Tensor
     """(w,) what is taken off all activations"""
 
 
-def sums(A: torch.Tensor, pairs: Siblings, used: Ints | None = None) -> Sums:
-    """Return means and spreads of the siblings of every pair.
-
-    Parameters
-    ----------
-    A
-        (n, w) activations by sample.
-    pairs
-        From `find_siblings`.
-    used
-        Samples that count; None: all. A sibling without any has NaN.
-    """
-    device = A.device
-    order = pairs.order if used is None else pairs.order[np.isin(pairs.order, used)]
-    ends = np.stack([pairs.start, pairs.middle, pairs.stop])
-    if used is not None:
-        before = np.concatenate([[0], np.cumsum(np.isin(pairs.order, used))])
-        ends = before[ends]
-    edges, place = np.unique(ends, return_inverse=True)
-    bins = torch.from_numpy(np.searchsorted(edges, np.arange(order.size), side="right")).to(device)
-    rows = torch.from_numpy(order).to(device)
-    centre = A[rows[:: max(1, len(rows) // 4096)]].double().mean(0)
-    total = torch.zeros(edges.size + 1, A.shape[1], dtype=torch.float64, device=device)
-    square = torch.zeros(edges.size + 1, dtype=torch.float64, device=device)
-    step = CHUNK_ROWS[device.type]
-    for part, bin_of in zip(rows.split(step), bins.split(step), strict=True):
-        a = A[part].double() - centre
-        total.index_add_(0, bin_of, a)
-        square.index_add_(0, bin_of, (a * a).sum(1))
-    total, square = total.cumsum(0), square.cumsum(0)
-    at = torch.from_numpy(place.reshape(ends.shape)).to(device)
-    counts = torch.from_numpy(np.diff(ends, axis=0)).to(device).double()
+def sums(A: torch.Tensor, pairs: Ready) -> Sums:
+    """Return means and spreads of the siblings of every pair, from activations (n, w) by sample."""
+    # Moments about a point near the data do not lose digits to a large mean.
+    centre = A[pairs.rows[:: max(1, len(pairs.rows) // 4096)]].double().mean(0)
+    a = A[pairs.rows].double() - centre
+    total, square = pairs.running(a), pairs.running((a * a).sum(1, keepdim=True))[:, 0]
     means, spreads = [], []
     for side in range(2):
-        n = counts[side]
-        mean = (total[at[side + 1]] - total[at[side]]) / n[:, None]
+        lo, hi, n = pairs.at[side], pairs.at[side + 1], pairs.counts[side]
+        mean = (total[hi] - total[lo]) / n[:, None]
         means.append(mean)
-        spreads.append(((square[at[side + 1]] - square[at[side]]) / n - (mean * mean).sum(1)).clamp(min=0))
-    return Sums(means[0], means[1], spreads[0], spreads[1], centre)
+        spreads.append(((square[hi] - square[lo]) / n - (mean * mean).sum(1)).clamp(min=0))
+    return Sums(torch.stack(means), torch.stack(spreads), centre)
 
 
 def separation(found: Sums) -> Floats:
     """Return, for each pair, the squared distance of the siblings' means over their summed variances."""
-    distance = ((found.left_mean - found.right_mean) ** 2).sum(1)
-    result: Floats = (distance / (found.left_spread + found.right_spread)).cpu().numpy()
+    distance = ((found.means[0] - found.means[1]) ** 2).sum(1)
+    result: Floats = (distance / found.spreads.sum(0)).cpu().numpy()
     return result
 
 
 # ---------------------------------------------------------------------- a linear reading
 
 
-def reading_accuracy(A: torch.Tensor, pairs: Siblings, fit: Ints, held_out: Ints) -> Floats:
-    """Return, for each pair, how often a linear reading tells held-out samples of the two apart; chance is 0.5.
-
-    The reading is the discriminant Σ⁻¹ (m_left - m_right) with the threshold half way between the means m, all from the
-    samples of `fit`; Σ is the covariance of all of them. The accuracy is the mean of those of the two siblings. NaN
-    where one has no sample in either part.
-    """
-    found = sums(A, pairs, fit)
-    fit_rows = torch.from_numpy(fit).to(A.device)
-    covariance = _covariance(A, fit_rows, found.centre)
-    difference = found.left_mean - found.right_mean
-    weight = torch.cholesky_solve(difference.nan_to_num().T, torch.linalg.cholesky(covariance))
-    threshold = ((found.left_mean + found.right_mean).nan_to_num() / 2 * weight.T).sum(1)
-    return _scored(A, pairs, held_out, weight, threshold, found)
-
-
-def _covariance(A: torch.Tensor, rows: torch.Tensor, centre: torch.Tensor) -> torch.Tensor:
-    """Return the covariance of some rows, with a small multiple of its mean diagonal added."""
+def solver(A: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Return the Cholesky factor of the covariance of some rows, with a small multiple of its mean diagonal added."""
+    centre = A[rows[:: max(1, len(rows) // 4096)]].double().mean(0)
     gram = torch.zeros(A.shape[1], A.shape[1], dtype=torch.float64, device=A.device)
     total = torch.zeros_like(centre)
     for part in rows.split(CHUNK_ROWS[A.device.type]):
@@ -201,29 +193,35 @@ def _covariance(A: torch.Tensor, rows: torch.Tensor, centre: torch.Tensor) -> to
     mean = total / len(rows)
     covariance = gram / len(rows) - torch.outer(mean, mean)
     covariance.diagonal().add_(SHRINKAGE * covariance.diagonal().mean() + 1e-12)
-    return covariance
+    factor: torch.Tensor = torch.linalg.cholesky(covariance)
+    return factor
 
 
-def _scored(
-    A: torch.Tensor, pairs: Siblings, held_out: Ints, weight: torch.Tensor, threshold: torch.Tensor, found: Sums
-) -> Floats:
-    """Return balanced accuracies: right counts of each side by running sums over the held-out samples."""
-    inside = np.isin(pairs.order, held_out)
-    order, before = pairs.order[inside], np.concatenate([[0], np.cumsum(inside)])
-    ends = torch.from_numpy(before[np.stack([pairs.start, pairs.middle, pairs.stop])]).to(A.device)
-    rows = torch.from_numpy(order).to(A.device)
-    weight32, threshold32 = weight.float(), threshold.float()
-    counts = torch.zeros(len(rows) + 1, len(pairs), dtype=torch.int32, device=A.device)
-    first = 1
-    for part in rows.split(CHUNK_ROWS[A.device.type]):
-        side = (A[part] - found.centre.float()) @ weight32 > threshold32
-        counts[first : first + len(part)] = side
-        first += len(part)
-    counts = counts.cumsum(0, dtype=torch.int32)
-    column = torch.arange(len(pairs), device=A.device)
-    lefts = [counts[ends[i + 1], column] - counts[ends[i], column] for i in range(2)]
-    sizes = [(ends[i + 1] - ends[i]).double() for i in range(2)]
-    accuracy = (lefts[0] / sizes[0] + 1 - lefts[1] / sizes[1]) / 2
-    accuracy[~torch.isfinite(found.left_spread + found.right_spread)] = torch.nan
-    result: Floats = accuracy.double().cpu().numpy()
+def reading_accuracy(A: torch.Tensor, factor: torch.Tensor, fit: Ready, held_out: Ready) -> Floats:
+    """Return, for each pair, how often a linear reading tells held-out samples of the two apart; chance is 0.5.
+
+    The reading is the discriminant Σ⁻¹ (m_left - m_right) with the threshold half way between the means m. The accuracy
+    is the mean of those of the two siblings; NaN where one has no sample in either part.
+
+    Parameters
+    ----------
+    A
+        (n, w) activations by sample.
+    factor
+        Of Σ, the covariance of the samples fitted: see `solver`.
+    fit, held_out
+        The same pairs with the samples that the reading is fitted to, and those that it is scored on.
+    """
+    found = sums(A, fit)
+    left, right = found.means
+    weight = torch.cholesky_solve((left - right).nan_to_num().T, factor)
+    threshold = ((left + right).nan_to_num() / 2 * weight.T).sum(1)
+    side = (A[held_out.rows] - found.centre.float()) @ weight.float() > threshold.float()
+    running = held_out.running(side)
+    column = torch.arange(running.shape[1], device=A.device)
+    lefts = torch.stack([running[held_out.at[i + 1], column] - running[held_out.at[i], column] for i in range(2)])
+    share = lefts / held_out.counts
+    accuracy = (share[0] + 1 - share[1]) / 2
+    accuracy[~torch.isfinite(found.spreads.sum(0))] = torch.nan
+    result: Floats = accuracy.cpu().numpy()
     return result

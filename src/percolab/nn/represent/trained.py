@@ -58,6 +58,7 @@ def measure(work: Work) -> Arrays:
     """Probe latents and separate siblings in every layer, at every epoch kept, of every network, and in the input."""
     s, [one] = work.settings, work.truths
     pairs = find_siblings(one.forest, one.rows, s.min_size, s.most_pairs)
+    whole = siblings.ready(pairs, work.device)
     places = reading.find_places(one.forest, one.rows, s.depths, s.min_size, seed=0)
     z = np.column_stack([one.latent_z, reading.fresh_values(one.forest.n_latents, 1, seed=0)])
     values = np.column_stack([z[:, 0], reading.path_sums(one.forest, z[:, :1])[:, 0], z[:, 1]])[places.latent]
@@ -76,7 +77,7 @@ def measure(work: Work) -> Arrays:
                 continue
             A = work.inputs if name == RAW else recorded[name]
             probed = reading.read(A, places, values)
-            found["separation"][i, j, k] = siblings.separation(siblings.sums(A, pairs))
+            found["separation"][i, j, k] = siblings.separation(siblings.sums(A, whole))
             found["mse"][i, j, k] = probed.mse
             found["baseline"] = probed.baseline
             if name == RAW:

@@ -26,6 +26,8 @@ from percolab.worlds.truth import AnyDataset, Truth, truth
 Arrays = dict[str, NDArray[Any]]
 Row = dict[str, Any]
 
+MOST_SCORED = 20_000
+
 
 @dataclass(frozen=True, eq=False)
 class Work:
@@ -57,10 +59,11 @@ class Work:
         """The rows that networks were trained on, and the others."""
         return split_rows(self.truths[0].forest, self.settings.training.seeds.split)
 
-    @property
-    def held_out(self) -> NDArray[np.int64]:
-        """Samples that no network was trained on."""
-        return np.sort(np.concatenate([self.split.validation, self.split.test]))
+    @cached_property
+    def scored(self) -> NDArray[np.int64]:
+        """Samples that no network was trained on, and features are scored on: at most `MOST_SCORED`, evenly spread."""
+        rows = np.sort(np.concatenate([self.split.validation, self.split.test]))
+        return rows[:: -(-rows.size // MOST_SCORED)]
 
     @cached_property
     def networks(self) -> Networks:
