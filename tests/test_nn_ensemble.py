@@ -131,8 +131,8 @@ def test_an_interrupted_ensemble_goes_on_where_it_was(dataset, tmp_path, monkeyp
         load_model(tmp_path, dataset, member=2)
     with pytest.raises(ValueError, match=r"checkpoint must have 3 members, got 2"):
         train(dataset, TINY, seeds=[1, 2, 3], run_dir=tmp_path, resume=True, device="cpu")
+    other = pl.split_rows(dataset, 1)
     with pytest.raises(ValueError, match=r"checkpoint must be of a run with the same targets and split, got others"):
-        other = pl.split_rows(dataset, 1)
         train(dataset, TINY, seeds=[1, 2], split=other, run_dir=tmp_path, resume=True, device="cpu")
 
 

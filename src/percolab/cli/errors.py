@@ -25,6 +25,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
         "seeds.value": "value_seed",
         "recipe.engine": "engine",
     },
+    "take": {"sizes": "size"},
     "draw": {"latents": "colour"},
     "info": {"output": "html"},
     "verify": {"output": "report"},
@@ -134,7 +135,7 @@ def option_names(params: Iterable[Any], library: Mapping[str, str]) -> dict[str,
 def _spelling(param: Any) -> str:
     """Return an option with its dashes, or an argument as the help page writes it."""
     longest = str(max(param.opts, key=len))
-    return longest if longest.startswith("-") else str(param.metavar or longest).strip("[]").upper()
+    return longest if longest.startswith("-") else re.sub(r"[\[\].]", "", str(param.metavar or longest)).upper()
 
 
 def in_options(message: str, names: Mapping[str, str]) -> str:

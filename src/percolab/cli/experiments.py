@@ -156,9 +156,10 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    print(f"{'':20}{'R²':>8}{'MSE':>10}")
+    words = {"r2": "R²", "mse": "MSE", "accuracy": "accuracy", "log_loss": "log loss"}
+    print(" " * 27 + "".join(f"{words[name]:>10}" for name in next(iter(found.values()))))
     for name, score in found.items():
-        print(f"{name.replace('_', ' '):20}{score['r2']:8.4f}{score['mse']:10.4g}")
+        print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 
 
 def probe(
