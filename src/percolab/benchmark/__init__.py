@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from percolab.benchmark.tasks import SCALES, TASKS, Budget, Task, task
+from percolab.benchmark.tasks import TASKS, Budget, Task, task
 
 if TYPE_CHECKING:
     from percolab.benchmark.running import benchmark
 
-__all__ = ["SCALES", "TASKS", "Budget", "Task", "benchmark", "task"]
+__all__ = ["TASKS", "Budget", "Task", "benchmark", "task"]
 
 
 def __getattr__(name: str) -> Any:

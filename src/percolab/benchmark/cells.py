@@ -12,6 +12,7 @@ from percolab.benchmark.lineup import ORACLE, Entry
 from percolab.benchmark.tasks import RAW, TRUTH, Task
 from percolab.features.concepts import SUMMARY_RATIO
 from percolab.ground.version import __version__
+from percolab.nn.stages import read
 
 CELLS, TRUTHS = "cells", "truths"
 
@@ -67,15 +68,6 @@ def grid(
         for entry in entries
         if (entry.method == ORACLE) == (network == TRUTH) and not (network == TRUTH and seed)
     ]
-
-
-def read(file: Path) -> dict[str, Any]:
-    """Return what a file of ours holds, or nothing if it is missing or damaged."""
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def read_all(output: Path) -> list[dict[str, Any]]:

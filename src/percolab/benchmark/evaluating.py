@@ -20,7 +20,7 @@ from percolab.features.scoring import best_f1, score
 from percolab.features.truth import find_truth
 from percolab.ground.files import write_json
 from percolab.nn.replacing import loss_recovered
-from percolab.nn.represent.siblings import find_siblings, separation, sums
+from percolab.nn.represent.siblings import find_siblings, ready, separation, sums
 from percolab.worlds.truth import truth
 
 DIGITS = 4
@@ -37,15 +37,16 @@ class Evaluator:
         self._at: tuple[str, str, int] | None = None
         self._kept: torch.Tensor | None = None
         truths = [truth(networks.dataset, k) for k in range(self.task.n_factors)]
-        self.pairs = [find_siblings(one.forest, one.rows, self.task.min_size) for one in truths]
+        pairs = [find_siblings(one.forest, one.rows, self.task.min_size) for one in truths]
+        self.pairs = [ready(found, networks.device) for found in pairs]
         concepts = [find_truth(one.forest, one.rows, self.task.min_size, 2 / 3).concepts for one in truths]
         self.counted = [found.summarised for found in concepts]
         described = [
             {
                 "concepts": _columns(latent=found.latent, size=found.size, start=found.start, counted=found.summarised),
-                "pairs": _columns(parent=pairs.parent, size=pairs.size, start=pairs.place),
+                "pairs": _columns(parent=siblings.parent, size=siblings.size, start=siblings.place),
             }
-            for found, pairs in zip(concepts, self.pairs, strict=True)
+            for found, siblings in zip(concepts, pairs, strict=True)
         ]
         (output / TRUTHS).mkdir(parents=True, exist_ok=True)
         write_json(output / TRUTHS / f"{self.task.name}.json", {"task": self.task.to_dict(), "factors": described})

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.benchmark.cells import read
 from percolab.benchmark.tasks import RAW, UNTRAINED, Task, relevant_factor
 from percolab.ground import locks
 from percolab.ground.files import write_json
@@ -24,6 +23,7 @@ from percolab.nn.model import ResidualMLP
 from percolab.nn.progress import by_epoch
 from percolab.nn.recording import activations
 from percolab.nn.split import Split, split_rows
+from percolab.nn.stages import read
 from percolab.nn.training import load_model, train_ensemble
 from percolab.store.schema import StoreError
 from percolab.store.worlds import load

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from percolab.benchmark.lineup import READING
-from percolab.benchmark.tables import Line, failures, lines
-from percolab.benchmark.tasks import RAW, TASKS, TRAINED, UNTRAINED
+from percolab.benchmark.tables import Line, failures, lines, makings
+from percolab.benchmark.tasks import RAW, TRAINED, UNTRAINED
 from percolab.ground.files import replacing, write_json
 from percolab.show import pages, style
 
@@ -64,26 +65,29 @@ def write(output: Path) -> dict[str, Any]:
     results = {"lines": [line.to_dict() for line in found], "failed": failed}
     write_json(output / RESULTS, results)
     with replacing(output / REPORT) as partial:
-        partial.write_bytes(page(found, failed))
+        partial.write_bytes(page(found, failed, *makings(output)))
     return results
 
 
-def page(found: list[Line], failed: list[str]) -> bytes:
+def page(found: list[Line], failed: list[str], tasks: list[dict[str, Any]], provenances: list[dict[str, Any]]) -> bytes:
     """Return the report as one HTML page."""
     seeds = max(map(_seeds, found), default=0)
-    lead = (
-        f"{len({line.method for line in found})} methods on {len({line.task for line in found})} tasks, {seeds} seeds."
-    )
+    lead = f"Methods: {len({line.method for line in found})}, tasks: {len(tasks)}, seeds: {seeds}."
     body = [
         pages.paragraph(WORDS),
         pages.paragraph(READING_WORDS),
         table(found),
         pages.paragraph(INTERVAL_WORDS, quiet=True),
     ]
-    for task in (name for name in TASKS if any(line.task == name for line in found)):
-        body += [pages.heading(task), *_pictures([line for line in found if line.task == task])]
+    for name in dict.fromkeys(line.task for line in found):
+        body += [pages.heading(name), *_pictures([line for line in found if line.task == name])]
     if failed:
         body += [pages.heading("Cells that failed"), pages.table([[words] for words in failed])]
+    body.append(pages.heading("How it was made"))
+    for task in tasks:
+        parts = {name: task[name] for name in ("scale", "layers", "min_size", "training", "budget")}
+        body.append(pages.folded(task["name"], [pages.settings(parts), pages.code(json.dumps(task["recipe"]))]))
+    body += [pages.folded("Versions and machine", [pages.settings(facts)]) for facts in provenances]
     return pages.page("percolab benchmark", lead, body)
 
 
@@ -116,7 +120,7 @@ def words(estimate: Estimate, *, interval: bool = True) -> str:
     """Return a number, and half of its interval if there is one."""
     half = (estimate.high - estimate.low) / 2
     value = f"{estimate.value:.1f}" if abs(estimate.value) >= 10 else f"{estimate.value:.3f}"
-    return f"{value} ± {half:.3f}" if interval and np.isfinite(half) else value
+    return f"{value}\u00a0±\u00a0{half:.3f}" if interval and np.isfinite(half) else value
 
 
 # ---------------------------------------------------------------------- pictures

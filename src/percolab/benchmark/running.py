@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from percolab.benchmark import report
-from percolab.benchmark.cells import Cell, grid, read
+from percolab.benchmark.cells import Cell, grid
 from percolab.benchmark.evaluating import Evaluator
 from percolab.benchmark.lineup import Entry, entry, has_sae_lens, needs_sae_lens, standard
 from percolab.benchmark.networks import Networks
@@ -23,6 +23,7 @@ from percolab.ground.progress import Display, Progress, shown
 from percolab.ground.validation import check_integer, check_number
 from percolab.ground.version import provenance
 from percolab.nn.device import Device, choose_device, device_name
+from percolab.nn.stages import read
 
 PACKAGES = ("torch", "numpy", "numba", "scikit-learn", "pandas")
 CLAIM = "benchmark.json"
@@ -30,7 +31,7 @@ STAGE = "cells"
 
 
 def benchmark(
-    tasks: Iterable[str] = TASKS,
+    tasks: Iterable[str | Task] = TASKS,
     *,
     output: str | os.PathLike[str],
     scale: str = "paper",
@@ -52,7 +53,7 @@ def benchmark(
     Parameters
     ----------
     tasks
-        Some of `TASKS`.
+        Some of `TASKS`, or tasks of one's own.
     output
         Directory; it must be empty, new, or hold a benchmark of the same scale. It gets data, networks, a JSON file for
         each cell, report.html and results.json.
@@ -79,7 +80,7 @@ def benchmark(
         True shows bars; a function is called with (stage, done, total).
     """
     start, directory = time.monotonic(), Path(output)
-    chosen = [task(name, scale) for name in tasks]
+    chosen = [one if isinstance(one, Task) else task(one, scale) for one in tasks]
     limit = float("inf") if time_limit is None else check_number("time_limit", time_limit, 0)
     all_seeds = range(check_integer("n_seeds", n_seeds, 1))
     cells = {

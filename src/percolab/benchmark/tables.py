@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.benchmark.cells import TRUTHS, read, read_all
+from percolab.benchmark.cells import TRUTHS, read_all
 from percolab.benchmark.lineup import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
 from percolab.nn.represent.statistics import BLOCKS, Estimate, kin_blocks, mean_interval
+from percolab.nn.stages import read
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,17 +61,22 @@ def lines(output: Path) -> list[Line]:
     """Return the table of all cells that are there: tasks in their order, methods in theirs."""
     found = []
     cells = [cell for cell in read_all(output) if "values" in cell]
-    for task in TASKS:
-        own = [cell for cell in cells if cell["made_from"]["task"] == task]
-        truths = read(output / TRUTHS / f"{task}.json").get("factors", [])
-        table = _Cells(own, truths)
+    for task, truth in _truths(output).items():
+        table = _Cells([cell for cell in cells if cell["made_from"]["task"] == task], truth["factors"])
         found += [_line(table, task, layer, method) for layer in table.layers for method in table.methods(layer)]
     return found
 
 
+def _truths(output: Path) -> dict[str, dict[str, Any]]:
+    """Return what is kept of the data of each task, in the order of the tasks; those of others come last."""
+    names = [file.stem for file in sorted((output / TRUTHS).glob("*.json"))]
+    order = [name for name in TASKS if name in names] + [name for name in names if name not in TASKS]
+    return {name: kept for name in order if "factors" in (kept := read(output / TRUTHS / f"{name}.json"))}
+
+
 def makings(output: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the tasks whose truths are there, and what made the cells: every version, machine and device once."""
-    tasks = [kept["task"] for task in TASKS if (kept := read(output / TRUTHS / f"{task}.json"))]
+    tasks = [truth["task"] for truth in _truths(output).values()]
     made: list[dict[str, Any]] = []
     for cell in read_all(output):
         facts = {name: value for name, value in cell["provenance"].items() if name != "created"}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 from percolab.nn.config import TrainConfig
-from percolab.worlds.presets import PRESETS
+from percolab.nn.experiments import SCALES
+from percolab.nn.represent.settings import WORLDS, settings
 from percolab.worlds.recipe import Superposition
 
-TASKS = ("paper-one-cluster", "paper-multi-cluster", "superposed-2", "superposed-4")
-SCALES = ("paper", "small")
+TASKS = ("paper-one-cluster", "paper-multi-cluster", *WORLDS)
 RAW, UNTRAINED, TRAINED, TRUTH = "raw", "untrained", "trained", "truth"
 
 
@@ -73,19 +73,11 @@ def relevant_factor(network: str) -> int | None:
     return int(factor or 0) if kind == TRAINED else None
 
 
-_EPOCHS = {"paper-one-cluster": 500, "paper-multi-cluster": 1000, "superposed-2": 200, "superposed-4": 200}
-_SMALL_POINTS = {
-    "paper-one-cluster": 10_000,
-    "paper-multi-cluster": 100_000,
-    "superposed-2": 10_000,
-    "superposed-4": 10_000,
-}
-_SMALL_TRAINING = TrainConfig(d_model=64, epochs=60, batch_size=256, lr=1e-3)
 _SMALL_BUDGET = Budget(n_features=256, k=8, steps=400, batch_size=512, lr=5e-3, n_components=16)
 
 
 def task(name: str, scale: str = "paper") -> Task:
-    """Return a task by name.
+    """Return a task by name; its data and networks are those of `percolab represent`.
 
     Parameters
     ----------
@@ -96,17 +88,7 @@ def task(name: str, scale: str = "paper") -> Task:
     """
     check_choice("tasks", name, TASKS)
     check_choice("scale", scale, SCALES)
-    if scale == "small":
-        return Task(name, scale, _small(name), _SMALL_TRAINING, ("blocks.2",), 20, _SMALL_BUDGET)
-    width = 512 if name == "paper-multi-cluster" else 256
-    training = TrainConfig(d_model=width, epochs=_EPOCHS[name])
-    return Task(name, scale, PRESETS[name], training, ("blocks.2",), 50, Budget())
-
-
-def _small(name: str) -> Recipe | Superposition:
-    """Return what is made like the preset with fewer points."""
-    recipe, n_points = PRESETS[name], _SMALL_POINTS[name]
-    if isinstance(recipe, Superposition):
-        factors = [replace(factor, n_points=n_points) for factor in recipe.factors]
-        return Superposition(factors, dim=recipe.dim, rotate=recipe.rotate, seed=recipe.seed)
-    return replace(recipe, n_points=n_points, min_cluster_size=min(recipe.min_cluster_size, 100))
+    world = name in WORLDS
+    made = settings("relevance" if world else "trained", scale, data=name.removeprefix("paper-"))
+    budget, least = (_SMALL_BUDGET, 20) if scale == "small" else (Budget(), 50)
+    return Task(name, scale, made.recipe, made.training, ("blocks.2",), least, budget)

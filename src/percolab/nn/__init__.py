@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from percolab.nn.baseline import baselines, nearest_neighbours
     from percolab.nn.config import ProbeConfig, TrainConfig
     from percolab.nn.experiments import Experiment, experiment
+    from percolab.nn.linear import LinearProbe, linear_probe
     from percolab.nn.model import ResidualMLP
-    from percolab.nn.probing import ProbeResult, probes
+    from percolab.nn.probe_errors import ProbeResult
+    from percolab.nn.probing import probes
     from percolab.nn.recording import activations, representations
     from percolab.nn.replacing import LossRecovered, loss_recovered
     from percolab.nn.reproduction import reproduce
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
 _HOME = {
     "Experiment": "experiments",
     "LabelScore": "scores",
+    "LinearProbe": "linear",
     "LossRecovered": "replacing",
     "ProbeConfig": "config",
-    "ProbeResult": "probing",
+    "ProbeResult": "probe_errors",
     "ResidualMLP": "model",
     "Score": "scores",
     "Split": "split",
@@ -36,6 +39,7 @@ _HOME = {
     "activations": "recording",
     "baselines": "baseline",
     "experiment": "experiments",
+    "linear_probe": "linear",
     "load_model": "training",
     "loss_recovered": "replacing",
     "nearest_neighbours": "baseline",
@@ -50,6 +54,7 @@ _HOME = {
 __all__ = [
     "Experiment",
     "LabelScore",
+    "LinearProbe",
     "LossRecovered",
     "ProbeConfig",
     "ProbeResult",
@@ -61,6 +66,7 @@ __all__ = [
     "activations",
     "baselines",
     "experiment",
+    "linear_probe",
     "load_model",
     "loss_recovered",
     "nearest_neighbours",

@@ -91,6 +91,10 @@ class ProbeConfig:
     """number of parts that the subtree protocol deals subtrees to"""
     seed: int = 42
     protocols: tuple[str, ...] = PROTOCOLS
+    draws: int = 5
+    """how many times values are drawn afresh and targets are permuted"""
+    subtree_alphas: tuple[float, ...] = (1.0, 1e2, 1e3, 1e4, 1e5)
+    """penalties that the subtree protocol chooses from, by holding out subtrees of its training rows"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "depths", tuple(sorted({check_integer("depths", d, 0) for d in self.depths})))
@@ -98,9 +102,13 @@ class ProbeConfig:
             raise ValueError("depths must not be empty, got ()")
         check_integer("min_latent_size", self.min_latent_size, 2)
         check_integer("folds", self.folds, 2)
+        check_integer("draws", self.draws, 1)
         check_seed("seed", self.seed)
         if not self.alpha > 0:
             raise ValueError(f"alpha must be positive, got {self.alpha!r}")
+        object.__setattr__(self, "subtree_alphas", tuple(self.subtree_alphas))
+        if not self.subtree_alphas or not all(0 < alpha < math.inf for alpha in self.subtree_alphas):
+            raise ValueError(f"subtree_alphas must be positive numbers, got {self.subtree_alphas!r}")
         if not 0 < self.train_share < 1:
             raise ValueError(f"train_share must be between 0 and 1, got {self.train_share!r}")
         object.__setattr__(self, "protocols", tuple(check_choice("protocols", p, PROTOCOLS) for p in self.protocols))

@@ -18,7 +18,6 @@ import pandas
 import torch
 from torch import nn
 
-from percolab.dataset.splits import Split
 from percolab.ground import files, text
 from percolab.ground.version import provenance
 from percolab.nn import checkpoint
@@ -28,6 +27,7 @@ from percolab.nn.ensemble import member
 from percolab.nn.epoch import Data, Epoch
 from percolab.nn.objective import Objective
 from percolab.nn.progress import EpochProgress
+from percolab.worlds.splits import Split
 
 CHECKPOINT_SECONDS = 30.0
 LOOK_SECONDS = 0.2
