@@ -23,7 +23,6 @@ from percolab.cli.options import (
     choice_option,
     completion,
     examples,
-    integer,
     number,
     number_option,
 )
@@ -182,6 +181,13 @@ def _split(words: str | None) -> list[str] | None:
     return None if words is None else [word for word in words.split(",") if word]
 
 
+def _integers(name: str, words: list[str] | None) -> list[int] | None:
+    try:
+        return None if words is None else [int(word) for word in words]
+    except ValueError:
+        raise ValueError(f"{name} must be integers, got {','.join(words or ())!r}") from None
+
+
 def benchmark(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: benchmark-SCALE.")
@@ -229,7 +235,7 @@ def benchmark(
     with resumable("the same command resumes it"), bar(visible=not quiet) as display:
         results = run(
             _split(tasks) or TASKS, output=directory, scale=scale, methods=method or (), only=_split(only),
-            n_seeds=n_seeds, seeds=None if seeds is None else [integer(word) for word in _split(seeds) or ()],
+            n_seeds=n_seeds, seeds=_integers("seeds", _split(seeds)),
             networks=_split(networks), layers=_split(layers), time_limit=time_limit, device=device, progress=display,
         )  # fmt: skip
     if quiet:
