@@ -60,11 +60,6 @@ class Dataset(Lazy):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(field.name for field in fields(type(self)))})
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A loaded dataset travels by its path: what was read of it is read again where it arrives.
-        read = self.__dict__.get("_read")
-        return dict(self.__dict__) if read is None else {"_read": read}
-
     def __repr__(self) -> str:
         n, d = self.X.shape
         parts = [f"{n:,} points in R^{d}", f"mode={self.recipe.mode!r}", f"engine={self.recipe.engine!r}"]

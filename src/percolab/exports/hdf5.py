@@ -58,9 +58,17 @@ def read_hdf5(path: PathLike) -> Dataset:
             forest = Forest(*(file[key][()] for key in FOREST))
             recipe, provenance = Recipe.from_json(file.attrs[RECIPE]), json.loads(file.attrs[PROVENANCE])
         forest.validate()
+        for key, length in _lengths(forest).items():
+            if arrays[key].shape[:1] != (length,):
+                raise ValueError(f"{key} must have {length} rows, got {arrays[key].shape}")
     except (KeyError, OSError, ValueError) as error:
         raise ValueError(f"{name} is not an export of percolab: {error}") from error
     return Dataset(recipe=recipe, forest=forest, provenance=provenance, **arrays)
+
+
+def _lengths(forest: Forest) -> dict[str, int]:
+    n, n_latents = forest.n_points, forest.n_latents
+    return {"X": n, "y": n, "point_z": n, "latent_z": n_latents}
 
 
 def _h5py() -> Any:

@@ -7,22 +7,20 @@ world is written whole: it cannot be resumed, nor made in shards.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from percolab.dataset.dataset import Dataset
-from percolab.ground import files, locks
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line, shown
-from percolab.model.forest import Forest
 from percolab.store import digests, locations, metadata, reading, replacing, saving, schema
 from percolab.store.arrays import StoredArray
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
+from percolab.store.opened import Opened
 from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
 from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
@@ -70,20 +68,7 @@ def save(
     world: Superposed, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
 ) -> None:
     """Write a world to a path or a URL, as `saving.save` writes a dataset."""
-    saving.check_target(path, overwrite=overwrite)
-    if locations.local_path(path) is None:
-        _write(world, path, progress)
-        return
-    target = Path(locations.writing_target(path))
-    files.sweep(target)
-    partial = files.partial(target)
-    partial.mkdir()
-    try:
-        with locks.alone(partial):
-            _write(world, partial, progress)
-            replacing.put(partial, target, overwrite=overwrite, sync=sync)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    saving.write_whole(path, lambda location: _write(world, location, progress), overwrite=overwrite, sync=sync)
 
 
 save_with(save)
@@ -126,7 +111,7 @@ def _columns(world: Superposed) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------------- loading
 
 
-class CompleteWorld:
+class CompleteWorld(Opened):
     """A complete store of a world. Opening it reads and checks all that it says of itself, and no data.
 
     Parameters
@@ -136,31 +121,32 @@ class CompleteWorld:
     """
 
     def __init__(self, path: Location) -> None:
-        self.path = path
-        self.source = source(locations.absolute(path))
-        attributes = metadata.attributes(self.source, path)
-        self.recipe = _recipe(attributes, path)
-        self.sha256 = _check_complete(attributes, self.recipe, path)
+        super().__init__(path)
+        self.recipe = _recipe(self.attributes, path)
+        self.sha256 = _check_complete(self.attributes, self.recipe, path)
         self.layouts = {name: self._layout(name) for name in sorted(self.sha256)}
         _check_shapes(self.layouts, self.recipe, path)
-        metadata.check_digest(attributes, self.layouts, path)
-        self.made: dict[str, Any] = attributes["provenance"]
+        self.identity = metadata.check_digest(self.attributes, self.layouts, path)
+        self.made: dict[str, Any] = self.attributes["provenance"]
         self.sigma = _sigma(self.made, self.recipe, path)
 
+    def __reduce__(self) -> tuple[Callable[..., CompleteWorld], tuple[str, str]]:
+        return _reopen, (self.location, self.identity)
+
     def _layout(self, name: str) -> Layout:
-        found = metadata.layout(self.source, name, self.path)
+        found = metadata.layout(self.source, name, self.given)
         if found is None:
-            raise StoreError(f"{self.path} is damaged: array {name} is missing")
+            raise StoreError(f"{self.given} is damaged: array {name} is missing")
         return found
 
     def array(self, name: str) -> StoredArray:
         """Return a column, which is read when it is indexed."""
-        return StoredArray(Chunks(self.source, name, self.layouts[name]))
+        return self.stored(Chunks(self.source, name, self.layouts[name]))
 
     def verify(self) -> None:
         """Compare every block of every array with its digest; raise `StoreError` naming the first that differs."""
         for name, layout in self.layouts.items():
-            blocks = digests.recorded(self.source, name, layout.n_blocks, self.sha256, self.path)
+            blocks = digests.recorded(self.source, name, layout.n_blocks, self.sha256, self.given)
             digests.check_array(Chunks(self.source, name, layout), blocks)
 
     def field(self, name: str) -> Any:
@@ -170,7 +156,7 @@ class CompleteWorld:
                 return self.recipe
             case "provenance":
                 kept = {key: value for key, value in self.made.items() if key not in ("sigma", "factors")}
-                return {**kept, "loaded_from": str(self.path)}
+                return {**kept, "loaded_from": str(self.given)}
             case "sigma":
                 return self.sigma
             case "X":
@@ -178,7 +164,7 @@ class CompleteWorld:
             case "rows":
                 return self._rows()
             case "factors":
-                return tuple(Dataset.lazy(self._factor_field(k)) for k in range(len(self.recipe.factors)))
+                return tuple(Dataset.lazy(partial(self.factor_field, k)) for k in range(len(self.recipe.factors)))
             case _:
                 return self.array(name)[:]
 
@@ -188,40 +174,36 @@ class CompleteWorld:
         for k in range(rows.shape[1]):
             length, column = self.layouts[f"factors/{k}/y"].shape[0], rows[:, k]
             if column.size and not 0 <= column.min() <= column.max() < length:
-                raise StoreError(f"{self.path} is damaged: rows of factor {k} must be from 0 to {length - 1}")
+                raise StoreError(f"{self.given} is damaged: rows of factor {k} must be from 0 to {length - 1}")
         return rows
 
-    def _factor_field(self, k: int) -> Callable[[str], Any]:
+    def factor_field(self, k: int, name: str) -> Any:
+        """Return a field of the dataset of a factor."""
         recipe = self.recipe.factors[k]
 
-        def of(name: str) -> StoredArray:
+        def column(name: str) -> StoredArray:
             return self.array(f"factors/{k}/{name}")
 
-        def read(name: str) -> Any:
-            match name:
-                case "recipe":
-                    return recipe
-                case "provenance":
-                    return dict(self.made["factors"][k])
-                case "extra":
-                    return {}
-                case "X":
-                    return RemadeArray(recipe, (len(of("point_id")), recipe.dim))
-                case "forest":
-                    return self._forest({name: of(name)[:] for name in FOREST_COLUMNS})
-                case _:
-                    return of(name)[:]
+        match name:
+            case "recipe":
+                return recipe
+            case "provenance":
+                return dict(self.made["factors"][k])
+            case "extra":
+                return {}
+            case "X":
+                return RemadeArray(recipe, (len(column("point_id")), recipe.dim))
+            case "forest":
+                return self.forest(recipe, column)
+            case _:
+                return column(name)[:]
 
-        return read
 
-    def _forest(self, columns: dict[str, Any]) -> Forest:
-        """Return a forest, checked: compiled code trusts it, and it may come from a stranger."""
-        forest = Forest(**columns)
-        try:
-            forest.check_structure()
-        except ValueError as fault:
-            raise StoreError(f"{self.path} is damaged: {one_line(fault)}") from fault
-        return forest
+def _reopen(location: Location, identity: str) -> CompleteWorld:
+    """Open a world again, in another process or later; raise if another is there now."""
+    world = CompleteWorld(location)
+    world.check_identity(identity)
+    return world
 
 
 def _recipe(attributes: dict[str, Any], path: Location) -> Superposition:
