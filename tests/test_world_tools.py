@@ -83,13 +83,6 @@ def test_a_world_that_was_replaced_does_not_arrive(world, tmp_path):
         pickle.loads(text)
 
 
-def test_labels_are_refused_before_anything_is_made(world):
-    with pytest.raises(ValueError, match="targets of factor 2 must be numbers to be added or multiplied, got labels"):
-        pl.Superposition(world.recipe.factors, (1, 0, 1))
-    with pytest.raises(ValueError, match="targets of factor 2 must be numbers"):
-        pl.Superposition(world.recipe.factors, (0, 0, 2))
-
-
 def test_a_world_streams_its_samples(world, stored):
     stream = Stream(stored, 64, columns=("X", "y", "rows"), seed=3)
     parts = [np.concatenate(column) for column in zip(*stream.batches(0), strict=True)]
