@@ -40,6 +40,8 @@ Device = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
 LOGS = ("tensorboard", "wandb")
+NAMES = {"r2": "R²", "mse": "MSE", "accuracy": "accuracy", "log_loss": "log loss"}
+"""Scores in words."""
 DEPTH_STEP = 5
 
 
@@ -54,7 +56,7 @@ def need_packages() -> None:
 
 
 @contextmanager
-def _resumable(how: str) -> Iterator[None]:
+def resumable(how: str) -> Iterator[None]:
     """Leave at Ctrl-C with a line that says how to resume."""
     try:
         yield
@@ -121,11 +123,11 @@ def train(
             "tf32": None if tf32 else False,
         }
     )  # fmt: skip
-    kept = checkpoint.load(output / "checkpoint.pt")["config"] if resume else {}
+    kept = checkpoint.load(output / "checkpoint.pt")["configs"][0] if resume else {}
     config = TrainConfig(**{**kept, **chosen})
     dataset = reading.load(path)
     logged = [] if log is None else [logger(log, output, asdict(config))]
-    with _resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
+    with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
         told = [by_epoch(display), *logged]
 
         def tell(epoch: int, epochs: int, loss: float, r2: float) -> None:
@@ -136,10 +138,11 @@ def train(
             dataset, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
         )
     figures.write({"training": figures.training_curve(result.history, f"Training on {PurePath(path).name}")}, output)
-    numbers = {"test": asdict(result.test), "validation": asdict(result.validation), "seconds": result.seconds}
-    files.write_json(output / "result.json", {**numbers, "device": result.device})
+    numbers = {"test": asdict(result.test), "validation": asdict(result.validation)}
+    files.write_json(output / "result.json", {**numbers, "seconds": result.seconds, "device": result.device})
     if not quiet:
-        print(f"{output}: test R² {result.test.r2:.4f}, MSE {result.test.mse:.4g}, {result.seconds:.1f} s of training")
+        scores = ", ".join(f"{NAMES[name]} {value:.4g}" for name, value in numbers["test"].items())
+        print(f"{output}: test {scores}, {result.seconds:.1f} s of training")
 
 
 def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:
@@ -153,9 +156,10 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    print(f"{'':20}{'R²':>8}{'MSE':>10}")
+    words = {"r2": "R²", "mse": "MSE", "accuracy": "accuracy", "log_loss": "log loss"}
+    print(" " * 27 + "".join(f"{words[name]:>10}" for name in next(iter(found.values()))))
     for name, score in found.items():
-        print(f"{name.replace('_', ' '):20}{score['r2']:8.4f}{score['mse']:10.4g}")
+        print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 
 
 def probe(
@@ -228,7 +232,7 @@ def reproduce(
     from percolab.nn import reproduction
 
     directory = output or Path(f"{name}-{scale}")
-    with _resumable("the same command resumes it"), bar(visible=not quiet) as display:
+    with resumable("the same command resumes it"), bar(visible=not quiet) as display:
         results = reproduction.reproduce(chosen, directory, device=device, overwrite=overwrite, progress=display)
     if not quiet:
         taken = clock(sum(results["seconds"].values()))

@@ -10,11 +10,10 @@ import numpy as np
 import pandas
 import scipy.stats
 
+from percolab.nn.probe_errors import LEAST_BASELINE
 from percolab.nn.probe_rows import LATENT_TARGETS, TARGETS
 from percolab.nn.recording import RAW, label
 
-LEAST_BASELINE = 1e-4
-"""Latents that the mean alone predicts better than this are left out: their target is all but constant."""
 N_BINS = 5
 SIGNIFICANCE = 0.01
 LAYER_CHANGE = 0.1

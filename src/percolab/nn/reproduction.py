@@ -1,7 +1,6 @@
 """The paper's experiments, from data to report: dataset, baselines, training, probes, figures.
 
-Every stage leaves a file that says what it was made from; a stage whose file is there, made from the same things, is
-not run again.
+A stage that is there already, made from the same things, is not run again: see `stages`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -23,19 +21,20 @@ from percolab.dataset.generation import generate
 from percolab.ground.files import replacing, write_json, write_table
 from percolab.ground.progress import Progress, shown
 from percolab.ground.version import __version__, provenance
-from percolab.nn import checkpoint, figures, findings, report, training
+from percolab.nn import checkpoint, figures, findings, report, run
 from percolab.nn.baseline import baselines
 from percolab.nn.device import Device, choose_device, device_name
 from percolab.nn.experiments import Experiment
 from percolab.nn.probing import probes
 from percolab.nn.progress import by_epoch
 from percolab.nn.recording import activations
-from percolab.nn.training import describe_run, load_model, train
+from percolab.nn.stages import Stages, claim
+from percolab.nn.training import load_model, train
 from percolab.show import summary
 from percolab.store.reading import load
 from percolab.store.schema import StoreError
 
-PACKAGES = (*training.PACKAGES, "scikit-learn", "pandas")
+PACKAGES = (*run.PACKAGES, "scikit-learn", "pandas")
 REPORT, RESULTS = "report.html", "results.json"
 FIGURES = ("fig4", "fig5", "fig7", "memorising", "training")
 
@@ -65,37 +64,9 @@ def reproduce(
     """
     device = choose_device(device)
     directory = Path(output)
-    _claim(directory, chosen, overwrite)
+    claim(directory, chosen.to_dict(), overwrite=overwrite)
     with shown(progress) as tell:
         return _Reproduction(chosen, directory, device, tell).run()
-
-
-def _claim(directory: Path, chosen: Experiment, overwrite: bool) -> None:
-    """Make the directory this experiment's, or say why not."""
-    file = directory / "experiment.json"
-    if directory.exists() and not directory.is_dir():
-        raise FileExistsError(f"output must be a directory, got {str(directory)!r}")
-    if not file.exists() and directory.exists() and any(directory.iterdir()):
-        raise FileExistsError(f"output must be empty or hold an experiment, got {str(directory)!r}")
-    if file.exists() and not overwrite:
-        found, wanted = _read(file), chosen.to_dict()
-        for name in wanted:
-            if found.get(name) != wanted[name]:
-                raise FileExistsError(
-                    f"output must hold the same experiment unless overwrite is given, got {str(directory)!r} "
-                    f"with {name} {found.get(name)!r}"
-                )
-    directory.mkdir(parents=True, exist_ok=True)
-    write_json(file, chosen.to_dict())
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """Return what a file of ours holds, or nothing if it is missing or damaged."""
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 class _Reproduction:
@@ -104,7 +75,8 @@ class _Reproduction:
     def __init__(self, chosen: Experiment, output: Path, device: torch.device, progress: Progress) -> None:
         self.chosen, self.output, self.device, self.progress = chosen, output, device, progress
         self.title = f"{chosen.name.capitalize()} data"
-        self.seconds: dict[str, float] = {}
+        self.stages = Stages(output, progress)
+        self.seconds = self.stages.seconds
         parts = chosen.to_dict()
         self.made_from = {"percolab": __version__, "recipe": parts["recipe"]}
         self.made_from_training = {**self.made_from, "training": parts["training"]}
@@ -112,13 +84,13 @@ class _Reproduction:
 
     def run(self) -> dict[str, Any]:
         """Run what has not been run, and write the report."""
-        data = self._stage("dataset", self.made_from, self._describe_dataset)
-        scores = self._stage("baselines", self.made_from, self._baselines)
+        data = self.stages.run("dataset", self.made_from, self._describe_dataset)
+        scores = self.stages.run("baselines", self.made_from, self._baselines)
         weights = ("training/checkpoint.pt", "training/metrics.csv")
-        trained = self._stage("training", self.made_from_training, self._train, weights)
+        trained = self.stages.run("training", self.made_from_training, self._train, weights)
         tables = ("probes/per_latent.csv", "probes/per_depth.csv")
-        probed = self._stage("probes", self.made_from_all, self._probe, tables)
-        drawn = self._stage("figures", self.made_from_all, self._draw, [f"figures/{name}.png" for name in FIGURES])
+        probed = self.stages.run("probes", self.made_from_all, self._probe, tables)
+        drawn = self.stages.run("figures", self.made_from_all, self._draw, [f"figures/{name}.png" for name in FIGURES])
         start = time.perf_counter()
         results = self._results(data, scores, trained, probed)
         self.seconds["report"] = results["seconds"]["report"] = time.perf_counter() - start
@@ -128,26 +100,6 @@ class _Reproduction:
         write_json(self.output / RESULTS, results)
         self.progress("report", 1, 1)
         return results
-
-    def _stage(
-        self,
-        name: str,
-        made_from: dict[str, Any],
-        make: Callable[[], dict[str, Any]],
-        files: tuple[str, ...] | list[str] = (),
-    ) -> dict[str, Any]:
-        """Return the values of a stage: those kept, if they and its files are there, else made and kept."""
-        file = self.output / f"{name}.json"
-        kept = _read(file)
-        if kept.get("made_from") == made_from and all((self.output / path).is_file() for path in files):
-            self.seconds[name] = kept["seconds"]
-            self.progress(name, 1, 1)
-            return dict(kept["values"])
-        start = time.perf_counter()
-        values = make()
-        self.seconds[name] = time.perf_counter() - start
-        write_json(file, {"made_from": made_from, "seconds": self.seconds[name], "values": values})
-        return values
 
     # ------------------------------------------------------------------ stages
 
@@ -184,7 +136,7 @@ class _Reproduction:
             device=self.device,
             progress=by_epoch(self.progress),
         )
-        described = describe_run(self.chosen.recipe, self.chosen.training, self.device)
+        described = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
         scores = {"test": asdict(result.test), "validation": asdict(result.validation)}
         return {**described, **scores, "training_seconds": result.seconds}
 
@@ -195,7 +147,7 @@ class _Reproduction:
         except (FileNotFoundError, ValueError):
             return False
         wanted = self.chosen.to_dict()
-        return bool(state["recipe"] == wanted["recipe"] and state["config"] == wanted["training"])
+        return bool(state["recipe"] == wanted["recipe"] and state["configs"] == [wanted["training"]])
 
     def _probe(self) -> dict[str, Any]:
         model = load_model(self.output / "training", self.dataset, device=self.device)

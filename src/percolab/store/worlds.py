@@ -27,7 +27,7 @@ from percolab.store import digests, locations, metadata, replacing, saving, sche
 from percolab.store.arrays import StoredArray
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
-from percolab.store.reading import Complete
+from percolab.store.reading import Complete, changed
 from percolab.store.schema import FOREST_COLUMNS, FORMAT, KINDS, VALUE_COLUMNS, Layout, StoreError
 from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
@@ -77,11 +77,18 @@ def is_world(path: Location) -> bool:
     return isinstance(recipe, dict) and recipe.get("kind") == KIND
 
 
-def open_columns(path: Location, names: Iterable[str]) -> dict[str, StoredArray]:
-    """Open some columns of the rows of a dataset, or of the samples of a world, all of them lazily."""
+def open_columns(
+    path: Location, names: Iterable[str], identity: str | None = None
+) -> tuple[dict[str, StoredArray], str]:
+    """Open some columns of the rows of a dataset, or of the samples of a world; return them, and the store's identity.
+
+    A store of another identity than the one given, if one is, is refused.
+    """
     store = opened(path)
+    if identity not in (None, store.identity):
+        raise changed(path)
     known = SAMPLE_COLUMNS if isinstance(store, CompleteWorld) else KINDS["point"]
-    return {name: store.array(check_choice("columns", name, known)) for name in names}
+    return {name: store.array(check_choice("columns", name, known)) for name in names}, store.identity
 
 
 # ---------------------------------------------------------------------- saving
@@ -252,7 +259,7 @@ def reopen(location: str, identity: str) -> CompleteWorld:
     """Open a store again, in another process or later; raise if another world is there now."""
     store = CompleteWorld(location)
     if store.identity != identity:
-        raise StoreError(f"{location} was changed after it was loaded: load it again")
+        raise changed(location)
     return store
 
 
