@@ -13,7 +13,7 @@ import percolab as pl
 from percolab import exports
 from percolab.cli import main
 from percolab.loaders.streaming import Stream
-from percolab.show import card, colouring, drawing, summary
+from percolab.show import card, colouring, distributions, drawing, summary
 from percolab.store import worlds
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
@@ -391,3 +391,10 @@ def test_bad_words_are_one_line(one, words, message, capfd):
 def test_the_store_of_a_world_is_told_from_that_of_a_dataset(one, stored):
     assert worlds.is_world(stored)
     assert not worlds.is_world("a.zarr")
+
+
+def test_the_law_of_depths_is_exact_for_small_clusters():
+    sizes = np.array([1, 1, 2, 3, 3, 3])
+    edges = np.arange(5) - 0.5
+    # A pair: both at depth 1. Three points: the top splits one off at depth 1, the others are at 2.
+    np.testing.assert_allclose(distributions._depth_law(sizes, edges), [2, 2 + 3, 6, 0])
