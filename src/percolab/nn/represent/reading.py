@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from percolab.features.concepts import rows_below
 from percolab.model.forest import Forest
-from percolab.nn.ridge import CHUNK_ROWS, ridge_by_level
+from percolab.nn.ridge import CHUNK_ROWS, NormalEquations
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -136,7 +136,7 @@ def read(A: torch.Tensor, places: Places, values: Floats, alpha: float = ALPHA) 
     targets = table[where].reshape(len(A), J * T)
     level = _levels(places)
     rows = [torch.from_numpy(np.flatnonzero(places.fit & (level == j))).to(device) for j in range(J)]
-    weight, bias, mean = ridge_by_level(A, targets, rows, alpha)
+    weight, bias, mean = _fit(A, targets, rows, alpha)
     error = torch.zeros(len(places) + 1, T, dtype=torch.float64, device=device)
     count = torch.zeros(len(places) + 1, dtype=torch.float64, device=device)
     held = torch.from_numpy(np.flatnonzero(~places.fit & (level >= 0))).to(device)
@@ -156,6 +156,27 @@ def read(A: torch.Tensor, places: Places, values: Floats, alpha: float = ALPHA) 
     n, r_sum, t_sum, rt_sum, tt_sum = moments
     gain = (n * rt_sum - r_sum * t_sum) / (n * tt_sum - t_sum**2)
     return Reading(mse, baseline, weight.T.reshape(J, T, -1), gain.cpu().numpy())
+
+
+def _fit(
+    A: torch.Tensor, targets: torch.Tensor, rows_by_level: list[torch.Tensor], alpha: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return weights (p, J·T), intercepts and target means (J·T,) of ridge regressions at every level.
+
+    Those of level j are on the rows of levels j, j + 1, … together, so going up the equations only grow.
+    """
+    J, columns = len(rows_by_level), targets.shape[1]
+    T = columns // J
+    first = next(rows[0] for rows in reversed(rows_by_level) if len(rows))  # a row that every level has
+    equations = NormalEquations(A[first].double(), columns)
+    fits = []
+    for j in range(J - 1, -1, -1):
+        used = slice(0, (j + 1) * T)
+        for part in rows_by_level[j].split(CHUNK_ROWS[A.device.type]):
+            equations.add(A[part], targets[part, used], used)
+        fits += equations.solve([alpha], slice(j * T, (j + 1) * T))
+    weight, bias, mean = (torch.cat(parts[::-1], -1) for parts in zip(*fits, strict=True))
+    return weight, bias, mean
 
 
 def _levels(places: Places) -> Ints:
