@@ -1,6 +1,8 @@
 """Reading: lazily, and every way in which a store can be broken."""
 
+import copy
 import json
+import pickle
 import shutil
 
 import numpy as np
@@ -51,6 +53,84 @@ def test_reading_is_lazy(ds, path):
     assert loaded.y.shape == ds.y.shape
     with pytest.raises(pl.StoreError, match="X cannot be read: a chunk is missing"):
         loaded.X[:]
+
+
+# ---------------------------------------------------------------------- loaded datasets at hand
+
+
+def test_a_loaded_dataset_travels_by_its_path(ds, path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    loaded = pl.load("ds.zarr")
+    X, part = loaded.X, loaded.filter(20)
+    assert len(loaded.forest.point_id) == len(ds)  # what was read stays behind
+    small = pickle.dumps(loaded)
+    assert len(small) < 1000
+    monkeypatch.chdir("/")
+    again = pickle.loads(small)
+    assert isinstance(again.X, arrays.StoredArray)
+    assert_same(again, ds)
+    assert again.provenance["loaded_from"] == str(path)
+    assert_same(copy.copy(loaded), ds)
+    assert_same(copy.deepcopy(loaded), ds)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(X))[5:9], ds.X[5:9])
+    assert_same(pickle.loads(pickle.dumps(part)), ds.filter(20))
+    assert_same(pickle.loads(pickle.dumps(ds)), ds)
+    ds.filter(20).save(path, overwrite=True)
+    for travelling in (small, pickle.dumps(loaded)):
+        with pytest.raises(pl.StoreError, match=r"ds.zarr was changed after it was loaded: load it again$"):
+            pickle.loads(travelling)
+
+
+def test_dir_shows_what_is_there(ds, path):
+    names = {"X", "y", "forest", "latent_z", "point_z", "recipe", "provenance", "save", "filter"}
+    assert names <= set(dir(pl.load(path)))
+    assert names <= set(dir(ds))
+    assert {"shape", "dtype", "block_rows", "first"} <= set(dir(pl.load(path).X))
+
+
+@pytest.mark.parametrize("name", ["mean", "T", "astype", "sum", "reshape", "copy", "tolist"])
+def test_what_arrays_on_disk_lack_is_said_with_what_to_do(path, name):
+    X = pl.load(path).X
+    assert not hasattr(X, name)
+    with pytest.raises(AttributeError) as caught:
+        getattr(X, name)
+    assert str(caught.value) == f"an array on disk has no {name!r}: read it first, as ds.X[:] or ds.in_memory()"
+    with pytest.raises(AttributeError, match="'StoredArray' object has no attribute 'no_such_thing'"):
+        _ = X.no_such_thing
+
+
+def test_filter_leaves_positions_on_disk(ds, path):
+    loaded = pl.load(path)
+    shutil.move(path / "X" / "c", path.parent / "elsewhere")
+    part = loaded.filter(20)
+    assert isinstance(part.X, arrays.StoredArray)
+    assert len(part) == len(part.X) == part.X.shape[0] == part.forest.n_points < len(ds)
+    with pytest.raises(IndexError, match=f"index {len(part)} is out of bounds"):
+        part.X[len(part)]
+    assert part.filter(30).X.shape == ds.filter(30).X.shape
+    shutil.move(path.parent / "elsewhere", path / "X" / "c")
+    assert_same(part, ds.filter(20))
+    assert_same(part.filter(30), ds.filter(30))
+    np.testing.assert_array_equal(part.X[-3:], ds.filter(20).X[-3:])
+    part.save(path.with_name("part.zarr"))
+    assert_same(pl.load(path.with_name("part.zarr"), verify=True), ds.filter(20))
+
+
+def test_scikit_learn_takes_a_loaded_dataset(ds, path):
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import cross_val_score, train_test_split
+
+    loaded = pl.load(path)
+    for ours, theirs in zip(
+        train_test_split(loaded.X, loaded.y, random_state=0), train_test_split(ds.X, ds.y, random_state=0), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(
+        cross_val_score(Ridge(), loaded.X, loaded.y), cross_val_score(Ridge(), np.asarray(ds.X), ds.y)
+    )
+
+
+# ---------------------------------------------------------------------- damage
 
 
 def some_chunk(path, name):

@@ -254,12 +254,49 @@ def test_damage_is_named(path, tmp_path):
         list(Stream(copy, 10).batches())
 
 
-def test_an_epoch_that_is_left_early_ends_its_threads(path, reads):
-    batches = Stream(path, 10, buffer_rows=64).batches()
+def readers():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("percolab-read")}
+
+
+RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ignore")])
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "in order", "torch", RAY])
+def test_an_epoch_that_is_left_early_ends_its_threads(path, reads, kind, monkeypatch):
+    """At once, and not when a collector comes by: here something else still refers to the generator that reads."""
+    before, held, read_ahead = readers(), [], streaming.read_ahead
+
+    def reading(*args):
+        held.append(read_ahead(*args))
+        return held[-1]
+
+    monkeypatch.setattr(streaming, "read_ahead", reading)
+    if kind == "torch":
+        batches = iter(exports.to_torch_stream(path, 10, buffer_rows=64))
+    elif kind == "ray":
+        ray_data = pytest.importorskip("percolab.loaders.ray_data")
+        monkeypatch.setattr(ray_data, "read_ahead", reading)
+        (task,) = ray_data.PercolabSource(path, shuffle=True, buffer_rows=64).get_read_tasks(1)
+        batches = task.read_fn()
+    else:
+        batches = Stream(path, 10, shuffle=kind == "shuffled", buffer_rows=64).batches()
     next(batches)
+    assert len(readers() - before) > 0
     batches.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("percolab-read")]
+    assert held[0].gi_frame is None
+    assert readers() <= before
     assert len([name for name, *_ in reads if name == "X"]) <= 3 + 2 * streaming.READERS
+
+
+def test_a_store_that_was_replaced_is_refused(ds, path, tmp_path):
+    copy = shutil.copytree(path, tmp_path / "ds.zarr")
+    stream, data = Stream(copy, 10, buffer_rows=64), exports.to_torch_stream(copy, 10)
+    under_way = stream.batches()
+    next(under_way)
+    pl.generate(pl.Recipe(N, DIM, seeds=4)).save(copy, overwrite=True)
+    for read in (lambda: list(under_way), lambda: next(stream.batches()), lambda: next(iter(data))):
+        with pytest.raises(pl.StoreError, match=r"ds.zarr was changed after it was loaded: load it again$"):
+            read()
 
 
 # ---------------------------------------------------------------------- arguments

@@ -24,3 +24,11 @@ class Lazy:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self.__dict__[name] = read(name)
         return self.__dict__[name]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(field.name for field in fields(type(self)))})  # type: ignore[arg-type]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was loaded travels by its path: what was read of it is read again where it arrives.
+        read = self.__dict__.get("_read")
+        return dict(self.__dict__) if read is None else {"_read": read}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from ray.data.block import Block, BlockAccessor, BlockMetadata
 
 from percolab.ground.validation import check_integer, check_seed
 from percolab.loaders.streaming import Columns, block_order, generator, mixed, pool_rows, read_ahead, row_ranges
-from percolab.store.locations import Location, local_path
+from percolab.store.locations import Location, absolute
 
 
 class PercolabSource(Datasource):
@@ -48,13 +48,12 @@ class PercolabSource(Datasource):
     ) -> None:
         super().__init__()
         opened = Columns(path, columns)
-        local = local_path(path)
-        # A worker may run in another directory.
-        self.path = os.fspath(path) if local is None else os.path.abspath(local)
+        self.path = absolute(path)  # a worker may run in another directory
         self.columns = tuple(columns)
         self.shuffle = shuffle
         self.seed, self.epoch = check_seed("seed", seed), check_integer("epoch", epoch, 0)
         self.buffer_rows = pool_rows(opened, buffer_rows)
+        self.identity = opened.identity
         self._size = opened.n_points * opened.row_bytes
 
     def get_name(self) -> str:
@@ -69,7 +68,7 @@ class PercolabSource(Datasource):
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """Return the read tasks: as many as asked for, or one a block."""
-        columns = Columns(self.path, self.columns)
+        columns = Columns(self.path, self.columns, self.identity)
         order = np.arange(columns.n_blocks)
         if self.shuffle:
             order = block_order(columns, generator(self.seed, self.epoch))
@@ -83,14 +82,20 @@ class PercolabSource(Datasource):
             num_rows=rows, size_bytes=rows * columns.row_bytes, exec_stats=None, input_files=(self.path,)
         )
         pool = min(self.buffer_rows, rows) if self.shuffle else 0
-        read = partial(_read, self.path, self.columns, ranges, pool, (self.seed, self.epoch, number))
+        read = partial(_read, self.path, self.identity, self.columns, ranges, pool, (self.seed, self.epoch, number))
         return ReadTask(read, metadata, per_task_row_limit=row_limit)
 
 
 def _read(
-    path: str, names: tuple[str, ...], ranges: list[tuple[int, int]], pool: int, key: tuple[int, int, int]
+    path: str,
+    identity: str,
+    names: tuple[str, ...],
+    ranges: list[tuple[int, int]],
+    pool: int,
+    key: tuple[int, int, int],
 ) -> Iterator[Block]:
     """Read ranges of rows as tables, mixed if there is a pool."""
-    parts = read_ahead(Columns(path, names), ranges)
-    for part in mixed(parts, pool, generator(*key)) if pool else parts:
-        yield BlockAccessor.batch_to_block(dict(zip(names, part, strict=True)))
+    parts = read_ahead(Columns(path, names, identity), ranges)
+    with closing(mixed(parts, pool, generator(*key)) if pool else parts) as rows:
+        for part in rows:
+            yield BlockAccessor.batch_to_block(dict(zip(names, part, strict=True)))

@@ -17,8 +17,9 @@ the blocks is uniform for a store of up to so many rows, and in a larger one blo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -27,14 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_choice, check_integer, check_seed
-from percolab.store import reading
+from percolab.ground.validation import check_integer, check_seed
+from percolab.store import worlds
 from percolab.store.arrays import StoredArray
-from percolab.store.locations import Location
-from percolab.store.schema import KINDS
+from percolab.store.locations import Location, absolute
 
 Batch = tuple[NDArray[Any], ...]
 """The same rows of several columns."""
+Batches = Generator[Batch, None, None]
+"""Batches one after another. Whoever takes them closes them: what a generator holds must not wait for a collector."""
 
 BUFFER_BYTES = 1 << 28
 """Size that a pool has unless `buffer_rows` says otherwise."""
@@ -48,10 +50,21 @@ OPEN_ROWS = 1 << 23
 
 
 class Columns:
-    """Columns of the points of a store, floats as float32. Opening reads metadata alone."""
+    """Columns of the points of a store, floats as float32. Opening reads metadata alone.
 
-    def __init__(self, path: Location, names: Sequence[str]) -> None:
-        self._arrays = _open(path, names)
+    Parameters
+    ----------
+    path
+        Where the store is.
+    names
+        The columns.
+    identity
+        That of the store, if it is known already; another store is refused.
+    """
+
+    def __init__(self, path: Location, names: Sequence[str], identity: str | None = None) -> None:
+        _check_names(names)
+        self._arrays, self.identity = worlds.open_columns(path, names, identity)
         arrays = self._arrays.values()
         self.n_points = len(next(iter(arrays)))
         self.block_rows = min(array.block_rows for array in arrays)
@@ -78,14 +91,11 @@ class Columns:
         return self._chunk(name, chunk)[first : first + stop - start].copy()
 
 
-def _open(path: Location, names: Sequence[str]) -> dict[str, StoredArray]:
+def _check_names(names: Sequence[str]) -> None:
     if isinstance(names, str) or not names:
         raise ValueError(f"columns must be a list of names, got {names!r}")
-    for name in names:
-        check_choice("columns", name, KINDS["point"])
     if len(set(names)) < len(names):
         raise ValueError(f"columns must not repeat, got {list(names)}")
-    return reading.open_columns(path, names)
 
 
 def _read_chunk(arrays: dict[str, StoredArray], name: str, chunk: int) -> NDArray[Any]:
@@ -101,8 +111,8 @@ def _type(array: StoredArray) -> np.dtype[Any]:
     return np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
 
 
-def read_ahead(columns: Columns, ranges: Iterable[tuple[int, int]]) -> Iterator[Batch]:
-    """Yield ranges of rows in turn, while the next ones are being read."""
+def read_ahead(columns: Columns, ranges: Iterable[tuple[int, int]]) -> Batches:
+    """Yield ranges of rows in turn, while the next ones are being read. Closing it ends the threads that read."""
     readers = ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read")
     pending: deque[Future[Batch]] = deque()
     try:
@@ -146,23 +156,24 @@ def row_ranges(order: NDArray[np.int64], columns: Columns, lo: int, hi: int) -> 
     return list(zip((start + first)[here].tolist(), (start + last)[here].tolist(), strict=True))
 
 
-def mixed(parts: Iterable[Batch], buffer_rows: int, random: np.random.Generator) -> Iterator[Batch]:
+def mixed(parts: Batches, buffer_rows: int, random: np.random.Generator) -> Batches:
     """Mix rows through a pool. Every part has at most `buffer_rows` rows, and its memory is used for what leaves."""
     pool: Batch = ()
     filled = most = 0
-    for part in parts:
-        size = len(part[0])
-        most = max(most, size)
-        pool = pool or tuple(np.empty((buffer_rows, *column.shape[1:]), column.dtype) for column in part)
-        new = min(size, buffer_rows - filled)
-        for column, values in zip(pool, part, strict=True):
-            column[filled : filled + new] = values[:new]
-        filled += new
-        if new < size:
-            leaving = random.choice(buffer_rows, size - new, replace=False)
+    with closing(parts):
+        for part in parts:
+            size = len(part[0])
+            most = max(most, size)
+            pool = pool or tuple(np.empty((buffer_rows, *column.shape[1:]), column.dtype) for column in part)
+            new = min(size, buffer_rows - filled)
             for column, values in zip(pool, part, strict=True):
-                _swap(column.reshape(buffer_rows, -1), leaving, values[new:].reshape(size - new, -1))
-            yield tuple(values[new:] for values in part)
+                column[filled : filled + new] = values[:new]
+            filled += new
+            if new < size:
+                leaving = random.choice(buffer_rows, size - new, replace=False)
+                for column, values in zip(pool, part, strict=True):
+                    _swap(column.reshape(buffer_rows, -1), leaving, values[new:].reshape(size - new, -1))
+                yield tuple(values[new:] for values in part)
     leaving = random.permutation(filled)
     for k in range(0, filled, max(1, most)):
         yield tuple(column.take(leaving[k : k + most], axis=0) for column in pool)
@@ -177,22 +188,22 @@ def _swap(pool, leaving, part):
             inside[j], outside[j] = outside[j], inside[j]
 
 
-def cut(parts: Iterable[Batch], sizes: Iterable[int]) -> Iterator[Batch]:
+def cut(parts: Batches, sizes: Iterable[int]) -> Batches:
     """Yield batches of the given sizes, which are views unless they cross from one part to the next."""
-    rest = iter(parts)
     part: Batch = ()
     at = end = 0
-    for size in sizes:
-        pieces: list[Batch] = []
-        while size:
-            if at == end:
-                part = next(rest)
-                at, end = 0, len(part[0])
-            stop = min(at + size, end)
-            pieces.append(tuple(column[at:stop] for column in part))
-            size -= stop - at
-            at = stop
-        yield pieces[0] if len(pieces) == 1 else tuple(map(np.concatenate, zip(*pieces, strict=True)))
+    with closing(parts):
+        for size in sizes:
+            pieces: list[Batch] = []
+            while size:
+                if at == end:
+                    part = next(parts)
+                    at, end = 0, len(part[0])
+                stop = min(at + size, end)
+                pieces.append(tuple(column[at:stop] for column in part))
+                size -= stop - at
+                at = stop
+            yield pieces[0] if len(pieces) == 1 else tuple(map(np.concatenate, zip(*pieces, strict=True)))
 
 
 # ---------------------------------------------------------------------- batches
@@ -254,7 +265,8 @@ class Stream:
         drop_last: bool = False,
     ) -> None:
         opened = Columns(path, columns)
-        self.path = path
+        self.path = absolute(path)
+        self.identity = opened.identity
         self.columns = tuple(columns)
         self.n_points = opened.n_points
         self.batch_size = check_integer("batch_size", batch_size, 1)
@@ -275,11 +287,11 @@ class Stream:
             )
         return count
 
-    def batches(self, epoch: int = 0, share: Share = Share()) -> Iterator[Batch]:  # noqa: B008  # it is frozen
-        """Yield the batches of an epoch that are in a share."""
+    def batches(self, epoch: int = 0, share: Share = Share()) -> Batches:  # noqa: B008  # it is frozen
+        """Yield the batches of an epoch that are in a share. Close it to end an epoch early."""
         key = check_integer("epoch", epoch, 0)
         lo, hi, sizes = self._extent(share)
-        columns = Columns(self.path, self.columns)
+        columns = Columns(self.path, self.columns, self.identity)
         if not self.shuffle:
             ranges = row_ranges(np.arange(columns.n_blocks), columns, lo, hi)
             return cut(read_ahead(columns, ranges), sizes)

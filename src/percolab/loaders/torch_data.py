@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -103,8 +104,9 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
         worker = torch.utils.data.get_worker_info()
         share = self.share if worker is None else replace(self.share, worker=worker.id, n_workers=worker.num_workers)
-        for batch in self.stream.batches(int(self._epoch), share):
-            yield tuple(map(torch.from_numpy, batch))
+        with closing(self.stream.batches(int(self._epoch), share)) as batches:
+            for batch in batches:
+                yield tuple(map(torch.from_numpy, batch))
 
 
 def _share(rank: int | None, world_size: int | None) -> Share:

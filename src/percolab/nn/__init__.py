@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from percolab.nn.probe_errors import ProbeResult
     from percolab.nn.probing import probes
     from percolab.nn.recording import activations, representations
+    from percolab.nn.replacing import LossRecovered, loss_recovered
     from percolab.nn.reproduction import reproduce
     from percolab.nn.scores import LabelScore, Score
     from percolab.nn.split import Split, split_rows
@@ -27,6 +28,7 @@ _HOME = {
     "Experiment": "experiments",
     "LabelScore": "scores",
     "LinearProbe": "linear",
+    "LossRecovered": "replacing",
     "ProbeConfig": "config",
     "ProbeResult": "probe_errors",
     "ResidualMLP": "model",
@@ -39,6 +41,7 @@ _HOME = {
     "experiment": "experiments",
     "linear_probe": "linear",
     "load_model": "training",
+    "loss_recovered": "replacing",
     "nearest_neighbours": "baseline",
     "probes": "probing",
     "representations": "recording",
@@ -52,6 +55,7 @@ __all__ = [
     "Experiment",
     "LabelScore",
     "LinearProbe",
+    "LossRecovered",
     "ProbeConfig",
     "ProbeResult",
     "ResidualMLP",
@@ -64,6 +68,7 @@ __all__ = [
     "experiment",
     "linear_probe",
     "load_model",
+    "loss_recovered",
     "nearest_neighbours",
     "probes",
     "representations",

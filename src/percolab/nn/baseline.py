@@ -21,11 +21,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from percolab.dataset.splits import Split
 from percolab.ground.progress import Progress, shown, silent
 from percolab.nn.device import Device, choose_device, on_device
 from percolab.nn.scores import LabelScore, Score, label_score, r_squared, score
 from percolab.nn.split import SPLIT_SEED, split_rows
+from percolab.worlds.splits import Split
 from percolab.worlds.truth import AnyDataset
 
 RIDGE_ALPHA = 1.0

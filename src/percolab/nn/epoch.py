@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from percolab.nn.checkpoint import restore, snapshot
+from percolab.nn.half import Half
 from percolab.nn.model import predict, shaped
 from percolab.nn.objective import Objective
 from percolab.nn.overlap import Lanes, overlapped
@@ -70,7 +71,7 @@ class Epoch:
         self.model, self.optimizer, self.objective = model, optimizer, objective
         self.data, self.batch_size = data, batch_size
         cuda = data.y.is_cuda
-        self.bf16 = bf16 and cuda
+        self.half = Half(model) if bf16 and cuda else None
         self.order = torch.zeros_like(data.train)
         members = data.train.shape[:-1]
         self.losses = torch.zeros(*members, 1 + objective.n_measures, dtype=torch.float64, device=data.y.device)
@@ -104,23 +105,24 @@ class Epoch:
         batches = list(rows.split(self.batch_size, -1))
         for batch in [batches[0], batches[-1]] if shapes_only else batches:
             self.optimizer.zero_grad(set_to_none=True)
-            points = self.data.X[batch]
-            with self._precision():
-                output = shaped(self.model(points), points)
-            loss = self.objective.loss(output.float(), self.data.targets(batch))
+            loss = self.objective.loss(self._output(self.data.X[batch]), self.data.targets(batch))
             loss.sum().backward()
             if lanes is not None:
                 lanes.join()
+            if self.half is not None:
+                self.half.hand_back()
             self.optimizer.step()
+            if self.half is not None:
+                self.half.refresh()
             self.losses[..., 0].add_(loss.detach(), alpha=batch.shape[-1] / n)
         X, y = self._validation
-        with self._precision():
-            output = predict(self.model, X)
-        self.losses[..., 1:].copy_(self.objective.measures(output.float(), y))
+        self.losses[..., 1:].copy_(self.objective.measures(self._output(X, learn=False), y))
 
-    def _precision(self) -> AbstractContextManager[None]:
-        # Casts are not kept from one step to the next: weights change, and a graph would keep the first ones.
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if self.bf16 else nullcontext()
+    def _output(self, points: torch.Tensor, *, learn: bool = True) -> torch.Tensor:
+        """Return the network's output in float32."""
+        model = self.model if self.half is None else self.half.model
+        points = points if self.half is None else points.bfloat16()
+        return (shaped(model(points), points) if learn else predict(model, points)).float()
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """Record an epoch. Libraries set themselves up in two steps before it, which are then undone."""
@@ -128,7 +130,7 @@ class Epoch:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
-        alone = self.data.train.ndim == 1 and not self.bf16
+        alone = self.data.train.ndim == 1 and self.half is None
         with overlapped(self.model) if alone else nullcontext() as lanes:
             with torch.cuda.stream(side):
                 self._steps(lanes, shapes_only=True)
@@ -137,4 +139,6 @@ class Epoch:
             with torch.cuda.graph(graph):
                 self._steps(lanes)
         restore(self.model, self.optimizer, before)
+        if self.half is not None:
+            self.half.refresh()
         return graph

@@ -12,13 +12,13 @@ import scipy.stats
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.dataset.splits import Split
 from percolab.ground import html
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.indices import listed
 from percolab.nn.device import Device, choose_device
 from percolab.nn.probe_targets import Asked, asked_for
 from percolab.nn.ridge import CHUNK_ROWS, NormalEquations
+from percolab.worlds.splits import Split
 from percolab.worlds.truth import AnyDataset, truth
 
 Floats = NDArray[np.float64]

@@ -18,7 +18,6 @@ import pandas
 import torch
 from torch import nn
 
-from percolab.dataset.splits import Split
 from percolab.ground import files, text
 from percolab.ground.version import provenance
 from percolab.nn import checkpoint
@@ -28,6 +27,7 @@ from percolab.nn.ensemble import member
 from percolab.nn.epoch import Data, Epoch
 from percolab.nn.objective import Objective
 from percolab.nn.progress import EpochProgress
+from percolab.worlds.splits import Split
 
 CHECKPOINT_SECONDS = 30.0
 LOOK_SECONDS = 0.2
@@ -147,10 +147,10 @@ class Run:
         graph: bool,
     ) -> None:
         self.plan, self.config, self.model, self.objective, self.data = plan, plan.config, model, objective, data
-        device, cuda = data.y.device, data.y.is_cuda
+        device, self.cuda = data.y.device, data.y.is_cuda
         lr = torch.tensor(self.config.lr, device=device)
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=lr, weight_decay=self.config.weight_decay, fused=True, capturable=cuda
+            model.parameters(), lr=lr, weight_decay=self.config.weight_decay, fused=True, capturable=self.cuda
         )
         # On the CPU whatever the device, so that batches are the same everywhere; a GPU is busy in the meantime.
         self.generators = [torch.Generator().manual_seed(config.seeds.order % 2**63) for config in plan.configs]
@@ -207,10 +207,11 @@ class Run:
 
     def _order(self) -> torch.Tensor:
         """Draw the order of the rows of an epoch, for each member from its own generator."""
-        n = self.data.train.shape[-1]
-        pin = self.data.y.is_cuda
-        orders = [torch.randperm(n, generator=generator, pin_memory=pin) for generator in self.generators]
-        return orders[0] if self.data.train.ndim == 1 else torch.stack(orders)
+        # Pinned, so that the GPU takes it when it gets there and the next one is drawn in the meantime.
+        order = torch.empty(len(self.generators), self.data.train.shape[-1], dtype=torch.int64, pin_memory=self.cuda)
+        for own, generator in zip(order, self.generators, strict=True):
+            torch.randperm(len(own), generator=generator, out=own)
+        return order.reshape(self.data.train.shape)
 
     def _tell(self, progress: EpochProgress | None, told: int) -> int:
         """Fetch the losses of the epochs not told yet, which waits for the device, and tell their mean over members."""

@@ -142,6 +142,23 @@ def settings(values: Mapping[str, Any]) -> str:
     return table((name, _plain(value)) for name, value in values.items() if value is not None)
 
 
+def provenance(made: Mapping[str, Any]) -> list[str]:
+    """Return versions, platform and time of making, under a heading; nothing if nothing is known."""
+    told = {key: value for key, value in made.items() if key not in ("loaded_from", "modified")}
+    return [heading("Provenance"), settings(told)] if told else []
+
+
+def from_json(recipe: str, kind: str) -> list[str]:
+    """Return how to make data again from a recipe that is best kept as JSON."""
+    return [
+        paragraph("With this recipe in the file recipe.json:"),
+        code(recipe),
+        paragraph("On the command line, and in Python:"),
+        code("percolab generate --recipe recipe.json -o again.zarr"),
+        code(f'import percolab as pl\n\nds = pl.generate(pl.{kind}.from_json(open("recipe.json").read()))'),
+    ]
+
+
 def _plain(value: Any) -> str:
     """Return a value in words; of a long list its beginning and its end."""
     if isinstance(value, Mapping):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ class StoredArray:
                 yield block, slice(lo - block * step, hi - block * step), slice(lo - rows.start, hi - rows.start)
             return
         blocks, first = np.unique(rows // step, return_index=True)
-        for block, lo, hi in zip(blocks.tolist(), first.tolist(), [*first[1:].tolist(), rows.size], strict=True):
+        for block, (lo, hi) in zip(blocks.tolist(), pairwise([*first.tolist(), rows.size]), strict=True):
             yield block, rows[lo:hi] - block * step, slice(lo, hi)
 
     def _check_room(self, n_bytes: int) -> None:

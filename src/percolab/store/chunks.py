@@ -73,9 +73,8 @@ class Chunks:
         stamp, size = self._checked.get(block), self.layout.row_bytes
         if stamp is None:
             return False
-        parts = ((row * size, _bytes(out[at : at + 1]).data) for at, row in enumerate(rows.tolist()))
         with self._faults():
-            return self.source.read_parts(self._key(block), stamp, parts)
+            return self.source.read_parts(self._key(block), stamp, (rows * size).tolist(), _bytes(out).data)
 
     def _fill(self, block: int, out: NDArray[Any]) -> None:
         """Fill a whole block, C-contiguous and of the shape of a chunk."""

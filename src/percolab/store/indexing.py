@@ -38,7 +38,7 @@ def plan(index: Any, shape: tuple[int, ...]) -> Plan:
         raise IndexError("an index can only have a single ellipsis ('...')")
     needed: list[Needed] = []
     rest: list[Any] = []
-    for item in items if dots else [*items, Ellipsis]:
+    for item in items:
         if item is Ellipsis:
             needed += [slice(0, size) for size in shape[len(needed) : len(needed) + left]]
             rest.append(item)
@@ -49,6 +49,7 @@ def plan(index: Any, shape: tuple[int, ...]) -> Plan:
                 found, again = _along(part, len(needed), shape[len(needed)])
                 needed.append(found)
                 rest.append(again)
+    needed += [slice(0, size) for size in shape[len(needed) :]]
     return Plan(tuple(needed), tuple(rest))
 
 

@@ -64,12 +64,17 @@ def digests(path: Location) -> dict[str, str]:
     return Complete(path).sha256
 
 
-def reopen(location: str, identity: str) -> Complete:
+def reopen(location: Location, identity: str) -> Complete:
     """Open a store again, in another process or later; raise if another dataset is there now."""
     store = Complete(location)
     if store.identity != identity:
-        raise StoreError(f"{location} was changed after it was loaded: load it again")
+        raise changed(location)
     return store
+
+
+def changed(location: Location) -> StoreError:
+    """Return the error of a store that is not the one that was loaded."""
+    return StoreError(f"{location} was changed after it was loaded: load it again")
 
 
 class Complete(Cells):
@@ -126,7 +131,7 @@ class Complete(Cells):
         except (FileNotFoundError, StoreError):
             there = {}
         if there.get("metadata_sha256") != self.identity or there.get("status") != "complete":
-            raise StoreError(f"{self.given} was changed after it was loaded: load it again")
+            raise changed(self.given)
         self._stamp = now
 
     def _look(self) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,12 +63,12 @@ class Layout:
     packed: bool
     """whether chunks are compressed; floats are not, since Gaussians do not shrink"""
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of a row in memory."""
         return self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=object))
 
-    @property
+    @cached_property
     def block_bytes(self) -> int:
         """Bytes of a whole block in memory."""
         return self.block_rows * self.row_bytes

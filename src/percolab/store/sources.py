@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -35,8 +35,8 @@ class Source(Protocol):
     def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
         """Fill buffers, one after another, from a file that has exactly their size; return its stamp."""
 
-    def read_parts(self, key: str, stamp: object, parts: Iterable[tuple[int, memoryview]]) -> bool:
-        """Fill buffers, each from its offset in a file, if that still has this stamp; tell whether it has."""
+    def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
+        """Fill equal parts of a buffer, each from its offset in a file, if that has this stamp; tell whether it has."""
 
     def stamp(self, key: str) -> object:
         """Return something that changes when a file is replaced or written."""
@@ -75,14 +75,18 @@ class Directory:
                 offset += part.nbytes
             return _stamp(found)
 
-    def read_parts(self, key: str, stamp: object, parts: Iterable[tuple[int, memoryview]]) -> bool:
-        """Fill buffers, each from its offset in a file, if that still has this stamp; tell whether it has."""
-        with self._opened(key) as (file, found):
-            if _stamp(found) != stamp:
+    def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
+        """Fill equal parts of a buffer, each from its offset in a file, if that has this stamp; tell whether it has."""
+        size = out.nbytes // max(1, len(offsets))
+        file = os.open(f"{self.path}/{key}", _FLAGS)
+        try:
+            if _stamp(os.fstat(file)) != stamp:  # which also tells that it is the plain file that it was
                 return False
-            for offset, out in parts:
-                _fill(file, offset, out, key)
+            for k, offset in enumerate(offsets):
+                _fill(file, offset, out[k * size : (k + 1) * size], key)
             return True
+        finally:
+            os.close(file)
 
     def stamp(self, key: str) -> object:
         """Return something that changes when a file is replaced or written."""
@@ -117,19 +121,23 @@ def _stamp(found: os.stat_result) -> tuple[int, ...]:
 
 
 def _fill(file: int, offset: int, out: memoryview, key: str) -> None:
-    out = out.cast("B")
-    while out.nbytes:
-        count = os.preadv(file, [out], offset) if hasattr(os, "preadv") else _seek_and_read(file, out, offset)
+    """Fill a buffer of bytes from an offset on."""
+    done = 0
+    while done < out.nbytes:
+        count = _read_at(file, [out[done:] if done else out], offset + done)
         if count == 0:
             raise StoreError(f"{key} ends too early")
-        out, offset = out[count:], offset + count
+        done += count
 
 
-def _seek_and_read(file: int, out: memoryview, offset: int) -> int:
+def _seek_and_read(file: int, parts: list[memoryview], offset: int) -> int:
     os.lseek(file, offset, os.SEEK_SET)
-    found = os.read(file, out.nbytes)
-    out[: len(found)] = found
+    found = os.read(file, parts[0].nbytes)
+    parts[0][: len(found)] = found
     return len(found)
+
+
+_read_at = getattr(os, "preadv", _seek_and_read)  # Windows has none
 
 
 class Remote:
@@ -158,11 +166,11 @@ class Remote:
             raise StoreError(f"{key} must have {expected} bytes, got {len(found)}")
         offset = 0
         for part in parts:
-            part.cast("B")[:] = found[offset : offset + part.nbytes]
+            part[:] = found[offset : offset + part.nbytes]
             offset += part.nbytes
         return None
 
-    def read_parts(self, key: str, stamp: object, parts: Iterable[tuple[int, memoryview]]) -> bool:
+    def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
         """Read nothing: requests for single rows take longer than one for a block."""
         return False
 

@@ -158,6 +158,7 @@ class Unfinished(Cells):
         path = locations.local_path(self.location)
         if sync and path is not None:
             files.sync_tree(path)
+            files.sync(path.parent)
         self.say(self.signed(complete), sync=sync)
 
     def signed(self, attributes: dict[str, Any]) -> dict[str, Any]:
