@@ -68,11 +68,11 @@ class NormalEquations:
         covariance = self.gram / self.n - torch.outer(a_mean, a_mean)
         # What is left of a unit that is constant on these lines is rounding, and of either sign.
         constant = covariance.diagonal() <= CONSTANT * self.gram.diagonal() / self.n
-        covariance[constant], covariance[:, constant] = 0, 0
+        covariance.masked_fill_(constant[:, None] | constant, 0)
         scale = covariance.diagonal().clamp(min=0).sqrt() + STD_FLOOR
         normal = covariance * self.n / torch.outer(scale, scale)
         right = (self.cross[:, columns] - torch.outer(self.total, t_mean)) / scale[:, None]
-        right[constant] = 0
+        right.masked_fill_(constant[:, None], 0)
         fits = []
         penalty = 0.0
         for alpha in alphas:
