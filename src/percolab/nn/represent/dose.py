@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans
 from percolab.features.scoring import score
+from percolab.nn.latent_values import fresh_values
 from percolab.nn.recording import RAW, activations
 from percolab.nn.represent import reading, relevance, siblings
 from percolab.nn.represent.dose_estimates import analyse
@@ -67,7 +68,7 @@ class _Hierarchy:
         self.samples = sibling_samples(pairs, s.rows)
         self.true = true_differences(pairs, truth.y[truth.rows])
         self.places = reading.find_places(truth.forest, truth.rows, depths, s.min_size, seed=0)
-        fresh = reading.fresh_values(truth.forest.n_latents, FRESH_PROBES, seed=number)
+        fresh = fresh_values(truth.forest, FRESH_PROBES, seed=number)
         self.values = np.column_stack([truth.latent_z, fresh])[self.places.latent]
         self.inside, self.outside = place_samples(self.places, s.rows)
 
