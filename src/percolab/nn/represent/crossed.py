@@ -197,7 +197,7 @@ def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
             if own["layer"] != "input":
                 null = select(rows, part="null", target=target, layer=own["layer"])[0]
                 what = f"error on own {target} over others', log ratio, {label(own['layer'])}"
-                lines.append(Line(what, own, -1, 0.0, null, "95% of fresh draws", True))
+                lines.append(Line(what, own, -1, 0.0, null, "95% of fresh draws", band=True))
     return lines
 
 

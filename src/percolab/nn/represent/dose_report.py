@@ -59,7 +59,7 @@ def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
             if (direction, "relevant") in slopes:
                 what = f"slope along the {direction} direction, {where}"
                 band = direction == "probe"
-                lines.append(Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words, band))
+                lines.append(Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words, band=band))
         leaks = select(here, measure="leakage")
         lines += [Line(f"leakage of the {leak['direction']} direction, {where}", leak, -1, 1.0) for leak in leaks]
     return lines
