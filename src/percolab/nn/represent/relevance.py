@@ -24,7 +24,7 @@ from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.siblings import Siblings, find_siblings
-from percolab.nn.represent.statistics import BLOCKS, kin_blocks, log_bins, mean_interval
+from percolab.nn.represent.statistics import BLOCKS, equal_bins, kin_blocks, mean_interval
 from percolab.nn.represent.work import Arrays, Row, Work, layer_names, row, select
 
 if TYPE_CHECKING:
@@ -223,13 +223,13 @@ def _parts(ratio: Floats, found: Arrays, blocks: Ints, told: dict[str, Any]) -> 
     """Return the log ratio in bins of size and of depth, and by factor."""
     rows = []
     for column in ("size", "depth"):
-        bins, edges = log_bins(found[column], 4)
+        bins, edges = equal_bins(found[column])
         for b in np.unique(bins):
             own = bins == b
             if np.count_nonzero(own) < LEAST_UNITS:
                 continue
             name = f"{column} {edges[b]:,.0f} to {edges[b + 1]:,.0f}"
-            middle = float(np.sqrt(edges[b] * edges[b + 1]))
+            middle = float(np.median(found[column][own]))
             rows.append(row(mean_interval(ratio[:, own], blocks[own]), part=column, bin=name, at=middle, **told))
     for k in np.unique(found["factor"]):
         own = found["factor"] == k
@@ -283,6 +283,7 @@ WORDS = Words(
         "epochs": "Log ratio of separation by epoch of training. At epoch 0 it is 0 by construction.",
         "size": "Log ratio of separation by the number of samples of the smaller sibling.",
         "depth": "Log ratio of separation by the depth of the siblings.",
+        "accuracy": "Held-out accuracy of the linear reading itself; chance is 0.5.",
         "levels": "Mean separation itself: where the hierarchy is relevant, where it is not, and in the raw input.",
     },
 )
@@ -333,5 +334,7 @@ def draw(rows: Sequence[Row], s: Settings) -> dict[str, Figure]:
         drawn[column] = by_number(series, "at", f"{s.data}: separation by {column}", words, ratio)
     cases = ("relevant", "irrelevant", "raw input")
     levels = {case: select(rows, part=f"mean, {case}", epoch=end, **one) for case in cases}
+    accuracy = {case: select(rows, part=f"mean, {case}", epoch=end, measure="accuracy") for case in cases}
+    drawn["accuracy"] = by_layer(accuracy, names, f"{s.data}: linear reading", "held-out accuracy", zero=None)
     drawn["levels"] = by_layer(levels, names, f"{s.data}: separation of siblings", "mean separation", zero=None)
     return drawn
