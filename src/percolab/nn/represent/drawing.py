@@ -93,7 +93,7 @@ def by_number(
         if symmetric_from is not None:
             axes.set_xscale("symlog", linthresh=symmetric_from)
             axes.set_xlim(left=-0.15 * symmetric_from)
-        elif log_x:
+        elif log_x and any(series.values()):
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter("{x:g}")
