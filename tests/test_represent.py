@@ -247,14 +247,6 @@ def test_probes_are_ridge_regressions(forest, rows, places):
                 )
 
 
-def test_sums_go_down_the_path(forest):
-    values = np.random.default_rng(0).standard_normal((forest.n_latents, 3))
-    found = reading.path_sums(forest, values)
-    for latent in range(0, forest.n_latents, 50):
-        path = np.append(forest.ancestors(latent), latent)
-        assert np.allclose(found[latent], values[path].sum(0))
-
-
 def test_a_perfect_reading_has_gain_one_and_none_has_gain_zero(places):
     rng = np.random.default_rng(0)
     values = rng.standard_normal((len(places), 1))

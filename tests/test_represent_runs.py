@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 def slowly(names):
-    return [pytest.param(name, marks=[] if name == "relevance" else [pytest.mark.slow]) for name in names]
+    return [pytest.param(name, marks=[] if name == "edit" else [pytest.mark.slow]) for name in names]
 
 
 @pytest.mark.parametrize("name", slowly(EXPERIMENTS))

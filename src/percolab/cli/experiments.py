@@ -114,7 +114,7 @@ def train(
     from percolab.ground.progress import bar
     from percolab.nn import checkpoint, figures, training
     from percolab.nn.progress import by_epoch, logger
-    from percolab.store import reading
+    from percolab.store import worlds
 
     chosen = given(
         {
@@ -125,7 +125,7 @@ def train(
     )  # fmt: skip
     kept = checkpoint.load(output / "checkpoint.pt")["configs"][0] if resume else {}
     config = TrainConfig(**{**kept, **chosen})
-    dataset = reading.load(path)
+    dataset = worlds.load(path)
     logged = [] if log is None else [logger(log, output, asdict(config))]
     with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
         told = [by_epoch(display), *logged]
@@ -149,9 +149,9 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
     need_packages()
     from percolab.nn import baseline
-    from percolab.store import reading
+    from percolab.store import worlds
 
-    scores = baseline.baselines(reading.load(path), device=device, progress=True)
+    scores = baseline.baselines(worlds.load(path), device=device, progress=True)
     found = {name: asdict(score) for name, score in scores.items()}
     if as_json:
         print(json.dumps(found, indent=1))
