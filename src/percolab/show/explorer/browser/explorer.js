@@ -16,6 +16,7 @@ class Explorer {
     this.theme(document);
     this.options();
     this.trees.forEach((tree, k) => (window.document.getElementById(`title${k}`).textContent = tree.title));
+    window.document.getElementById("name").textContent = data.name;
     this.wire();
     this.shown = {};
     this.state = fromAddress(location.hash);

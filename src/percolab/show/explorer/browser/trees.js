@@ -112,21 +112,34 @@ class Tree {
     return j;
   }
 
-  // Up to `count` large groups that do not overlap: of all rows, or of a latent; the largest is split until there are enough.
+  // Up to `count` large groups that do not overlap, of all rows or of a latent: the largest that can be parted is parted,
+  // until there are enough.
   groups(count, whole) {
     if (!this.inside) this.inside = this.children();
-    let pieces = whole >= 0 ? this.inside.get(whole) ?? this.conceptsRightBelow(whole) : this.inside.get(-1) ?? [];
-    const least = 0.06 * (whole >= 0 ? this.size[whole] : this.nRows);
-    pieces = pieces.filter((i) => this.size[i] >= least);
-    for (let turns = 0; turns < 400 && pieces.length < count; turns++) {
+    const least = 0.04 * (whole >= 0 ? this.size[whole] : this.nRows);
+    let pieces = whole >= 0 ? [whole] : (this.inside.get(-1) ?? []).filter((i) => this.size[i] >= least);
+    const parted = new Map();
+    while (pieces.length < count) {
       pieces.sort((a, b) => this.size[b] - this.size[a]);
-      const split = pieces.findIndex((i) => this.inside.has(i));
-      if (split < 0) break;
-      const parts = this.inside.get(pieces[split]).filter((i) => this.size[i] >= least);
-      if (!parts.length) this.inside.delete(pieces[split]);
-      else pieces.splice(split, 1, ...parts);
+      for (const i of pieces) if (!parted.has(i)) parted.set(i, this.parts(i, least));
+      const next = pieces.findIndex((i) => parted.get(i).length);
+      if (next < 0) break;
+      pieces.splice(next, 1, ...parted.get(pieces[next]));
     }
-    return pieces.sort((a, b) => this.size[b] - this.size[a]).slice(0, count).sort((a, b) => this.start[a] - this.start[b]);
+    pieces = pieces.filter((i) => i !== whole).sort((a, b) => this.size[b] - this.size[a]).slice(0, count);
+    return pieces.sort((a, b) => this.start[a] - this.start[b]);
+  }
+
+  // The first large concepts, two or more, that a latent falls into on the way down; none if half of it is lost before.
+  parts(i, least) {
+    let now = i;
+    while (true) {
+      const large = (this.inside.get(now) ?? this.conceptsRightBelow(now)).filter((j) => this.size[j] >= least);
+      const kept = large.reduce((sum, j) => sum + this.size[j], 0);
+      if (!large.length || kept < this.size[i] / 2) return [];
+      if (large.length > 1) return large;
+      now = large[0];
+    }
   }
 
   children() {
