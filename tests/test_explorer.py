@@ -183,6 +183,7 @@ def test_where_features_fire_is_sent(dataset, codes):
 def test_features_that_match_best_are_kept_where_there_is_no_room(dataset, codes, monkeypatch):
     noisy = codes.toarray()
     noisy[:, 5] = np.random.default_rng(0).random(N) > 0.5
+    monkeypatch.setattr(firing, "BYTES_OF_TREE", 0)
     monkeypatch.setattr(firing, "MOST_BYTES", 2 * int((noisy[:, :5] > 0).sum()))
     sent = overview(explore(dataset, codes=noisy, scores=score(dataset, noisy)))["features"]
     assert sorted(sent["shown"]) == [0, 1, 2, 3, 4]

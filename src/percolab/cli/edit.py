@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +25,9 @@ from percolab.cli.options import seed as seed_number
 from percolab.model.edits import Do, Edit, Move, Turn
 from percolab.model.recipe import PRESETS, Recipe
 from percolab.worlds.recipe import Superposition, recipe_from_dict
+
+if TYPE_CHECKING:
+    from percolab.dataset.dataset import Dataset
 
 Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")]
 EDITS = "do:LATENT=VALUE, point:ROW=VALUE, move:LATENT=NUMBER or turn:LATENT=SEED"
@@ -46,16 +50,18 @@ def edit(
     turn: the directions below a latent are drawn again. Both leave the truth and y as they are.
     The recipe records them, and makes the edited dataset again.
     """
-    from percolab.dataset.dataset import Dataset
-
-    dataset = _open(path)
-    if not isinstance(dataset, Dataset):
-        raise ValueError(f"path must be a dataset of one hierarchy, got the superposed world {path!r}")
     if not edits and target is None:
         raise ValueError("edits or target must be given")
-    for change in [read_edit(word) for word in edits or ()]:
-        dataset = _apply(dataset, change)
-    _save(dataset if target is None else dataset.with_target(read_target(target)), output, overwrite, quiet)
+    changes = [read_edit(word) for word in edits or ()]
+    chosen = None if target is None else read_target(target)
+
+    def edited() -> Dataset:
+        dataset = _dataset(path)
+        for change in changes:
+            dataset = _apply(dataset, change)
+        return dataset if chosen is None else dataset.with_target(chosen)
+
+    _write(edited, output, overwrite, quiet)
 
 
 def read_edit(word: str) -> Edit:
@@ -74,7 +80,7 @@ def read_edit(word: str) -> Edit:
     return Move(node, value) if kind == "move" else Turn(node, int(value))
 
 
-def _apply(dataset: Any, change: Edit) -> Any:
+def _apply(dataset: Dataset, change: Edit) -> Dataset:
     match change:
         case Do():
             return dataset.do(dict(change.z), dict(change.point_z))
@@ -102,15 +108,14 @@ def take(
     Give --size or --rows.
     Of two subsamples with the same --seed the smaller is a part of the larger.
     """
-    from percolab.dataset.dataset import Dataset
-
-    dataset = _open(path)
-    if not isinstance(dataset, Dataset):
-        raise ValueError(f"path must be a dataset of one hierarchy, got the superposed world {path!r}")
     if (size is None) == (rows is None):
         raise ValueError("size or rows must be given, and not both")
-    taken = dataset.subsamples([size], seed, y=y)[0] if size is not None else dataset.take(_numbers(rows), y=y)
-    _save(taken, output, overwrite, quiet)
+
+    def taken() -> Dataset:
+        dataset = _dataset(path)
+        return dataset.subsamples([size], seed, y=y)[0] if size is not None else dataset.take(_numbers(rows), y=y)
+
+    _write(taken, output, overwrite, quiet)
 
 
 def _numbers(file: Path | None) -> Any:
@@ -214,12 +219,25 @@ def _open(path: str) -> Any:
     return worlds.load(path)
 
 
-def _save(dataset: Any, output: str, overwrite: bool, quiet: bool) -> None:
+def _dataset(path: str) -> Dataset:
+    """Open a dataset, and refuse a world."""
+    from percolab.dataset.dataset import Dataset
+
+    found = _open(path)
+    if not isinstance(found, Dataset):
+        raise ValueError(f"path must be a dataset of one hierarchy, got the superposed world {path!r}")
+    return found
+
+
+def _write(make: Callable[[], Dataset], output: str, overwrite: bool, quiet: bool) -> None:
+    """Make a dataset of another, write it, and say what it is."""
     from percolab.ground.progress import bar
     from percolab.show import summary
     from percolab.store import saving
 
-    with bar(visible=not quiet) as display:
+    saving.check_target(output, overwrite=overwrite)
+    with bar(visible=not quiet, label="making") as display:
+        dataset = make()
         saving.save(dataset, output, overwrite=overwrite, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(dataset))}")

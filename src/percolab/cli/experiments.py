@@ -56,7 +56,7 @@ def need_packages() -> None:
 
 
 @contextmanager
-def _resumable(how: str) -> Iterator[None]:
+def resumable(how: str) -> Iterator[None]:
     """Leave at Ctrl-C with a line that says how to resume."""
     try:
         yield
@@ -127,7 +127,7 @@ def train(
     config = TrainConfig(**{**kept, **chosen})
     dataset = reading.load(path)
     logged = [] if log is None else [logger(log, output, asdict(config))]
-    with _resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
+    with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
         told = [by_epoch(display), *logged]
 
         def tell(epoch: int, epochs: int, loss: float, r2: float) -> None:
@@ -232,7 +232,7 @@ def reproduce(
     from percolab.nn import reproduction
 
     directory = output or Path(f"{name}-{scale}")
-    with _resumable("the same command resumes it"), bar(visible=not quiet) as display:
+    with resumable("the same command resumes it"), bar(visible=not quiet) as display:
         results = reproduction.reproduce(chosen, directory, device=device, overwrite=overwrite, progress=display)
     if not quiet:
         taken = clock(sum(results["seconds"].values()))

@@ -94,8 +94,8 @@ def generate(
     """Make a dataset and write it to a Zarr store.
 
     Either name a preset, or give --recipe, or at least --n-points and --dim.
-    A preset or a recipe fixes all but --dtype, --min-cluster-size, --target and --threads, and that of a superposed
-    world all but --threads.
+    A preset or a recipe fixes all but --dtype, --min-cluster-size, --target and --threads.
+    That of a superposed world fixes all but --threads.
     A recipe in a file may have edits or several factors: what to_json() of a recipe returns in Python.
     Seeds not given are drawn, printed and recorded.
     The same recipe gives the same data.

@@ -25,7 +25,12 @@ def info(
     html: Annotated[
         Path | None,
         typer.Option(
-            "--html", metavar="FILE", help="Write the dataset's card, a page with figures.", show_default=False
+            "--html",
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write the dataset's card, a page with figures.",
+            show_default=False,
         ),
     ] = None,
     explorer: Annotated[
@@ -81,7 +86,14 @@ def verify(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FOLDER", help="Write a page with a figure for each law.", show_default=False),
+        typer.Option(
+            "--report",
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Write a page with a figure for each law.",
+            show_default=False,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -29,8 +29,8 @@ TargetWord = Annotated[
     str | None,
     typer.Option(
         "--target",
-        metavar="NAME[:OPTION=INTEGER,…]",
-        help="What y is: sum, silent, sign, classes:n_groups=20 or :max_size=100, path_tokens:levels=4,ratio=8. "
+        metavar="TARGET",
+        help="What y is: sum, silent, sign, classes:n_groups=20, classes:max_size=100 or path_tokens:levels=4. "
         "Default: sum.",
         show_default=False,
         autocompletion=lambda incomplete: completion(RULES)(incomplete),

@@ -169,6 +169,7 @@ def train_ensemble(
     dataset: Dataset | Superposed,
     configs: Sequence[TrainConfig],
     *,
+    models: Sequence[nn.Module] | None = None,
     targets: Any = None,
     split: Split | None = None,
     keep: Iterable[int] = (),
@@ -190,6 +191,8 @@ def train_ensemble(
         Any dataset, or a superposed world.
     configs
         A configuration for each member; they differ in nothing but their seeds.
+    models
+        The members, of one shape, trained in place; None makes the `ResidualMLP` of each configuration.
     targets
         (E, n) targets of each member; None is the dataset's y for all.
     split, keep, run_dir, resume, overwrite, device, graph, progress
@@ -197,8 +200,11 @@ def train_ensemble(
     """
     configs = list(configs)
     _check_members(configs)
+    if models is not None and len(models) != len(configs):
+        raise ValueError(f"models must be as many as configs, {len(configs)}, got {len(models)}")
+    members = None if models is None else list(models)
     return _train(
-        dataset, configs, None, targets, split=split, keep=keep, run_dir=run_dir, resume=resume, overwrite=overwrite,
+        dataset, configs, members, targets, split=split, keep=keep, run_dir=run_dir, resume=resume, overwrite=overwrite,
         device=device, graph=graph, progress=progress,
     )  # fmt: skip
 

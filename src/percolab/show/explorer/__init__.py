@@ -5,5 +5,6 @@ Bokeh's figures and our scripts; `serve` answers from a store that is larger tha
 """
 
 from percolab.show.explorer.exploring import Explorer, explore
+from percolab.show.explorer.serve import Server
 
-__all__ = ["Explorer", "explore"]
+__all__ = ["Explorer", "Server", "explore"]

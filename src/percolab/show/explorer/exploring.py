@@ -12,8 +12,9 @@ import numpy as np
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_integer, check_number, check_seed
-from percolab.show.explorer import data, firing, page, serve
+from percolab.show.explorer import data, firing, page
 from percolab.show.explorer.packing import pack
+from percolab.show.explorer.serve import LOOPBACK, Server
 from percolab.worlds.truth import AnyDataset
 
 MOST_POINTS = 100_000
@@ -51,9 +52,9 @@ class Explorer:
         with files.new_files(Path(output), overwrite=overwrite) as (file,):
             file.write(content)
 
-    def serve(self, *, host: str = serve.LOOPBACK, port: int = 0) -> serve.Server:
-        """Return a server of the page that reads more of the dataset as it is looked at; see `serve.Server`."""
-        return serve.Server(self._subject, self._packed, self._n_trees, host=host, port=port)
+    def serve(self, *, host: str = LOOPBACK, port: int = 0) -> Server:
+        """Return a server of the page that reads more of the dataset as it is looked at; 0 takes a free port."""
+        return Server(self._subject, self._packed, self._n_trees, host=host, port=port)
 
 
 def explore(

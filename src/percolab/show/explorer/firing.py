@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import scipy.sparse
 
-MOST_BYTES = 5_000_000
-"""Bytes of firing points before compression; features that match worst are left out above it."""
+MOST_BYTES, BYTES_OF_TREE = 5_000_000, 1_000_000
+"""Bytes of firing points before compression, less those that each further tree takes; features that match worst are left
+out above it."""
 LEVELS = 255
 """Levels of an activation, from 0 to the largest of its feature."""
 OF_CONCEPTS = ("f1", "chance", "f1_union", "absorption", "absorption_null", "absorption_edge", "cosine")
@@ -74,7 +75,8 @@ def columns(features: Features, samples: Ints) -> dict[str, Any]:
     count = np.diff(table.indptr)
     order = np.lexsort((np.arange(best.size), -best))
     order = order[count[order] > 0]
-    shown = order[np.cumsum(2 * count[order]) <= MOST_BYTES]
+    room = max(MOST_BYTES - BYTES_OF_TREE * (len(features.scores) - 1), BYTES_OF_TREE)
+    shown = order[np.cumsum(2 * count[order]) <= room]
     pieces = [table.indices[table.indptr[f] : table.indptr[f + 1]] for f in shown]
     values = [table.data[table.indptr[f] : table.indptr[f + 1]] for f in shown]
     top = np.array([part.max() for part in values], np.float32)

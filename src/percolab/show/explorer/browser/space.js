@@ -8,7 +8,7 @@ class Space {
     this.figure = document.get_model_by_name("space");
     this.mapper = document.get_model_by_name("space_colours");
     this.model = (name) => document.get_model_by_name(name);
-    this.slow = isSlow();
+    this.slow = SLOW;
     this.x = this.y = new Float32Array(0);
     this.index = this.position = new Int32Array(0);
   }
@@ -35,7 +35,7 @@ class Space {
     const some = step ? Int32Array.from({ length: Math.ceil(own.length / step) }, (_, i) => i * step) : [];
     this.thins = step > 0;
     this.model("thin").data = { x: pick(this.x, some), y: pick(this.y, some), value: pick(own, some) };
-    this.rest();
+    this.thins ? this.moving() : this.rest();
   }
 
   // Show some points above the others, which fade; null for none.
@@ -140,3 +140,11 @@ function isSlow() {
   gl.getExtension("WEBGL_lose_context")?.loseContext();
   return /swiftshader|llvmpipe|software|basic render/i.test(name);
 }
+
+// WebGL that software plays is slower than a plain canvas. Bokeh reads which to use when it builds the figures, at the
+// same event as this, which was asked for earlier.
+const SLOW = isSlow();
+document.addEventListener("DOMContentLoaded", () => {
+  const figures = document.querySelector("script[type='application/json']");
+  if (SLOW) figures.textContent = figures.textContent.replace('"output_backend":"webgl"', '"output_backend":"canvas"');
+});
