@@ -157,6 +157,23 @@ def test_columns_are_those_of_the_points(dataset):
     np.testing.assert_array_equal(found["places"][0]["depth"], dataset.forest.point_depth[rows])
 
 
+def test_a_networks_predictions(dataset):
+    from percolab.nn import ResidualMLP
+    from percolab.nn.model import predict
+    from percolab.nn.predicting import predictor
+
+    torch = pytest.importorskip("torch")
+    X = torch.from_numpy(np.asarray(dataset.X, np.float32))
+    model = ResidualMLP(5, 8, 1, 2, seed=0)
+    columns = {
+        column["name"]: column["values"]
+        for column in overview(explore(dataset, prediction=predictor(model)))["columns"]
+    }
+    np.testing.assert_allclose(columns["prediction"], predict(model, X).numpy(), rtol=1e-5)
+    labels = predictor(ResidualMLP(5, 8, 1, 2, seed=0, outputs=3))(dataset.X)
+    assert set(labels.tolist()) <= {0, 1, 2}
+
+
 def test_labels_are_right_or_wrong(dataset):
     labelled = dataset.with_target("classes", max_size=100)
     guess = labelled.y.copy()

@@ -148,11 +148,15 @@ def test_nothing_that_is_shown_runs(visit, file):
 
 def test_a_tap_in_space_picks_a_latent_that_has_the_point(visit, file, planted):
     one = visit(file.as_uri())
-    one.tap_space(1234)
+    deep = "app.grouped.groups.some((g) => app.trees[0].has(g, p) && app.trees[0].towards(g, p) >= 0)"
+    alone = "app.space.near(app.space.x[p], app.space.y[p]) === p"
+    point = one.js(f"Array.from(app.space.index).find((p) => p > 500 && {deep} && {alone})")
+    one.tap_space(point)
     one.when("app.state.latent !== null")
     latent, row = one.js("[app.state.latent, app.state.row]")
     forest = planted[0].forest
     interval = forest.points_of(latent)
+    assert row == point
     assert interval.start <= row < interval.stop
     # Space shows its points, the tree its rectangle, the panel its numbers.
     assert one.js("app.space.model('picked').data.x.length") == forest.latent_size[latent]
@@ -161,7 +165,7 @@ def test_a_tap_in_space_picks_a_latent_that_has_the_point(visit, file, planted):
     assert f"Latent {latent:,}" in told
     assert f"z\t{planted[0].latent_z[latent]:.3f}" in told
     assert f"depth\t{forest.latent_depth[latent]:,}" in told
-    one.tap_space(1234)  # the same point again: the next concept down towards it
+    one.tap_space(point)  # the same point again: the next concept down towards it
     one.when(f"app.state.latent > {latent}")
     assert forest.latent_size[one.js("app.state.latent")] <= 2 / 3 * forest.latent_size[latent]
 
@@ -315,6 +319,27 @@ def test_a_world_has_a_tree_a_factor(visit, tmp_path):
     below = pl.truth(world, 1).samples_of(latent)
     points = one.js("Array.from(app.points.within(1, app.trees[1].start[5], app.trees[1].end(5)))")
     assert sorted(points) == below.tolist()
+
+
+@pytest.mark.parametrize("kind", ["one point", "clusters", "labels", "cycles"])
+def test_odd_datasets_open(visit, tmp_path, kind):
+    recipe = pl.Recipe(n_points=1 if kind == "one point" else 600, dim=4, seeds=4)
+    if kind == "cycles":
+        recipe = pl.Recipe(n_points=600, dim=4, seeds=4, mode="random_graph", mean_degree=1.5)
+    dataset = pl.generate(recipe)
+    if kind == "labels":
+        dataset = dataset.with_target("path_tokens")
+    explore(dataset, prediction=dataset.y, name=kind).save(tmp_path / "odd.html")
+    one = visit((tmp_path / "odd.html").as_uri() + "#colour=y&tree=latent")
+    for key in ("ArrowDown", "c", "a", "Escape"):
+        one.page.keyboard.press(key)
+    for colour in ("depth", "error", "latent"):
+        one.page.select_option("#colour", colour)
+    last = len(dataset) - 1  # a cluster of one point, if there is any
+    one.page.select_option("#kind", "row")
+    one.page.fill("#number", str(last))
+    one.page.keyboard.press("Enter")
+    one.when(f"app.state.row === {last}")
 
 
 def test_served_points_of_a_latent_come_from_the_store(visit, tmp_path):

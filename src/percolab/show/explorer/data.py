@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Subject:
     """most points that are drawn"""
     seed: int
 
-    @property
+    @cached_property
     def truths(self) -> list[Truth]:
         """The hierarchies, one a factor."""
         count = len(self.dataset.factors) if isinstance(self.dataset, Superposed) else 1
@@ -54,7 +55,7 @@ class Subject:
         if latent is None:
             known = np.arange(len(self.dataset)) if self.features is None else self.features.rows
         else:
-            known = truth(self.dataset, factor).samples_of(latent)
+            known = self.truths[factor].samples_of(latent)
             if self.features is not None:
                 known = np.intersect1d(known, self.features.rows)
         if known.size <= self.n_points:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def explore(
         features = firing.gather(
             codes, rows, scores, len(dataset), len(subject.truths), limit, features_name or "features"
         )
-        subject = data.Subject(**{**vars(subject), "features": features})
+        subject = replace(subject, features=features)
     with shown(progress) as report:
         packed = pack(data.overview(subject, report))
     return Explorer(subject, packed, len(subject.truths))

@@ -64,7 +64,7 @@ def columns(truth: Truth, listing: Listing) -> dict[str, Any]:
         "start": forest.latent_start[latent],
         "size": forest.latent_size[latent],
         "depth": forest.latent_depth[latent],
-        "z": np.asarray(truth.latent_z, np.float32)[latent],
+        "z": np.asarray(truth.latent_z[latent], np.float32),
         "concept": listing.concept,
         "min_size": listing.min_size,
         "n_rows": forest.n_points,

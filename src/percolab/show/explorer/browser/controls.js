@@ -60,7 +60,9 @@ Object.assign(Explorer.prototype, {
       const some = Object.keys(words).filter((name) => wanted[name]);
       document.getElementById(id).replaceChildren(...some.map((name) => element("option", { value: name }, words[name])));
     }
-    if (!this.features) document.querySelector("#kind option[value=feature]").remove();
+    const kinds = this.trees.map((_, k) => [`latent:${k}`, this.trees.length > 1 ? `latent of factor ${k}` : "latent"]);
+    kinds.push(["row", "row"], ...(this.features ? [["feature", "feature"]] : []));
+    document.getElementById("kind").replaceChildren(...kinds.map(([value, words]) => element("option", { value }, words)));
   },
 
   controls() {
@@ -162,7 +164,10 @@ Object.assign(Explorer.prototype, {
     this.say("");
     const { factor } = this.state, tree = this.trees[factor];
     if (kind === "feature") return wanted < this.features.total ? this.go(this.featureChange(wanted)) : this.say(`there are ${number(this.features.total)} features`);
-    if (kind === "latent") return wanted < tree.nLatents ? this.go({ latent: wanted, row: null }) : this.say(`there are ${number(tree.nLatents)} latents`);
+    if (kind.startsWith("latent:")) {
+      const chosen = this.trees[Number(kind.slice(7))];
+      return wanted < chosen.nLatents ? this.go({ factor: chosen.factor, latent: wanted, row: null }) : this.say(`there are ${number(chosen.nLatents)} latents`);
+    }
     const p = below(this.points.samples, wanted);
     if (this.points.samples[p] !== wanted) return this.say(`row ${number(wanted)} is not among the points drawn`);
     const i = tree.holding(this.points.places[factor].rows[p]);

@@ -25,7 +25,7 @@ class Explorer {
   // ------------------------------------------------------------------ state
 
   go(change, adds = true) {
-    if (change.zoomTree) return this.enlarge();
+    if (change.enlarge) return change.enlarge === "tree" ? this.enlarge() : this.enlargeSpace();
     const next = { ...this.state, ...change };
     if (change.view !== undefined && change.view !== this.state.view) next.space = null;
     if (toAddress(next) === toAddress(this.state)) return;
@@ -76,10 +76,11 @@ class Explorer {
     const { factor, latent } = this.viewed(view);
     if (this.served && latent !== null) {
       this.say("reading …");
-      const answer = await fetch(`latent?factor=${factor}&latent=${latent}`);
-      if (!answer.ok) return this.say(`the server answered ${answer.status}`);
+      const answer = await fetch(`latent?factor=${factor}&latent=${latent}`).catch(() => null);
+      if (!answer?.ok) return this.say(answer ? `the server answered ${answer.status}` : "the server does not answer");
       const part = await unpack(new Uint8Array(await answer.arrayBuffer()));
       this.trees[factor].refine(part.tree);
+      this.grouped = null; // places in the list have moved
       this.points = new Points(part);
       this.features = part.features ? new Features(part.features, this.points) : null;
       this.say("");
@@ -223,6 +224,13 @@ class Explorer {
     const tree = this.trees[this.state.factor], i = this.chosen();
     if (i < 0) return;
     this.icicles[tree.factor].look(tree.start[i] - 0.05 * tree.size[i], tree.end(i) + 0.05 * tree.size[i]);
+    this.settle();
+  }
+
+  enlargeSpace() {
+    const tree = this.trees[this.state.factor], i = this.chosen();
+    if (i < 0) return;
+    this.space.fit(this.points.within(tree.factor, tree.start[i], tree.end(i)));
     this.settle();
   }
 

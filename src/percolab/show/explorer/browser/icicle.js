@@ -2,7 +2,7 @@
 
 const THIN = 1.2; // pixels that a rectangle must be wide to be drawn
 const FLAT = 3; // pixels by which it must be lower than the one it lies in
-const CLOSE = 3000; // rows in view from which on all latents are drawn, not only concepts
+const CLOSE = 3000; // rows in view from which on all latents with a value are drawn, not only concepts
 const BINS = 240; // of the strip under the tree
 const STRIP = 0.16; // of the height
 
@@ -75,7 +75,8 @@ class Icicle {
     const { tree } = this, close = to - from <= CLOSE, open = [], found = [];
     for (let i = 0; i < tree.length; i++) {
       const end = tree.end(i);
-      if (tree.size[i] < least || end <= from || tree.start[i] >= to || !(close || tree.concept[i])) continue;
+      if (tree.size[i] < least || end <= from || tree.start[i] >= to) continue;
+      if (!tree.concept[i] && (!close || Number.isNaN(this.value(i)))) continue;
       while (open.length && tree.end(open[open.length - 1]) <= tree.start[i]) open.pop();
       const around = open[open.length - 1];
       if (around !== undefined && Math.log(tree.size[around] / tree.size[i]) < step) continue;

@@ -88,13 +88,14 @@ class Panel {
       ]),
       element("p", { class: "links" },
         this.link("its own components", { view: `${tree.factor}:${tree.latent[i]}` }, { id: "own-view" }),
-        this.link("enlarge in the tree", { zoomTree: true }),
+        this.link("enlarge in space", { enlarge: "space" }),
+        this.link("enlarge in the tree", { enlarge: "tree" }),
         this.link("clear", { latent: null, row: null })),
     );
     const above = tree.above(i), inside = tree.largestInside(i, 6);
     if (state.row !== null) parts.push(...this.row(tree));
-    if (above.length) parts.push(element("h3", {}, "Above, the largest first"), element("p", { class: "links" }, ...above.map((j) => this.latentLink(tree, j))));
-    if (inside.length) parts.push(element("h3", {}, "Inside, the largest"), element("p", { class: "links" }, ...inside.map((j) => this.latentLink(tree, j))));
+    if (above.length) parts.push(element("h3", {}, "Path: the concepts above"), element("p", { class: "links" }, ...above.map((j) => this.latentLink(tree, j))));
+    if (inside.length) parts.push(element("h3", {}, "The largest concepts inside"), element("p", { class: "links" }, ...inside.map((j) => this.latentLink(tree, j))));
     if (app.features) parts.push(...this.scores(tree, i, members));
     return parts;
   }
