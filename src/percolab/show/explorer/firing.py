@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 MOST_BYTES, BYTES_OF_TREE = 5_000_000, 1_000_000
-"""Bytes of firing points before compression, less those of each further tree; above, the worst features are left out."""
+"""Bytes of firing points before compression, less those of each further tree; the worst features above are left out."""
 LEVELS = 255
 """Levels of an activation, from 0 to the largest of its feature."""
 OF_CONCEPTS = ("f1", "chance", "f1_union", "absorption", "absorption_null", "absorption_edge", "cosine")
