@@ -15,7 +15,7 @@ TORCH := torch==2.13.0
 # timing.py is what the programs share.
 BENCHMARKS = $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help demo test test-slow test-all check docs bench figures clean
+.PHONY: help demo test test-slow test-sae test-all check docs bench figures clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -35,12 +35,15 @@ demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's
 	@echo "demo/one-cluster/report.html: the paper's experiment on 20,000 points: a network, baselines, linear probes."
 
 test: check ## Check, then run the tests that take seconds.
-	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not ray"
+	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not ray and not sae"
 
 test-slow: $(VENV)/.ray ## Run the other tests: those that take longer, and those with Ray.
-	$(BIN)/pytest -q -n $(WORKERS) -m "slow or ray"
+	$(BIN)/pytest -q -n $(WORKERS) -m "(slow or ray) and not sae"
 
-test-all: test test-slow ## Run all tests.
+test-sae: $(VENV)/.sae ## Run the tests with SAELens, which brings some 100 packages.
+	$(BIN)/pytest -q -n $(WORKERS) -m sae
+
+test-all: test test-slow test-sae ## Run all tests.
 
 check: $(VENV)/.test ## Check format, lint, types, and who imports whom.
 	$(BIN)/ruff format --check
@@ -65,13 +68,16 @@ clean: ## Remove what the other targets made, except .venv.
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or later must be installed" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) --upgrade 'pip>=25.1' # the first with dependency groups
 
-$(VENV)/.demo: pyproject.toml | $(BIN)/python
+$(VENV)/.pip: | $(BIN)/python
+	$(INSTALL) --upgrade 'pip>=25.1' # the first with dependency groups
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/.pip
 	$(INSTALL) -e '.[plot,verify,nn]' '$(TORCH)'
 	@touch $@
 
-$(VENV)/.test: pyproject.toml | $(BIN)/python
+$(VENV)/.test: pyproject.toml | $(VENV)/.pip
 	$(INSTALL) -e '.[plot,frames,graphs,hdf5,verify,nn,url]' --group test '$(TORCH)'
 	@touch $@
 
@@ -79,10 +85,14 @@ $(VENV)/.ray: $(VENV)/.test
 	$(INSTALL) -e '.[ray]'
 	@touch $@
 
-$(VENV)/.docs: pyproject.toml | $(BIN)/python
+$(VENV)/.sae: $(VENV)/.test
+	$(INSTALL) -e '.[sae]' '$(TORCH)'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.pip
 	$(INSTALL) -e '.[plot,frames,verify,nn,features]' --group docs '$(TORCH)'
 	@touch $@
 
-$(VENV)/.bench: pyproject.toml | $(BIN)/python
+$(VENV)/.bench: pyproject.toml | $(VENV)/.pip
 	$(INSTALL) -e '.[nn,ray]' --group bench '$(TORCH)'
 	@touch $@

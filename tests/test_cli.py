@@ -364,7 +364,7 @@ def test_info_reads_little_of_a_large_dataset(store, capfd, monkeypatch):
     monkeypatch.setattr(pl.Forest, "__post_init__", lambda _: pytest.fail("the forest was read"), raising=False)
     assert main.run(["info", str(store), "--json"]) == 0
     quick = json.loads(capfd.readouterr().out)
-    unknown = {"depth_mean", "depth_max", "y_mean", "y_variance"}
+    unknown = {"n_extra_bonds", "depth_mean", "depth_max", "y_mean", "y_variance"}
     assert {key for key in whole if quick[key] != whole[key]} == unknown
     assert {quick[key] for key in unknown} == {None}
     assert main.run(["info", str(store)]) == 0
@@ -573,7 +573,7 @@ def test_version(capfd):
 
 
 def test_unknown_commands_and_missing_packages_are_one_line(store, fails, monkeypatch):
-    fails(["make"], BAD_INPUT, "No such command 'make'. (see percolab --help)")
+    fails(["conjure"], BAD_INPUT, "No such command 'conjure'. (see percolab --help)")
     fails(["--colour"], BAD_INPUT, "No such option: --colour (see percolab --help)")
     fails(["draw", "a.zarr", "--shape"], BAD_INPUT, "(see percolab draw --help)\n")
     fails(["info", "a.zarr", "b.zarr"], BAD_INPUT, "(see percolab info --help)")

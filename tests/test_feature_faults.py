@@ -12,6 +12,7 @@ from features_oracle import Oracle, differing, scenario
 
 from percolab.features import absorption, chance, concepts, counting, directions, pairs, result, scoring, union
 from percolab.features import score as features_score
+from percolab.model import concepts as model
 
 SEEDS = (1, 2, 4, 5, 7, 10, 11, 14, 17, 22)
 
@@ -65,23 +66,22 @@ def column(name, change):
 
 @fault("concepts.latent")
 def sizes_count_rows_that_are_not_there(patch):
-    real = concepts.concept_latents
-    patch.setattr(concepts, "concept_latents", lambda forest, below, *rest: real(forest, np.arange(below.size), *rest))
+    patch.setattr(model, "_present", lambda forest, rows: (forest.latent_size, forest.left_size))
 
 
 @fault("concepts.latent")
 def one_large_child_is_enough(patch):
-    patch.setattr(concepts.np, "minimum", np.maximum)
+    patch.setattr(model.np, "minimum", np.maximum)
 
 
 @fault("concepts.latent")
 def ratio_is_of_the_nearest_concept_kept_or_not(patch):
-    def nest(first, last, size, ratio, kept, upper, end):
-        concepts_nest(first, last, size, 1.0, kept, upper, end)
-        kept[:] = (upper < 0) | (size <= ratio * size[upper])
+    def wrong(latents, latent_size, present, ratio, kept):
+        above = np.empty(latents.size, np.int64)
+        model.enclose(latents, latent_size, above)
+        kept[:] = (above < 0) | (present[latents] <= ratio * present[above])
 
-    concepts_nest = concepts._nest
-    patch.setattr(concepts, "_nest", nest)
+    patch.setattr(model, "thin", wrong)
 
 
 @fault("concepts.upper")

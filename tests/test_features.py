@@ -18,7 +18,6 @@ import percolab as pl
 from percolab.features import bits, firing, pairs, score
 from percolab.features.chance import permuted
 from percolab.features.codes import DenseCodes
-from percolab.features.concepts import concept_latents, rows_below
 from percolab.features.firing import pack
 from percolab.features.methods import Oracle as Truth
 
@@ -264,7 +263,7 @@ def concept_of(found, latent):
 
 
 def a_concept(cluster, least, most, min_size=10):
-    latents = concept_latents(cluster.forest, rows_below(cluster.forest, np.arange(len(cluster))), min_size, 1.0)
+    latents = cluster.forest.concepts(min_size)
     size = cluster.forest.latent_size[latents]
     return int(latents[(size >= least) & (size <= most)][0])
 

@@ -93,7 +93,7 @@ def test_figures_command(tmp_path, monkeypatch, capfd):
     assert main.run(["figures", "--only", "3", "--only", "6", "--output", "f", "--quick"]) == 0
     assert capfd.readouterr().out.count("wrote ") == 4
     assert main.run(["figures", "--only", "4"]) == 2
-    message = "only must be one of 1, 2, 3, 6, 8, 9, 10, got 4, which percolab reproduce draws"
+    message = "only must be one of 1, 2, 3, 6, 8, 9, 10, 11, got 4, which percolab reproduce draws"
     assert message in capfd.readouterr().err
     (tmp_path / "file").write_text("")
     assert main.run(["figures", "-o", "file"]) == 2

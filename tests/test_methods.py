@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 import percolab as pl
-from percolab.features import methods, score
+from percolab.features import register, score
 from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary
 
 EXAMPLE = Path(__file__).parent / "example_method"
@@ -159,8 +159,8 @@ def installed(tmp_path, monkeypatch):
     info = tmp_path / "example_method-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    entries = project["entry-points"][methods.GROUP]
-    lines = [f"[{methods.GROUP}]", *(f"{name} = {target}" for name, target in entries.items())]
+    entries = project["entry-points"][register.GROUP]
+    lines = [f"[{register.GROUP}]", *(f"{name} = {target}" for name, target in entries.items())]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     (tmp_path / "example_method.py").write_text((EXAMPLE / "example_method.py").read_text())
     monkeypatch.syspath_prepend(tmp_path)
@@ -168,24 +168,24 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_a_package_adds_its_method(installed, dataset, X):
-    assert methods.available() == ["kmeans", "pca", "ica", "neurons", "random-dictionary", "oracle", "far-out"]
-    found = methods.find_method("far-out")
-    assert methods.find_method("example_method:FarOut") is found
+    assert register.available() == [*register.METHODS, "far-out"]
+    found = register.find_method("far-out")
+    assert register.find_method("example_method:FarOut") is found
     codes = found().fit(X).encode(X)
     assert score(dataset, codes).summary["features"] == 6
 
 
 def test_methods_are_found_by_name():
-    assert "far-out" not in methods.available()
-    assert methods.find_method("kmeans") is KMeans
-    assert methods.find_method("percolab.features.methods:PCA") is PCA
-    assert all(methods.find_method(name) is kind for name, kind in methods.METHODS.items())
+    assert "far-out" not in register.available()
+    assert register.find_method("kmeans") is KMeans
+    assert register.find_method("percolab.features.methods:PCA") is PCA
+    assert all(register.find_method(name) is kind for name, kind in register.METHODS.items())
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("sae", r"^method must be one of kmeans, pca, .* or package\.module:Class, got 'sae'$"),
+        ("sae", r"^method must be one of neurons, kmeans, .* or package\.module:Class, got 'sae'$"),
         ("no_such_module:Thing", r"^method must be a class that can be imported, got 'no_such_module:Thing': .*$"),
         ("percolab:Nothing", r"^method must be a class that can be imported, got 'percolab:Nothing': .*$"),
         ("percolab:Forest", r"^method must have fit and encode, got 'percolab:Forest'$"),
@@ -194,4 +194,4 @@ def test_methods_are_found_by_name():
 )
 def test_unknown_methods_are_one_line(name, message):
     with pytest.raises(ValueError, match=message):
-        methods.find_method(name)
+        register.find_method(name)

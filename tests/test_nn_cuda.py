@@ -36,11 +36,11 @@ def test_graph_equals_eager_equals_cpu(dataset):
 
 
 def test_same_seed_same_weights_and_resume(dataset, tmp_path, monkeypatch):
-    from percolab.nn import training
+    from percolab.nn import run
 
     first = weights(train(dataset, CONFIG, device="cuda").model)
     assert torch.equal(first, weights(train(dataset, CONFIG, device="cuda").model))
-    monkeypatch.setattr(training, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
 
     def stop(epoch, epochs, loss, r2):
         if epoch == 2:
@@ -49,7 +49,7 @@ def test_same_seed_same_weights_and_resume(dataset, tmp_path, monkeypatch):
 
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(training.TrainingInterrupted):
+    with pytest.raises(run.TrainingInterrupted):
         train(dataset, CONFIG, run_dir=tmp_path, device="cuda", progress=stop)
     rest = train(dataset, CONFIG, run_dir=tmp_path, resume=True, device="cuda")
     assert torch.equal(first, weights(rest.model))
@@ -59,6 +59,32 @@ def test_tf32_is_close(dataset):
     rough = train(dataset, dataclasses.replace(CONFIG, tf32=True), device="cuda")
     fine = train(dataset, CONFIG, device="cuda")
     assert rough.test.mse == pytest.approx(fine.test.mse, rel=0.05)
+
+
+def test_an_ensemble_equals_its_members(dataset):
+    together = train(dataset, CONFIG, seeds=[1, 2, 3], device="cuda", keep=[0, 2])
+    eager = train(dataset, CONFIG, seeds=[1, 2, 3], device="cuda", graph=False)
+    for config, one, other in zip(CONFIG.with_seeds([1, 2, 3]), together, eager, strict=True):
+        alone = train(dataset, config, device="cuda", keep=[0, 2])
+        assert torch.allclose(weights(one.model), weights(alone.model), atol=1e-3)
+        assert torch.allclose(weights(one.model), weights(other.model), atol=1e-4)
+        assert torch.equal(weights(one.model_at(0)), weights(alone.model_at(0)))
+        assert torch.allclose(weights(one.model_at(2)), weights(alone.model_at(2)), atol=1e-3)
+
+
+def test_bfloat16_is_close(dataset):
+    rough = dataclasses.replace(CONFIG, bf16=True)
+    fine = np.mean([result.test.mse for result in train(dataset, CONFIG, seeds=range(8), device="cuda")])
+    for results in (train(dataset, rough, seeds=range(8), device="cuda"), [train(dataset, rough, device="cuda")]):
+        assert np.mean([result.test.mse for result in results]) == pytest.approx(fine, rel=0.1)
+        assert all(p.dtype is torch.float32 for p in results[0].model.parameters())
+
+
+def test_labels_on_the_gpu(dataset):
+    labelled = dataset.with_target("classes", max_size=100)
+    cuda, cpu = (train(labelled, CONFIG, seeds=[1, 2], device=device)[1] for device in ("cuda", "cpu"))
+    assert cuda.test.log_loss == pytest.approx(cpu.test.log_loss, rel=0.02)
+    assert np.allclose(cuda.history["train_loss"], cpu.history["train_loss"], rtol=1e-2)
 
 
 def test_neighbours_and_probes_equal_the_cpu(dataset):

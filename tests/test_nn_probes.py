@@ -1,4 +1,4 @@
-"""Activations, linear probes and findings: against scikit-learn and obvious loops."""
+"""Activations and linear probes: against scikit-learn and obvious loops."""
 
 import dataclasses
 
@@ -8,11 +8,12 @@ import torch
 from sklearn.linear_model import Ridge
 
 import percolab as pl
-from percolab.nn import ProbeConfig, ResidualMLP, activations, findings, probe_rows, probes
+from percolab.nn import ProbeConfig, ResidualMLP, activations, latent_values, probe_rows, probes
+from percolab.nn.probe_errors import LEAST_BASELINE, Errors
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
-CONFIG = ProbeConfig(depths=(0, 5, 10, 20, 40, 1000), min_latent_size=25)
+CONFIG = ProbeConfig(depths=(0, 5, 10, 20, 40, 1000), min_latent_size=25, draws=3)
 
 
 @pytest.fixture(scope="module", params=["one_cluster", "distribution"])
@@ -45,55 +46,81 @@ def rows_at(dataset, depth):
 
 
 def plans(dataset, protocol):
-    rows = probe_rows.probe_rows(dataset, np.array(CONFIG.depths), CONFIG.min_latent_size, CONFIG.seed)
+    """Return the lines, and for each part that is held out, who trains and who is held out."""
+    forest = dataset.forest
+    lines = probe_rows.Lines.of(forest, np.arange(len(dataset)))
+    depths, least = np.array(CONFIG.depths), CONFIG.min_latent_size
+    rows = probe_rows.probe_rows(forest, dataset.latent_z, lines, depths, least, CONFIG.draws, CONFIG.seed)
     if protocol == "random":
-        return rows, [probe_rows.random_points(rows, CONFIG.train_share, CONFIG.seed)]
-    return rows, probe_rows.whole_subtrees(dataset.forest, rows, CONFIG.min_latent_size, CONFIG.folds)
+        held = probe_rows.random_points(rows, CONFIG.train_share, CONFIG.seed)
+    else:
+        held = probe_rows.whole_subtrees(forest, lines, rows, least, CONFIG.folds)
+    inside = rows.level >= 0
+    return rows, [(inside & (held.part != f), inside & (held.part == f)) for f in range(held.n_parts)]
 
 
 def test_rows_and_targets_are_as_defined(dataset):
     rows, _ = plans(dataset, "random")
     assert rows.skipped.tolist() == [1000]
+    at = {column: k for k, column in enumerate(rows.columns)}
+    assert list(at) == [("z", 0), ("sum", 0)] + [
+        (name, draw)
+        for name in ("z_redrawn", "sum_redrawn", "z_shuffled", "sum_shuffled")
+        for draw in range(CONFIG.draws)
+    ]
+    fresh = latent_values.fresh_values(dataset.forest, CONFIG.draws, CONFIG.seed)
+    assert np.abs(np.corrcoef(fresh.T) - np.eye(CONFIG.draws)).max() < 0.1
     for index, depth in enumerate(rows.depths):
         expected, latent = rows_at(dataset, depth)
         assert np.array_equal(np.flatnonzero(rows.level >= index), expected)
         targets = rows.targets[expected, index]
-        assert np.allclose(targets[:, 0], dataset.latent_z[latent])
+        assert np.allclose(targets[:, at["z", 0]], dataset.latent_z[latent])
+        for draw in range(CONFIG.draws):
+            assert np.allclose(targets[:, at["z_redrawn", draw]], fresh[latent, draw])
         for i in range(0, expected.size, 97):
-            path = dataset.forest.path(int(expected[i]))
-            assert targets[i, 1] == pytest.approx(dataset.latent_z[path[: depth + 1]].sum(), abs=1e-5)
-        for k in (0, 1):  # shuffled: the same values elsewhere
-            assert np.array_equal(np.sort(targets[:, k]), np.sort(targets[:, 3 + k]))
+            path = dataset.forest.path(int(expected[i]))[: depth + 1]
+            assert targets[i, at["sum", 0]] == pytest.approx(dataset.latent_z[path].sum(), abs=1e-5)
+            for draw in range(CONFIG.draws):
+                assert targets[i, at["sum_redrawn", draw]] == pytest.approx(fresh[path, draw].sum(), abs=1e-4)
+        for name in ("z", "sum"):  # shuffled: the same values elsewhere
+            for draw in range(CONFIG.draws):
+                shuffled = targets[:, at[f"{name}_shuffled", draw]]
+                assert np.array_equal(np.sort(targets[:, at[name, 0]]), np.sort(shuffled))
 
 
 def test_random_split_has_exact_counts(dataset):
-    rows, [held] = plans(dataset, "random")
+    rows, [(train, held_out)] = plans(dataset, "random")
     for index in range(rows.depths.size):
         inside = rows.level >= index
-        assert np.count_nonzero(held.train & inside) == int(0.7 * np.count_nonzero(inside))
-        assert np.array_equal(held.held_out & inside, ~held.train & inside)
+        assert np.count_nonzero(train & inside) == int(0.7 * np.count_nonzero(inside))
+        assert np.array_equal(held_out & inside, ~train & inside)
 
 
 @pytest.mark.parametrize("protocol", ["random", "subtree"])
 def test_probes_equal_scikit_learn(dataset, features, result, protocol):
     rows, held_out = plans(dataset, protocol)
-    table = result.per_latent
+    table = result.per_latent[result.per_latent["draw"] < 2]
+    alphas = result.penalties.set_index(["protocol", "target", "draw", "representation", "fold"])
     compared = 0
     for name, A in {"raw": np.asarray(dataset.X, np.float32), "features": features}.items():
         for index, depth in enumerate(rows.depths):
             at, latent = rows_at(dataset, depth)
-            for held in held_out:
-                train = held.train[at]
+            for fold, (trained, held) in enumerate(held_out):
+                train = trained[at]
                 mean, std = A[at[train]].astype(float).mean(0), A[at[train]].astype(float).std(0) + 1e-6
                 standard = (A[at] - mean) / std
-                for k, target in enumerate(probe_rows.LATENT_TARGETS):
+                for k, (target, draw) in enumerate(rows.columns):
+                    if target not in probe_rows.LATENT_TARGETS or draw > 1:
+                        continue
                     t = rows.targets[at, index, k]
-                    model = Ridge(alpha=1.0).fit(standard[train], t[train])
+                    alpha = alphas.loc[(protocol, target, draw, name, fold), "alpha"]
+                    model = Ridge(alpha=alpha).fit(standard[train], t[train])
                     squared = (model.predict(standard) - t) ** 2
                     own = table[(table["protocol"] == protocol) & (table["representation"] == name)]
-                    own = own[(own["target"] == target) & (own["depth"] == depth)].set_index("latent")
+                    own = own[(own["target"] == target) & (own["draw"] == draw)]
+                    own = own[own["depth"] == depth].set_index("latent")
                     for one in np.unique(latent):
-                        scored = (latent == one) & held.held_out[at]
+                        scored = (latent == one) & held[at]
                         if protocol == "subtree" and not scored[latent == one].all():
                             continue
                         if scored.any():
@@ -108,9 +135,10 @@ def test_probes_equal_scikit_learn(dataset, features, result, protocol):
 
 def test_per_depth_is_the_sum_of_its_latents(result):
     latents = result.per_latent
-    for (protocol, target, name, depth), group in latents.groupby(["protocol", "target", "representation", "depth"]):
+    keys = ["protocol", "target", "draw", "representation", "depth"]
+    for (protocol, target, draw, name, depth), group in latents.groupby(keys):
         whole = result.per_depth
-        whole = whole[(whole["protocol"] == protocol) & (whole["target"] == target)]
+        whole = whole[(whole["protocol"] == protocol) & (whole["target"] == target) & (whole["draw"] == draw)]
         [row] = whole[(whole["representation"] == name) & (whole["depth"] == depth)].to_dict("records")
         n = group["n_validation"]
         assert row["n_validation"] == n.sum()
@@ -121,7 +149,7 @@ def test_per_depth_is_the_sum_of_its_latents(result):
 
 def test_columns(dataset, result):
     table = result.per_latent
-    expected = ["protocol", "target", "representation", "depth", "latent", "s_latent", "s_cluster", "FOM"]
+    expected = ["protocol", "target", "draw", "representation", "depth", "latent", "s_latent", "s_cluster", "FOM"]
     assert list(table) == [*expected, "n_validation", "MSE", "baseline"]
     forest = dataset.forest
     assert np.array_equal(table["s_latent"], forest.latent_size[table["latent"]])
@@ -147,9 +175,9 @@ def test_subtree_protocol_shows_no_point_of_a_scored_latent(dataset, result):
     assert scored.size
     for latent in scored:
         interval = dataset.forest.points_of(int(latent))
-        folds = [held for held in held_out if held.held_out[interval].any()]
+        folds = [train for train, held in held_out if held[interval].any()]
         assert len(folds) == 1
-        assert not folds[0].train[interval].any()
+        assert not folds[0][interval].any()
 
 
 def test_activations_by_module_name(dataset):
@@ -166,26 +194,6 @@ def test_activations_by_module_name(dataset):
     assert model.training
     other = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.Tanh())
     assert torch.allclose(activations(other, X, ["1"], device="cpu")["1"], other(X).detach())
-
-
-def test_findings_are_found(dataset):
-    rng = np.random.default_rng(0)
-    X = np.asarray(dataset.X)
-    wide = {f"blocks.{i}{part}": np.maximum(X @ rng.standard_normal((6, width)), 0)
-            for i in range(2) for part, width in ((".hidden", 60), ("", 20))}  # fmt: skip
-    result = probes(dataset, wide, dataclasses.replace(CONFIG, depths=tuple(range(0, 60, 3))), device="cpu")
-    found = findings.check(result.per_latent, result.per_depth)
-    assert [finding["claim"].split()[0] for finding in found] == ["Activations", "Hidden", "The", "MSE", "There"]
-    assert {finding["verdict"] for finding in found} <= {"holds", "holds in part", "does not hold"}
-    assert found[0]["verdict"] == "holds"  # many nonlinear features of 6 numbers beat the 6 numbers
-
-
-def test_power_law_is_recovered():
-    x = np.geomspace(1, 100, 5)
-    fit = findings.power_law(x, 3 * x**-0.5)
-    assert fit.slope == pytest.approx(-0.5)
-    assert fit.intercept == pytest.approx(np.log10(3))
-    assert findings.power_law(x[:2], x[:2]) is None
 
 
 # ---------------------------------------------------------------------- bad input
@@ -209,15 +217,93 @@ def test_progress_counts_fits(dataset):
     assert told == [("probes", done, total) for done in range(total + 1)]
 
 
-def test_controls_leave_out_what_is_one_by_construction(result):
-    found = findings.controls(result.per_depth)
-    table = result.per_depth[result.per_depth["mean_MSE"] >= findings.LEAST_BASELINE]
-    for row in found:
-        own = table[(table["protocol"] == row["protocol"]) & (table["target"] == row["target"])]
-        own = own[own["representation"] == row["representation"]]
-        ratios = [mse / mean for mse, mean in zip(own["MSE"], own["mean_MSE"], strict=True)]
-        assert row["median_relative_mse"] == np.median([ratio for ratio in ratios if abs(ratio - 1) > 1e-9])
-    assert {row["representation"] for row in found} == {"raw"}  # the features are no blocks
+def test_relative_errors_leave_out_what_is_one_by_construction(result):
+    table = result.per_depth[result.per_depth["mean_MSE"] >= LEAST_BASELINE]
+    for errors in result.errors:
+        for target in ("z", "sum_redrawn"):
+            own = table[(table["protocol"] == errors.protocol) & (table["target"] == target)]
+            own = own[own["representation"] == "features"]
+            for draw, found in enumerate(errors.relative("features", target)):
+                ratios = own[own["draw"] == draw].set_index("depth").eval("MSE / mean_MSE")
+                ratios = ratios[(ratios - 1).abs() > 1e-9]
+                there = ~np.isnan(found)
+                assert errors.depths[there].tolist() == ratios.index.tolist()
+                assert np.allclose(found[there], ratios)
+
+
+def test_errors_are_stored_as_they_are(result, tmp_path):
+    for errors in result.errors:
+        errors.save(tmp_path / "errors.npz")
+        again = Errors.load(tmp_path / "errors.npz")
+        assert (again.protocol, again.columns) == (errors.protocol, errors.columns)
+        assert np.array_equal(again.baseline, errors.baseline)
+        for name in errors.squared:
+            assert np.allclose(again.mse(name), errors.mse(name), rtol=1e-6)
+            assert np.array_equal(again.alpha[name], errors.alpha[name])
+
+
+def test_the_penalty_is_chosen_by_holding_out_subtrees_of_the_training_rows(dataset, features, result):
+    """Against scikit-learn: fits without a part and one other, scored on that one, each latent counting alike."""
+    rows, _ = plans(dataset, "subtree")
+    forest = dataset.forest
+    lines = probe_rows.Lines.of(forest, np.arange(len(dataset)))
+    held = probe_rows.whole_subtrees(forest, lines, rows, CONFIG.min_latent_size, CONFIG.folds)
+    table = result.per_latent
+    table = table[(table["protocol"] == "subtree") & (table["target"] == "z") & (table["representation"] == "features")]
+    for part in range(held.n_parts):
+        errors = np.zeros(len(CONFIG.subtree_alphas))
+        for other in set(range(held.n_parts)) - {part}:
+            for index, depth in enumerate(rows.depths):
+                at, latent = rows_at(dataset, depth)
+                train = ~np.isin(held.part[at], [part, other])
+                scored = [
+                    one
+                    for one in table[table["depth"] == depth]["latent"]
+                    if held.part[forest.latent_start[one]] == other
+                ]
+                if train.sum() < 2 or not scored:
+                    continue
+                A, t = features[at].astype(float), rows.targets[at, index, 0]
+                standard = (A - A[train].mean(0)) / (A[train].std(0) + 1e-6)
+                for i, alpha in enumerate(CONFIG.subtree_alphas):
+                    squared = (Ridge(alpha=alpha).fit(standard[train], t[train]).predict(standard) - t) ** 2
+                    errors[i] += sum(squared[latent == one].mean() for one in scored)
+        chosen = result.penalties.query("protocol == 'subtree' and target == 'z' and representation == 'features'")
+        found = chosen.set_index("fold")["alpha"][part]
+        assert errors[CONFIG.subtree_alphas.index(found)] == pytest.approx(errors.min(), rel=1e-6)
+
+
+def test_some_rows_in_any_order(dataset, features):
+    """Lines of a subset, in another order, give what the subset in order gives."""
+    random = np.random.default_rng(0)
+    rows = random.permutation(len(dataset))[: len(dataset) * 2 // 3]
+    config = dataclasses.replace(CONFIG, min_latent_size=20, draws=1)
+    one = probes(dataset, {"features": features[rows]}, config, rows=rows, device="cpu")
+    ordered = np.sort(rows)
+    other = probes(dataset, {"features": features[ordered]}, config, rows=ordered, device="cpu")
+    assert np.allclose(one.per_latent["MSE"], other.per_latent["MSE"], rtol=1e-5)
+    present = np.isin(np.arange(len(dataset)), rows)
+    for latent, n in zip(one.per_latent["latent"][:20], one.per_latent["n_validation"][:20], strict=True):
+        assert 0 < n < present[dataset.forest.points_of(int(latent))].sum()
+    with pytest.raises(ValueError, match=r"activations\['features'\] must have shape \(\d+, width\), got"):
+        probes(dataset, {"features": features}, config, rows=rows, device="cpu")
+
+
+def test_a_factor_of_a_world():
+    world = pl.superpose([pl.Recipe(1200, 5, "one_cluster", seeds=seed) for seed in (0, 1)], weights=[1, 0], seed=2)
+    config = ProbeConfig(depths=(0, 5, 10), min_latent_size=20, draws=2)
+    X = np.asarray(world.X, np.float32)
+    for k, factor in enumerate(world.factors):
+        found = probes(world, {}, config, factor=k, device="cpu")
+        order = np.argsort(world.rows[:, k])
+        same = probes(factor, {"raw": X[order]}, config, raw=False, device="cpu")
+        assert np.allclose(found.per_latent["MSE"], same.per_latent["MSE"], rtol=1e-5)
+
+
+def test_how_it_shows(result):
+    assert repr(result).startswith("ProbeResult(2 representations, ")
+    assert "held out: random and subtree" in repr(result)
+    assert "features, random" in result._repr_html_()
 
 
 def test_activations_that_do_not_fit(dataset):
@@ -245,6 +331,8 @@ def test_activations_that_do_not_fit(dataset):
         ({"train_share": 1.0}, "train_share must be between 0 and 1, got 1.0"),
         ({"protocols": ("both",)}, "protocols must be one of random, subtree, got 'both'"),
         ({"min_latent_size": 1}, "min_latent_size must be at least 2, got 1"),
+        ({"draws": 0}, "draws must be at least 1, got 0"),
+        ({"subtree_alphas": (0.0, 1.0)}, r"subtree_alphas must be positive numbers, got \(0.0, 1.0\)"),
     ],
 )
 def test_bad_configuration(change, message):

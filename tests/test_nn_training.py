@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import percolab as pl
-from percolab.nn import ResidualMLP, TrainConfig, load_model, split_rows, train, training
+from percolab.nn import ResidualMLP, TrainConfig, load_model, run, split_rows, train
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -119,14 +119,14 @@ def test_same_seed_same_weights(dataset):
 
 
 def test_ctrl_c_then_resume_equals_uninterrupted(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
     whole = train(dataset, TINY, device="cpu")
 
     def press(epoch, epochs, loss, r2):
         if epoch == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(training.TrainingInterrupted, match=r"stopped after epoch 3 of 6; resume to continue"):
+    with pytest.raises(run.TrainingInterrupted, match=r"stopped after epoch 3 of 6; resume to continue"):
         train(dataset, TINY, run_dir=tmp_path, device="cpu", progress=press)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     load_model(tmp_path, dataset)

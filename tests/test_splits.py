@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.model_selection import GroupKFold
 
 import percolab as pl
-from percolab.dataset.splits import PARTS
 from percolab.rng import mt19937
+from percolab.worlds.splits import PARTS
 
 
 @pytest.fixture(scope="module")

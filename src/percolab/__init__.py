@@ -8,7 +8,6 @@ from percolab.ground import machine as machine  # first: it refuses machines on 
 # isort: split
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import make_percolation
-from percolab.dataset.splits import Split, split_rows
 from percolab.engines.clusters import attachment
 from percolab.engines.native.engine import cluster_of, node_paths, split_forest
 from percolab.engines.native.rows import Rows, Table, cluster_table, generate_rows
@@ -28,6 +27,7 @@ from percolab.store.worlds import load
 from percolab.worlds.generation import generate, superpose
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition
+from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import Superposed
 from percolab.worlds.truth import Truth, truth
 

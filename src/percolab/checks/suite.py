@@ -147,7 +147,7 @@ def verify(dataset: Dataset | Superposed | None = None, *, progress: bool | Prog
 
     with shown(progress) as tell:
         if isinstance(dataset, Superposed):
-            return Verification(tuple(_world(dataset, tell)), repr(dataset))
+            return Verification(tuple(_world(dataset, tell)), f"{_name(dataset.provenance)}{dataset!r}")
         if dataset is not None:
             return Verification(tuple(all_checks(dataset, tell)), describe(dataset))
         return Verification(tuple(_suite(tell)), SUITE_WORDS)
@@ -155,13 +155,17 @@ def verify(dataset: Dataset | Superposed | None = None, *, progress: bool | Prog
 
 def describe(dataset: Dataset) -> str:
     """Return which dataset this is, in a sentence: its name where it was loaded, its sizes and its recipe."""
-    recipe, origin = dataset.recipe, dataset.provenance.get("loaded_from", "")
-    name = f"{PurePath(origin).name}: " if origin else ""
+    recipe = dataset.recipe
     seeds = f"{recipe.seeds.graph}, {recipe.seeds.embed}, {recipe.seeds.value}"
     return (
-        f"{name}{len(dataset):,} points in {recipe.dim} dimensions, mode {recipe.mode}, engine {recipe.engine}, "
-        f"seeds {seeds}"
+        f"{_name(dataset.provenance)}{len(dataset):,} points in {recipe.dim} dimensions, mode {recipe.mode}, "
+        f"engine {recipe.engine}, seeds {seeds}"
     )
+
+
+def _name(provenance: dict[str, Any]) -> str:
+    origin = provenance.get("loaded_from", "")
+    return f"{PurePath(origin).name}: " if origin else ""
 
 
 def _world(world: Superposed, progress: Progress) -> Iterator[Check]:

@@ -64,7 +64,7 @@ def _validate(world: Superposed) -> None:
         raise ValueError(f"factors must be {count} as in the recipe, got {len(world.factors)}")
     if n != world.factors[0].forest.n_points:
         raise ValueError(f"X must have {world.factors[0].forest.n_points} rows as factor 0, got {n}")
-    shapes = {"X": (n, world.recipe.dim), "y": (n,), "rows": (n, count), "sigma": (count,)}
+    shapes = {"X": (n, world.recipe.dim), "y": (n, *world.recipe.y_shape), "rows": (n, count), "sigma": (count,)}
     for name, shape in shapes.items():
         if getattr(world, name).shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {getattr(world, name).shape}")
@@ -176,13 +176,14 @@ def independence(world: Superposed) -> Check:
     if n < FEWEST_SAMPLES or not pairs:
         found = f"{n} samples of {len(world.factors)} factors"
         return too_small(law, "no correlation", f"{FEWEST_SAMPLES} samples of 2 factors", found)
-    ordered = [factor.y[world.rows[:, k]] for k, factor in enumerate(world.factors)]
+    numbers = [factor.y if factor.y.ndim == 1 else factor.y[:, 0] for factor in world.factors]
+    ordered = [column[world.rows[:, k]].astype(np.float64) for k, column in enumerate(numbers)]
     scores = [_score(ordered[a], ordered[b], world.factors[b].forest.n_points) for a, b in pairs]
     if not any(map(math.isfinite, scores)):
         return too_small(law, "no correlation", "blocks of 3 samples", "blocks of 2")
     largest = max(filter(math.isfinite, scores), key=abs)
     p = smallest(*(p_of_score(score) for score in scores if math.isfinite(score)))
-    note = f"{len(pairs)} pairs of factors"
+    note = f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'} of factors"
     return statistical(law, "no correlation of y", f"largest score {largest:.2f}", p, note)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import Command
-from percolab.cli.options import Overwrite, Store, completion, examples, integer, number_option
+from percolab.cli.options import Factor, Overwrite, Store, completion, examples, integer, number_option
 from percolab.ground import files
 from percolab.ground.validation import check_choice
 
@@ -31,22 +31,24 @@ def draw(
             autocompletion=completion(NAMED),
         ),
     ] = None,
+    factor: Factor = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Draw a cluster in space beside its latent tree, in the same colours.
 
     Bonds and branches of the tree are those of latents.
     They show the latent's own z, or the mean of y or of the given values over its points.
+    Of a superposed world, --factor says whose cluster it is: it is drawn in that factor's own space.
     """
     from percolab.ground.progress import bar
     from percolab.show import drawing
-    from percolab.store import reading
+    from percolab.store import worlds
 
     form = check_choice("output", output.suffix, FORMATS).removeprefix(".")
     files.check_output(output, overwrite=overwrite)
     chosen = {} if colour is None else _colouring(colour)
     with bar(label="drawing"):
-        figure = drawing.draw_cluster(reading.load(path), cluster, **chosen)
+        figure = drawing.draw_cluster(worlds.load(path), cluster, factor=factor, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
     print(f"wrote {output}")
@@ -97,6 +99,7 @@ def figures(
 ) -> None:
     """Draw figures 1, 2, 3, 6, 8, 9 and 10 of the paper from data made here, each as PNG and PDF.
 
+    Figure 11 is not in the paper: random graphs below, at and above the critical point.
     Figure 10 times samplers on this machine, for which it should be idle. Figures 4, 5 and 7 show a trained network:
     percolab reproduce draws them.
     """

@@ -26,10 +26,12 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
         "seeds.value": "value_seed",
         "recipe.engine": "engine",
     },
+    "take": {"sizes": "size"},
     "draw": {"latents": "colour"},
     "info": {"output": "html"},
     "verify": {"output": "report"},
     "train": {"run_dir": "output"},
+    "represent": {"experiment": "name"},
 }
 """By command, what the library calls that has another name among the command's options."""
 
@@ -139,8 +141,8 @@ def option_names(params: Iterable[Any], library: Mapping[str, str]) -> dict[str,
 
 def _spelling(param: Any) -> str:
     """Return an option with its dashes, or an argument as the help page writes it."""
-    longest = str(max(param.opts, key=len))
-    return longest if longest.startswith("-") else str(param.metavar or longest).strip("[]").upper()
+    name = str(next((word for word in param.opts if word.startswith("--")), param.opts[0]))
+    return name if name.startswith("-") else re.sub(r"[\[\].]", "", str(param.metavar or name)).upper()
 
 
 def in_options(message: str, names: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from percolab.cli.errors import Command
-from percolab.cli.options import Overwrite, Store, completion, examples
+from percolab.cli.options import Factor, Overwrite, Store, completion, examples
 from percolab.ground import files
 from percolab.ground.validation import check_choice
 
@@ -22,6 +22,7 @@ def export(
         typer.Option("--format", metavar="|".join(FORMATS), help="What to write.", autocompletion=completion(FORMATS)),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="STEM", help="What the file names begin with.")],
+    factor: Factor = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a dataset in another format.
@@ -29,10 +30,11 @@ def export(
     npz: the authors' files, STEM.npz, STEM_gt_features.npz and STEM_gt_metadata.npz.
     parquet, csv: a table of points and one of latents. hdf5: one file with the columns of the data model.
     huggingface: a folder STEM that datasets.load_dataset opens.
+    Of a superposed world, hdf5 holds all; the others hold its samples with the truth of one --factor.
     """
     from percolab import exports
     from percolab.ground.progress import bar
-    from percolab.store import reading
+    from percolab.store import worlds
 
     check_choice("format", form, FORMATS)
     write, paths_of = exports.FORMATS[form]
@@ -40,7 +42,7 @@ def export(
     for file in paths if form != "huggingface" else ():  # there the folder is made first
         files.check_output(file, overwrite=overwrite)
     with bar(label="exporting") as display:
-        write(reading.load(path), output, overwrite=overwrite, progress=display)
+        write(worlds.load(path), output, factor=factor, overwrite=overwrite, progress=display)
     print(f"wrote {' and '.join(map(str, paths))}")
 
 
@@ -52,5 +54,7 @@ def register(app: typer.Typer) -> None:
             "percolab export one.zarr --format npz -o percolation",
             "percolab export one.zarr --format parquet -o one",
             "percolab export one.zarr --format huggingface -o one-hub",
+            "# a superposed world with the hierarchy of its second factor",
+            "percolab export two.zarr --factor 1 --format npz -o two",
         ),
     )(export)

@@ -17,12 +17,14 @@ from percolab.cli.errors import Command, UnfinishedError
 from percolab.cli.options import (
     Overwrite,
     Quiet,
+    TargetWord,
     choice_option,
     completion,
     examples,
     given,
     number,
     number_option,
+    read_target,
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground.progress import Progress
@@ -31,6 +33,7 @@ from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, S
 from percolab.store.runners import RUNNERS
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition, recipe_from_dict
+from percolab.worlds.truth import AnyDataset
 
 DTYPES = ("float32", "float64")
 
@@ -65,6 +68,7 @@ def generate(
         int | None, number_option("--min-cluster-size", "Keep clusters of at least this many points.")
     ] = None,
     dtype: Annotated[str | None, choice_option("--dtype", DTYPES, "the engine's own")] = None,
+    target: TargetWord = None,
     recipe_file: Annotated[
         Path | None,
         typer.Option("--recipe", metavar="FILE", help="A recipe as JSON, of any kind.", show_default=False),
@@ -90,8 +94,9 @@ def generate(
     """Make a dataset and write it to a Zarr store.
 
     Either name a preset, or give --recipe, or at least --n-points and --dim.
-    A preset or a recipe fixes all but --dtype, --min-cluster-size and --threads, and of a superposed world those too.
-    A recipe in a file may have edits, another target, or several factors: what to_json() of a recipe returns in Python.
+    A preset or a recipe fixes all but --dtype, --min-cluster-size, --target and --threads.
+    That of a superposed world fixes all but --threads.
+    A recipe in a file may have edits or several factors: what to_json() of a recipe returns in Python.
     Seeds not given are drawn, printed and recorded.
     The same recipe gives the same data.
     With --shards nothing larger than a shard is held in memory, and the same command resumes what was interrupted.
@@ -101,7 +106,7 @@ def generate(
     fixed: dict[str, Any] = {"n_points": n_points, "dim": dim, "mode": mode, "engine": engine}
     fixed |= {"create_prob": create_prob, "mean_degree": mean_degree}
     seeds = {"seed": seed, "graph_seed": graph_seed, "embed_seed": embed_seed, "value_seed": value_seed}
-    free = given({"min_cluster_size": min_cluster_size, "dtype": dtype})
+    free = given({"min_cluster_size": min_cluster_size, "dtype": dtype, "target": target and read_target(target)})
     recipe: Recipe | Superposition
     if preset is not None or recipe_file is not None:
         recipe = _ready(preset, recipe_file, given(fixed | seeds), free)
@@ -121,7 +126,7 @@ def generate(
         return
     for option, value in sharding.items():
         raise ValueError(f"{option} must be left out unless shards is given, got {value}")
-    _in_memory(recipe, output, threads, overwrite, not no_sync, quiet)
+    make(recipe, output, threads=threads, overwrite=overwrite, sync=not no_sync, quiet=quiet)
 
 
 def _implied_mode(create_prob: float | None, mean_degree: float | None) -> str | None:
@@ -170,9 +175,10 @@ def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | 
 # ---------------------------------------------------------------------- making it
 
 
-def _in_memory(
-    recipe: Recipe | Superposition, output: str, threads: int | None, overwrite: bool, sync: bool, quiet: bool
+def make(
+    recipe: Recipe | Superposition, output: str, *, threads: int | None, overwrite: bool, sync: bool, quiet: bool
 ) -> None:
+    """Make a dataset or a world in memory, write it, and say what it is."""
     from percolab.ground import progress
     from percolab.show import summary
     from percolab.store import saving, worlds
@@ -180,16 +186,15 @@ def _in_memory(
 
     saving.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet) as display:
+        made: AnyDataset
         if isinstance(recipe, Superposition):
-            world = generation.generate(recipe, threads=threads, progress=display)
+            made = world = generation.generate(recipe, threads=threads, progress=display)
             worlds.save(world, output, overwrite=overwrite, sync=sync, progress=display)
-            told = repr(world)
         else:
-            made = generation.generate(recipe, threads=threads, progress=display)
-            saving.save(made, output, overwrite=overwrite, sync=sync, progress=display)
-            told = summary.one_line(summary.summarise(made))
+            made = dataset = generation.generate(recipe, threads=threads, progress=display)
+            saving.save(dataset, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
-        print(f"{output}: {told}")
+        print(f"{output}: {summary.one_line(summary.summarise(made))}")
 
 
 def _in_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:
@@ -258,6 +263,8 @@ def register(app: typer.Typer) -> None:
             "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
             "# off the critical point: a random graph with a giant cluster",
             "percolab generate --n-points 1e5 --dim 10 --mean-degree 2 -o g.zarr",
+            "# labels of 20 classes in place of numbers",
+            "percolab generate --n-points 5000 --dim 20 --mode one_cluster --target classes:n_groups=20 -o i.zarr",
             "# two hierarchies in one X",
             "percolab generate superposed-2 -o h.zarr",
             "# more than fits in memory; the same command resumes it if interrupted",

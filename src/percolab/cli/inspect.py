@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import FAILURE, Command
-from percolab.cli.options import AsJson, Overwrite, Store, examples
+from percolab.cli.options import AsJson, Factor, Overwrite, Store, examples
 from percolab.ground import files
 
 TABLE_WIDTH = 110
@@ -19,12 +19,18 @@ TABLE_WIDTH = 110
 
 def info(
     path: Store,
+    factor: Factor = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and compare it with its digests.")] = False,
     as_json: AsJson = False,
     html: Annotated[
         Path | None,
         typer.Option(
-            "--html", metavar="FILE", help="Write the dataset's card, a page with figures.", show_default=False
+            "--html",
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write the dataset's card, a page with figures.",
+            show_default=False,
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -33,29 +39,31 @@ def info(
 
     X is read only with --verify, and one cluster of it with --html, so this is quick for a dataset of any size.
     Of more than 20 million points, depths and targets are not read either.
+    Of a superposed world it prints the factors; with --factor, what one of them holds.
     """
     from percolab.ground.progress import bar
     from percolab.show import summary
-    from percolab.store import reading
+    from percolab.store import worlds
+    from percolab.worlds.truth import truth
 
     if html is not None:
         files.check_output(html, overwrite=overwrite)
     with bar(label="reading") as display:
         if verify:
-            reading.verify(path, display)
-        dataset = reading.load(path)
+            worlds.opened(path).verify(display)
+        dataset = worlds.load(path)
         if html is not None:
             from percolab.show import card
 
-            card.write_card(dataset, html, name=PurePath(path).name, overwrite=overwrite)
-        found = summary.summarise_store(path, dataset)
+            card.write_card(dataset, html, name=PurePath(path).name, factor=factor, overwrite=overwrite)
+        found = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
     found["store_bytes"] = summary.store_bytes(path)
     if verify:
-        found["sha256"] = reading.digests(path)
+        found["sha256"] = worlds.opened(path).sha256
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        _print_table(summary.table(found, str(path)))
+        _print_table(summary.table(found, str(path) if factor is None else f"{path}, factor {factor}"))
     if html is not None:
         print(f"wrote {html}", file=sys.stderr if as_json else sys.stdout)
 
@@ -66,7 +74,14 @@ def verify(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FOLDER", help="Write a page with a figure for each law.", show_default=False),
+        typer.Option(
+            "--report",
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Write a page with a figure for each law.",
+            show_default=False,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,16 +89,17 @@ def verify(
 
     Prints one line for each law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
     The exit status is 1 if a law fails. Laws that a dataset is too small for say what they would need.
+    Of a superposed world, how its factors are put together, and the laws of each.
     """
     from percolab.checks.suite import verify as check
     from percolab.ground.progress import bar
-    from percolab.store import reading
+    from percolab.store import worlds
 
     if report is not None:
         if report.is_file() and report.suffix != ".html":
             raise FileExistsError(f"report must be a folder or end in .html, got the file {str(report)!r}")
         files.check_directory(report)
-    dataset = None if path is None else reading.load(path)
+    dataset = None if path is None else worlds.load(path)
     with bar() as display:
         outcome = check(dataset, progress=display)
         written = None if report is None else outcome.report(report)
@@ -115,6 +131,8 @@ def register(app: typer.Typer) -> None:
             "percolab info one.zarr --json",
             "# a page with figures",
             "percolab info one.zarr --html card.html",
+            "# the second hierarchy of a superposed world",
+            "percolab info two.zarr --factor 1",
         ),
     )(info)
     app.command(

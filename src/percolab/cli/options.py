@@ -8,11 +8,34 @@ from typing import Annotated, Any
 
 import typer
 
+from percolab.model.target import RULES, Target
+
 LONG_WORD = 40
 """Characters of a word that messages repeat in full."""
 
 Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is complete.")]
+Factor = Annotated[
+    int | None,
+    typer.Option(
+        "--factor",
+        parser=lambda text: integer(text),
+        metavar="INTEGER",
+        help="Which factor, in a superposed world of several.",
+        show_default=False,
+    ),
+]
+TargetWord = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="What y is: sum, silent, sign, classes:n_groups=20, classes:max_size=100 or path_tokens:levels=4. "
+        "Default: sum.",
+        show_default=False,
+        autocompletion=lambda incomplete: completion(RULES)(incomplete),
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
 
@@ -73,6 +96,14 @@ def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
         return [value for value in values if value.startswith(incomplete)]
 
     return complete
+
+
+def read_target(word: str) -> Target:
+    """Read a target, such as classes:n_groups=20."""
+    found = Target.from_word(word)
+    if not found.is_rule:
+        raise ValueError(f"target must be one of {', '.join(RULES)}, got {word!r}")
+    return found
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -56,9 +56,6 @@ class Dataset(Lazy):
     """versions, platform and time of making"""
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """columns that only some datasets have, by name: see `source_row` and `latent_active`"""
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *(field.name for field in fields(type(self)))})
 
     def __repr__(self) -> str:
         n, d = self.X.shape

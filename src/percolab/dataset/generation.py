@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -129,7 +130,7 @@ def make_percolation(
     n_samples, n_features
         Scikit-learn's words for `n_points` and `dim`.
     **recipe
-        Other fields of `Recipe`: `mode`, `create_prob`, `engine`, `min_cluster_size`, `dtype`.
+        Other fields of `Recipe`: `mode`, `create_prob`, `mean_degree`, `engine`, `min_cluster_size`, `dtype`, `target`.
     """
     n_points = _either("n_points", n_points, "n_samples", n_samples, 1000)
     dim = _either("dim", dim, "n_features", n_features, 20)
@@ -138,6 +139,9 @@ def make_percolation(
         seed = int(random_state.integers(2**32))
     elif isinstance(random_state, np.random.RandomState):
         seed = int(random_state.randint(2**32, dtype=np.uint64))
+    unknown = sorted(set(recipe) - {field.name for field in fields(Recipe)} | set(recipe) & {"seeds"})
+    if unknown:
+        raise TypeError(f"make_percolation got {unknown[0]!r}, which is not a field of a Recipe that it takes")
     dataset = generate(Recipe(n_points, dim, seeds=seed, **recipe))
     return (np.asarray(dataset.X), dataset.y) if return_X_y else dataset
 

@@ -25,6 +25,9 @@ class Lazy:
         self.__dict__[name] = read(name)
         return self.__dict__[name]
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(field.name for field in fields(type(self)))})  # type: ignore[arg-type]
+
     def __getstate__(self) -> dict[str, Any]:
         # What was loaded travels by its path: what was read of it is read again where it arrives.
         read = self.__dict__.get("_read")

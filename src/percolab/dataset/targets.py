@@ -185,19 +185,10 @@ def path_tokens(forest: Forest, levels: int, ratio: int) -> Ints:
 
 def _cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Ints:
     """Return the first row of every group of a cut, in the order of rows; exactly one of the two is given."""
-    size, C = forest.latent_size, forest.n_clusters
-    if max_size is not None:
-        apart = np.flatnonzero(size > max_size)
-    else:
-        assert n_groups is not None
-        if not C <= n_groups <= forest.n_points:
-            most = forest.n_points
-            raise ValueError(
-                f"n_groups must be between the number of clusters, {C}, and of rows, {most}, got {n_groups}"
-            )
-        apart = np.lexsort((np.arange(size.size), -size))[: n_groups - C]
-    middle = forest.latent_start[apart] + forest.left_size[apart]
-    return np.sort(np.concatenate([forest.cluster_start[:-1], middle]))
+    C, n = forest.n_clusters, forest.n_points
+    if n_groups is not None and not C <= n_groups <= n:
+        raise ValueError(f"n_groups must be between the number of clusters, {C}, and of rows, {n}, got {n_groups}")
+    return forest.cut(max_size, n_groups=n_groups).starts
 
 
 def _rank(size: Ints, group: Ints | None = None) -> Ints:

@@ -1,29 +1,78 @@
-"""A dataset as two tables, one of points and one of latents, and back."""
+"""A dataset as two tables, one of points and one of latents, and back.
+
+Of a superposed world the table of points has a line for each sample, with the truth of one factor, and the other table
+has the latents of that factor. These are no dataset, and are not read back as one.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import Dataset
-from percolab.ground.progress import Progress
+from percolab.dataset.dataset import LATENT_COLUMNS, Dataset, vouch
+from percolab.ground.progress import Progress, silent
 from percolab.model.forest import Forest
+from percolab.model.graphs import latent_columns
 from percolab.model.recipe import Recipe
+from percolab.worlds.recipe import KIND
+from percolab.worlds.superposed import Superposed
+from percolab.worlds.truth import AnyDataset, Truth, truth
 
 BLOCK_BYTES = 1 << 24
 """Bytes of X read, and written as one row group, at a time."""
 
-RECIPE, PROVENANCE = "percolab.recipe", "percolab.provenance"
-"""Keys under which files keep the recipe and the provenance, as JSON."""
+RECIPE, PROVENANCE, DIGEST, FACTOR = (f"percolab.{word}" for word in ("recipe", "provenance", "sha256", "factor"))
+"""Keys under which files keep, as JSON, the recipe, the provenance, the digest of all arrays, and of which factor they
+tell."""
+VALUES = ("y", "latent_z", "point_z")
+FOREST = tuple(field.name for field in fields(Forest))
 
 Columns = Mapping[str, NDArray[Any]]
 
 
-def blocks(dataset: Dataset, progress: Progress) -> Iterator[slice]:
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What a table of points has a line for: the rows of a dataset, or the samples of a world."""
+
+    data: AnyDataset
+    known: Truth
+    """the hierarchy that is told of, and the row of it that each sample has"""
+    factor: int | None
+    """which factor it is of, in a world"""
+
+    @classmethod
+    def of(cls, dataset: AnyDataset, factor: int | None) -> Self:
+        """Return the samples of a dataset, or of a world with the truth of one factor."""
+        known = truth(dataset, factor)
+        return cls(dataset, known, (factor or 0) if isinstance(dataset, Superposed) else None)
+
+    @property
+    def forest(self) -> Forest:
+        """The hierarchy."""
+        return self.known.forest
+
+    def place(self, rows: slice) -> slice | NDArray[np.int64]:
+        """Return the rows of the hierarchy that some samples have."""
+        return rows if self.factor is None else self.known.rows[rows]
+
+    @property
+    def release_order(self) -> NDArray[np.int64]:
+        """The samples by cluster, then by birth of their points, as in the authors' release."""
+        order = self.forest.release_order
+        if self.factor is None:
+            return order
+        rank = np.empty(order.size, np.int64)
+        rank[order] = np.arange(order.size)
+        return np.argsort(rank[self.known.rows], kind="stable")
+
+
+def blocks(dataset: AnyDataset, progress: Progress) -> Iterator[slice]:
     """Yield the rows of a dataset in slices of about `BLOCK_BYTES`, and report each that is done."""
     n, dim = dataset.X.shape
     # A power of two, as the rows of a stored chunk are, so that no chunk is read twice.
@@ -33,37 +82,83 @@ def blocks(dataset: Dataset, progress: Progress) -> Iterator[slice]:
         progress("exporting", min(lo + step, n), n)
 
 
-def point_columns(dataset: Dataset, rows: slice) -> dict[str, NDArray[Any]]:
+def point_columns(samples: Samples, rows: slice) -> dict[str, NDArray[Any]]:
     """Return some rows of the table of points but for X, by column; a y of several columns is y0, y1 and so on."""
-    forest = dataset.forest
-    cluster = forest.point_cluster[rows]
-    y = np.asarray(dataset.y)[rows]
+    forest, own, at = samples.forest, samples.known.dataset, samples.place(rows)
+    cluster = forest.point_cluster[at]
+    y = np.asarray(samples.data.y)[rows]
     targets = {"y": y} if y.ndim == 1 else {f"y{j}": column for j, column in enumerate(y.T)}
-    return targets | {
-        "z": dataset.point_z[rows],
+    columns = {
+        "z": own.point_z[at],
         "cluster": cluster,
         "cluster_id": forest.cluster_id[cluster],
-        "point_id": forest.point_id[rows],
-        "depth": forest.point_depth[rows],
+        "point_id": forest.point_id[at],
+        "depth": forest.point_depth[at],
     }
+    if isinstance(at, np.ndarray):
+        return targets | {"row": at} | columns
+    return targets | columns | {name: column[at] for name, column in _extra(own, latents=False).items()}
 
 
-def position_columns(dataset: Dataset, rows: slice) -> dict[str, NDArray[Any]]:
+def position_columns(samples: Samples, rows: slice) -> dict[str, NDArray[Any]]:
     """Return some rows of X, as columns x0, x1 and so on."""
-    X = np.ascontiguousarray(np.asarray(dataset.X[rows]).T)
+    X = np.ascontiguousarray(np.asarray(samples.data.X[rows]).T)
     return {f"x{j}": column for j, column in enumerate(X)}
 
 
-def record(dataset: Dataset) -> dict[str, str]:
-    """Return what makes the dataset again, and where it came from, as JSON, by key; what its recipe does not make."""
-    modified = {"modified": dataset.modification} if dataset.modification else {}
-    return {RECIPE: dataset.recipe.to_json(), PROVENANCE: json.dumps({**dataset.provenance, **modified})}
+def latent_table_columns(samples: Samples) -> dict[str, NDArray[Any]]:
+    """Return the table of latents, by column."""
+    own = samples.known.dataset
+    return latent_columns(own.forest, own.latent_z) | _extra(own, latents=True)
 
 
-def require_trees(dataset: Dataset) -> None:
+def _extra(dataset: Dataset, *, latents: bool) -> dict[str, NDArray[Any]]:
+    """Return the columns that only some datasets have, of latents or of points."""
+    return {name: np.asarray(column) for name, column in dataset.extra.items() if (name in LATENT_COLUMNS) == latents}
+
+
+# ---------------------------------------------------------------------- what files say of themselves
+
+
+def record(samples: Samples) -> dict[str, str]:
+    """Return what makes the data again, and where they came from, as JSON, by key; and a digest of all arrays."""
+    data = samples.data
+    modified = {"modified": data.modification} if data.modification else {}
+    told = {RECIPE: data.recipe.to_json(), PROVENANCE: json.dumps({**data.provenance, **modified})}
+    if isinstance(data, Superposed):
+        return told | {FACTOR: json.dumps(samples.factor)}
+    return told | {DIGEST: json.dumps(digest(data))}
+
+
+def digest(data: AnyDataset) -> str:
+    """Return the sha256 of all arrays of a dataset, or of a world; X is read block by block."""
+    found = hashlib.sha256()
+    for rows in blocks(data, silent):
+        found.update(np.ascontiguousarray(data.X[rows]).data)
+    if isinstance(data, Superposed):
+        for column in (data.y, data.rows, data.sigma):
+            found.update(np.ascontiguousarray(column).data)
+    for part in data.factors if isinstance(data, Superposed) else (data,):
+        for name in (*VALUES, *FOREST):
+            found.update(np.ascontiguousarray(getattr(part if name in VALUES else part.forest, name)).data)
+    return found.hexdigest()
+
+
+def is_intact(data: AnyDataset, told: Mapping[str, str]) -> bool:
+    """Tell whether all arrays are as they were when their file was written."""
+    return bool(json.loads(told.get(DIGEST, "null")) == digest(data))
+
+
+def require_dataset(told: Mapping[str, str], path: Any) -> None:
+    """Raise, in one line, if files hold samples of a world."""
+    if json.loads(told.get(RECIPE, "{}")).get("kind") == KIND:
+        raise ValueError(f"{path} holds samples of a superposed world, not a dataset: read it as a table, or use hdf5")
+
+
+def require_trees(forest: Forest) -> None:
     """Raise, in one line, if a table of latents would not hold all bonds."""
-    if dataset.forest.n_extra_bonds:
-        count = dataset.forest.n_extra_bonds
+    if forest.n_extra_bonds:
+        count = forest.n_extra_bonds
         raise ValueError(f"forest must have no bonds that close cycles in a table of latents, got {count}; use hdf5")
 
 
@@ -81,7 +176,10 @@ def assemble(X: NDArray[Any], points: Columns, latents: Columns, told: Mapping[s
     forest.validate()
     y = points["y"] if "y" in points else np.column_stack([points[f"y{j}"] for j in range(_count("y", points))])
     recipe, provenance = Recipe.from_json(told[RECIPE]), json.loads(told[PROVENANCE])
-    return Dataset(recipe, forest, X, y, latents["z"], points["z"], provenance)
+    extra = {name: points[name] for name in ("source_row", "point_active") if name in points}
+    extra |= {name: latents[name] for name in LATENT_COLUMNS if name in latents}
+    found = Dataset(recipe, forest, X, y, latents["z"], points["z"], provenance, extra)
+    return vouch(found) if is_intact(found, told) else found
 
 
 def positions(columns: Columns) -> NDArray[Any]:

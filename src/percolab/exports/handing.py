@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from percolab.dataset.dataset import Dataset
 from percolab.ground.files import PathLike
+from percolab.worlds.truth import AnyDataset
 
 if TYPE_CHECKING:
     import ray.data
@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from percolab.loaders.torch_data import StreamingDataset, TorchDataset
 
 
-def to_torch(dataset: Dataset) -> TorchDataset:
-    """Return a ``torch.utils.data.Dataset`` of ``(X[i], y[i])``, read when asked for: float32, labels int64."""
+def to_torch(dataset: AnyDataset) -> TorchDataset:
+    """Return a ``torch.utils.data.Dataset`` of ``(X[i], y[i])``, read when asked for: float32, labels int64.
+
+    Of a superposed world these are its samples; for the y of one factor, hand over ``world.swapped(k)``.
+    """
     try:
         from percolab.loaders.torch_data import TorchDataset
     except ImportError as error:

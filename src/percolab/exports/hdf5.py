@@ -1,21 +1,25 @@
-"""HDF5: the columns of the data model in one file."""
+"""HDF5: the columns of the data model in one file, of a dataset or of a superposed world."""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from percolab.dataset.dataset import Dataset
-from percolab.exports.columns import PROVENANCE, RECIPE, blocks, record
+import numpy as np
+
+from percolab.dataset.dataset import Dataset, vouch
+from percolab.exports.columns import DIGEST, FOREST, PROVENANCE, RECIPE, VALUES, blocks, digest, is_intact
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.progress import Progress, silent
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-
-FOREST = tuple(field.name for field in fields(Forest))
+from percolab.worlds.recipe import KIND, Superposition
+from percolab.worlds.remade import RemadeArray
+from percolab.worlds.superposed import Superposed
+from percolab.worlds.superposed import vouch as vouch_world
+from percolab.worlds.truth import AnyDataset
 
 
 def hdf5_paths(path: PathLike) -> tuple[Path]:
@@ -23,52 +27,102 @@ def hdf5_paths(path: PathLike) -> tuple[Path]:
     return (Path(f"{os.fspath(path).removesuffix('.hdf5').removesuffix('.h5')}.h5"),)
 
 
-def to_hdf5(dataset: Dataset, path: PathLike, *, overwrite: bool = False, progress: Progress = silent) -> None:
-    """Write ``{stem}.h5`` with X, y, latent_z, point_z and the columns of the forest, under these names.
+def to_hdf5(
+    dataset: AnyDataset,
+    path: PathLike,
+    *,
+    factor: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> None:
+    """Write ``{stem}.h5`` with X, y, latent_z, point_z and the columns of the forest; in ``extra`` those that few have.
 
-    They have the shapes and types of the data model, without compression, since Gaussians have none; X is written block
-    by block. The recipe and the provenance are attributes of the file, ``percolab.recipe`` and ``percolab.provenance``.
+    They have the names, shapes and types of the data model, without compression, since Gaussians have none; X is
+    written block by block. The recipe and the provenance are attributes of the file, ``percolab.recipe`` and
+    ``percolab.provenance``. Of a superposed world, X, y, rows and sigma, and in ``factors/K`` all but the X of each.
     """
     h5py = _h5py()
+    if factor is not None and isinstance(dataset, Superposed):
+        raise ValueError(f"factor must be left out with hdf5, which holds all factors, got {factor}")
     with (
         new_files(*hdf5_paths(path), overwrite=overwrite) as (output,),
         h5py.File(output.name, "w", locking=False) as file,
     ):
-        file.attrs.update(record(dataset))
-        n, n_latents = dataset.forest.n_points, dataset.forest.n_latents
-        for name, length in (("y", n), ("latent_z", n_latents), ("point_z", n)):
-            values = getattr(dataset, name)
-            file.create_dataset(name, (length, *values.shape[1:]), data=values)
-        for name in FOREST:
-            file[name] = getattr(dataset.forest, name)
+        modified = {"modified": dataset.modification} if dataset.modification else {}
+        file.attrs[RECIPE] = dataset.recipe.to_json()
+        file.attrs[PROVENANCE] = json.dumps({**dataset.provenance, **modified})
+        file.attrs[DIGEST] = json.dumps(digest(dataset))
+        if isinstance(dataset, Superposed):
+            for name in ("y", "rows", "sigma"):
+                file[name] = np.asarray(getattr(dataset, name))
+            for k, part in enumerate(dataset.factors):
+                _write_truth(file.create_group(f"factors/{k}"), part)
+        else:
+            _write_truth(file, dataset)
         X = file.create_dataset("X", dataset.X.shape, dataset.X.dtype)
         for rows in blocks(dataset, progress):
             X[rows] = dataset.X[rows]
 
 
-def read_hdf5(path: PathLike) -> Dataset:
-    """Read the dataset that `to_hdf5` wrote, into memory."""
+def _write_truth(group: Any, dataset: Dataset) -> None:
+    """Write all of a dataset but X."""
+    n, n_latents = dataset.forest.n_points, dataset.forest.n_latents
+    for name, length in zip(VALUES, (n, n_latents, n), strict=True):
+        values = getattr(dataset, name)
+        group.create_dataset(name, (length, *values.shape[1:]), data=values)
+    for name in FOREST:
+        group[name] = getattr(dataset.forest, name)
+    for name, column in dataset.extra.items():
+        group[f"extra/{name}"] = column
+
+
+def read_hdf5(path: PathLike) -> AnyDataset:
+    """Read the dataset, or the superposed world, that `to_hdf5` wrote, into memory."""
     h5py = _h5py()
     (name,) = hdf5_paths(path)
     if not name.exists():
         raise FileNotFoundError(f"there is no file {str(name)!r}")
     try:
         with h5py.File(name, "r") as file:
-            arrays = {key: file[key][()] for key in ("X", "y", "latent_z", "point_z")}
-            forest = Forest(*(file[key][()] for key in FOREST))
-            recipe, provenance = Recipe.from_json(file.attrs[RECIPE]), json.loads(file.attrs[PROVENANCE])
-        forest.validate()
-        for key, length in _lengths(forest).items():
-            if arrays[key].shape[:1] != (length,):
-                raise ValueError(f"{key} must have {length} rows, got {arrays[key].shape}")
-    except (KeyError, OSError, ValueError) as error:
+            told = json.loads(file.attrs[RECIPE])
+            return _read_world(file) if told.get("kind") == KIND else _read_dataset(file)
+    except (KeyError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"{name} is not an export of percolab: {error}") from error
-    return Dataset(recipe=recipe, forest=forest, provenance=provenance, **arrays)
 
 
-def _lengths(forest: Forest) -> dict[str, int]:
-    n, n_latents = forest.n_points, forest.n_latents
-    return {"X": n, "y": n, "point_z": n, "latent_z": n_latents}
+def _read_dataset(file: Any) -> Dataset:
+    recipe, provenance = Recipe.from_json(file.attrs[RECIPE]), json.loads(file.attrs[PROVENANCE])
+    found = Dataset(recipe=recipe, X=file["X"][()], provenance=provenance, **_read_truth(file))
+    _check_rows("X", found.X, found.forest.n_points)
+    return vouch(found) if is_intact(found, file.attrs) else found
+
+
+def _read_world(file: Any) -> Superposed:
+    recipe, provenance = Superposition.from_json(file.attrs[RECIPE]), json.loads(file.attrs[PROVENANCE])
+    factors = []
+    for k, part in enumerate(recipe.factors):
+        fields = _read_truth(file[f"factors/{k}"])
+        X = RemadeArray(part, (fields["forest"].n_points, part.dim))
+        factors.append(Dataset.lazy({"recipe": part, "X": X, "provenance": {}, **fields}.__getitem__))
+    X, y, rows, sigma = (file[name][()] for name in ("X", "y", "rows", "sigma"))
+    found = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
+    return vouch_world(found) if is_intact(found, file.attrs) else found
+
+
+def _read_truth(group: Any) -> dict[str, Any]:
+    """Return all fields of a dataset that files hold but X. The forest is checked."""
+    forest = Forest(*(group[key][()] for key in FOREST))
+    forest.validate()
+    extra = {key: column[()] for key, column in group.get("extra", {}).items()}
+    values = {key: group[key][()] for key in VALUES}
+    for key, column in values.items():
+        _check_rows(key, column, forest.n_latents if key == "latent_z" else forest.n_points)
+    return {"forest": forest, "extra": extra, **values}
+
+
+def _check_rows(name: str, column: Any, n_rows: int) -> None:
+    if column.shape[:1] != (n_rows,):
+        raise ValueError(f"{name} must have {n_rows} rows, got {column.shape}")
 
 
 def _h5py() -> Any:

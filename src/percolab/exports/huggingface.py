@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 
 from percolab.dataset.dataset import Dataset
-from percolab.exports.columns import assemble, blocks, point_columns, record, require_trees
+from percolab.exports.columns import (
+    Samples,
+    assemble,
+    blocks,
+    latent_table_columns,
+    point_columns,
+    record,
+    require_dataset,
+    require_trees,
+)
 from percolab.exports.tables import arrow, numpy_columns
 from percolab.ground.files import PathLike, check_directory, new_files
 from percolab.ground.progress import Progress, silent
 from percolab.ground.version import __version__
-from percolab.model.graphs import latent_columns
+from percolab.worlds.truth import AnyDataset
 
 CARD = """---
 pretty_name: Percolation data
@@ -32,8 +41,7 @@ configs:
 
 # Percolation data
 
-{n_points:,} points in {dim} dimensions on {n_clusters:,} clusters, with the {n_latents:,} latent variables that made
-their targets. Written by percolab {version}.
+{what} Written by percolab {version}.
 
 ```python
 from datasets import load_dataset
@@ -43,16 +51,23 @@ latents = load_dataset(PATH, "latents", split="train")
 ```
 
 Line i of `points` is row i: its position `X`, its target `y`, its own value `z`, its cluster, and how many latents it
-has (`depth`). Line i of `latents` is latent i, whose rows are `start` to `start + size - 1`. Neighbouring rows are
+has (`depth`). Line i of `latents` is latent i, whose points are `start` to `start + size - 1`. Neighbouring points are
 relatives: shuffle before training, and hold out whole subtrees or clusters (`percolab.split_rows`) to test more than
 memory.
 
-`percolab.exports.read_huggingface(PATH)` gives the dataset back. This recipe makes it again:
+{back}This recipe makes it again:
 
 ```json
 {recipe}
 ```
 """
+
+
+ON_CLUSTERS = """{n:,} points in {dim} dimensions on {n_clusters:,} clusters, with the {n_latents:,} latent variables
+that made their targets."""
+OF_A_WORLD = """{n:,} samples of a superposed world in {dim} dimensions, with the {n_latents:,} latent variables of its
+factor {factor}: `row` is the point of that factor that a sample has, and what follows is that point's."""
+READ_BACK = "`percolab.exports.read_huggingface(PATH)` gives the dataset back. "
 
 
 def huggingface_paths(path: PathLike) -> tuple[Path, Path, Path]:
@@ -61,13 +76,22 @@ def huggingface_paths(path: PathLike) -> tuple[Path, Path, Path]:
     return folder / "README.md", folder / "points.parquet", folder / "latents.parquet"
 
 
-def to_huggingface(dataset: Dataset, path: PathLike, *, overwrite: bool = False, progress: Progress = silent) -> None:
+def to_huggingface(
+    dataset: AnyDataset,
+    path: PathLike,
+    *,
+    factor: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> None:
     """Write a folder that ``datasets.load_dataset(path, "points")`` opens, and that can be uploaded as it is.
 
     The table of points has X as one column of vectors, and ``y``, ``z``, ``cluster``, ``cluster_id``, ``point_id``,
-    ``depth``; the table of latents is `Forest.latent_table` with the latents' ``z``. X is written block by block.
+    ``depth``; the table of latents is `Forest.latent_table` with the latents' ``z``. X is written block by block. Of a
+    superposed world they are as those of `to_parquet`.
     """
-    require_trees(dataset)
+    samples = Samples.of(dataset, factor)
+    require_trees(samples.forest)
     pa = arrow("a Hugging Face folder")
     import pyarrow.parquet as pq
 
@@ -76,16 +100,16 @@ def to_huggingface(dataset: Dataset, path: PathLike, *, overwrite: bool = False,
     if is_new:
         check_directory(folder)
         folder.mkdir()
-    told = {key.encode(): text.encode() for key, text in record(dataset).items()}
+    told = {key.encode(): text.encode() for key, text in record(samples).items()}
     try:
         with new_files(*huggingface_paths(path), overwrite=overwrite) as (card, points_file, latents_file):
-            card.write(_card(dataset).encode())
-            latents = pa.table(latent_columns(dataset.forest, dataset.latent_z))
+            card.write(_card(samples).encode())
+            latents = pa.table(latent_table_columns(samples))
             pq.write_table(latents.replace_schema_metadata(told), latents_file)
-            schema = _points(dataset, slice(0, 0)).schema.with_metadata(told)
+            schema = _points(samples, slice(0, 0)).schema.with_metadata(told)
             with pq.ParquetWriter(points_file, schema) as writer:
                 for rows in blocks(dataset, progress):
-                    writer.write_table(_points(dataset, rows).cast(schema))
+                    writer.write_table(_points(samples, rows).cast(schema))
     except BaseException:
         if is_new:
             folder.rmdir()
@@ -100,6 +124,7 @@ def read_huggingface(path: PathLike) -> Dataset:
     _, points_file, latents_file = huggingface_paths(path)
     points, latents = pq.read_table(points_file), pq.read_table(latents_file)
     told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
+    require_dataset(told, points_file)
     try:
         vectors = points["X"].combine_chunks()
         X = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(points), vectors.type.list_size)
@@ -108,22 +133,18 @@ def read_huggingface(path: PathLike) -> Dataset:
         raise ValueError(f"{points_file} is not an export of percolab: {error}") from error
 
 
-def _points(dataset: Dataset, rows: slice) -> Any:
+def _points(samples: Samples, rows: slice) -> Any:
     """Return some rows of the table of points, X in one column."""
     import pyarrow as pa
 
-    X = np.ascontiguousarray(dataset.X[rows])
+    X = np.ascontiguousarray(samples.data.X[rows])
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1])
-    return pa.table({"X": vectors} | point_columns(dataset, rows))
+    return pa.table({"X": vectors} | point_columns(samples, rows))
 
 
-def _card(dataset: Dataset) -> str:
-    forest = dataset.forest
-    return CARD.format(
-        n_points=forest.n_points,
-        dim=dataset.X.shape[1],
-        n_clusters=forest.n_clusters,
-        n_latents=forest.n_latents,
-        version=__version__,
-        recipe=dataset.recipe.to_json(),
-    )
+def _card(samples: Samples) -> str:
+    forest, (n, dim) = samples.forest, samples.data.X.shape
+    what, back = ON_CLUSTERS.format(n=n, dim=dim, n_clusters=forest.n_clusters, n_latents=forest.n_latents), READ_BACK
+    if samples.factor is not None:
+        what, back = OF_A_WORLD.format(n=n, dim=dim, factor=samples.factor, n_latents=forest.n_latents), ""
+    return CARD.format(what=what, back=back, version=__version__, recipe=samples.data.recipe.to_json())

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
+from percolab.exports.columns import Samples
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.progress import Progress, silent
+from percolab.worlds.truth import AnyDataset
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -52,7 +54,14 @@ def npz_paths(stem: PathLike) -> tuple[Path, Path, Path]:
     return Path(f"{name}.npz"), Path(f"{name}_gt_features.npz"), Path(f"{name}_gt_metadata.npz")
 
 
-def to_npz(dataset: Dataset, stem: PathLike, *, overwrite: bool = False, progress: Progress = silent) -> None:
+def to_npz(
+    dataset: AnyDataset,
+    stem: PathLike,
+    *,
+    factor: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> None:
     """Write the authors' files: ``{stem}.npz``, ``{stem}_gt_features.npz`` and ``{stem}_gt_metadata.npz``.
 
     The first has X, y, cluster_id, cluster_size and latent_tree_height; the second the value of every latent that a
@@ -65,19 +74,22 @@ def to_npz(dataset: Dataset, stem: PathLike, *, overwrite: bool = False, progres
     elsewhere.
 
     The cost in time and on disk is the number of memberships, one per latent of each point. They are written in blocks;
-    X, whose rows change places, is read whole.
+    X, whose rows change places, is read whole. Of a superposed world, X and y are those of its samples, and all else is
+    told of the points of one factor.
     """
     if dataset.y.ndim > 1:
-        raise ValueError(f"target must have one number a row for these files, got {dataset.target.kind!r}")
-    forest, order = dataset.forest, dataset.release_order
-    cluster = forest.point_cluster  # clusters are contiguous in release order too, in the same places
+        raise ValueError(f"y must have one number a row for these files, got {dataset.y.shape[1]}")
+    samples = Samples.of(dataset, factor)
+    forest, order = samples.forest, samples.release_order
+    place = samples.known.rows[order]
+    cluster = forest.point_cluster[place]
     metadata = {
         "cluster_id": forest.cluster_id[cluster],
         "cluster_size": forest.cluster_size[cluster],
-        "latent_tree_height": forest.point_depth[order],
+        "latent_tree_height": forest.point_depth[place],
     }
     with new_files(*npz_paths(stem), overwrite=overwrite) as (points_file, features_file, metadata_file):
-        _write_latent_values(dataset, features_file, progress)
+        _write_latent_values(samples.known.dataset, place, features_file, progress)
         X, y = np.asarray(dataset.X), dataset.y[order]
         with zipfile.ZipFile(points_file, "w", zipfile.ZIP_DEFLATED) as archive:
             rows = max(1, BLOCK_MEMBERSHIPS // X.shape[1])
@@ -89,22 +101,22 @@ def to_npz(dataset: Dataset, stem: PathLike, *, overwrite: bool = False, progres
                 _write(archive, name, column.dtype, column.shape, [column])
 
 
-def _write_latent_values(dataset: Dataset, file: IO[bytes], progress: Progress) -> None:
-    """Write the values of all latents as SciPy's `save_npz` writes a CSR matrix (not an array: it has no `getrow`)."""
-    forest, order = dataset.forest, dataset.release_order
+def _write_latent_values(dataset: Dataset, order: Ints, file: IO[bytes], progress: Progress) -> None:
+    """Write the latent values of points as SciPy's `save_npz` writes a CSR matrix (an array has no `getrow`)."""
+    forest = dataset.forest
     columns = np.lexsort((forest.cluster_id[forest.latent_cluster], forest.latent_depth))
     place = np.empty(forest.n_latents, np.int64)
     place[columns] = np.arange(forest.n_latents)
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(forest.point_depth[order])])
     index_type = np.dtype(np.int32 if max(indptr[-1], forest.n_latents) < 2**31 else np.int64)
     marks = np.searchsorted(indptr, np.arange(0, indptr[-1], BLOCK_MEMBERSHIPS))
-    edges = np.unique([*marks.tolist(), forest.n_points])
+    edges = np.unique([*marks.tolist(), order.size])
 
     def latents(stage: str) -> Iterator[Ints]:
         """Yield the latents of all rows, block by block: top first, so that their columns grow."""
         for lo, hi in pairwise(edges.tolist()):
             yield forest.path(order[lo:hi]).values
-            progress(stage, hi, forest.n_points)
+            progress(stage, hi, order.size)
 
     size = (int(indptr[-1]),)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -112,7 +124,7 @@ def _write_latent_values(dataset: Dataset, file: IO[bytes], progress: Progress) 
         _write(archive, "indices", index_type, size, blocks)
         _write(archive, "indptr", index_type, indptr.shape, [indptr.astype(index_type)])
         _write(archive, "data", np.dtype(np.float64), size, (dataset.latent_z[i] for i in latents("latent values")))
-        shape, form = np.array([forest.n_points, forest.n_latents]), np.array(b"csr")
+        shape, form = np.array([order.size, forest.n_latents]), np.array(b"csr")
         _write(archive, "shape", shape.dtype, shape.shape, [shape])
         _write(archive, "format", form.dtype, form.shape, [form])
 

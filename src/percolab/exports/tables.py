@@ -11,17 +11,20 @@ from typing import Any
 from percolab.dataset.dataset import Dataset
 from percolab.exports.columns import (
     Columns,
+    Samples,
     assemble,
     blocks,
+    latent_table_columns,
     point_columns,
     position_columns,
     positions,
     record,
+    require_dataset,
     require_trees,
 )
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.progress import Progress, silent
-from percolab.model.graphs import latent_columns
+from percolab.worlds.truth import AnyDataset
 
 
 def parquet_paths(path: PathLike) -> tuple[Path, Path]:
@@ -36,25 +39,38 @@ def csv_paths(path: PathLike) -> tuple[Path, Path, Path]:
     return Path(f"{stem}.points.csv"), Path(f"{stem}.latents.csv"), Path(f"{stem}.recipe.json")
 
 
-def to_parquet(dataset: Dataset, path: PathLike, *, overwrite: bool = False, progress: Progress = silent) -> None:
+def to_parquet(
+    dataset: AnyDataset,
+    path: PathLike,
+    *,
+    factor: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> None:
     """Write two Parquet tables, ``{stem}.points.parquet`` and ``{stem}.latents.parquet``.
 
     The first has one line per point, in the order of the rows: ``x0 …``, ``y``, ``z``, ``cluster`` (index),
     ``cluster_id`` (birth), ``point_id``, ``depth``. The second is `Forest.latent_table` with the latents' ``z``. X is
     written block by block, so one that is still on disk is never whole in memory. The recipe is in the metadata of
-    both schemas, as JSON, under the key ``percolab.recipe``.
+    both schemas, as JSON, under the key ``percolab.recipe``. Of a superposed world, the first has one line per sample,
+    with X and y of the world and the truth of the point of one factor, ``row`` being that point; the second has the
+    latents of that factor.
     """
-    require_trees(dataset)
+    samples = Samples.of(dataset, factor)
+    require_trees(samples.forest)
     pa = arrow("Parquet")
+    import pandas
     import pyarrow.parquet as pq
 
-    told = {key.encode(): text.encode() for key, text in record(dataset).items()}
+    told = {key.encode(): text.encode() for key, text in record(samples).items()}
     with new_files(*parquet_paths(path), overwrite=overwrite) as (points_file, latents_file):
-        table = pa.Table.from_pandas(dataset.forest.latent_table(dataset.latent_z))
+        columns = latent_table_columns(samples)
+        index = pandas.RangeIndex(samples.forest.n_latents, name="latent")
+        table = pa.Table.from_pandas(pandas.DataFrame(columns, index=index))
         pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **told}), latents_file)
-        with pq.ParquetWriter(points_file, point_schema(dataset).with_metadata(told)) as writer:
+        with pq.ParquetWriter(points_file, point_schema(samples).with_metadata(told)) as writer:
             for rows in blocks(dataset, progress):
-                columns = position_columns(dataset, rows) | point_columns(dataset, rows)
+                columns = position_columns(samples, rows) | point_columns(samples, rows)
                 writer.write_table(pa.table(columns, schema=writer.schema))
 
 
@@ -68,26 +84,34 @@ def read_parquet(path: PathLike) -> Dataset:
     return _read(numpy_columns(points), numpy_columns(latents), told, parquet_paths(path)[0])
 
 
-def to_csv(dataset: Dataset, path: PathLike, *, overwrite: bool = False, progress: Progress = silent) -> None:
+def to_csv(
+    dataset: AnyDataset,
+    path: PathLike,
+    *,
+    factor: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> None:
     """Write the tables of `to_parquet` as ``{stem}.points.csv`` and ``{stem}.latents.csv``.
 
     Line i is row or latent i. Numbers are written with as many digits as they need to be read back to the bit. The
     recipe and the types of the columns are in ``{stem}.recipe.json``.
     """
-    require_trees(dataset)
+    samples = Samples.of(dataset, factor)
+    require_trees(samples.forest)
     pa = arrow("CSV")
     from pyarrow import csv
 
     with new_files(*csv_paths(path), overwrite=overwrite) as (points_file, latents_file, recipe_file):
-        latents = pa.table(latent_columns(dataset.forest, dataset.latent_z))
+        latents = pa.table(latent_table_columns(samples))
         csv.write_csv(latents, latents_file)
-        schema = point_schema(dataset)
+        schema = point_schema(samples)
         with csv.CSVWriter(points_file, schema) as writer:
             for rows in blocks(dataset, progress):
-                columns = position_columns(dataset, rows) | point_columns(dataset, rows)
+                columns = position_columns(samples, rows) | point_columns(samples, rows)
                 writer.write_table(pa.table(columns, schema=schema))
         types = {"points": _types(schema), "latents": _types(latents.schema)}
-        told = {key: json.loads(text) for key, text in record(dataset).items()}
+        told = {key: json.loads(text) for key, text in record(samples).items()}
         recipe_file.write(json.dumps({**told, "types": types}, indent=1).encode() + b"\n")
 
 
@@ -119,11 +143,11 @@ def arrow(what: str) -> Any:
     return pyarrow
 
 
-def point_schema(dataset: Dataset) -> Any:
+def point_schema(samples: Samples) -> Any:
     """Return the names and types of the table of points."""
     import pyarrow as pa
 
-    columns = position_columns(dataset, slice(0, 0)) | point_columns(dataset, slice(0, 0))
+    columns = position_columns(samples, slice(0, 0)) | point_columns(samples, slice(0, 0))
     return pa.schema([(name, pa.from_numpy_dtype(column.dtype)) for name, column in columns.items()])
 
 
@@ -137,6 +161,7 @@ def numpy_columns(table: Any) -> Columns:
 
 
 def _read(points: Columns, latents: Columns, told: Mapping[str, str], path: Path) -> Dataset:
+    require_dataset(told, path)
     try:
         return assemble(positions(points), points, latents, told)
     except (KeyError, ValueError) as error:

@@ -3,14 +3,12 @@
 A method is any class with ``fit(activations)``, which returns the method, and ``encode(activations)``, which returns
 codes as `score` takes them: (rows, features), not negative. Where codes @ directions + bias gives the activations back,
 it has ``directions`` (features, d) and ``bias`` (d,) after the fit; else these are None or not there.
-
-Methods of other packages are found by their entry points in the group ``percolab.methods``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -23,7 +21,6 @@ from percolab.ground.validation import check_integer, check_probability, check_s
 
 Floats = NDArray[np.floating[Any]]
 
-GROUP = "percolab.methods"
 BLOCK_CELLS = 1 << 24
 """Cells of a block of dense codes that are made sparse."""
 
@@ -38,7 +35,7 @@ class Method(Protocol):
         """Return the codes of activations, (rows, features)."""
 
 
-class _Decodes:
+class Decodes:
     """Where the decoder is, once there is one."""
 
     directions: Floats | None = None
@@ -46,7 +43,7 @@ class _Decodes:
 
 
 @dataclass
-class KMeans(_Decodes):
+class KMeans(Decodes):
     """Clusters of activations (scikit-learn); a feature a cluster, which fires on its rows with code 1."""
 
     n_features: int
@@ -63,7 +60,7 @@ class KMeans(_Decodes):
             self._model = cluster.KMeans(**given)
         else:
             self._model = cluster.MiniBatchKMeans(batch_size=self.batch_size, **given)
-        self._model.fit(_check_rows("n_features", self.n_features, _activations(activations)))
+        self._model.fit(_check_rows("n_features", self.n_features, check_activations(activations)))
         self.directions = self._model.cluster_centers_
         self.bias = np.zeros(self.directions.shape[1])
         return self
@@ -72,14 +69,14 @@ class KMeans(_Decodes):
         """Return one 1 a row, at its cluster."""
         import scipy.sparse
 
-        found = self._model.predict(_activations(activations))
+        found = self._model.predict(check_activations(activations))
         n = found.size
         parts = np.ones(n, np.float32), found.astype(np.int32), np.arange(n + 1)
         return scipy.sparse.csr_array(parts, shape=(n, self.n_features))
 
 
 @dataclass
-class _Components(_Decodes):
+class _Components(Decodes):
     """Linear components; a feature for each sign of each."""
 
     n_components: int
@@ -87,7 +84,7 @@ class _Components(_Decodes):
     _model: Any = field(default=None, init=False, repr=False, compare=False)
 
     def _fitted(self, model: Any, activations: Any) -> Any:
-        return model.fit(_check_rows("n_components", self.n_components, _activations(activations)))
+        return model.fit(_check_rows("n_components", self.n_components, check_activations(activations)))
 
     def _decode_by(self, vectors: Floats, mean: Floats) -> Self:
         self.directions, self.bias = np.concatenate([vectors, -vectors]), mean
@@ -95,7 +92,7 @@ class _Components(_Decodes):
 
     def encode(self, activations: Any) -> Floats:
         """Return the positive parts of all components, then the negative parts."""
-        return signed_halves(self._model.transform(_activations(activations)))
+        return signed_halves(self._model.transform(check_activations(activations)))
 
 
 @dataclass
@@ -130,7 +127,7 @@ class ICA(_Components):
 
 
 @dataclass
-class Neurons(_Decodes):
+class Neurons(Decodes):
     """The activations themselves; where some are negative, each in two halves by its sign."""
 
     signed: bool | None = None
@@ -138,7 +135,7 @@ class Neurons(_Decodes):
 
     def fit(self, activations: Any) -> Self:
         """See whether activations are signed."""
-        values = _activations(activations)
+        values = check_activations(activations)
         self._halves = bool((values < 0).any()) if self.signed is None else self.signed
         unit = np.eye(values.shape[1])
         self.directions, self.bias = np.concatenate([unit, -unit]) if self._halves else unit, np.zeros(len(unit))
@@ -146,12 +143,12 @@ class Neurons(_Decodes):
 
     def encode(self, activations: Any) -> Floats:
         """Return the activations, in halves where they are signed."""
-        values = _activations(activations)
+        values = check_activations(activations)
         return signed_halves(values) if self._halves else values
 
 
 @dataclass
-class RandomDictionary(_Decodes):
+class RandomDictionary(Decodes):
     """Uniform random directions that are never learned; a row's code is its k largest positive projections."""
 
     n_features: int
@@ -160,7 +157,7 @@ class RandomDictionary(_Decodes):
 
     def fit(self, activations: Any) -> Self:
         """Take the mean and draw the directions."""
-        values = _activations(activations)
+        values = check_activations(activations)
         check_integer("k", self.k, 1)
         shape = check_integer("n_features", self.n_features, 1), values.shape[1]
         drawn = np.random.default_rng(check_seed("seed", self.seed)).standard_normal(shape)
@@ -172,7 +169,7 @@ class RandomDictionary(_Decodes):
         """Return at most k codes a row."""
         import scipy.sparse
 
-        values, (vectors, mean) = _activations(activations), _fitted(self)
+        values, (vectors, mean) = check_activations(activations), _fitted(self)
         step = max(1, BLOCK_CELLS // self.n_features)
         parts = [
             scipy.sparse.csr_array(largest((values[lo : lo + step] - mean) @ vectors.T, self.k))
@@ -182,7 +179,7 @@ class RandomDictionary(_Decodes):
 
 
 @dataclass
-class Oracle(_Decodes):
+class Oracle(Decodes):
     """The truth itself: a feature a concept, which fires on its rows; optionally some rows of each flipped.
 
     It knows the rows beforehand, and takes from activations only that there are as many.
@@ -243,13 +240,14 @@ def largest(values: Floats, k: int) -> Floats:
     return kept
 
 
-def _fitted(method: _Decodes) -> tuple[Floats, Floats]:
+def _fitted(method: Decodes) -> tuple[Floats, Floats]:
     if method.directions is None or method.bias is None:
         raise ValueError(f"{type(method).__name__} must be fitted before it encodes")
     return method.directions, method.bias
 
 
-def _activations(activations: Any) -> Floats:
+def check_activations(activations: Any) -> Floats:
+    """Return activations (rows, d) as a finite array of floats, on the CPU."""
     values = as_array(activations)
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         raise ValueError(f"activations must be numbers of shape (rows, d), got {values.dtype} of shape {values.shape}")
@@ -270,42 +268,3 @@ def _sklearn(part: str) -> Any:
         return import_module(f"sklearn.{part}")
     except ImportError as error:
         raise ImportError("this method needs scikit-learn: pip install 'percolab[features]'") from error
-
-
-# ---------------------------------------------------------------------- the register
-
-METHODS: dict[str, type[Any]] = {
-    "kmeans": KMeans,
-    "pca": PCA,
-    "ica": ICA,
-    "neurons": Neurons,
-    "random-dictionary": RandomDictionary,
-    "oracle": Oracle,
-}
-"""Methods that come with percolab, by name."""
-
-
-def available() -> list[str]:
-    """Return the names of all methods: percolab's own, then those of installed packages."""
-    return [*METHODS, *sorted({entry.name for entry in metadata.entry_points(group=GROUP)} - set(METHODS))]
-
-
-def find_method(name: str) -> type[Any]:
-    """Return the class of a method by its name or as ``"package.module:Class"``; percolab's own names come first."""
-    if name in METHODS:
-        return METHODS[name]
-    if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            found = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ValueError(f"method must be a class that can be imported, got {name!r}: {error}") from error
-    else:
-        entries = metadata.entry_points(group=GROUP, name=name)
-        if not entries:
-            raise ValueError(f"method must be one of {', '.join(available())} or package.module:Class, got {name!r}")
-        found = next(iter(entries)).load()
-    if not (callable(getattr(found, "fit", None)) and callable(getattr(found, "encode", None))):
-        raise ValueError(f"method must have fit and encode, got {name!r}")
-    chosen: type[Any] = found
-    return chosen

@@ -1,4 +1,4 @@
-"""The paper's figures that need no trained network, drawn from the library's own data: ``percolab figures``.
+"""The paper's figures that need no trained network, and one of our own, from the library's data: ``percolab figures``.
 
 One module for each figure, with a function ``draw(quick)`` that returns it; `quick` draws it from less data.
 Needs matplotlib, networkx and powerlaw, in the extras ``plot``, ``graphs`` and ``verify``.
@@ -27,8 +27,9 @@ MODULES = {
     8: "cluster_sizes",
     9: "uniformity",
     10: "timing",
+    11: "three_regimes",
 }
-"""Number of the figure in the paper, and the module that draws it."""
+"""Number of the figure in the paper, and the module that draws it; the last is not in the paper."""
 FORMATS = ("png", "pdf")
 
 
@@ -37,7 +38,7 @@ EXPERIMENT = (4, 5, 7)
 
 
 def draw(number: int, *, quick: bool = False) -> Figure:
-    """Return a figure of the paper by its number."""
+    """Return a figure by its number."""
     module = import_module(f"percolab.figures.{MODULES[_check(number)]}")
     with style.sheet():
         figure: Figure = module.draw(quick)

@@ -28,11 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_integer, check_seed
+from percolab.store import worlds
 from percolab.store.arrays import StoredArray
 from percolab.store.locations import Location, absolute
-from percolab.store.reading import Complete, reopen
-from percolab.store.schema import KINDS
 
 Batch = tuple[NDArray[Any], ...]
 """The same rows of several columns."""
@@ -65,9 +64,7 @@ class Columns:
 
     def __init__(self, path: Location, names: Sequence[str], identity: str | None = None) -> None:
         _check_names(names)
-        store = Complete(path) if identity is None else reopen(path, identity)
-        self.identity = store.identity
-        self._arrays = {name: store.array(name) for name in names}
+        self._arrays, self.identity = worlds.open_columns(path, names, identity)
         arrays = self._arrays.values()
         self.n_points = len(next(iter(arrays)))
         self.block_rows = min(array.block_rows for array in arrays)
@@ -97,8 +94,6 @@ class Columns:
 def _check_names(names: Sequence[str]) -> None:
     if isinstance(names, str) or not names:
         raise ValueError(f"columns must be a list of names, got {names!r}")
-    for name in names:
-        check_choice("columns", name, KINDS["point"])
     if len(set(names)) < len(names):
         raise ValueError(f"columns must not repeat, got {list(names)}")
 

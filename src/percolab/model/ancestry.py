@@ -30,6 +30,9 @@ class Ragged(NamedTuple):
     offsets: Ints
     """(number of lists + 1,) list j is ``values[offsets[j]:offsets[j + 1]]``"""
 
+    def __repr__(self) -> str:
+        return f"Ragged({self.offsets.size - 1:,} lists, {self.values.size:,} values)"
+
     def parts(self) -> list[Ints]:
         """Return the lists, as views."""
         return np.split(self.values, self.offsets[1:-1]) if self.offsets.size > 1 else []

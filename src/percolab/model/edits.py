@@ -40,6 +40,11 @@ class Do:
         if not self.z and not self.point_z:
             raise ValueError("z or point_z must name at least one node, got none")
 
+    def __str__(self) -> str:
+        lists = {"do": self.z, "point": self.point_z}
+        words = {name: ",".join(f"{node}={value:g}" for node, value in pairs) for name, pairs in lists.items() if pairs}
+        return " ".join(f"{name}:{pairs}" for name, pairs in words.items())
+
     def to_dict(self) -> dict[str, Any]:
         """Return the edit as plain values, ready for JSON."""
         lists = {"z": [list(pair) for pair in self.z], "point_z": [list(pair) for pair in self.point_z]}
@@ -76,6 +81,9 @@ class Move:
         object.__setattr__(self, "latent", check_integer("latent", latent, 0))
         object.__setattr__(self, "by", _as_shift(by))
 
+    def __str__(self) -> str:
+        return f"move:{self.latent}={f'{self.by:g}' if isinstance(self.by, float) else 'a vector'}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the edit as plain values, ready for JSON."""
         return {"kind": "move", "latent": self.latent, "by": list(self.by) if isinstance(self.by, tuple) else self.by}
@@ -105,6 +113,9 @@ class Turn:
     def __init__(self, latent: int, seed: int) -> None:
         object.__setattr__(self, "latent", check_integer("latent", latent, 0))
         object.__setattr__(self, "seed", check_seed("seed", seed))
+
+    def __str__(self) -> str:
+        return f"turn:{self.latent}={self.seed}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the edit as plain values, ready for JSON."""

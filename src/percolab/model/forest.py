@@ -297,7 +297,8 @@ class Forest:
     def distance(self, a: ArrayLike, b: ArrayLike) -> Ints:
         """Return the number of bonds on the way from one row to the other, -1 for rows of two clusters.
 
-        The two broadcast. O(1) each, after one linear pass for the first question.
+        Bonds are those that made latents: ways along bonds that close cycles are not taken. The two broadcast. O(1)
+        each, after one linear pass for the first question.
         """
         return kinship.distance(self, a, b)
 

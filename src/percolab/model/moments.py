@@ -44,6 +44,10 @@ class Moments:
     variance: Floats
     """mean squared distance from the mean; NaN where there are no rows"""
 
+    def __repr__(self) -> str:
+        columns = 1 if self.total.ndim == 1 else self.total.shape[1]
+        return f"Moments({self.count.size:,} latents, {columns:,} column{'' if columns == 1 else 's'})"
+
 
 def moments(forest: Forest, values: Any, latents: ArrayLike | None, rows: ArrayLike | None) -> Moments:
     """Return sums, means and variances over latents: see `Forest.moments`."""

@@ -69,6 +69,23 @@ class Target:
     def __repr__(self) -> str:
         return f"Target({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
 
+    def __str__(self) -> str:
+        """Return the target as a word: its kind, and after a colon the options that are set."""
+        options = ",".join(f"{name}={value}" for name, value in self.to_dict().items() if name != "kind")
+        return f"{self.kind}:{options}" if options else self.kind
+
+    @classmethod
+    def from_word(cls, word: str) -> Self:
+        """Make a target from what `str` of one returned, such as ``classes:n_groups=20``."""
+        kind, _, rest = word.partition(":")
+        options: dict[str, Any] = {}
+        for part in rest.split(",") if rest else ():
+            name, _, value = part.partition("=")
+            if not value.isdecimal():
+                raise ValueError(f"target must be such as classes:n_groups=20, got {word!r}")
+            options[name] = int(value)
+        return cls(kind, **options)
+
     @property
     def is_rule(self) -> bool:
         """Whether a recipe can make it."""

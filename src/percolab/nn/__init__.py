@@ -13,18 +13,24 @@ if TYPE_CHECKING:
     from percolab.nn.baseline import baselines, nearest_neighbours
     from percolab.nn.config import ProbeConfig, TrainConfig
     from percolab.nn.experiments import Experiment, experiment
+    from percolab.nn.linear import LinearProbe, linear_probe
     from percolab.nn.model import ResidualMLP
-    from percolab.nn.probing import ProbeResult, probes
+    from percolab.nn.probe_errors import ProbeResult
+    from percolab.nn.probing import probes
     from percolab.nn.recording import activations, representations
+    from percolab.nn.replacing import LossRecovered, loss_recovered
     from percolab.nn.reproduction import reproduce
-    from percolab.nn.scores import Score
+    from percolab.nn.scores import LabelScore, Score
     from percolab.nn.split import Split, split_rows
-    from percolab.nn.training import TrainResult, load_model, train
+    from percolab.nn.training import TrainResult, load_model, train, train_ensemble
 
 _HOME = {
     "Experiment": "experiments",
+    "LabelScore": "scores",
+    "LinearProbe": "linear",
+    "LossRecovered": "replacing",
     "ProbeConfig": "config",
-    "ProbeResult": "probing",
+    "ProbeResult": "probe_errors",
     "ResidualMLP": "model",
     "Score": "scores",
     "Split": "split",
@@ -33,17 +39,23 @@ _HOME = {
     "activations": "recording",
     "baselines": "baseline",
     "experiment": "experiments",
+    "linear_probe": "linear",
     "load_model": "training",
+    "loss_recovered": "replacing",
     "nearest_neighbours": "baseline",
     "probes": "probing",
     "representations": "recording",
     "reproduce": "reproduction",
     "split_rows": "split",
     "train": "training",
+    "train_ensemble": "training",
 }
 
 __all__ = [
     "Experiment",
+    "LabelScore",
+    "LinearProbe",
+    "LossRecovered",
     "ProbeConfig",
     "ProbeResult",
     "ResidualMLP",
@@ -54,13 +66,16 @@ __all__ = [
     "activations",
     "baselines",
     "experiment",
+    "linear_probe",
     "load_model",
+    "loss_recovered",
     "nearest_neighbours",
     "probes",
     "representations",
     "reproduce",
     "split_rows",
     "train",
+    "train_ensemble",
 ]
 
 

@@ -11,20 +11,22 @@ from torch import nn
 from percolab.ground.files import replacing
 from percolab.nn.config import TrainConfig
 
-FORMAT = 1
+FORMAT = 2
 State = dict[str, Any]
 PARTS = {
     "recipe": dict,
-    "config": dict,
+    "configs": list,
+    "data": str,
     "epoch": int,
     "seconds": float,
     "losses": torch.Tensor,
-    "generator": torch.Tensor,
+    "generators": list,
     "model": dict,
     "optimizer": list,
 }
-"""What a checkpoint holds besides its format: recipe and configuration, epochs done and their time, losses (epochs, 2),
-state of the generator that shuffles, weights by name, and the optimiser's state by parameter."""
+"""What a checkpoint holds besides its format: recipe, the configuration of each of E members, a digest of targets and
+split, epochs done and their time, losses (E, epochs, …), states of the generators that shuffle, weights by name
+(stacked if there are several members), and the optimiser's state by parameter."""
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -57,24 +59,42 @@ def save(path: Path, values: State) -> None:
 
 def load(path: Path) -> State:
     """Read a checkpoint onto the CPU; nothing in it is executed."""
-    if not path.is_file():
-        raise FileNotFoundError(f"checkpoint must exist, got {str(path)!r}")
-    refused = f"checkpoint must be a file written by percolab train, got {str(path)!r}"
-    with path.open("rb") as file:
-        try:
-            values: State = torch.load(file, map_location="cpu", weights_only=True)
-            found = values["format"]
-        except MemoryError:
-            raise
-        except Exception as fault:  # what torch raises for damage is of many kinds
-            raise ValueError(refused) from fault
+    values = _read(path)
+    found = values.get("format")
     if found != FORMAT:
         raise ValueError(f"checkpoint must have format {FORMAT}, got {found!r} in {str(path)!r}")
     try:
         _check(values)
     except (KeyError, TypeError, ValueError) as fault:
-        raise ValueError(refused) from fault
+        raise ValueError(_refused(path)) from fault
     return values
+
+
+def load_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Read the weights that were kept of an epoch onto the CPU; nothing in the file is executed."""
+    values = _read(path)
+    if not all(isinstance(value, torch.Tensor) for value in values.values()):
+        raise ValueError(_refused(path))
+    return values
+
+
+def _read(path: Path) -> State:
+    if not path.is_file():
+        raise FileNotFoundError(f"checkpoint must exist, got {str(path)!r}")
+    with path.open("rb") as file:
+        try:
+            values: State = torch.load(file, map_location="cpu", weights_only=True)
+        except MemoryError:
+            raise
+        except Exception as fault:  # what torch raises for damage is of many kinds
+            raise ValueError(_refused(path)) from fault
+    if not isinstance(values, dict):
+        raise ValueError(_refused(path))
+    return values
+
+
+def _refused(path: Path) -> str:
+    return f"checkpoint must be a file written by percolab train, got {str(path)!r}"
 
 
 def _check(values: State) -> None:
@@ -82,9 +102,13 @@ def _check(values: State) -> None:
     for name, kind in PARTS.items():
         if not isinstance(values[name], kind):
             raise TypeError(name)
-    epochs = TrainConfig(**values["config"]).epochs
-    if not 0 <= values["epoch"] <= epochs or values["losses"].shape != (epochs, 2):
+    configs = [TrainConfig(**config) for config in values["configs"]]
+    shape = (len(configs), configs[0].epochs if configs else 0)
+    if not configs or not 0 <= values["epoch"] <= shape[1] or values["losses"].shape[:2] != shape:
         raise ValueError("epoch")
-    tensors = [*values["model"].values(), *(value for part in values["optimizer"] for value in part.values())]
+    if len(values["generators"]) != len(configs):
+        raise ValueError("generators")
+    tensors = [*values["generators"]]
+    tensors += [*values["model"].values(), *(value for part in values["optimizer"] for value in part.values())]
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         raise TypeError("model")

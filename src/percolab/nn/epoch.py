@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass
+
 import torch
 from torch import nn
-from torch.nn import functional
 
 from percolab.nn.checkpoint import restore, snapshot
-from percolab.nn.model import predict
+from percolab.nn.half import Half
+from percolab.nn.model import predict, shaped
+from percolab.nn.objective import Objective
 from percolab.nn.overlap import Lanes, overlapped
 
 
+@dataclass(frozen=True)
+class Data:
+    """Points, targets, and the rows that each member trains and validates on; … is () or (E,) throughout."""
+
+    X: torch.Tensor
+    """(n, d), shared by all members"""
+    y: torch.Tensor
+    """(n,) shared, or (E, n)"""
+    train: torch.Tensor
+    """(…, n_train) rows"""
+    validation: torch.Tensor
+    """(…, n_validation) rows"""
+
+    def targets(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the targets (…, m) of rows (…, m)."""
+        return self.y[rows] if self.y.ndim == 1 else self.y.gather(1, rows)
+
+
 class Epoch:
-    """All steps of an epoch, then the validation loss.
+    """All steps of an epoch, then the validation loss, for one network or several stacked ones.
 
     On CUDA the whole epoch, some thousands of kernels, is recorded once and then replayed with a single call: a step
     of the paper's model is a fifth of a millisecond of work, less than Python needs to launch it. What changes from
-    epoch to epoch, the order of the rows and the learning rate, is in tensors that the graph reads. Gradients of
-    weights are computed beside the backward pass; see `percolab.nn.overlap`.
+    epoch to epoch, the order of the rows and the learning rate, is in tensors that the graph reads. For one network
+    gradients of weights are computed beside the backward pass; see `percolab.nn.overlap`. Several fill the GPU.
 
     Parameters
     ----------
     model, optimizer
         On the device of the data. The optimiser's learning rate is a tensor; on CUDA it is capturable.
-    train, validation
-        Pairs (X, y) of tensors.
+    objective
+        What is trained for.
+    data
+        Points, targets and rows.
     batch_size
         Rows of a step; the last one may have fewer.
+    bf16
+        Whether products on CUDA are in bfloat16.
     graph
         Whether to record a CUDA graph; ignored on the CPU.
     """
@@ -35,22 +61,27 @@ class Epoch:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        train: tuple[torch.Tensor, torch.Tensor],
-        validation: tuple[torch.Tensor, torch.Tensor],
+        objective: Objective,
+        data: Data,
         batch_size: int,
+        *,
+        bf16: bool = False,
         graph: bool = True,
     ) -> None:
-        self.model, self.optimizer, self.batch_size = model, optimizer, batch_size
-        self.X, self.y = train
-        self.validation = validation
-        self.order = torch.arange(len(self.y), device=self.y.device)
-        self.losses = torch.zeros(2, dtype=torch.float64, device=self.y.device)
-        """mean training loss over the epoch's steps, and validation loss after it"""
-        self._graph = self._record() if graph and self.y.is_cuda else None
+        self.model, self.optimizer, self.objective = model, optimizer, objective
+        self.data, self.batch_size = data, batch_size
+        cuda = data.y.is_cuda
+        self.half = Half(model) if bf16 and cuda else None
+        self.order = torch.zeros_like(data.train)
+        members = data.train.shape[:-1]
+        self.losses = torch.zeros(*members, 1 + objective.n_measures, dtype=torch.float64, device=data.y.device)
+        """(…, 1 + measures) mean training loss over the epoch's steps, and measures on the validation rows after it"""
+        self._validation = (data.X[data.validation], data.targets(data.validation))
+        self._graph = self._record() if graph and cuda else None
         self._done: torch.cuda.Event | None = None
 
     def run(self, order: torch.Tensor, lr: float) -> torch.Tensor:
-        """Train for one epoch on the rows in this order; return `losses`, which the next epoch writes over."""
+        """Train for one epoch on the training rows in this order; return `losses`, which the next epoch writes over."""
         self.order.copy_(order, non_blocking=True)
         for group in self.optimizer.param_groups:
             group["lr"].fill_(lr)
@@ -69,18 +100,29 @@ class Epoch:
         """Take the steps of an epoch, or only the first and the last, whose batch may be shorter."""
         self.model.train()
         self.losses.zero_()
-        X, y = self.X[self.order], self.y[self.order]
-        batches = list(zip(X.split(self.batch_size), y.split(self.batch_size), strict=True))
-        for features, target in [batches[0], batches[-1]] if shapes_only else batches:
+        rows = self.data.train.gather(-1, self.order)
+        n = rows.shape[-1]
+        batches = list(rows.split(self.batch_size, -1))
+        for batch in [batches[0], batches[-1]] if shapes_only else batches:
             self.optimizer.zero_grad(set_to_none=True)
-            loss = functional.mse_loss(self.model(features).reshape(-1), target)
-            loss.backward()
+            loss = self.objective.loss(self._output(self.data.X[batch]), self.data.targets(batch))
+            loss.sum().backward()
             if lanes is not None:
                 lanes.join()
+            if self.half is not None:
+                self.half.hand_back()
             self.optimizer.step()
-            self.losses[0].add_(loss.detach(), alpha=len(target) / len(y))
-        X, y = self.validation
-        self.losses[1].copy_(functional.mse_loss(predict(self.model, X), y))
+            if self.half is not None:
+                self.half.refresh()
+            self.losses[..., 0].add_(loss.detach(), alpha=batch.shape[-1] / n)
+        X, y = self._validation
+        self.losses[..., 1:].copy_(self.objective.measures(self._output(X, learn=False), y))
+
+    def _output(self, points: torch.Tensor, *, learn: bool = True) -> torch.Tensor:
+        """Return the network's output in float32."""
+        model = self.model if self.half is None else self.half.model
+        points = points if self.half is None else points.bfloat16()
+        return (shaped(model(points), points) if learn else predict(model, points)).float()
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """Record an epoch. Libraries set themselves up in two steps before it, which are then undone."""
@@ -88,7 +130,8 @@ class Epoch:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
-        with overlapped(self.model) as lanes:
+        alone = self.data.train.ndim == 1 and self.half is None
+        with overlapped(self.model) if alone else nullcontext() as lanes:
             with torch.cuda.stream(side):
                 self._steps(lanes, shapes_only=True)
             torch.cuda.current_stream().wait_stream(side)
@@ -96,4 +139,6 @@ class Epoch:
             with torch.cuda.graph(graph):
                 self._steps(lanes)
         restore(self.model, self.optimizer, before)
+        if self.half is not None:
+            self.half.refresh()
         return graph

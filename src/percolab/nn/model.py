@@ -27,7 +27,7 @@ class Block(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    """Linear input, residual blocks, linear output to one number; PyTorch's default initialisation.
+    """Linear input, residual blocks, linear output to one number or several; PyTorch's default initialisation.
 
     Parameters
     ----------
@@ -41,49 +41,66 @@ class ResidualMLP(nn.Module):
         Width of the hidden layer of a block, in units of d_model.
     seed
         Seed of the initial weights; torch's global generator is left as it is. None uses the global generator.
+    outputs
+        None gives one number a point; C gives C, the logits of as many classes.
     """
 
     def __init__(
-        self, dim: int, d_model: int = 256, n_blocks: int = 3, expansion: int = 4, *, seed: int | None = None
+        self,
+        dim: int,
+        d_model: int = 256,
+        n_blocks: int = 3,
+        expansion: int = 4,
+        *,
+        seed: int | None = None,
+        outputs: int | None = None,
     ) -> None:
         super().__init__()
-        sizes = {"dim": dim, "d_model": d_model, "n_blocks": n_blocks, "expansion": expansion}
+        sizes = {"dim": dim, "d_model": d_model, "n_blocks": n_blocks, "expansion": expansion, "outputs": outputs or 1}
         for name, value in sizes.items():
             check_integer(name, value, 1)
+        self.outputs = outputs
         with torch.random.fork_rng(devices=[], enabled=seed is not None):
             if seed is not None:
                 torch.manual_seed(seed)
             self.input = nn.Linear(dim, d_model)
             self.blocks = nn.ModuleList(Block(d_model, expansion) for _ in range(n_blocks))
-            self.output = nn.Linear(d_model, 1)
+            self.output = nn.Linear(d_model, outputs or 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return predictions (n,) for points (n, d)."""
+        """Return predictions (n,), or logits (n, C), for points (n, d)."""
         x = self.input(x)
         for block in self.blocks:
             x = block(x)
         y: torch.Tensor = self.output(x)
-        return y.squeeze(-1)
+        return y.squeeze(-1) if self.outputs is None else y
 
 
 def predict(model: nn.Module, X: torch.Tensor, batch_size: int = 1 << 14) -> torch.Tensor:
-    """Return the predictions (n,) of a model that gives one number a row, without gradients, in batches."""
+    """Return what a model gives for points (…, n, d), without gradients, in batches: (…, n), or (…, n, C)."""
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            return torch.cat([model(part).reshape(-1) for part in X.split(batch_size)])
+            return torch.cat([shaped(model(part), part) for part in X.split(batch_size, X.ndim - 2)], X.ndim - 2)
     finally:
         model.train(was_training)
 
 
-def check_fits(model: nn.Module, dim: int, device: torch.device) -> None:
-    """Raise, in one line, unless the model maps points of this dimension to one number each."""
+def shaped(output: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+    """Return a model's output for points (…, n, d) without the trailing 1 of those that give one number as a column."""
+    return output.squeeze(-1) if output.shape == (*points.shape[:-1], 1) else output
+
+
+def check_fits(model: nn.Module, dim: int, device: torch.device, outputs: int | None = None) -> None:
+    """Raise, in one line, unless the model maps points of this dimension to one number each, or to C logits."""
     try:
         out = predict(model, torch.zeros(2, dim, device=device))
     except RuntimeError as error:
         wanted = next((m.in_features for m in model.modules() if isinstance(m, nn.Linear)), None)
         takes = f"one of {wanted}" if wanted is not None else " ".join(str(error).split())
         raise ValueError(f"model must take points of dimension {dim}, got {takes}") from error
-    if out.shape != (2,):
+    if outputs is None and out.shape != (2,):
         raise ValueError(f"model must give one number a point, got {out.numel() // 2}")
+    if outputs is not None and out.shape != (2, outputs):
+        raise ValueError(f"model must give {outputs} numbers a point, one a class, got {out.numel() // 2}")

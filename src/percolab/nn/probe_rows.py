@@ -1,168 +1,196 @@
-"""What probes are fitted to and scored on: rows, targets and the two ways of holding rows out.
+"""What probes are fitted to and scored on: lines of activations, targets, and the two ways of holding lines out.
 
-Rows of depth D are the points whose latent at depth D has enough points. A latent's ancestors are at least as large
-as itself, so the rows of a depth contain the rows of every greater depth. Everything here is built on that: a row is
-described by its `level`, the index of the last depth that it belongs to, and the training rows of a depth are
-those of the next depth and some more.
+Lines of depth D are those whose latent at depth D has enough lines. A latent's ancestors are at least as large as
+itself, so the lines of a depth contain those of every greater depth. Everything here is built on that: a line is
+described by its `level`, the index of the last depth that it belongs to, and the training lines of a depth are those of
+the next depth and some more.
+
+Lines are kept in leaf order, in which those of a latent are an interval, whatever rows of the dataset are present.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import Dataset
 from percolab.model.forest import Forest
+from percolab.nn.latent_values import fresh_values, path_sums
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Column = tuple[str, int]
+"""A target and its draw."""
 
-TARGETS = ("z", "sum", "z_redrawn", "z_shuffled", "sum_shuffled")
-"""z: the latent's value. sum: the values from depth 0 down to the latent, added. z_redrawn: a fresh value per latent,
-which no network has been trained on. z_shuffled, sum_shuffled: the same targets dealt to the wrong rows."""
-LATENT_TARGETS = TARGETS[:3]
+TARGETS = ("z", "sum", "z_redrawn", "sum_redrawn", "z_shuffled", "sum_shuffled")
+"""z: the latent's value. sum: the values from depth 0 down to the latent, added. z_redrawn, sum_redrawn: the same for
+fresh values of all latents, which no network has been trained on. z_shuffled, sum_shuffled: z and sum dealt to the
+wrong lines."""
+LATENT_TARGETS = TARGETS[:4]
 """Targets that are the same for all points of a latent."""
+
+
+def columns(draws: int, targets: tuple[str, ...] = TARGETS) -> tuple[Column, ...]:
+    """Return targets with their draws, in the order in which they stand side by side; true ones have draw 0."""
+    return tuple((name, draw) for name in targets for draw in range(1 if name in TARGETS[:2] else draws))
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Lines of activations in leaf order."""
+
+    order: Ints
+    """(m,) the lines as they were given, in leaf order"""
+    start: Ints
+    """(n_latents,) the first line of each latent, in leaf order"""
+    size: Ints
+    """(n_latents,) number of lines of each latent"""
+
+    @staticmethod
+    def of(forest: Forest, rows: Ints) -> Lines:
+        """Return lines that are these rows of the forest."""
+        order = np.argsort(rows, kind="stable")
+        present = rows[order]
+        start = np.searchsorted(present, forest.latent_start)
+        return Lines(order, start, np.searchsorted(present, forest.latent_start + forest.latent_size) - start)
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeRows:
-    """The rows of every depth that has any, with their targets."""
+    """The lines of every depth that has any, with their targets."""
 
     depths: Ints
-    """(J,) depths with rows, increasing"""
+    """(J,) depths with lines, increasing"""
     skipped: Ints
-    """depths without rows, the last ones"""
+    """depths without lines, the last ones"""
     level: Ints
-    """(n,) index of the last depth a row belongs to, -1 if none"""
+    """(m,) index of the last depth a line belongs to, -1 if none"""
+    columns: tuple[Column, ...]
+    """(T,) what the targets are"""
     targets: NDArray[np.float32]
-    """(n, J, 5) the TARGETS of a row at each depth; 0 where it does not belong"""
+    """(m, J, T) the targets of a line at each depth; 0 where it does not belong"""
     depth_index: Ints
     """(L,) index of the depth of each probed latent"""
     latent: Ints
-    """(L,) the probed latents, by depth, then by row"""
+    """(L,) the probed latents, by depth, then by line"""
 
 
 @dataclass(frozen=True, eq=False)
 class HoldOut:
-    """One way of holding rows out, the same for all depths."""
+    """A way of holding lines out, the same for all depths: parts that are held out in turn."""
 
-    train: NDArray[np.bool_]
-    """(n,) rows that probes are fitted to"""
-    held_out: NDArray[np.bool_]
-    """(n,) rows that they are scored on, at the depths from `first_index` on"""
+    part: Ints
+    """(m,) the part of each line; -1: it is always trained on"""
+    n_parts: int
     first_index: Ints
-    """(n,) index of the first depth at which a held-out row counts"""
+    """(m,) index of the first depth at which a held-out line counts"""
+    whole: bool
+    """whether latents are held out as a whole"""
 
 
-def probe_rows(dataset: Dataset, depths: Ints, min_latent_size: int, seed: int) -> ProbeRows:
-    """Find the rows and targets of each depth."""
-    forest = dataset.forest
-    large = forest.latent_size >= min_latent_size
+def probe_rows(
+    forest: Forest, latent_z: Floats, lines: Lines, depths: Ints, min_latent_size: int, draws: int, seed: int
+) -> ProbeRows:
+    """Find the lines and targets of each depth."""
+    large = lines.size >= min_latent_size
     at_depth = [np.flatnonzero(large & (forest.latent_depth == depth)) for depth in depths]
     kept = [j for j, latents in enumerate(at_depth) if latents.size]
     if max(latents.size for latents in at_depth) < 2:  # of a single value there is nothing to learn
-        sizes = (np.sort(forest.latent_size[forest.latent_depth == depth])[-2:-1] for depth in depths)
+        sizes = (np.sort(lines.size[forest.latent_depth == depth])[-2:-1] for depth in depths)
         second = max((int(size[0]) for size in sizes if size.size), default=0)
         raise ValueError(
             f"min_latent_size must leave two latents at some depth, got {min_latent_size} "
             f"and at these depths no second latent has more than {second} points"
         )
-    values = _latent_values(dataset, seed)
-    level = np.full(forest.n_points, -1, np.int64)
-    targets = np.zeros((forest.n_points, len(kept), len(TARGETS)), np.float32)
+    values = _latent_values(forest, latent_z, draws, seed)
+    names = columns(draws)
+    level = np.full(lines.order.size, -1, np.int64)
+    targets = np.zeros((lines.order.size, len(kept), len(names)), np.float32)
     for index, j in enumerate(kept):
         latents = at_depth[j]
-        size = forest.latent_size[latents]
-        rows = _rows(forest.latent_start[latents], size)
+        size = lines.size[latents]
+        rows = _rows(lines.start[latents], size)
         level[rows] = index
-        here = np.repeat(values[latents], size, axis=0)
+        here = np.repeat(values[latents].astype(np.float32), size, axis=0)
         random = np.random.default_rng((seed, int(depths[j])))
-        here = np.concatenate([here, random.permuted(here[:, :2], axis=0)], 1)
-        targets[rows, index] = here
+        shuffled = [random.permuted(here[:, :2], axis=0) for _ in range(draws)]
+        targets[rows, index, : here.shape[1]] = here
+        targets[rows, index, here.shape[1] :] = np.stack(shuffled, 2).reshape(rows.size, -1)
     latent = np.concatenate([at_depth[j] for j in kept])
     depth_index = np.repeat(np.arange(len(kept)), [at_depth[j].size for j in kept])
-    skipped = np.delete(depths, kept)
-    return ProbeRows(depths[kept], skipped, level, targets, depth_index, latent)
+    return ProbeRows(depths[kept], np.delete(depths, kept), level, names, targets, depth_index, latent)
 
 
 def _rows(start: Ints, size: Ints) -> Ints:
-    """Return the rows of disjoint intervals, one after the other."""
+    """Return the lines of disjoint intervals, one after the other."""
     first = np.concatenate([[0], np.cumsum(size)[:-1]])
     return np.repeat(start - first, size) + np.arange(size.sum())
 
 
-def _latent_values(dataset: Dataset, seed: int) -> NDArray[np.float64]:
-    """Return (n_latents, 3): z, its sum from the top of the cluster, and a fresh z."""
-    forest, z = dataset.forest, dataset.latent_z
-    total = z.copy()
-    order = np.argsort(forest.latent_depth, kind="stable")
-    edges = np.searchsorted(forest.latent_depth[order], np.arange(1, int(forest.latent_depth.max(initial=0)) + 2))
-    for lo, hi in itertools.pairwise(edges):
-        latents = order[lo:hi]
-        total[latents] += total[forest.latent_parent[latents]]
-    fresh = np.random.default_rng((seed, 1 << 32)).standard_normal(z.size)
-    return np.column_stack([z, total, fresh])
+def _latent_values(forest: Forest, z: Floats, draws: int, seed: int) -> Floats:
+    """Return (n_latents, 2 + 2 draws): z, its sum from the top of the cluster, and both for fresh values."""
+    fresh = fresh_values(forest, draws, seed)
+    return np.column_stack([z, path_sums(forest, z[:, None]), fresh, path_sums(forest, fresh)])
 
 
 # ---------------------------------------------------------------------- holding out
 
 
 def random_points(rows: ProbeRows, train_share: float, seed: int) -> HoldOut:
-    """Hold out points at random: of n rows of a depth, int(train_share · n) train, at every depth.
+    """Hold out lines at random: of n lines of a depth, int(train_share · n) train, at every depth.
 
-    Going up from the deepest depth, the rows that a depth adds are divided at random so that the count comes out.
+    Going up from the deepest depth, the lines that a depth adds are divided at random so that the count comes out.
     """
     random = np.random.default_rng(seed)
-    train = np.zeros(rows.level.size, np.bool_)
+    part = np.zeros(rows.level.size, np.int64)
     done = chosen = 0
     for index in range(rows.depths.size - 1, -1, -1):
         added = np.flatnonzero(rows.level == index)
         done += added.size
         more = int(train_share * done) - chosen
         chosen += more
-        train[random.permutation(added)[:more]] = True
-    return HoldOut(train, ~train & (rows.level >= 0), np.zeros(rows.level.size, np.int64))
+        part[random.permutation(added)[:more]] = -1
+    return HoldOut(part, 1, np.zeros(rows.level.size, np.int64), whole=False)
 
 
-def whole_subtrees(forest: Forest, rows: ProbeRows, min_latent_size: int, folds: int) -> list[HoldOut]:
+def whole_subtrees(forest: Forest, lines: Lines, rows: ProbeRows, min_latent_size: int, folds: int) -> HoldOut:
     """Hold out whole subtrees, so that a probe sees no point of a latent that it is scored on.
 
     The trunk goes down from the top of the largest cluster, always to the child with more points. What breaks off
     from it, and every other cluster, is a piece. Pieces are dealt to folds, the largest first, each to the fold with
-    the fewest points. A fold trains on all rows outside its pieces and is scored on the latents inside them. Latents of
+    the fewest lines. A fold trains on all lines outside its pieces and is scored on the latents inside them. Latents of
     the trunk have points in several pieces and are never scored.
     """
-    start, size, root_depth = _pieces(forest, int(rows.depths[-1]), min_latent_size)
+    start, size, root_depth = _pieces(forest, lines, int(rows.depths[-1]), min_latent_size)
     folds = min(folds, size.size)
     load = np.zeros(folds, np.int64)
-    fold_of_row = np.full(forest.n_points, -1, np.int64)
-    first_index = np.zeros(forest.n_points, np.int64)
+    part = np.full(rows.level.size, -1, np.int64)
+    first_index = np.zeros(rows.level.size, np.int64)
     for piece in np.argsort(-size, kind="stable"):
         fold = int(load.argmin())
         load[fold] += size[piece]
         interval = slice(start[piece], start[piece] + size[piece])
-        fold_of_row[interval] = fold
+        part[interval] = fold
         first_index[interval] = np.searchsorted(rows.depths, root_depth[piece])
-    inside = rows.level >= 0
-    dealt = [HoldOut(inside & (fold_of_row != f), inside & (fold_of_row == f), first_index) for f in range(folds)]
-    return [fold for fold in dealt if fold.train.any() and fold.held_out.any()]
+    return HoldOut(part, folds, first_index, whole=True)
 
 
-def _pieces(forest: Forest, last_depth: int, least: int) -> tuple[Ints, Ints, Ints]:
-    """Return first row, size and depth of the pieces of at least `least` points that break off by `last_depth`."""
+def _pieces(forest: Forest, lines: Lines, last_depth: int, least: int) -> tuple[Ints, Ints, Ints]:
+    """Return first line, size and depth of the pieces of at least `least` lines that break off by `last_depth`."""
     n = forest.n_points
-    pieces = [(int(forest.cluster_start[c]), int(forest.cluster_size[c]), 0) for c in range(1, forest.n_clusters)]
+    tops = (forest.cluster_start[:-1] - np.arange(forest.n_clusters))[forest.cluster_size > 1]
+    pieces = [(top, 0) for top in tops[1:].tolist()]
     latent = 0
     for depth in range(min(last_depth, int(forest.latent_depth.max(initial=0))) + 1):
-        start, size, left = (int(c[latent]) for c in (forest.latent_start, forest.latent_size, forest.left_size))
-        children = ((start, left), (start + left, size - left))
-        heavy = 0 if left >= size - left else 1
-        pieces.append((*children[1 - heavy], depth + 1))
-        code = int(forest.latent_children[latent, heavy])
-        if code < n:
+        left = int(forest.left_size[latent])
+        heavy = 0 if left >= forest.latent_size[latent] - left else 1
+        children = forest.latent_children[latent].tolist()
+        if children[1 - heavy] >= n:  # a single point is no piece
+            pieces.append((children[1 - heavy] - n, depth + 1))
+        if children[heavy] < n:
             break
-        latent = code - n
-    found = np.array([piece for piece in pieces if piece[1] >= least], np.int64).reshape(-1, 3)
-    return found[:, 0], found[:, 1], found[:, 2]
+        latent = children[heavy] - n
+    found = np.array(pieces, np.int64).reshape(-1, 2)
+    found = found[lines.size[found[:, 0]] >= least]
+    return lines.start[found[:, 0]], lines.size[found[:, 0]], found[:, 1]

@@ -14,16 +14,16 @@ class EpochProgress(Protocol):
     """What `train` takes as `progress`: called after every epoch."""
 
     def __call__(self, epoch: int, epochs: int, loss: float, r2: float) -> None:
-        """Take the number of epochs done, how many there will be, training loss and validation R²."""
+        """Take the number of epochs done, how many there will be, training loss and validation R², or accuracy."""
 
 
-def by_epoch(progress: Progress) -> EpochProgress:
-    """Return what moves a stage of counted work on by epochs; a display also gets loss and R²."""
+def by_epoch(progress: Progress, measure: str = "R²") -> EpochProgress:
+    """Return what moves a stage of counted work on by epochs; a display also gets loss and R², or accuracy."""
 
     def move(epoch: int, epochs: int, loss: float, r2: float) -> None:
         progress(STAGE, epoch, epochs)
         if isinstance(progress, Display):
-            progress.note(STAGE, f"loss {loss:.4g}, validation R² {r2:.4f}")
+            progress.note(STAGE, f"loss {loss:.4g}, validation {measure} {r2:.4f}")
 
     return move
 

@@ -57,7 +57,7 @@ def activations(
     inputs = on_device("X", X, device, torch.float32)
     model.to(device)
     if isinstance(model, ResidualMLP):
-        check_fits(model, inputs.shape[1], device)
+        check_fits(model, inputs.shape[1], device, model.outputs)
     kept: dict[str, torch.Tensor] = {}
     first = 0
 

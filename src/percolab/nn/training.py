@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import math
 import os
-import signal
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pandas
@@ -20,24 +16,21 @@ import torch
 from torch import nn
 
 from percolab.dataset.dataset import Dataset
-from percolab.ground import files, text
 from percolab.ground.progress import bar
-from percolab.ground.version import provenance
-from percolab.model.recipe import Recipe
 from percolab.nn import checkpoint
 from percolab.nn.config import TrainConfig
 from percolab.nn.device import Device, choose_device, device_name, on_device, tf32
-from percolab.nn.epoch import Epoch
+from percolab.nn.ensemble import stack
+from percolab.nn.epoch import Data
 from percolab.nn.model import ResidualMLP, check_fits, predict
+from percolab.nn.objective import Objective, objective
 from percolab.nn.progress import EpochProgress, by_epoch
-from percolab.nn.scores import Score, r_squared, score
+from percolab.nn.run import Plan, Run, Weights, check_same, digest, fitting
+from percolab.nn.scores import LabelScore, Score
 from percolab.nn.split import Split, split_rows
 
-CHECKPOINT_SECONDS = 30.0
-LOOK_SECONDS = 0.2
-"""How often losses are fetched from the device; fetching waits for it."""
-PACKAGES = ("torch", "numpy", "numba")
-"""What decides about the numbers of a run."""
+if TYPE_CHECKING:
+    from percolab.worlds.superposed import Superposed
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,43 +40,105 @@ class TrainResult:
     model: nn.Module
     config: TrainConfig
     history: pandas.DataFrame
-    """a row per epoch: epoch, lr, train_loss, train_r2, validation_loss, validation_r2"""
-    validation: Score
-    test: Score
+    """a row per epoch: epoch, lr, train_loss, train_r2, validation_loss, validation_r2; for labels train_loss,
+    validation_loss and validation_accuracy"""
+    validation: Score | LabelScore
+    test: Score | LabelScore
     seconds: float
-    """wall time of all epochs, the recording of the CUDA graph included, over all parts of a resumed run"""
+    """wall time of all epochs, the recording of the CUDA graph included, over all parts of a resumed run; networks
+    trained together have it in common"""
     device: str
+    split: Split
+    """the rows it was trained, validated and tested on"""
+    kept: dict[int, Weights] = field(default_factory=dict, repr=False)
+    """weights after the epochs that were to be kept, on the CPU; 0 is before the first"""
+
+    def model_at(self, epoch: int) -> nn.Module:
+        """Return the model with the weights that it had after an epoch that was kept; 0 gives the untrained one."""
+        if epoch not in self.kept:
+            raise ValueError(f"epoch must be one that was kept ({sorted(self.kept)}), got {epoch!r}")
+        model = copy.deepcopy(self.model)
+        model.load_state_dict(self.kept[epoch])
+        return model
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in dataclasses.asdict(self.test).items())
+        return f"TrainResult({len(self.history):,} epochs, test {numbers}, {self.seconds:.1f} s on {self.device})"
 
 
-class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C during training: the run stopped after a whole epoch, and can be resumed if it has a directory."""
+@overload
+def train(
+    dataset: Dataset | Superposed,
+    config: TrainConfig | None = ...,
+    *,
+    seeds: None = ...,
+    model: nn.Module | None = ...,
+    split: Split | None = ...,
+    keep: Iterable[int] = ...,
+    run_dir: str | os.PathLike[str] | None = ...,
+    resume: bool = ...,
+    overwrite: bool = ...,
+    device: Device = ...,
+    graph: bool = ...,
+    progress: bool | EpochProgress = ...,
+) -> TrainResult: ...
+
+
+@overload
+def train(
+    dataset: Dataset | Superposed,
+    config: TrainConfig | None = ...,
+    *,
+    seeds: Iterable[int],
+    split: Split | None = ...,
+    keep: Iterable[int] = ...,
+    run_dir: str | os.PathLike[str] | None = ...,
+    resume: bool = ...,
+    overwrite: bool = ...,
+    device: Device = ...,
+    graph: bool = ...,
+    progress: bool | EpochProgress = ...,
+) -> list[TrainResult]: ...
 
 
 def train(
-    dataset: Dataset,
+    dataset: Dataset | Superposed,
     config: TrainConfig | None = None,
     *,
+    seeds: Iterable[int] | None = None,
     model: nn.Module | None = None,
+    split: Split | None = None,
+    keep: Iterable[int] = (),
     run_dir: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     device: Device = "auto",
     graph: bool = True,
     progress: bool | EpochProgress = False,
-) -> TrainResult:
+) -> TrainResult | list[TrainResult]:
     """Train a model on a dataset's y and score it on the test rows.
 
     All data stay on the device and no Python runs per sample; on CUDA an epoch is one CUDA graph. Batches are the same
     on any device. The same configuration gives the same weights on the same machine.
 
+    Numbers are trained for by their squared error. Labels, a y of integers, are trained for by their cross-entropy.
+
     Parameters
     ----------
     dataset
-        Any dataset. Rows are split as in the paper, see `split_rows`.
+        Any dataset, or a superposed world.
     config
         See `TrainConfig`.
+    seeds
+        Train a network for each seed, all at once, and return a list of results: on a GPU several small networks take
+        little longer than one. A seed is that of initial weights and order; the split is the configuration's.
     model
-        A module that maps (n, d) to n numbers, trained in place; None makes the `ResidualMLP` of the configuration.
+        A module that maps (n, d) to n numbers, or to (n, C) logits, trained in place; None makes the `ResidualMLP` of
+        the configuration.
+    split
+        Rows to train, validate and test on; None splits them as in the paper, see `split_rows`.
+    keep
+        Epochs whose weights are kept; 0 is before the first.
     run_dir
         Directory for config.json, metrics.csv and checkpoint.pt; made if it is not there.
     resume
@@ -95,227 +150,209 @@ def train(
     graph
         Whether to use a CUDA graph; False for models that decide what to do by looking at their data.
     progress
-        True shows a bar; a function is called with (epoch, epochs, training loss, validation R²) after every epoch, in
-        order, though some moments late.
+        True shows a bar; a function is called with (epoch, epochs, training loss, validation R² or accuracy) after
+        every epoch, in order, though some moments late; of several networks with the means.
     """
     config = config or TrainConfig()
-    device = choose_device(device)
-    directory = None if run_dir is None else Path(run_dir)
-    state = _state_to_resume(directory, dataset.recipe, config, resume=resume, overwrite=overwrite)
-    split = split_rows(dataset, config.seed)
-    X = on_device("X", dataset.X, device, torch.float32)
-    y = on_device("y", dataset.y, device, torch.float32)
-    if model is None:
-        model = ResidualMLP(X.shape[1], config.d_model, config.n_blocks, config.expansion, seed=config.seed)
-    model.to(device)
-    check_fits(model, X.shape[1], device)
-    with tf32(config.tf32):
-        run = _Run(dataset.recipe, config, model, X, y, split, directory, state, graph)
-        if progress is True:
-            with bar() as display:
-                run.loop(by_epoch(display))
-        else:
-            run.loop(progress or None)
-        parts = {name: torch.from_numpy(rows).to(device) for name, rows in dataclasses.asdict(split).items()}
-        scores = {
-            name: score(y[parts[name]].cpu(), predict(model, X[parts[name]]).cpu()) for name in ("validation", "test")
-        }
-    return TrainResult(
-        model, config, run.history(), scores["validation"], scores["test"], run.seconds, device_name(device)
-    )
+    options: dict[str, Any] = {
+        "split": split, "keep": keep, "run_dir": run_dir, "resume": resume, "overwrite": overwrite, "device": device,
+        "graph": graph, "progress": progress,
+    }  # fmt: skip
+    if seeds is None:
+        return _train(dataset, [config], None if model is None else [model], None, **options)[0]
+    if model is not None:
+        raise ValueError(f"model must be left out where seeds are given, got a {type(model).__name__}")
+    return train_ensemble(dataset, config.with_seeds(seeds), **options)
 
 
-def load_model(run_dir: str | os.PathLike[str], dataset: Dataset, *, device: Device = "auto") -> ResidualMLP:
-    """Return the `ResidualMLP` of a finished or interrupted run on this dataset."""
+def train_ensemble(
+    dataset: Dataset | Superposed,
+    configs: Sequence[TrainConfig],
+    *,
+    models: Sequence[nn.Module] | None = None,
+    targets: Any = None,
+    split: Split | Sequence[Split] | None = None,
+    keep: Iterable[int] = (),
+    run_dir: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: Device = "auto",
+    graph: bool = True,
+    progress: bool | EpochProgress = False,
+) -> list[TrainResult]:
+    """Train several networks at once, each with its own seeds and, if wanted, its own targets for the same points.
+
+    Each member is the network that `train` would give it alone, up to rounding: products of all members are computed in
+    one call each.
+
+    Parameters
+    ----------
+    dataset
+        Any dataset, or a superposed world.
+    configs
+        A configuration for each member; they differ in nothing but their seeds.
+    models
+        The members, of one shape, trained in place; None makes the `ResidualMLP` of each configuration.
+    targets
+        (E, n) targets of each member; None is the dataset's y for all.
+    split, keep, run_dir, resume, overwrite, device, graph, progress
+        As for `train`; `split` is for all members, or one for each, and `run_dir` gets one checkpoint of all of them.
+    """
+    configs = list(configs)
+    _check_members(configs)
+    if models is not None and len(models) != len(configs):
+        raise ValueError(f"models must be as many as configs, {len(configs)}, got {len(models)}")
+    members = None if models is None else list(models)
+    return _train(
+        dataset, configs, members, targets, split=split, keep=keep, run_dir=run_dir, resume=resume, overwrite=overwrite,
+        device=device, graph=graph, progress=progress,
+    )  # fmt: skip
+
+
+def load_model(
+    run_dir: str | os.PathLike[str], dataset: Dataset | Superposed, *, member: int = 0, device: Device = "auto"
+) -> ResidualMLP:
+    """Return the `ResidualMLP` of a finished or interrupted run on this dataset; of several networks, one member."""
     device = choose_device(device)
     state = checkpoint.load(Path(run_dir) / "checkpoint.pt")
-    _check_same("checkpoint", "recipe", state["recipe"], dataset.recipe.to_dict())
-    config = TrainConfig(**state["config"])
-    model = ResidualMLP(dataset.recipe.dim, config.d_model, config.n_blocks, config.expansion)
-    with _fitting():
-        model.load_state_dict(state["model"])
+    check_same("recipe", state["recipe"], dataset.recipe.to_dict())
+    n_members = len(state["configs"])
+    if not 0 <= member < n_members:
+        raise ValueError(f"member must be from 0 to {n_members - 1}, got {member!r}")
+    config = TrainConfig(**state["configs"][member])
+    with fitting():
+        weights = {name: value[member] if n_members > 1 else value for name, value in state["model"].items()}
+        outputs = len(weights["output.bias"]) if state["losses"].shape[-1] > 2 else None
+        model = _new(config, dataset.recipe.dim, outputs)
+        model.load_state_dict(weights)
     return model.to(device)
 
 
-class _Run:
-    """The state of a training run: what a checkpoint holds, and the loop that moves it on."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        config: TrainConfig,
-        model: nn.Module,
-        X: torch.Tensor,
-        y: torch.Tensor,
-        split: Split,
-        directory: Path | None,
-        state: checkpoint.State | None,
-        graph: bool,
-    ) -> None:
-        self.recipe, self.config, self.model, self.directory = recipe, config, model, directory
-        cuda = y.is_cuda
-        lr = torch.tensor(config.lr, device=y.device)
-        self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=lr, weight_decay=config.weight_decay, fused=True, capturable=cuda
-        )
-        # On the CPU whatever the device, so that batches are the same everywhere; a GPU is busy in the meantime.
-        self.generator = torch.Generator().manual_seed(config.seed % 2**63)
-        self.done, self.seconds = 0, 0.0
-        self.losses = torch.full((config.epochs, 2), math.nan, dtype=torch.float64, device=y.device)
-        if state is not None:
-            with _fitting():
-                model.load_state_dict(state["model"])
-                checkpoint.restore(model, self.optimizer, state)
-                self.generator.set_state(state["generator"])
-            self.done, self.seconds = state["epoch"], state["seconds"]
-            self.losses[: self.done] = state["losses"][: self.done].to(y.device)
-        start = time.perf_counter()
-        train, validation = torch.from_numpy(split.train).to(y.device), torch.from_numpy(split.validation).to(y.device)
-        train_data, validation_data = (X[train], y[train]), (X[validation], y[validation])
-        self.variances = [float(part.double().var(correction=0)) for _, part in (train_data, validation_data)]
-        self.n_train, self.pin = len(train), cuda
-        self.epoch = Epoch(model, self.optimizer, train_data, validation_data, config.batch_size, graph)
-        self.seconds += time.perf_counter() - start
-
-    def loop(self, progress: EpochProgress | None) -> None:
-        """Train until the last epoch, writing a checkpoint now and then, at the end, and at Ctrl-C."""
-        self._write_config()
-        told = self.done
-        looked = saved = resumed = time.perf_counter()
-        before = self.seconds
-        with _stoppable() as stopped:
-            while self.done < self.config.epochs:
-                order = torch.randperm(self.n_train, generator=self.generator, pin_memory=self.pin)
-                self.losses[self.done] = self.epoch.run(order, self.config.lr_at(self.done))
-                self.done += 1
-                now, stopping, last = time.perf_counter(), stopped.is_set(), self.done == self.config.epochs
-                if last or stopping or now - looked > LOOK_SECONDS:
-                    told = self._tell(progress, told)
-                    looked = time.perf_counter()
-                    self.seconds = before + looked - resumed
-                if last or stopping or now - saved > CHECKPOINT_SECONDS:
-                    self._save()
-                    saved = time.perf_counter()
-                if stopping and not last:
-                    rest = "resume to continue" if self.directory else "without a run_dir nothing was kept"
-                    raise TrainingInterrupted(f"stopped after epoch {self.done} of {self.config.epochs}; {rest}")
-
-    def history(self) -> pandas.DataFrame:
-        """Return the losses so far, a row per epoch."""
-        losses = self.losses[: self.done].cpu().numpy()
-        return pandas.DataFrame(
-            {
-                "epoch": np.arange(1, self.done + 1),
-                "lr": [self.config.lr_at(e) for e in range(self.done)],
-                "train_loss": losses[:, 0],
-                "train_r2": [r_squared(loss, self.variances[0]) for loss in losses[:, 0]],
-                "validation_loss": losses[:, 1],
-                "validation_r2": [r_squared(loss, self.variances[1]) for loss in losses[:, 1]],
-            }
-        )
-
-    def _tell(self, progress: EpochProgress | None, told: int) -> int:
-        """Fetch the losses of the epochs not told yet, which waits for the device, and tell them."""
-        losses = self.losses[told : self.done].cpu()
-        if not torch.isfinite(losses).all():
-            raise ValueError(f"loss must stay finite, got {losses[-1, 0].item()} by epoch {self.done}: lower lr")
-        if progress is not None:
-            for i, (train_loss, validation_loss) in enumerate(losses.tolist(), told + 1):
-                progress(i, self.config.epochs, train_loss, r_squared(validation_loss, self.variances[1]))
-        return self.done
-
-    def _save(self) -> None:
-        if self.directory is None:
-            return
-        values = {
-            "recipe": self.recipe.to_dict(),
-            "config": dataclasses.asdict(self.config),
-            "epoch": self.done,
-            "seconds": self.seconds,
-            "losses": self.losses,
-            "generator": self.generator.get_state(),
-            **checkpoint.snapshot(self.model, self.optimizer),
-        }
-        checkpoint.save(self.directory / "checkpoint.pt", values)
-        with files.replacing(self.directory / "metrics.csv") as partial:
-            self.history().to_csv(partial, index=False)
-
-    def _write_config(self) -> None:
-        if self.directory is None:
-            return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        files.write_json(self.directory / "config.json", describe_run(self.recipe, self.config, self.losses.device))
+def _new(config: TrainConfig, dim: int, outputs: int | None) -> ResidualMLP:
+    return ResidualMLP(
+        dim, config.d_model, config.n_blocks, config.expansion, seed=config.seeds.weights, outputs=outputs
+    )
 
 
-def describe_run(recipe: Recipe, config: TrainConfig, device: torch.device) -> dict[str, Any]:
-    """Return what makes a run again, and what made it, ready for JSON."""
-    return {
-        "recipe": recipe.to_dict(),
-        "config": dataclasses.asdict(config),
-        "provenance": provenance(
-            PACKAGES,
-            device=device_name(device),
-            matmul="TF32" if config.tf32 and device.type == "cuda" else "float32",
-        ),
-    }
+def _train(
+    dataset: Dataset | Superposed,
+    configs: list[TrainConfig],
+    models: list[nn.Module] | None,
+    targets: Any,
+    *,
+    split: Split | Sequence[Split] | None,
+    keep: Iterable[int],
+    run_dir: str | os.PathLike[str] | None,
+    resume: bool,
+    overwrite: bool,
+    device: Device,
+    graph: bool,
+    progress: bool | EpochProgress,
+) -> list[TrainResult]:
+    """Train one network, or several of one shape stacked."""
+    device = choose_device(device)
+    y = _targets(dataset, targets, len(configs))
+    goal = objective(y)
+    splits = _splits(dataset, configs, split)
+    directory = None if run_dir is None else Path(run_dir)
+    plan = Plan(dataset.recipe.to_dict(), configs, digest(y, splits), _epochs(keep, configs[0].epochs), directory)
+    state = plan.state(resume=resume, overwrite=overwrite)
+    X = on_device("X", dataset.X, device, torch.float32)
+    if models is None:
+        models = [_new(config, X.shape[1], goal.outputs) for config in configs]
+    for model in models:
+        model.to(device)
+    check_fits(models[0], X.shape[1], device, goal.outputs)
+    data = Data(
+        X, on_device("y", y, device, goal.dtype), _rows(splits, "train", device), _rows(splits, "validation", device)
+    )
+    with tf32(configs[0].tf32):
+        stacked = models[0] if len(models) == 1 else stack(models)
+        run = Run(plan, stacked, goal, data, state, graph)
+        _loop(run, progress, goal)
+        return [
+            _result(run, i, model, own, goal, device) for i, (model, own) in enumerate(zip(models, splits, strict=True))
+        ]
 
 
-# ---------------------------------------------------------------------- resuming and stopping
+def _splits(
+    dataset: Dataset | Superposed, configs: list[TrainConfig], split: Split | Sequence[Split] | None
+) -> list[Split]:
+    """Return the split of each member: the one given, its own of those given, or that of its seed, which some share."""
+    if isinstance(split, Split):
+        return [split] * len(configs)
+    if split is None:
+        drawn = {seed: split_rows(dataset, seed) for seed in {config.seeds.split for config in configs}}
+        return [drawn[config.seeds.split] for config in configs]
+    if len(split) != len(configs):
+        raise ValueError(f"split must be one, or as many as configs, {len(configs)}, got {len(split)}")
+    return list(split)
 
 
-def _state_to_resume(
-    directory: Path | None, recipe: Recipe, config: TrainConfig, *, resume: bool, overwrite: bool
-) -> checkpoint.State | None:
-    """Return the checkpoint to start from, or None; raise if the directory may not be written to."""
-    if directory is None:
-        if resume:
-            raise ValueError("run_dir must be given to resume, got None")
-        return None
-    file = directory / "checkpoint.pt"
-    if resume:
-        state = checkpoint.load(file)
-        _check_same("checkpoint", "recipe", state["recipe"], recipe.to_dict())
-        _check_same("checkpoint", "config", state["config"], dataclasses.asdict(config))
-        return state
-    if directory.exists() and not directory.is_dir():
-        raise FileExistsError(f"run_dir must be a directory, got {str(directory)!r}")
-    if file.exists() and not overwrite:
-        raise FileExistsError(
-            f"run_dir must not hold a run unless resume or overwrite is given, got {str(directory)!r}"
-        )
-    return None
+def _loop(run: Run, progress: bool | EpochProgress, goal: Objective) -> None:
+    if progress is True:
+        with bar() as display:
+            run.loop(by_epoch(display, goal.measure_name))
+    else:
+        run.loop(progress or None)
 
 
-def _check_same(what: str, part: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for name in wanted.keys() | found.keys():
-        if found.get(name) != wanted.get(name):
-            raise ValueError(f"{what} must have {part} {name} {wanted.get(name)!r}, got {found.get(name)!r}")
+def _result(run: Run, index: int, model: nn.Module, split: Split, goal: Objective, device: torch.device) -> TrainResult:
+    model.load_state_dict(run.weights(index))
+    y = run.data.y if run.data.y.ndim == 1 else run.data.y[index]
+    scores = {}
+    for name in ("validation", "test"):
+        rows = torch.from_numpy(getattr(split, name)).to(device)
+        scores[name] = goal.score(predict(model, run.data.X[rows]), y[rows])
+    return TrainResult(
+        model,
+        run.plan.configs[index],
+        run.history(index),
+        scores["validation"],
+        scores["test"],
+        run.seconds,
+        device_name(device),
+        split,
+        {epoch: run.weights(index, weights) for epoch, weights in sorted(run.kept.items())},
+    )
 
 
-@contextmanager
-def _fitting() -> Iterator[None]:
-    """Say in one line that a checkpoint's state is not that of this model."""
-    try:
-        yield
-    except (RuntimeError, KeyError, ValueError, AttributeError) as error:
-        raise ValueError(f"checkpoint must fit the model, got {text.one_line(error)}") from error
+# ---------------------------------------------------------------------- checks
 
 
-@contextmanager
-def _stoppable() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into an event, so that an epoch is finished; the second one interrupts at once."""
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
+def _check_members(configs: list[TrainConfig]) -> None:
+    """Raise unless there are members, and they differ in nothing but their seeds."""
+    if not configs:
+        raise ValueError("configs must have a member, got none")
+    first, *others = ({k: v for k, v in dataclasses.asdict(c).items() if not k.endswith("seed")} for c in configs)
+    for i, other in enumerate(others, 1):
+        for name, value in other.items():
+            if value != first[name]:
+                raise ValueError(f"configs must differ in nothing but seeds, got {name} {value!r} in member {i}")
 
-    def stop(number: int, frame: Any) -> None:
-        if stopped.is_set():
-            raise KeyboardInterrupt
-        stopped.set()
 
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield stopped
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _targets(dataset: Dataset | Superposed, targets: Any, n_members: int) -> Any:
+    """Return the targets, (n,) or (E, n)."""
+    y = np.asarray(dataset.y if targets is None else targets)
+    n = dataset.X.shape[0]
+    wanted = (n,) if targets is None else (n_members, n)
+    if y.shape != wanted:
+        what = "y must be one number or label a row" if targets is None else "targets must be a row for each member"
+        raise ValueError(f"{what}, {wanted}, got shape {y.shape}")
+    return y[0] if targets is not None and n_members == 1 else y
+
+
+def _epochs(keep: Iterable[int], last: int) -> frozenset[int]:
+    epochs = frozenset(keep)
+    for epoch in epochs:
+        if not 0 <= epoch <= last:
+            raise ValueError(f"keep must be epochs from 0 to {last}, got {epoch!r}")
+    return epochs
+
+
+def _rows(splits: list[Split], part: str, device: torch.device) -> torch.Tensor:
+    """Return the rows of a part, (m,) or (E, m)."""
+    parts: list[Any] = [getattr(split, part) for split in splits]
+    if min(map(len, parts)) == 0:
+        raise ValueError(f"split must have {part} rows, got none")
+    return torch.from_numpy(parts[0] if len(parts) == 1 else np.stack(parts)).to(device)

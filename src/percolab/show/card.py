@@ -1,10 +1,13 @@
-"""The card of a dataset: what is in it at a glance, in one HTML file that opens offline."""
+"""The card of a dataset: what is in it at a glance, in one HTML file that opens offline.
+
+`world_card` has that of a superposed world, `distributions` the figures of depths, sizes and targets.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +15,13 @@ from percolab import theory
 from percolab.dataset.dataset import Dataset
 from percolab.ground import files
 from percolab.ground.memory import readable
+from percolab.model.edits import Move
+from percolab.model.recipe import Recipe
 from percolab.model.target import Target
-from percolab.show import drawing, pages, style
+from percolab.show import distributions, drawing, pages, style, world_card
 from percolab.show.summary import summarise
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from percolab.worlds.superposed import Superposed
+from percolab.worlds.truth import AnyDataset, truth
 
 LARGEST = 10
 """Clusters that are listed."""
@@ -27,11 +31,28 @@ MOST_DRAWN = 200_000
 """Points of a cluster that is drawn; a larger one makes way for the next that is not."""
 
 
-def write_card(dataset: Dataset, path: str | os.PathLike[str], *, name: str = "", overwrite: bool = False) -> None:
-    """Write the card of a dataset. Of X only the rows of one cluster are read."""
-    title = name or "percolation dataset"
+def write_card(
+    dataset: AnyDataset,
+    path: str | os.PathLike[str],
+    *,
+    name: str = "",
+    factor: int | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write the card of a dataset, of a superposed world, or of one factor of it.
+
+    Of a dataset's X only the rows of one cluster are read, of a world's some thousand rows; that of a factor is made
+    again.
+    """
     files.check_output(path, overwrite=overwrite)
-    page = pages.page(f"Dataset card: {title}", _lead(dataset), _body(dataset, title))
+    if isinstance(dataset, Superposed) and factor is None:
+        title = name or "superposed world"
+        lead, body = world_card.lead(dataset), world_card.body(dataset, title)
+    else:
+        title = (name or "percolation dataset") + ("" if factor is None else f", factor {factor}")
+        one = truth(dataset, factor).dataset
+        lead, body = _lead(one), _body(one, name if factor is None else "")
+    page = pages.page(f"Dataset card: {title}", lead, body)
     with files.new_files(Path(path), overwrite=overwrite) as (file,):
         file.write(page)
 
@@ -55,19 +76,22 @@ def _body(dataset: Dataset, name: str) -> list[str]:
     parts = [pages.heading("Sizes"), pages.table(_sizes(dataset))]
     if forest.n_points:
         with style.sheet():
-            parts += [pages.heading("Distributions"), pages.grid(_distributions(dataset))]
+            parts += [pages.heading("Distributions"), pages.grid(distributions.panels(dataset))]
             parts += _cluster(dataset)
         parts += [pages.heading("Largest clusters"), _largest(dataset)]
     parts += [
         pages.heading("Recipe"),
-        pages.settings(dataset.recipe.to_dict()),
+        pages.settings(_settings(dataset.recipe)),
         pages.heading("Make it again"),
         *_again(dataset, name),
     ]
-    if dataset.provenance:
-        made = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
-        parts += [pages.heading("Provenance"), pages.settings(made)]
-    return parts
+    return parts + pages.provenance(dataset.provenance)
+
+
+def _settings(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe as names and values in words."""
+    words = {"target": str(recipe.target), "edits": [str(edit) for edit in recipe.edits]}
+    return {name: words.get(name, value) for name, value in recipe.to_dict().items()}
 
 
 def _again(dataset: Dataset, name: str) -> list[str]:
@@ -76,17 +100,19 @@ def _again(dataset: Dataset, name: str) -> list[str]:
     if dataset.modification:
         told = f"Its recipe does not make it: {dataset.modification}. The recipe is that of the dataset it comes from."
         return [pages.paragraph(told)]
-    if recipe.edits or recipe.target != Target():
-        return [
-            pages.paragraph("In Python:"),
-            pages.code(f"import percolab as pl\n\nds = pl.generate(pl.Recipe.from_json({recipe.to_json()!r}))"),
-        ]
+    if recipe.edits:
+        return pages.from_json(recipe.to_json(), "Recipe")
     return [
         pages.paragraph("On the command line:"),
         pages.code(f"{command(dataset)} -o {name if name.endswith('.zarr') else 'again.zarr'}"),
         pages.paragraph("In Python:"),
-        pages.code(f"import percolab as pl\n\nds = pl.generate(pl.{recipe!r})".replace("=Seeds(", "=pl.Seeds(")),
+        pages.code(f"import percolab as pl\n\nds = pl.generate(pl.{_qualified(recipe)})"),
     ]
+
+
+def _qualified(recipe: Recipe) -> str:
+    """Return how a recipe is written where percolab is called pl."""
+    return repr(recipe).replace("=Seeds(", "=pl.Seeds(").replace("=Target(", "=pl.Target(")
 
 
 def command(dataset: Dataset) -> str:
@@ -97,12 +123,14 @@ def command(dataset: Dataset) -> str:
         "--dim": recipe.dim,
         "--mode": recipe.mode,
         "--create-prob": recipe.create_prob,
+        "--mean-degree": recipe.mean_degree,
         "--graph-seed": seeds.graph,
         "--embed-seed": seeds.embed,
         "--value-seed": seeds.value,
         "--engine": recipe.engine,
         "--min-cluster-size": recipe.min_cluster_size,
         "--dtype": recipe.dtype,
+        "--target": None if recipe.target == Target() else str(recipe.target),
     }
     return "percolab generate " + " ".join(f"{key} {value}" for key, value in words.items() if value is not None)
 
@@ -111,25 +139,59 @@ def command(dataset: Dataset) -> str:
 
 
 def _sizes(dataset: Dataset) -> list[tuple[str, str]]:
-    found, forest, p = summarise(dataset), dataset.forest, dataset.recipe.attachment_prob
+    found, forest, recipe = summarise(dataset), dataset.forest, dataset.recipe
+    before = f", of {recipe.n_points:,} before the filter" if recipe.min_cluster_size > 1 else ""
     rows = [
-        ("points", f"{found['n_points']:,}, of {dataset.recipe.n_points:,} before the filter"),
+        ("points", f"{found['n_points']:,}{before}"),
         ("dimensions", f"{found['dim']:,}, {found['dtype']}"),
         ("X", readable(forest.n_points * found["dim"] * np.dtype(found["dtype"]).itemsize)),
         ("clusters", f"{found['n_clusters']:,}, largest {found['largest_cluster']:,}"),
         ("singletons", f"{found['singletons']:,}"),
         ("latents", f"{found['n_latents']:,}"),
-        ("length of a bond", f"{dataset.recipe.step * np.sqrt(dataset.recipe.dim):.6g}"),
+        ("length of a bond", f"{recipe.step * np.sqrt(recipe.dim):.6g}{_exceptions(dataset)}"),
     ]
     if forest.n_points:
         rows += [
             ("depth of a point", f"mean {found['depth_mean']:.4g}, largest {found['depth_max']:,}"),
             ("y", _target(dataset, found)),
         ]
-    if 0 < p < 1:
-        rows.append(("exponent of cluster sizes", _exponent(dataset)))
-    rows.append(("fractal dimension", f"{theory.EXPONENTS.fractal_dimension} in theory, for large clusters"))
+    return rows + _laws(dataset)
+
+
+def _exceptions(dataset: Dataset) -> str:
+    """Return which bonds have another length, in words."""
+    if dataset.source_row is not None:
+        return ", but for bonds that got another end"
+    return ", but for those that were moved" if any(isinstance(edit, Move) for edit in dataset.recipe.edits) else ""
+
+
+def _laws(dataset: Dataset) -> list[tuple[str, str]]:
+    """Return what theory says of the clusters, beside what they are; of a subsample it says nothing."""
+    if dataset.source_row is not None or not dataset.forest.n_points:
+        return []
+    if dataset.recipe.mode == "random_graph":
+        return _random_graph(dataset)
+    rows = [("fractal dimension", f"{theory.EXPONENTS.fractal_dimension} in theory, for large clusters")]
+    if 0 < dataset.recipe.attachment_prob < 1:
+        rows.insert(0, ("exponent of cluster sizes", _exponent(dataset)))
     return rows
+
+
+def _random_graph(dataset: Dataset) -> list[tuple[str, str]]:
+    """Return giant, cutoff and cycles of a random graph: in theory, for many points, and in the data."""
+    n, c, forest = dataset.recipe.n_points, dataset.recipe.mean_degree or 0.0, dataset.forest
+    rows = [("mean degree", f"{c:g}: {distributions.regime(c)}")]
+    found = f"{forest.n_extra_bonds:,}"
+    if c > 1:
+        share = int(forest.cluster_size[0]) / n
+        rows.append(("giant cluster", f"{theory.giant_share(c):.4f} of the points in theory, {share:.4f} here"))
+        found += f"; about {n * theory.cycles_per_point(c):,.0f} in theory"
+    elif 0 < c < 1:
+        rows.append(("cluster sizes fall off at", f"{1 / (c - 1 - np.log(c)):,.4g} points in theory"))
+        found += f"; {theory.cycles_below_threshold(c):.3g} in theory, over seeds"
+    elif c == 1:
+        rows.append(("exponent of cluster sizes", "2.5 in theory"))
+    return [*rows, ("bonds that close a cycle", found)]
 
 
 def _target(dataset: Dataset, found: dict[str, Any]) -> str:
@@ -156,105 +218,26 @@ def _exponent(dataset: Dataset) -> str:
 
 def _largest(dataset: Dataset) -> str:
     forest, y = dataset.forest, np.asarray(dataset.y)
-    is_number = y.dtype.kind == "f"
+    is_tree = distributions.trees(dataset)
     rows = []
     for c in range(min(LARGEST, forest.n_clusters)):
         lo, hi = (int(edge) for edge in forest.cluster_start[c : c + 2])
-        depth = forest.point_depth[lo:hi]
+        expected = f" ({theory.mean_depth(hi - lo):.1f} expected)" if is_tree[c] else ""
         rows.append(
             (
                 f"{c}",
                 f"{forest.cluster_id[c]:,}",
                 f"{hi - lo:,}",
                 f"{lo:,} to {hi - 1:,}",
-                f"{depth.mean():.1f} ({theory.mean_depth(hi - lo):.1f} expected)",
-                f"{y[lo:hi].mean():.2f} ± {y[lo:hi].std():.2f}" if is_number else "labels",
+                f"{forest.point_depth[lo:hi].mean():.1f}{expected}",
+                f"{y[lo:hi].mean():.2f} ± {y[lo:hi].std():.2f}" if y.dtype.kind == "f" else "labels",
             )
         )
     head = ("cluster", "birth", "points", "rows", "mean depth", "y, mean and spread")
     return pages.table(rows, head, numbers=range(len(head)))
 
 
-# ---------------------------------------------------------------------- figures
-
-
-def _distributions(dataset: Dataset) -> list[str]:
-    pictures = [
-        _panel(dataset, _draw_depths, "Depth of points, with the limit law of each cluster's size added up."),
-        _panel(dataset, *_target_panel(dataset)),
-    ]
-    if dataset.forest.n_clusters > 1:
-        what = "Share of clusters with at least s points, with the theory of large n."
-        pictures.insert(0, _panel(dataset, _draw_sizes, what))
-    return pictures
-
-
-def _panel(dataset: Dataset, draw: Any, caption: str) -> str:
-    figure = style.new_figure(4.6, 3.2)
-    draw(figure.subplots(), dataset)
-    return pages.picture(figure, caption)
-
-
-def _draw_sizes(axes: Axes, dataset: Dataset) -> None:
-    s, count = np.unique(dataset.forest.cluster_size, return_counts=True)
-    share = np.cumsum(count[::-1])[::-1] / count.sum()
-    axes.loglog(s, share, "o", markersize=3, color=style.BLUE, label="this dataset")
-    p = dataset.recipe.attachment_prob
-    if 0 < p < 1:
-        law = theory.size_ccdf(s, p)
-        axes.loglog(s, law / law[0], color=style.BLACK, linewidth=1.1, label="theory")
-    axes.set_xlabel("cluster size s")
-    axes.set_ylabel("share of clusters with size ≥ s")
-    axes.legend()
-
-
-def _draw_depths(axes: Axes, dataset: Dataset) -> None:
-    forest = dataset.forest
-    depth = forest.point_depth
-    width = max(1, int(depth.max()) // 60)
-    edges = np.arange(0, depth.max() + 2 * width, width) - 0.5
-    axes.stairs(np.histogram(depth, edges)[0], edges, fill=True, color=style.SKY, label="this dataset")
-    expected = np.zeros(edges.size - 1)
-    for s, clusters in zip(*np.unique(forest.cluster_size[forest.cluster_size > 1], return_counts=True), strict=True):
-        below = theory.rayleigh_cdf((edges - theory.depth_shift(int(s))) / np.sqrt(s))
-        expected += clusters * s * np.diff(below)
-    expected[0] += np.count_nonzero(forest.cluster_size == 1)
-    axes.plot((edges[1:] + edges[:-1]) / 2, expected, color=style.BLACK, linewidth=1.1, label="over seeds")
-    axes.set_yscale("log" if forest.n_clusters > 1 else "linear")
-    axes.set_ylim(bottom=0.5 if forest.n_clusters > 1 else 0)
-    axes.set_xlabel("depth of a point")
-    axes.set_ylabel("number of points")
-    axes.legend()
-
-
-def _target_panel(dataset: Dataset) -> tuple[Any, str]:
-    if dataset.y.dtype.kind != "f":
-        return _draw_labels, "Rows of each label, the most frequent first; of sequences, by level."
-    if dataset.target == Target():
-        return _draw_targets, "Targets, with the normal law that each has over seeds."
-    return _draw_targets, "Targets, with the normal law of the paper's for comparison."
-
-
-def _draw_labels(axes: Axes, dataset: Dataset) -> None:
-    for level, labels in enumerate(np.atleast_2d(np.asarray(dataset.y).T)):
-        count = np.sort(np.bincount(labels))[::-1]
-        axes.loglog(np.arange(1, count.size + 1), count, ".", markersize=3, label=f"level {level + 1}")
-    axes.set_xlabel("label, by frequency")
-    axes.set_ylabel("rows")
-    if dataset.y.ndim > 1:
-        axes.legend()
-
-
-def _draw_targets(axes: Axes, dataset: Dataset) -> None:
-    y = np.asarray(dataset.y).ravel()
-    reach = max(4.0, float(np.abs(y).max()))
-    edges = np.linspace(-reach, reach, 81)
-    axes.stairs(np.histogram(y, edges, density=True)[0], edges, fill=True, color=style.SKY, label="this dataset")
-    x = np.linspace(-reach, reach, 200)
-    axes.plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), color=style.BLACK, linewidth=1.1, label="N(0, 1)")
-    axes.set_xlabel("y")
-    axes.set_ylabel("density")
-    axes.legend()
+# ---------------------------------------------------------------------- the drawing
 
 
 def _cluster(dataset: Dataset) -> list[str]:

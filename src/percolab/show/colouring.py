@@ -15,6 +15,7 @@ from percolab.ground.validation import check_choice, check_integer
 from percolab.model.forest import Forest
 from percolab.show import style
 from percolab.show.style import PALETTE
+from percolab.worlds.truth import Truth
 
 if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
@@ -160,11 +161,17 @@ def chosen_groups(dataset: Dataset, cluster: int, latents: Sequence[int]) -> tup
 
 def by_values(forest: Forest, of_points: Floats, of_latents: Floats, name: str) -> Colouring:
     """Colour a one-cluster forest by a value of every point and of every latent."""
-    low, high = (float(edge) for edge in np.quantile(of_points, [1 - WITHIN, WITHIN]))
+    known = of_points[~np.isnan(of_points)]
+    if not known.size:
+        raise ValueError("colour must have a value for a point of the cluster, got none")
+    low, high = (float(edge) for edge in np.quantile(known, [1 - WITHIN, WITHIN]))
     scale = style.colour_scale(low, high)
-    points, latents = scale.to_rgba(of_points), scale.to_rgba(of_latents)
-    # What is far from the middle, or large, is what one looks for.
-    weight, latent_weight = (np.abs(of_points), np.abs(of_latents)) if low < 0 < high else (of_points, of_latents)
+    scale.set_cmap(scale.get_cmap().with_extremes(bad=REST))
+    points, latents = (scale.to_rgba(np.ma.masked_invalid(values)) for values in (of_points, of_latents))
+    # What is far from the middle, or large, is what one looks for; what has no value is below all.
+    weight, latent_weight = (np.nan_to_num(values, nan=low) for values in (of_points, of_latents))
+    if low < 0 < high:
+        weight, latent_weight = np.abs(np.nan_to_num(of_points)), np.abs(np.nan_to_num(of_latents))
     tree = np.concatenate([latent_weight, weight])
     orders = [np.argsort(values, kind="stable") for values in (weight, latent_weight, tree)]
     return Colouring(points, latents, points, orders[0], orders[1], orders[2], scale, name)
@@ -178,8 +185,8 @@ def values_of(dataset: Dataset, cluster: int, colour: str | ArrayLike) -> tuple[
     dataset, cluster
         Which cluster.
     colour
-        ``"y"``, whose mean over its points is the value of a latent; ``"z"``; or an array with a value for each row of
-        the dataset, such as an activation, treated as y is.
+        ``"y"``, whose mean over its points is the value of a latent; ``"z"``; or what `of_rows` returns, treated as y
+        is.
     """
     forest = dataset.forest
     rows = slice(int(forest.cluster_start[cluster]), int(forest.cluster_start[cluster + 1]))
@@ -188,15 +195,35 @@ def values_of(dataset: Dataset, cluster: int, colour: str | ArrayLike) -> tuple[
         if colour == "z":
             latents = slice(rows.start - cluster, rows.stop - cluster - 1)
             return np.asarray(dataset.point_z[rows]), np.asarray(dataset.latent_z[latents]), "z"
+        if dataset.y.ndim > 1:
+            raise ValueError(f"y must have one number a row to be a colour, got {dataset.y.shape[1]}")
         points = np.asarray(dataset.y[rows], np.float64)
     else:
-        values = np.asarray(colour)
-        if values.shape != (len(dataset),):
-            raise ValueError(f"colour must have shape ({len(dataset)},), a value a row, got {values.shape}")
-        points = np.asarray(values[rows], np.float64)
-        if not np.isfinite(points).all():
-            raise ValueError("colour must be finite, got NaN or infinity")
+        points = np.asarray(np.asarray(colour)[rows], np.float64)
     own = forest.cluster(cluster)
-    running = np.concatenate([[0.0], np.cumsum(points)])
-    means = (running[own.latent_start + own.latent_size] - running[own.latent_start]) / own.latent_size
-    return points, means, colour if isinstance(colour, str) else "value"
+    return points, _means(own, points), colour if isinstance(colour, str) else "value"
+
+
+def _means(forest: Forest, points: Floats) -> Floats:
+    """Return the mean of values over the points of each latent that have one; NaN where none has."""
+    known = ~np.isnan(points)
+    edges = forest.latent_start, forest.latent_start + forest.latent_size
+    columns = np.where(known, points, 0.0), known.astype(np.float64)
+    total, count = (np.concatenate([[0.0], np.cumsum(column)]) for column in columns)
+    sums, counts = total[edges[1]] - total[edges[0]], count[edges[1]] - count[edges[0]]
+    return np.asarray(np.divide(sums, counts, out=np.full(sums.size, np.nan), where=counts > 0))
+
+
+def of_rows(known: Truth, values: ArrayLike) -> Floats:
+    """Return values of samples as values of the rows of a hierarchy: the mean over the samples of each, NaN if none."""
+    found = np.asarray(values)
+    if found.shape != known.rows.shape:
+        raise ValueError(f"colour must have shape {known.rows.shape}, a value a row, got {found.shape}")
+    numbers = found.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError("colour must be finite, got NaN or infinity")
+    if known.in_order:
+        return numbers
+    n = known.forest.n_points
+    count, total = np.bincount(known.rows, minlength=n), np.bincount(known.rows, numbers, minlength=n)
+    return np.asarray(np.divide(total, count, out=np.full(n, np.nan), where=count > 0))

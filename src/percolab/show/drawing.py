@@ -14,6 +14,7 @@ from percolab.model.forest import Forest
 from percolab.show import colouring, style
 from percolab.show.colouring import TRUNK, Colouring
 from percolab.show.style import PALETTE
+from percolab.worlds.truth import AnyDataset, truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,9 +26,10 @@ BLOCK_ROWS = 1 << 16
 
 
 def draw_cluster(
-    dataset: Dataset,
+    dataset: AnyDataset,
     cluster: int = 0,
     *,
+    factor: int | None = None,
     colour: str | ArrayLike | None = None,
     label: str = "",
     latents: Sequence[int] | None = None,
@@ -37,17 +39,21 @@ def draw_cluster(
 
     Space is the plane of the cluster's first two principal components; bonds are lines. The tree has the cluster's
     rows along x and the number of points of a latent along y, so the top is the whole cluster; latents too small to
-    be seen are left out.
+    be seen are left out. Of a superposed world, a cluster of one factor is drawn in the factor's own space.
 
     Parameters
     ----------
     dataset
-        Any dataset; of X only the cluster's rows are read.
+        Any dataset; of X only the cluster's rows are read. The X of a factor is made again.
     cluster
         Index of the cluster: 0 is the largest.
+    factor
+        Whose cluster it is, in a superposed world of several factors.
     colour
         ``"y"``, ``"z"``, or an array with a value for each row of the dataset, such as a unit's activation. A bond and
-        a branch of the tree are those of a latent: they show its own z, or the mean of the others over its points.
+        a branch of the tree are those of a latent: they show its own z, or the mean of the others over its points. In a
+        world y and z are the factor's own, and the array has a value for each sample: a point has the mean over the
+        samples that have it, and is grey if none does.
     label
         What the colour bar says; by default y, z or value.
     latents
@@ -62,13 +68,17 @@ def draw_cluster(
     matplotlib.figure.Figure
         Not registered with pyplot; save it with ``figure.savefig("cluster.png", dpi=200)``.
     """
+    known = truth(dataset, factor)
+    if colour is not None and not isinstance(colour, str):
+        colour = colouring.of_rows(known, colour)
+    owner = known.dataset
     with style.sheet():
         figure = style.new_figure(11, 5.2)
-        forest = dataset.forest.cluster(cluster)
+        forest = owner.forest.cluster(cluster)
         if forest.n_points < 2:
             raise ValueError(f"cluster must have at least 2 points to be drawn, got cluster {cluster} with 1")
-        look = _colouring(dataset, cluster, forest, colour, latents, n_groups)
-        plane, share = principal_plane(dataset.X, int(dataset.forest.cluster_start[cluster]), forest.n_points)
+        look = _colouring(owner, cluster, forest, colour, latents, n_groups)
+        plane, share = principal_plane(owner.X, int(owner.forest.cluster_start[cluster]), forest.n_points)
         space, tree = figure.subplots(1, 2)
         draw_space(space, forest, plane, share, look)
         draw_tree(tree, forest, look)
@@ -78,8 +88,9 @@ def draw_cluster(
             space.plot([], [], "o", color=shade, label=words)
         if look.labels:
             space.legend(loc="best", frameon=True, framealpha=0.8)
-        n, dim = dataset.forest.n_points, dataset.recipe.dim
-        figure.suptitle(f"Cluster {cluster}: {forest.n_points:,} of {n:,} points in {dim} dimensions", fontsize=12)
+        n, dim = owner.forest.n_points, owner.recipe.dim
+        of = "" if owner is dataset else f" of factor {factor or 0}"
+        figure.suptitle(f"Cluster {cluster}{of}: {forest.n_points:,} of {n:,} points in {dim} dimensions", fontsize=12)
     return figure
 
 
@@ -154,6 +165,10 @@ def draw_space(
         zorder=2,
         rasterized=True,
     )
+    if forest.n_extra_bonds:
+        closing = LineCollection(list(plane[forest.extra_bond]), colors=TRUNK, linewidths=width / 2, linestyles=":")
+        closing.set_rasterized(True)
+        axes.add_collection(closing)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.04)
     axes.set_xlabel(f"first principal component ({share[0]:.0%} of variance)")

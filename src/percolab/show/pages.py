@@ -38,7 +38,7 @@ p { max-width: 46rem; } p.lead, .quiet { color: var(--quiet); } p.lead { margin-
 table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .6rem 0; }
 th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 600; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem; }
 table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
 .good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }
@@ -140,6 +140,23 @@ def table(
 def settings(values: Mapping[str, Any]) -> str:
     """Return plain values as a table of names and text; what is not set is left out."""
     return table((name, _plain(value)) for name, value in values.items() if value is not None)
+
+
+def provenance(made: Mapping[str, Any]) -> list[str]:
+    """Return versions, platform and time of making, under a heading; nothing if nothing is known."""
+    told = {key: value for key, value in made.items() if key not in ("loaded_from", "modified")}
+    return [heading("Provenance"), settings(told)] if told else []
+
+
+def from_json(recipe: str, kind: str) -> list[str]:
+    """Return how to make data again from a recipe that is best kept as JSON."""
+    return [
+        paragraph("With this recipe in the file recipe.json:"),
+        code(recipe),
+        paragraph("On the command line, and in Python:"),
+        code("percolab generate --recipe recipe.json -o again.zarr"),
+        code(f'import percolab as pl\n\nds = pl.generate(pl.{kind}.from_json(open("recipe.json").read()))'),
+    ]
 
 
 def _plain(value: Any) -> str:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from percolab.dataset.dataset import Dataset
 from percolab.ground.memory import readable
 from percolab.ground.text import printable
 from percolab.store import locations, reading
 from percolab.store.locations import Location
+from percolab.worlds.superposed import Superposed
+from percolab.worlds.truth import AnyDataset
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,8 +23,10 @@ LARGE = 20_000_000
 """Points of a dataset on disk above which depths and targets are not read for a summary."""
 
 
-def summarise(dataset: Dataset) -> dict[str, Any]:
+def summarise(dataset: AnyDataset) -> dict[str, Any]:
     """Return the recipe, sizes and first statistics of a dataset as plain values, ready for JSON. X is not read."""
+    if isinstance(dataset, Superposed):
+        return _summarise_world(dataset)
     forest, y, depth = dataset.forest, dataset.y, dataset.forest.point_depth
     empty = forest.n_points == 0
     return {
@@ -35,6 +38,7 @@ def summarise(dataset: Dataset) -> dict[str, Any]:
         "largest_cluster": 0 if empty else int(forest.cluster_size[0]),
         "singletons": int(np.count_nonzero(forest.cluster_size == 1)),
         "n_latents": forest.n_latents,
+        "n_extra_bonds": forest.n_extra_bonds,
         "depth_mean": None if empty else float(depth.mean()),
         "depth_max": None if empty else int(depth.max()),
         "y_mean": None if empty else float(y.mean()),
@@ -45,9 +49,46 @@ def summarise(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def summarise_store(location: Location, dataset: Dataset) -> dict[str, Any]:
+def _summarise_world(world: Superposed) -> dict[str, Any]:
+    n, dim = world.X.shape
+    y = np.asarray(world.y)
+    numbers = y.dtype.kind == "f" and n > 0
+    return {
+        "recipe": world.recipe.to_dict(),
+        "n_samples": int(n),
+        "dim": int(dim),
+        "dtype": np.dtype(world.X.dtype).name,
+        "relevant": list(world.relevant),
+        "y_mean": float(y.mean()) if numbers else None,
+        "y_variance": float(y.var()) if numbers else None,
+        "n_classes": None if y.dtype.kind == "f" or y.ndim > 1 else int(y.max(initial=-1)) + 1,
+        "factors": [_summarise_factor(world, k) for k in range(len(world.factors))],
+        "modified": world.modification,
+        "provenance": dict(world.provenance),
+    }
+
+
+def _summarise_factor(world: Superposed, k: int) -> dict[str, Any]:
+    """Return sizes of a factor, and what it is in the world: its weight, and how its y goes with that of the world."""
+    recipe, found = world.recipe, summarise(world.factors[k])
+    sizes = ("n_points", "dim", "n_clusters", "largest_cluster", "n_latents", "depth_mean", "depth_max")
+    own, y = np.asarray(world.factors[k].y), np.asarray(world.y)
+    follows = None
+    if own.dtype.kind == y.dtype.kind == "f" and own.ndim == 1 and len(world) > 1:
+        follows = float(np.corrcoef(own[world.rows[:, k]], y)[0, 1])
+    return {
+        "mode": recipe.factors[k].mode,
+        **{name: found[name] for name in sizes},
+        "sigma": float(world.sigma[k]),
+        "scale": recipe.scales[k],
+        "weight": None if recipe.weights is None else recipe.weights[k],
+        "correlation": follows,
+    }
+
+
+def summarise_store(location: Location, dataset: AnyDataset) -> dict[str, Any]:
     """Return the same for a dataset on disk; of one with more than `LARGE` points nothing but a few rows is read."""
-    if len(dataset) <= LARGE:
+    if isinstance(dataset, Superposed) or len(dataset) <= LARGE:
         return summarise(dataset)
     start = reading.open_columns(location, ["cluster_start"])["cluster_start"]
     n_clusters = len(start) - 1
@@ -62,7 +103,7 @@ def summarise_store(location: Location, dataset: Dataset) -> dict[str, Any]:
         "largest_cluster": int(start[1]),
         "singletons": n_clusters - alone,
         "n_latents": len(dataset) - n_clusters,
-        **dict.fromkeys(("depth_mean", "depth_max", "y_mean", "y_variance", "n_classes")),
+        **dict.fromkeys(("n_extra_bonds", "depth_mean", "depth_max", "y_mean", "y_variance", "n_classes")),
         "modified": dataset.modification,
         "provenance": dict(dataset.provenance),
     }
@@ -81,11 +122,22 @@ def store_bytes(location: Location) -> int:
 
 def one_line(summary: dict[str, Any]) -> str:
     """Return what was made, in one line, with the seeds that make it again."""
-    seeds = summary["recipe"]["seeds"]
-    return (
+    if "factors" in summary:
+        relevant = " and ".join(map(str, summary["relevant"]))
+        return (
+            f"{summary['n_samples']:,} samples in R^{summary['dim']} of {len(summary['factors'])} factors, "
+            f"y from {relevant}; seed {summary['recipe']['seed']}"
+        )
+    recipe, seeds = summary["recipe"], summary["recipe"]["seeds"]
+    told = (
         f"{summary['n_points']:,} points in R^{summary['dim']}, {summary['n_clusters']:,} clusters, "
         f"{summary['n_latents']:,} latents; seeds {seeds['graph']}, {seeds['embed']}, {seeds['value']}"
     )
+    if recipe.get("edits"):
+        told += f"; edits {_counted([edit['kind'] for edit in recipe['edits']])}"
+    if recipe.get("target", {}).get("kind", "custom") != "custom":
+        told += f"; target {recipe['target']['kind']}"
+    return told + (f"; modified: {summary['modified']}" if summary.get("modified") else "")
 
 
 def table(summary: dict[str, Any], title: str) -> Table:
@@ -104,7 +156,38 @@ def table(summary: dict[str, Any], title: str) -> Table:
 
 
 def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    recipe, provenance = summary["recipe"], summary["provenance"]
+    lines = _lines_of_world(summary) if "factors" in summary else _lines_of_dataset(summary)
+    if summary["modified"]:
+        lines.append(("modified", f"{summary['modified']}: the recipe does not make this"))
+    if "store_bytes" in summary:
+        lines.append(("on disk", readable(summary["store_bytes"])))
+    provenance = summary["provenance"]
+    made = {key: value for key, value in provenance.items() if key not in ("created", "loaded_from", "modified")}
+    lines.append(("made", f"{provenance.get('created', 'at an unknown time')} by {_pairs(made)}"))
+    lines += [(f"sha256 {name}", digest) for name, digest in summary.get("sha256", {}).items()]
+    if "sha256" in summary:
+        lines.append(("verified", "every array matches its digest"))
+    return lines
+
+
+def _lines_of_world(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    recipe = summary["recipe"]
+    lines = [("samples", f"{summary['n_samples']:,} in {summary['dim']} dimensions, {summary['dtype']}")]
+    for k, part in enumerate(summary["factors"]):
+        weight = "in the product" if part["weight"] is None and k in summary["relevant"] else "irrelevant"
+        told = f"weight {part['weight']:g}" if part["weight"] else weight
+        sizes = f"{part['n_points']:,} points in R^{part['dim']}, {part['n_clusters']:,} clusters"
+        lines.append((f"factor {k}", f"{sizes}, {part['n_latents']:,} latents, scale {part['scale']:g}, {told}"))
+    if summary["y_mean"] is not None:
+        lines.append(("y", f"mean {summary['y_mean']:.6g}, variance {summary['y_variance']:.6g}"))
+    elif summary["n_classes"] is not None:
+        lines.append(("y", f"{summary['n_classes']:,} classes"))
+    how = {"rotate": "yes" if recipe["rotate"] else "no", "seed": recipe["seed"]}
+    return [*lines, ("recipe", f"superposed, {', '.join(f'{key} {value}' for key, value in how.items())}")]
+
+
+def _lines_of_dataset(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    recipe = summary["recipe"]
     lines = [
         ("points", f"{summary['n_points']:,} in {summary['dim']} dimensions, {summary['dtype']}"),
         (
@@ -113,6 +196,8 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("latents", f"{summary['n_latents']:,}"),
     ]
+    if summary["n_extra_bonds"]:
+        lines.append(("cycles", f"{summary['n_extra_bonds']:,} bonds close one"))
     if summary["depth_mean"] is not None:
         lines += [
             ("depth", f"mean {summary['depth_mean']:.6g}, max {summary['depth_max']:,}"),
@@ -120,17 +205,8 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     if recipe.get("edits"):
         lines.append(("edits", _counted([edit["kind"] for edit in recipe["edits"]])))
-    if summary["modified"]:
-        lines.append(("modified", f"{summary['modified']}: the recipe does not make this"))
-    lines += [("recipe", _recipe_text(recipe)), ("seeds", ", ".join(f"{k} {v}" for k, v in recipe["seeds"].items()))]
-    if "store_bytes" in summary:
-        lines.append(("on disk", readable(summary["store_bytes"])))
-    made = {key: value for key, value in provenance.items() if key not in ("created", "loaded_from")}
-    lines.append(("made", f"{provenance.get('created', 'at an unknown time')} by {_pairs(made)}"))
-    lines += [(f"sha256 {name}", digest) for name, digest in summary.get("sha256", {}).items()]
-    if "sha256" in summary:
-        lines.append(("verified", "every array matches its digest"))
-    return lines
+    seeds = ", ".join(f"{name} {seed}" for name, seed in recipe["seeds"].items())
+    return [*lines, ("recipe", _recipe_text(recipe)), ("seeds", seeds)]
 
 
 def _recipe_text(recipe: dict[str, Any]) -> str:

@@ -1,13 +1,14 @@
 """Superposed worlds on disk: one Zarr group with the samples, and beside them the truth of every factor.
 
-The group holds X, y and rows; ``factors/K`` holds y, latent_z, point_z and the five columns of the forest of factor K,
-whose X is not stored: the recipe makes it again. Arrays are cut, packed, digested and checked as those of a dataset. A
-world is written whole: it cannot be resumed, nor made in shards.
+The group holds X, y and rows; ``factors/K`` holds y, latent_z, point_z and the columns of the forest of factor K, in a
+random graph also of the bonds that close cycles. X of a factor is not stored: the recipe makes it again. Arrays are
+cut, packed, digested and checked as those of a dataset. A world is written whole: it cannot be resumed, nor made in
+shards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,12 +17,15 @@ import numpy as np
 from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line, shown
-from percolab.store import digests, locations, metadata, reading, replacing, saving, schema
+from percolab.ground.validation import check_choice
+from percolab.model.recipe import Recipe
+from percolab.store import digests, locations, metadata, replacing, saving, schema
 from percolab.store.arrays import StoredArray
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
 from percolab.store.opened import Opened
-from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
+from percolab.store.reading import Complete
+from percolab.store.schema import FOREST_COLUMNS, FORMAT, KINDS, VALUE_COLUMNS, Layout, StoreError
 from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
 from percolab.worlds.recipe import KIND, Superposition
@@ -29,7 +33,13 @@ from percolab.worlds.remade import RemadeArray
 from percolab.worlds.superposed import Superposed, save_with
 
 SAMPLE_COLUMNS = ("X", "y", "rows")
-FACTOR_COLUMNS = (*VALUE_COLUMNS, *FOREST_COLUMNS)
+CYCLE_COLUMNS = ("extra_bond", "extra_latent")
+
+
+def factor_columns(recipe: Recipe) -> tuple[str, ...]:
+    """Return the columns that are stored of a factor."""
+    cycles = CYCLE_COLUMNS if recipe.mode == "random_graph" else ()
+    return *VALUE_COLUMNS, *FOREST_COLUMNS, *cycles
 
 
 def load(path: Location, *, verify: bool = False) -> Any:
@@ -42,23 +52,40 @@ def load(path: Location, *, verify: bool = False) -> Any:
     verify
         Read everything once and compare it with its digests; raise `StoreError` naming what differs.
     """
+    store = opened(path)
+    if verify:
+        store.verify()
+    return Superposed.lazy(store.field) if isinstance(store, CompleteWorld) else Dataset.lazy(store.field)
+
+
+def opened(path: Location) -> Complete | CompleteWorld:
+    """Open the store of a dataset or of a world, by what it says it is."""
     try:
         world = is_world(path)
     except FileNotFoundError:
         replacing.recover(path)  # killed as it was replaced, perhaps
         world = is_world(path)
-    if not world:
-        return reading.load(path, verify=verify)
-    found = CompleteWorld(path)
-    if verify:
-        found.verify()
-    return Superposed.lazy(found.field)
+    return CompleteWorld(path) if world else Complete(path)
 
 
 def is_world(path: Location) -> bool:
     """Tell whether a superposed world is at a location."""
     recipe = metadata.attributes(source(path), path).get("recipe")
     return isinstance(recipe, dict) and recipe.get("kind") == KIND
+
+
+def open_columns(
+    path: Location, names: Iterable[str], identity: str | None = None
+) -> tuple[dict[str, StoredArray], str]:
+    """Open some columns of the rows of a dataset, or of the samples of a world; return them, and the store's identity.
+
+    A store of another identity than the one given, if one is, is refused.
+    """
+    store = opened(path)
+    if identity is not None:
+        store.check_identity(identity)
+    known = SAMPLE_COLUMNS if isinstance(store, CompleteWorld) else KINDS["point"]
+    return {name: store.array(check_choice("columns", name, known)) for name in names}, store.identity
 
 
 # ---------------------------------------------------------------------- saving
@@ -104,8 +131,8 @@ def _columns(world: Superposed) -> Iterator[tuple[str, Any]]:
     for name in SAMPLE_COLUMNS:
         yield name, getattr(world, name)
     for k, factor in enumerate(world.factors):
-        for name in FACTOR_COLUMNS:
-            yield f"factors/{k}/{name}", getattr(factor.forest if name in FOREST_COLUMNS else factor, name)
+        for name in factor_columns(factor.recipe):
+            yield f"factors/{k}/{name}", getattr(factor if name in VALUE_COLUMNS else factor.forest, name)
 
 
 # ---------------------------------------------------------------------- loading
@@ -143,11 +170,13 @@ class CompleteWorld(Opened):
         """Return a column, which is read when it is indexed."""
         return self.stored(Chunks(self.source, name, self.layouts[name]))
 
-    def verify(self) -> None:
+    def verify(self, progress: Progress = silent) -> None:
         """Compare every block of every array with its digest; raise `StoreError` naming the first that differs."""
-        for name, layout in self.layouts.items():
+        for done, (name, layout) in enumerate(self.layouts.items()):
+            progress("verifying", done, len(self.layouts))
             blocks = digests.recorded(self.source, name, layout.n_blocks, self.sha256, self.given)
             digests.check_array(Chunks(self.source, name, layout), blocks)
+        progress("verifying", len(self.layouts), len(self.layouts))
 
     def field(self, name: str) -> Any:
         """Return a field of the world."""
@@ -194,7 +223,7 @@ class CompleteWorld(Opened):
             case "X":
                 return RemadeArray(recipe, (len(column("point_id")), recipe.dim))
             case "forest":
-                return self.forest(recipe, column)
+                return self.forest(recipe, column, CYCLE_COLUMNS if recipe.mode == "random_graph" else ())
             case _:
                 return column(name)[:]
 
@@ -227,7 +256,7 @@ def _check_complete(attributes: dict[str, Any], recipe: Superposition, path: Loc
     if not isinstance(attributes.get("provenance"), dict):
         raise StoreError(f"{path} is damaged: its provenance must be a JSON object")
     sha256 = attributes.get("sha256")
-    names = {f"factors/{k}/{name}" for k in range(len(recipe.factors)) for name in FACTOR_COLUMNS}
+    names = {f"factors/{k}/{name}" for k, factor in enumerate(recipe.factors) for name in factor_columns(factor)}
     if not isinstance(sha256, dict) or set(sha256) != names | set(SAMPLE_COLUMNS):
         raise StoreError(f"{path} is damaged: it must have a digest for every array, got {shown(sha256)}")
     return sha256
@@ -244,14 +273,19 @@ def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
 
 
 def _check_shapes(layouts: dict[str, Layout], recipe: Superposition, path: Location) -> None:
-    n = layouts["y"].shape[0]
-    expected: dict[str, tuple[int, ...]] = {"X": (n, recipe.dim), "y": (n,), "rows": (n, len(recipe.factors))}
-    types = {"X": np.dtype(recipe.dtype), "y": np.dtype(np.float64), "rows": np.dtype(np.int64)}
+    n, count = layouts["y"].shape[0], len(recipe.factors)
+    expected: dict[str, tuple[int, ...]] = {"X": (n, recipe.dim), "y": (n, *recipe.y_shape), "rows": (n, count)}
+    types = {"X": np.dtype(recipe.dtype), "y": recipe.y_dtype, "rows": np.dtype(np.int64)}
     for k, factor in enumerate(recipe.factors):
-        sizes = (layouts[f"factors/{k}/{name}"].shape[0] for name in ("point_id", "cluster_id"))
-        shapes, dtypes = schema.shapes(factor, *sizes), schema.dtypes(factor)
-        expected |= {f"factors/{k}/{name}": shapes[name] for name in FACTOR_COLUMNS}
-        types |= {f"factors/{k}/{name}": dtypes[name] for name in FACTOR_COLUMNS}
+        n_points, n_clusters = (layouts[f"factors/{k}/{name}"].shape[0] for name in ("point_id", "cluster_id"))
+        shapes, dtypes = schema.shapes(factor, n_points, n_clusters), schema.dtypes(factor)
+        if factor.mode == "random_graph":
+            n_extra = layouts[f"factors/{k}/extra_latent"].shape[0]
+            extra = schema.extra_shapes(CYCLE_COLUMNS, n_points, n_clusters, n_extra)
+            shapes |= {name: extra[f"extra/{name}"] for name in CYCLE_COLUMNS}
+            dtypes |= {name: schema.EXTRA_COLUMNS[name][1] for name in CYCLE_COLUMNS}
+        expected |= {f"factors/{k}/{name}": shapes[name] for name in factor_columns(factor)}
+        types |= {f"factors/{k}/{name}": dtypes[name] for name in factor_columns(factor)}
     for name, found in layouts.items():
         if found.shape != expected[name] or found.dtype != types[name]:
             said = f"must be {types[name]} {expected[name]}, got {found.dtype} {found.shape}"

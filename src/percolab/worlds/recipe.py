@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from percolab.ground import html
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe
 
@@ -82,6 +83,36 @@ class Superposition:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        """Raise if labels would have to be added, scaled or multiplied."""
+        alone = self.product is None and [weight for weight in self.weights or () if weight] == [1]
+        for k in () if alone else self.relevant:
+            if self.factors[k].target.y_dtype.kind != "f":
+                raise ValueError(f"targets of factor {k} must be numbers to be added or multiplied, got labels")
+
+    @property
+    def y_dtype(self) -> np.dtype[Any]:
+        """Type of y: float64 for numbers, int64 for the labels of a factor that is alone in y."""
+        return self.factors[self.relevant[0]].target.y_dtype
+
+    @property
+    def y_shape(self) -> tuple[int, ...]:
+        """Shape of y for one sample: () or, for token sequences, (length,)."""
+        return self.factors[self.relevant[0]].target.y_shape
+
+    def _repr_html_(self) -> str:
+        lines = {
+            "weights": "y is a product" if self.weights is None else ", ".join(f"{w:g}" for w in self.weights),
+            "product": "" if self.product is None else " and ".join(map(str, self.product)),
+            "scales": ", ".join(f"{scale:g}" for scale in self.scales),
+            "dim": self.dim,
+            "rotate": self.rotate,
+            "seed": str(self.seed),
+        }
+        lines |= {f"factor {k}": repr(factor) for k, factor in enumerate(self.factors)}
+        return html.table("Superposition", {name: value for name, value in lines.items() if value != ""})
 
     @property
     def engine(self) -> str:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.lazy import Lazy
+from percolab.ground import html
 from percolab.model.forest import Forest
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.rotations import Rotation
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 BY_HAND = "arrays replaced by hand"
 """What a world says of itself that its recipe does not make."""
+OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_target")
+"""What datasets have and worlds do not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +40,8 @@ class Superposed(Lazy):
     """what makes this world again"""
     X: NDArray[Any] | StoredArray
     """(n, D) the scaled, rotated sum of the factors' positions"""
-    y: NDArray[np.float64]
-    """(n,) the weighted sum of the factors' targets, or the product of two"""
+    y: NDArray[Any]
+    """(n,) the weighted sum of the factors' targets, or the product of two, float64; labels of one are int64"""
     rows: NDArray[np.int64]
     """(n, K) the row of each factor that a sample has; the first column is 0, 1, 2, …"""
     factors: tuple[Dataset, ...]
@@ -52,6 +56,14 @@ class Superposed(Lazy):
         parts = [f"{n:,} samples in R^{dim}", f"{len(self.recipe.factors)} factors"]
         parts.append(f"y from {' and '.join(map(str, self.relevant))}")
         return f"Superposed({', '.join(parts + ['modified'] * bool(self.modification))})"
+
+    def _repr_html_(self) -> str:
+        n, dim = self.X.shape
+        lines = {"samples": int(n), "dimensions": int(dim), "type of X": str(self.X.dtype)}
+        if self.modification:
+            lines["modified"] = self.modification
+        made = {key: self.provenance[key] for key in ("created", "percolab") if key in self.provenance}
+        return html.table("Superposed world", lines | made) + self.recipe._repr_html_()
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -124,6 +136,18 @@ class Superposed(Lazy):
         """(n,) the samples in the release order of factor 0, whose rows they follow."""
         return self.factors[0].release_order
 
+    def input_tokens(self, vocabulary: int) -> NDArray[np.int32]:
+        """Return X as (n, D) tokens: each number's bin, of `vocabulary` bins of its column that hold as many rows."""
+        return targets.input_tokens(np.asarray(self.X), vocabulary)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only for what is not there.
+        if name in OF_ONE_HIERARCHY:
+            raise AttributeError(
+                f"a superposed world has no {name!r}: use it on the dataset of a factor, and superpose its recipe"
+            )
+        return super().__getattr__(name)
+
     def in_memory(self) -> Superposed:
         """Return the same world with every array read into memory."""
         return self._changed(X=np.asarray(self.X))
@@ -140,24 +164,20 @@ def vouch(world: Superposed) -> Superposed:
 
 
 def superposed_targets(
-    recipe: Superposition, targets: Sequence[NDArray[np.float64]], rows: NDArray[np.int64]
-) -> NDArray[np.float64]:
+    recipe: Superposition, of_factors: Sequence[NDArray[Any]], rows: NDArray[np.int64]
+) -> NDArray[Any]:
     """Return y of samples from the targets of the factors and the rows of each.
 
     Factors of weight 0 are left out, and the others added in order: y of a single factor of weight 1 is its own, to the
     bit, and may then be labels.
     """
-    if recipe.product is not None or len(recipe.relevant) > 1 or set(recipe.weights or ()) - {0, 1}:
-        for k in recipe.relevant:
-            if targets[k].dtype != np.float64:
-                raise ValueError(f"targets of factor {k} must be numbers to be added or multiplied, got labels")
     if recipe.product is not None:
         a, b = recipe.product
-        product: NDArray[np.float64] = targets[a][rows[:, a]] * targets[b][rows[:, b]]
+        product: NDArray[Any] = of_factors[a][rows[:, a]] * of_factors[b][rows[:, b]]
         return product
-    y: NDArray[np.float64] | None = None
+    y: NDArray[Any] | None = None
     for k in recipe.relevant:
-        term = targets[k][rows[:, k]]
+        term = of_factors[k][rows[:, k]]
         if (recipe.weights or ())[k] != 1:
             term *= (recipe.weights or ())[k]
         y = term if y is None else np.add(y, term, out=y)

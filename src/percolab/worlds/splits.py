@@ -14,11 +14,11 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import Dataset
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.rng.mt19937 import permutation, uniforms
+from percolab.worlds.truth import AnyDataset, Truth, truth
 
 Ints = NDArray[np.int64]
 
@@ -31,7 +31,7 @@ SPLIT_SEED = 42
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Three disjoint sets of rows. Rows are those of the dataset, in leaf order."""
+    """Three disjoint sets of rows: those of the dataset, in leaf order, or the samples of a superposed world."""
 
     train: Ints
     validation: Ints
@@ -45,25 +45,29 @@ class Split:
         parts = ", ".join(f"{getattr(self, name).size:,} {name}" for name in PARTS)
         return f"Split({parts}{f', {self.left_out.size:,} left out' if self.left_out.size else ''})"
 
-    def bonds_to_training(self, forest: Forest, part: str = "test") -> Ints:
+    def bonds_to_training(self, forest: Forest | Truth, part: str = "test") -> Ints:
         """Return, for each row of a part, the bonds to the nearest training row; -1 where its cluster has none.
 
-        Rows at 1 touch a training row: with the part's size this gives the share that leaks. Linear time.
+        Rows at 1 touch a training row: with the part's size this gives the share that leaks. Linear time. In a world
+        the bonds are those of one factor, of which ``truth(world, factor)`` is given; 0 is a point seen in training.
         """
-        rows: Ints = getattr(self, check_choice("part", part, PARTS[1:]))
-        return forest.distance_to(self.train)[rows]
+        samples: Ints = getattr(self, check_choice("part", part, PARTS[1:]))
+        if isinstance(forest, Forest):
+            return forest.distance_to(self.train)[samples]
+        return forest.forest.distance_to(forest.rows[self.train])[forest.rows[samples]]
 
 
 def split_rows(
-    dataset: Dataset | Forest,
+    dataset: AnyDataset | Forest,
     seed: int = SPLIT_SEED,
     *,
     by: str = "rows",
     max_size: int | None = None,
     fractions: Sequence[float] = FRACTIONS,
     margin: int = 0,
+    factor: int | None = None,
 ) -> Split:
-    """Split the rows of a dataset into training, validation and test rows.
+    """Split the rows of a dataset, or the samples of a superposed world, into training, validation and test rows.
 
     By rows: the rows in release order are put in the order of ``torch.randperm`` with this seed (torch is not needed);
     the first int(0.8 n) train, the next int(0.1 n) validate, the rest test. This is the paper's split.
@@ -74,12 +78,14 @@ def split_rows(
     ones, which come last, bring every part to its size. When only as many groups are left as parts are empty, those get
     them.
 
-    Held-out subtrees still touch training rows: each is joined to the rest of its cluster by bonds. Clusters do not.
+    Held-out subtrees still touch training rows: each is joined to the rest of its cluster by bonds. In a cluster of
+    200,000 points 12% of the test rows are bonded to a training row with `max_size` 100, and 3.5% with 1,000; a margin
+    of 3 bonds then leaves out 14% and 5% of the training rows (benchmarks/splits.py). Clusters do not touch.
 
     Parameters
     ----------
     dataset
-        A dataset, or its forest. X is not read.
+        A dataset, or its forest, or a superposed world. X is not read.
     seed
         What the order is drawn from. Seeds with the same lower 32 bits give the same split, as in torch.
     by
@@ -90,21 +96,40 @@ def split_rows(
         Shares of the training, validation and test rows, which add up to 1. A part with share 0 is empty.
     margin
         Leave out the training rows within this many bonds of a validation or test row.
+    factor
+        Whose subtrees, clusters and bonds are meant in a world of several factors; by rows without a margin, none's.
 
     Returns
     -------
     Split
         By rows each part is in random order, else in that of the rows.
     """
-    forest = dataset if isinstance(dataset, Forest) else dataset.forest
     check_choice("by", by, KINDS)
     check_seed("seed", seed)
     check_integer("margin", margin, 0)
     shares = _shares(fractions)
     if (max_size is not None) != (by == "subtree"):
         raise ValueError(f"max_size must be given with by='subtree' and not otherwise, got {max_size} with by={by!r}")
-    split = _by_rows(forest, seed, shares) if by == "rows" else _by_groups(forest, seed, shares, by, max_size)
-    return _with_margin(forest, split, margin) if margin else split
+    if by == "rows":
+        split = _by_rows(dataset.release_order, seed, shares)
+        return _with_margin(_truth(dataset, factor), split, margin) if margin else split
+    known = _truth(dataset, factor)
+    split = _by_groups(known, seed, shares, by, max_size)
+    return _with_margin(known, split, margin) if margin else split
+
+
+def _truth(dataset: AnyDataset | Forest, factor: int | None) -> Truth | Forest:
+    """Return the hierarchy that a split is by, and the row of it that each sample has; a forest has its own rows."""
+    if not isinstance(dataset, Forest):
+        return truth(dataset, factor)
+    if factor not in (None, 0):
+        raise ValueError(f"factor must be 0 or left out for a forest, got {factor!r}")
+    return dataset
+
+
+def _of_samples(known: Truth | Forest, column: Ints) -> Ints:
+    """Return a column of the points of a hierarchy for every sample."""
+    return column if isinstance(known, Forest) or known.in_order else column[known.rows]
 
 
 def _shares(fractions: Sequence[float]) -> tuple[float, float, float]:
@@ -119,8 +144,8 @@ def _shares(fractions: Sequence[float]) -> tuple[float, float, float]:
     return train, validation, test
 
 
-def _by_rows(forest: Forest, seed: int, shares: tuple[float, float, float]) -> Split:
-    n = forest.n_points
+def _by_rows(release_order: Ints, seed: int, shares: tuple[float, float, float]) -> Split:
+    n = release_order.size
     train, validation = int(shares[0] * n), int(shares[1] * n)
     if not shares[2]:
         validation = n - train if shares[1] else 0
@@ -129,12 +154,16 @@ def _by_rows(forest: Forest, seed: int, shares: tuple[float, float, float]) -> S
     if any(share > 0 and not size for share, size in zip(shares, sizes, strict=True)):
         least = max(int(np.ceil(1 / share)) for share in shares if share > 0)
         raise ValueError(f"dataset must have at least {least} points to be split, got {n}")
-    rows = forest.release_order[permutation(n, seed)]
+    rows = release_order[permutation(n, seed)]
     return Split(rows[:train], rows[train : train + validation], rows[train + validation :], np.arange(n))
 
 
-def _by_groups(forest: Forest, seed: int, shares: tuple[float, float, float], by: str, max_size: int | None) -> Split:
-    groups = forest.point_cluster if by == "cluster" else forest.cut(max_size).groups
+def _by_groups(
+    known: Truth | Forest, seed: int, shares: tuple[float, float, float], by: str, max_size: int | None
+) -> Split:
+    forest = known if isinstance(known, Forest) else known.forest
+    groups = _of_samples(known, forest.point_cluster if by == "cluster" else forest.cut(max_size).groups)
+    groups = np.unique(groups, return_inverse=True)[1]  # a factor may have groups that no sample is in
     sizes = np.bincount(groups)
     parts = np.array([share > 0 for share in shares])
     if sizes.size < parts.sum():
@@ -142,7 +171,7 @@ def _by_groups(forest: Forest, seed: int, shares: tuple[float, float, float], by
         raise ValueError(f"dataset must have at least {parts.sum()} {name} to be split by them, got {sizes.size}")
     part_of = np.empty(sizes.size, np.int64)
     largest_first = np.argsort(-sizes, kind="stable")
-    deal(largest_first, sizes, np.array(shares) * forest.n_points, uniforms(sizes.size, seed), part_of)
+    deal(largest_first, sizes, np.array(shares) * groups.size, uniforms(sizes.size, seed), part_of)
     train, validation, test = (np.flatnonzero(part_of[groups] == k) for k in range(3))
     return Split(train, validation, test, groups)
 
@@ -163,9 +192,11 @@ def deal(order, sizes, wanted, uniforms, part_of):
         part_of[order[at]] = part
 
 
-def _with_margin(forest: Forest, split: Split, margin: int) -> Split:
+def _with_margin(known: Truth | Forest, split: Split, margin: int) -> Split:
     """Return the split without the training rows that are within `margin` bonds of a row that is held out."""
-    bonds = forest.distance_to(np.concatenate([split.validation, split.test]))[split.train]
+    forest, held_out = known if isinstance(known, Forest) else known.forest, [split.validation, split.test]
+    place = np.concatenate(held_out) if isinstance(known, Forest) else known.rows[np.concatenate(held_out)]
+    bonds = _of_samples(known, forest.distance_to(place))[split.train]
     near = (bonds >= 0) & (bonds <= margin)
     if near.all():
         raise ValueError(f"margin must leave training rows, got {margin}")

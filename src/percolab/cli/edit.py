@@ -1,0 +1,269 @@
+"""The commands ``percolab edit``, ``take`` and ``superpose``: datasets made of others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from percolab.cli.errors import Command
+from percolab.cli.options import (
+    Overwrite,
+    Quiet,
+    Store,
+    TargetWord,
+    choice_option,
+    examples,
+    number,
+    number_option,
+    read_target,
+)
+from percolab.cli.options import seed as seed_number
+from percolab.model.edits import Do, Edit, Move, Turn
+from percolab.model.recipe import PRESETS, Recipe
+from percolab.worlds.recipe import Superposition, recipe_from_dict
+
+if TYPE_CHECKING:
+    from percolab.dataset.dataset import Dataset
+
+Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")]
+EDITS = "do:LATENT=VALUE, point:ROW=VALUE, move:LATENT=NUMBER or turn:LATENT=SEED"
+
+
+def edit(
+    path: Store,
+    output: Output,
+    edits: Annotated[
+        list[str] | None, typer.Argument(metavar="[EDIT]...", help=f"{EDITS}.", show_default=False)
+    ] = None,
+    target: TargetWord = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a dataset with edits, in the order given, or with another target.
+
+    do: a latent gets a value; point: a row gets one; y follows, exactly. do:17=0.5,18=0 sets two at once.
+    move: all rows beyond a latent's bond move by NUMBER times the bond's own vector.
+    turn: the directions below a latent are drawn again. Both leave the truth and y as they are.
+    The recipe records them, and makes the edited dataset again.
+    """
+    if not edits and target is None:
+        raise ValueError("edits or target must be given")
+    changes = [read_edit(word) for word in edits or ()]
+    chosen = None if target is None else read_target(target)
+
+    def edited() -> Dataset:
+        dataset = _dataset(path)
+        for change in changes:
+            dataset = _apply(dataset, change)
+        return dataset if chosen is None else dataset.with_target(chosen)
+
+    _write(edited, output, overwrite, quiet)
+
+
+def read_edit(word: str) -> Edit:
+    """Read an edit, such as do:17=0.5."""
+    kind, _, rest = word.partition(":")
+    try:
+        read = {"do": float, "point": float, "move": float, "turn": int}[kind]
+        pairs = [(int(node), read(value)) for node, _, value in (part.partition("=") for part in rest.split(","))]
+    except (KeyError, ValueError):
+        raise ValueError(f"edits must be such as {EDITS}, got {word!r}") from None
+    if kind in ("do", "point"):
+        return Do(pairs) if kind == "do" else Do((), pairs)
+    if len(pairs) > 1:
+        raise ValueError(f"edits must {kind} one latent at a time, got {word!r}")
+    node, value = pairs[0]
+    return Move(node, value) if kind == "move" else Turn(node, int(value))
+
+
+def _apply(dataset: Dataset, change: Edit) -> Dataset:
+    match change:
+        case Do():
+            return dataset.do(dict(change.z), dict(change.point_z))
+        case Move():
+            return dataset.move(change.latent, by=change.by)
+        case Turn():
+            return dataset.turn(change.latent, seed=change.seed)
+
+
+def take(
+    path: Store,
+    output: Output,
+    size: Annotated[int | None, number_option("--size", "Number of rows, drawn at random.")] = None,
+    seed: Annotated[int, number_option("--seed", "What they are drawn from.", seed_number, default=0)] = 0,
+    rows: Annotated[
+        Path | None,
+        typer.Option("--rows", metavar="FILE", help="Row numbers, or a mask, as .npy.", show_default=False),
+    ] = None,
+    y: Annotated[str, choice_option("--y", ("kept", "recomputed"), "kept", "The targets: ")] = "kept",
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a subsample of a dataset with the hierarchy that its rows inherit.
+
+    Give --size or --rows.
+    Of two subsamples with the same --seed the smaller is a part of the larger.
+    """
+    if (size is None) == (rows is None):
+        raise ValueError("size or rows must be given, and not both")
+
+    def taken() -> Dataset:
+        dataset = _dataset(path)
+        return dataset.subsamples([size], seed, y=y)[0] if size is not None else dataset.take(_numbers(rows), y=y)
+
+    _write(taken, output, overwrite, quiet)
+
+
+def _numbers(file: Path | None) -> Any:
+    import numpy as np
+
+    assert file is not None
+    try:
+        found = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError):
+        found = None
+    if not isinstance(found, np.ndarray):
+        raise ValueError(f"rows must be a .npy file of row numbers or of a mask, got {str(file)!r}")
+    return found
+
+
+def superpose(
+    factors: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FACTOR...",
+            help="A dataset, a recipe as JSON in a file, or a preset of the paper, for each factor.",
+            show_default=False,
+        ),
+    ],
+    output: Output,
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="NUMBERS", help="Of each factor in y, such as 1,0. Default: 1.")
+    ] = None,
+    product: Annotated[
+        str | None, typer.Option("--product", metavar="INTEGERS", help="y is the product of two factors, such as 0,1.")
+    ] = None,
+    scales: Annotated[
+        str | None, typer.Option("--scales", metavar="NUMBERS", help="Of each factor in X. Default: 1.")
+    ] = None,
+    dim: Annotated[int | None, number_option("--dim", "Dimension of X.", default="that of the factors")] = None,
+    rotate: Annotated[
+        bool | None,
+        typer.Option("--rotate/--no-rotate", help="Rotate each factor first. Default: where dimensions differ."),
+    ] = None,
+    seed: Annotated[int | None, number_option("--seed", "Of permutations and rotations.", seed_number)] = None,
+    threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a world in which every sample has a point of each of several datasets, the factors.
+
+    X is the scaled, rotated sum of their positions, y the weighted sum of their targets, or the product of two.
+    A factor of weight 0 is irrelevant: a control inside the same X.
+    Factors are made from their recipes. The same --seed with other --weights gives the same X.
+    """
+    recipe = Superposition(
+        [_factor(word) for word in factors],
+        _list("weights", weights),
+        _list("product", product, whole=True),
+        _list("scales", scales),
+        dim,
+        rotate,
+        seed,
+    )
+    from percolab.cli.generate import make
+
+    make(recipe, output, threads=threads, overwrite=overwrite, sync=True, quiet=quiet)
+
+
+def _factor(word: str) -> Recipe:
+    """Return the recipe of a factor: of a preset, of a file of JSON, or of a dataset as its recipe makes it."""
+    if word in PRESETS:
+        return PRESETS[word]
+    if Path(word).is_file():
+        try:
+            recipe = recipe_from_dict(json.loads(Path(word).read_text()))
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"factors must be recipes, got {word!r}: {error}") from error
+        if not isinstance(recipe, Recipe):
+            raise ValueError(f"factors must be recipes of one dataset each, got the world in {word!r}")
+        return recipe
+    dataset = _open(word)
+    if not isinstance(dataset.recipe, Recipe):
+        raise ValueError(f"factors must be datasets of one hierarchy, got the superposed world {word!r}")
+    if dataset.modification:
+        raise ValueError(f"factors must be as their recipes make them, got {word!r}: {dataset.modification}")
+    return dataset.recipe
+
+
+def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
+    """Read numbers with commas between them."""
+    if text is None:
+        return None
+    try:
+        return [int(part) if whole else number(part) for part in text.split(",")]
+    except (ValueError, typer.BadParameter):
+        raise ValueError(f"{name} must be numbers with commas between them, got {text!r}") from None
+
+
+# ---------------------------------------------------------------------- reading and writing
+
+
+def _open(path: str) -> Any:
+    from percolab.store import worlds
+
+    return worlds.load(path)
+
+
+def _dataset(path: str) -> Dataset:
+    """Open a dataset, and refuse a world."""
+    from percolab.dataset.dataset import Dataset
+
+    found = _open(path)
+    if not isinstance(found, Dataset):
+        raise ValueError(f"path must be a dataset of one hierarchy, got the superposed world {path!r}")
+    return found
+
+
+def _write(make: Callable[[], Dataset], output: str, overwrite: bool, quiet: bool) -> None:
+    """Make a dataset of another, write it, and say what it is."""
+    from percolab.ground.progress import bar
+    from percolab.show import summary
+    from percolab.store import saving
+
+    saving.check_target(output, overwrite=overwrite)
+    with bar(visible=not quiet, label="making") as display:
+        dataset = make()
+        saving.save(dataset, output, overwrite=overwrite, progress=display)
+    if not quiet:
+        print(f"{output}: {summary.one_line(summary.summarise(dataset))}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to a program."""
+    app.command(
+        cls=Command,
+        epilog=examples(
+            "# the value of latent 17 becomes 2.5; then what lies beyond its bond moves away by half its length",
+            "percolab edit one.zarr do:17=2.5 move:17=0.5 -o edited.zarr",
+            "# the same X with half of the sibling pairs silent",
+            "percolab edit one.zarr --target silent -o silent.zarr",
+        ),
+    )(edit)
+    app.command(
+        cls=Command,
+        epilog=examples("percolab take one.zarr --size 1000 -o part.zarr"),
+    )(take)
+    app.command(
+        cls=Command,
+        epilog=examples(
+            "# two hierarchies, of which only the first is in y",
+            "percolab superpose a.zarr b.zarr --weights 1,0 --seed 3 -o world.zarr",
+            "# the swap: the same X, y from the second",
+            "percolab superpose a.zarr b.zarr --weights 0,1 --seed 3 -o swapped.zarr",
+        ),
+    )(superpose)

@@ -1,0 +1,184 @@
+"""Sparse autoencoders of SAELens as methods: TopK, BatchTopK, JumpReLU, Gated, Matryoshka.
+
+Each is trained by SAELens' own trainer (extra ``sae``), which is imported at the first fit. With ``frozen="decoder"``
+or ``"encoder"`` the weights of that part stay at their random start, and all else learns: what is then found, the
+dictionary did not have to be learned for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from percolab.features.directions import explained_variance
+from percolab.features.inputs import as_array, as_codes
+from percolab.features.methods import Decodes
+from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
+
+
+@dataclass
+class SparseAutoencoder(Decodes):
+    """An autoencoder of SAELens."""
+
+    n_features: int = 4096
+    frozen: str | None = None
+    """whether the weights of the "decoder" or the "encoder" stay as they were drawn"""
+    steps: int = 5000
+    batch_size: int = 4096
+    lr: float = 3e-4
+    seed: int = 0
+    """of the initial weights and the order of the rows"""
+    device: str = "auto"
+    sae: Any = field(default=None, init=False, repr=False, compare=False)
+    """the autoencoder, a ``sae_lens.SAE``, after the fit"""
+
+    architecture: ClassVar[str] = ""
+    """SAELens' name of it"""
+
+    def options(self) -> dict[str, Any]:
+        """Return what SAELens' configuration of this architecture is given, beside sizes."""
+        return {}
+
+    def fit(self, activations: Any) -> Self:
+        """Train it on activations (rows, d)."""
+        for name in ("n_features", "steps", "batch_size"):
+            check_integer(name, getattr(self, name), 1)
+        if not check_number("lr", self.lr, 0):
+            raise ValueError("lr must be above 0, got 0")
+        check_seed("seed", self.seed)
+        if self.frozen is not None:
+            check_choice("frozen", self.frozen, ("decoder", "encoder"))
+        options = self.options()
+        from percolab.features import saelens
+
+        values = saelens.as_tensor(activations, saelens.choose_device(self.device))
+        return self._take(
+            saelens.train(
+                values, self.architecture, options, n_features=self.n_features, frozen=self.frozen, steps=self.steps,
+                batch_size=self.batch_size, lr=self.lr, seed=self.seed,
+            )
+        )  # fmt: skip
+
+    def _take(self, sae: Any) -> Self:
+        from percolab.features import saelens
+
+        self.sae, (self.directions, self.bias) = sae, saelens.decoder(sae)
+        return self
+
+    def encode(self, activations: Any) -> Any:
+        """Return the codes: a dense tensor where it is on a GPU, else a SciPy sparse array."""
+        if self.sae is None:
+            raise ValueError(f"{type(self).__name__} must be fitted before it encodes")
+        from percolab.features import saelens
+
+        return saelens.encode(self.sae, saelens.as_tensor(activations, self.sae.device))
+
+    def l0(self, activations: Any) -> float:
+        """Return how many features fire on a row, on average."""
+        return float((self.encode(activations) > 0).sum()) / len(activations)
+
+    def explained_variance(self, activations: Any) -> float:
+        """Return 1 - Σ|a - decoded|² / Σ|a - mean a|²."""
+        codes = as_codes(self.encode(activations))
+        directions, bias = (np.asarray(part, np.float64) for part in (self.directions, self.bias))
+        return explained_variance(codes, directions, bias, as_array(activations))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a directory in SAELens' format, which ``sae_lens.SAE.load_from_disk`` reads."""
+        if self.sae is None:
+            raise ValueError(f"{type(self).__name__} must be fitted before it is saved")
+        from percolab.features import saelens
+
+        saelens.save(self.sae, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
+        """Read an autoencoder in SAELens' format; `SparseAutoencoder` reads any, the others those of their kind."""
+        from percolab.features import saelens
+
+        sae = saelens.load(path, str(saelens.choose_device(device)))
+        kind = sae.cfg.metadata.training_architecture or sae.cfg.architecture()
+        if cls.architecture not in ("", kind):
+            raise ValueError(f"path must hold an SAE of kind {cls.architecture}, got {kind}")
+        return cls(n_features=sae.cfg.d_sae, device=device)._take(sae)
+
+
+@dataclass
+class TopK(SparseAutoencoder):
+    """The k largest features of a row fire (Gao et al. 2024)."""
+
+    k: int = 32
+
+    architecture: ClassVar[str] = "topk"
+
+    def options(self) -> dict[str, Any]:
+        """Return k."""
+        if check_integer("k", self.k, 1) > self.n_features:
+            raise ValueError(f"k must be at most n_features, {self.n_features}, got {self.k}")
+        return {"k": self.k}
+
+
+@dataclass
+class BatchTopK(TopK):
+    """The largest of a batch fire, k a row on average; once trained, those above a threshold (Bussmann et al. 2024)."""
+
+    architecture: ClassVar[str] = "batchtopk"
+
+    def options(self) -> dict[str, Any]:
+        """Return k and how fast the threshold follows, which must get there in a short run too."""
+        return {**super().options(), "topk_threshold_lr": max(0.01, 10 / (self.steps + 10))}
+
+
+@dataclass
+class Matryoshka(BatchTopK):
+    """A BatchTopK whose first features must also do without the rest (Bussmann et al. 2025)."""
+
+    widths: tuple[int, ...] | None = None
+    """how many first features must do by themselves; None: a sixteenth of all, an eighth, a quarter and half"""
+
+    architecture: ClassVar[str] = "matryoshka_batchtopk"
+
+    def options(self) -> dict[str, Any]:
+        """Return k and the widths, the last of which is all features."""
+        widths = self.widths or tuple(self.n_features // part for part in (16, 8, 4, 2))
+        inner = sorted({check_integer("widths", width, 0) for width in widths} - {0, self.n_features})
+        if inner and inner[-1] > self.n_features:
+            raise ValueError(f"widths must be below n_features, {self.n_features}, got {inner[-1]}")
+        return {**super().options(), "matryoshka_widths": [*inner, self.n_features]}
+
+
+@dataclass
+class JumpReLU(TopK):
+    """Features above thresholds that are learned fire (Rajamanoharan et al. 2024), pulled towards k on a row."""
+
+    l0_coefficient: float = 1.0
+    """of 2 (L0 - k)² / k, the loss that pulls"""
+
+    architecture: ClassVar[str] = "jumprelu"
+
+    def options(self) -> dict[str, Any]:
+        """Return the target and its weight."""
+        return {
+            "jumprelu_sparsity_loss_mode": "quadratic",
+            "target_l0": super().options()["k"],
+            "l0_coefficient": check_number("l0_coefficient", self.l0_coefficient, 0),
+            "l0_warm_up_steps": self.steps // 5,
+        }
+
+
+@dataclass
+class Gated(SparseAutoencoder):
+    """One linear map gates which features fire, another says how much (Rajamanoharan et al. 2024)."""
+
+    l1_coefficient: float = 3.0
+    """of the sum of gates: the larger, the fewer fire"""
+
+    architecture: ClassVar[str] = "gated"
+
+    def options(self) -> dict[str, Any]:
+        """Return the weight of the sum."""
+        weight = check_number("l1_coefficient", self.l1_coefficient, 0)
+        return {"l1_coefficient": weight, "l1_warm_up_steps": self.steps // 5}

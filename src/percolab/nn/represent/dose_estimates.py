@@ -1,0 +1,151 @@
+"""What pushes say: slopes, r² and leakage, relevant against irrelevant, with intervals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.nn.represent.pushing import FRESH_PROBES
+from percolab.nn.represent.relevance import blocks_of
+from percolab.nn.represent.settings import Settings
+from percolab.nn.represent.statistics import Estimate, jackknife, line_through_origin, prediction
+from percolab.nn.represent.work import Arrays, Row, row
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def response_line(truth: Floats, response: Floats, blocks: Ints) -> tuple[Estimate, Estimate]:
+    """Return slope and r² of responses over what the truth says, through the origin, with intervals.
+
+    Parameters
+    ----------
+    truth
+        (…, U) what the change should be.
+    response
+        (S, …, U) what it is, by seed; NaN are left out.
+    blocks
+        (U,) blocks of kin.
+    """
+
+    def line(part: str) -> Any:
+        def statistic(seeds: Ints, units: Ints) -> float:
+            y = response[seeds][..., units]
+            x = np.broadcast_to(truth[..., units], y.shape)
+            known = np.isfinite(y)
+            return float(getattr(line_through_origin(x[known], y[known]), part))
+
+        return statistic
+
+    axes = [np.arange(len(response)), blocks]
+    return jackknife(line("slope"), axes), jackknife(line("r2"), axes)
+
+
+def leakage(inside: Floats, outside: Floats, blocks: Ints) -> Estimate:
+    """Return the mean size of the response elsewhere over that on the concept, (S, U) each, with its interval."""
+
+    def statistic(seeds: Ints, units: Ints) -> float:
+        there, here = outside[np.ix_(seeds, units)], inside[np.ix_(seeds, units)]
+        known = np.isfinite(there) & np.isfinite(here)
+        return float(there[known].mean() / here[known].mean()) if known.any() else np.nan
+
+    return jackknife(statistic, [np.arange(len(inside)), blocks])
+
+
+def by_relevance(values: Floats, factor: Ints) -> dict[str, Floats]:
+    """Return (S, …, U) responses where a unit's hierarchy is relevant, and the mean of those where it is not.
+
+    Parameters
+    ----------
+    values
+        (S, K, …, U) by seed and by the factor that the network was trained on.
+    factor
+        (U,) the factor of each unit.
+    """
+    K = values.shape[1]
+    units = np.arange(factor.size)
+    own = np.moveaxis(np.moveaxis(values, -1, 0)[units, :, factor], 0, -1).astype(np.float64)
+    return {"relevant": own, "irrelevant": (values.sum(1) - own) / (K - 1)}
+
+
+def analyse(found: Arrays, s: Settings) -> list[Row]:
+    """Return slopes, r² and leakage by direction, layer and dose: relevant, irrelevant, untrained, and the nulls."""
+    names = [str(name) for name in found["layers"]]
+    rows: list[Row] = []
+    for e, epoch in enumerate(found["epochs"]):
+        for k, layer in enumerate(names):
+            for d, dose in enumerate(s.doses):
+                told = {"network": "trained" if epoch else "untrained", "layer": layer, "dose": dose}
+                rows += _own_rows(found, (e, k, d), dose, told)
+                rows += _probe_rows(found, (e, k, d), dose, told)
+                if dose == 1.0 and epoch:
+                    rows += _leak_rows(found, (e, k, d), told)
+    return rows
+
+
+def _own_rows(found: Arrays, at: tuple[int, int, int], dose: float, told: dict[str, Any]) -> list[Row]:
+    """Return slopes along own, random and features' directions."""
+    factor = found["factor"]
+    blocks = blocks_of(factor, found["place"])
+    e, k, d = at
+    rows = []
+    for direction in ("own", "random", "feature", "other_feature"):
+        cases = by_relevance(found[direction][:, :, e, k, :, :, d], factor)
+        for case, response in cases.items():
+            if not np.isfinite(response).any():
+                continue
+            slope, r2 = response_line(dose * found["true"], response, blocks)
+            here = {"direction": direction.replace("_", " "), "case": case, **told}
+            rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
+    return rows
+
+
+def _probe_rows(found: Arrays, at: tuple[int, int, int], dose: float, told: dict[str, Any]) -> list[Row]:
+    """Return slopes along probes' directions, and of those of fresh values, all draws of them together."""
+    factor = found["latent_factor"]
+    blocks = blocks_of(factor, found["latent_place"])
+    e, k, d = at
+    rows = []
+    for case in ("relevant", "irrelevant"):
+        own = by_relevance(found["probe"][:, :, e, k, :, d], factor)[case]
+        slope, r2 = response_line(dose * found["law"], own, blocks)
+        here = {"direction": "probe", "case": case, **told}
+        rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
+        draws = [found[f"fresh_{t}"][:, :, e, k, :, d] for t in range(1, FRESH_PROBES + 1)]
+        fresh = np.stack([by_relevance(values, factor)[case] for values in draws])
+        null = _fresh_slope(dose * found["law"], fresh)
+        rows.append(row(null, measure="slope", direction="fresh probe", case=case, **told))
+    return rows
+
+
+def _fresh_slope(law: Floats, fresh: Floats) -> Estimate:
+    """Return the mean slope of fresh draws (F, S, L), and where 95% of further draws fall."""
+    slopes = [line_through_origin(np.broadcast_to(law, draw.shape), draw).slope for draw in fresh]
+    return prediction(slopes, law.size)
+
+
+def _leak_rows(found: Arrays, at: tuple[int, int, int], told: dict[str, Any]) -> list[Row]:
+    """Return leakage of probes' and features' directions where the hierarchy is relevant."""
+    e, k, d = at
+    rows = []
+    latents, pairs = found["latent_factor"], found["factor"]
+    for direction, factor, place in (("probe", latents, "latent_place"), ("feature", pairs, "place")):
+        parts = []
+        for part in ("size", "leak"):
+            values = found[f"{direction}_{part}"][:, :, e, k, ..., d]
+            own = by_relevance(values, factor)["relevant"]
+            parts.append(own if own.ndim == 2 else _mean_of_known(own))
+        if np.isfinite(parts[0]).any():
+            value = leakage(parts[0], parts[1], blocks_of(factor, found[place]))
+            rows.append(row(value, measure="leakage", direction=direction, case="relevant", **told))
+    return rows
+
+
+def _mean_of_known(values: Floats) -> Floats:
+    """Return (S, U) means over the two siblings (S, 2, U) of what is not NaN."""
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        mean: Floats = np.where(known, values, 0).sum(1) / known.sum(1)
+    return mean

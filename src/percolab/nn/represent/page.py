@@ -1,0 +1,168 @@
+"""The report of an experiment: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from percolab.ground.progress import clock
+from percolab.nn.recording import label
+from percolab.nn.represent.statistics import Estimate, verdict
+from percolab.nn.represent.work import Row
+from percolab.show import pages
+
+REDUCED = (
+    "This is a small run: few points and a small, briefly trained network. It shows that every stage works; what it "
+    "finds need not hold at full scale."
+)
+INTERVALS = (
+    "Every number has a 95% interval. It comes from leaving out one network after another, and one block of kin after "
+    "another, since neighbours in a hierarchy are not independent (jackknife; the two variances are added). An effect "
+    "is said to be found where its interval leaves out the value that means nothing."
+)
+LOOKS = {"found": "good", "not found": "mixed", "found, with the other sign": "bad", "not measured": "mixed"}
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a report says beside its numbers."""
+
+    title: str
+    question: str
+    method: str
+    control: str
+    captions: Mapping[str, str] = field(default_factory=dict)
+    """by figure"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """An answer: an estimate, what it would be if there were nothing, and the same for a control."""
+
+    what: str
+    row: Row
+    sign: int = 1
+    """sign of the effect, if there is one"""
+    nothing: float = 0.0
+    """what the estimate is where there is no effect"""
+    control: Row | None = None
+    control_words: str = ""
+    note: str = ""
+    """what stands in place of a control"""
+    band: bool = False
+    """whether the control's interval is where a single draw of nothing falls: an effect must then be outside of it"""
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says."""
+        shift, row = self.nothing, self.row
+        if self.band and self.control and self.control["low"] <= row["value"] <= self.control["high"]:
+            return "not found"
+        value, low, high = (float("nan") if row[n] is None else row[n] - shift for n in ("value", "low", "high"))
+        return verdict(Estimate(value, low, high, row["seeds"], row["units"]), self.sign)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "what": self.what,
+            "estimate": self.row,
+            "control": self.control,
+            "note": self.note,
+            "verdict": self.verdict,
+        }
+
+
+def make(results: Mapping[str, Any], words: Words, headline: Sequence[Line], figures: Mapping[str, bytes]) -> bytes:
+    """Return the report as one HTML page with its figures, PNGs by name, inside."""
+    lead = (
+        f"{_networks(results)}. Made on {results['provenance']['device']} in "
+        f"{clock(sum(results['seconds'].values()))} (minutes:seconds)."
+    )
+    body = [
+        *([] if results["scale"] == "paper" else [pages.paragraph(REDUCED)]),
+        pages.paragraph(words.question),
+        pages.heading("What was found"),
+        _headline(headline),
+        pages.paragraph(INTERVALS, quiet=True),
+        pages.heading("How it is measured"),
+        pages.paragraph(words.method),
+        pages.paragraph(words.control),
+        pages.heading("Figures"),
+        *(pages.image(figures[name], words.captions.get(name, ""), wide=True) for name in figures),
+        pages.heading("How it was made"),
+        *_making(results),
+    ]
+    return pages.page(f"{words.title}, {results['scale']} scale", lead, body)
+
+
+def _networks(results: Mapping[str, Any]) -> str:
+    """Return what was trained, in words."""
+    scores, chosen = results["training"], results["settings"]
+    data = " and ".join(chosen["data"]) if isinstance(chosen["data"], list) else chosen["data"]
+    words = f"{scores['networks']} networks on {data} data"
+    if "test" not in scores:
+        return words
+    r2 = _span([score["r2"] for score in scores["test"]])
+    return f"{words}, {chosen['training']['epochs']:,} epochs, test R² {r2}"
+
+
+def _span(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None and value == value]
+    if not known:
+        return "not known"
+    return f"{min(known):.3f}" if min(known) == max(known) else f"{min(known):.3f} to {max(known):.3f}"
+
+
+def number(row: Mapping[str, Any] | None) -> str:
+    """Return an estimate with its interval, as text."""
+    if row is None or row["value"] is None or row["value"] != row["value"]:
+        return ""
+    if row["low"] is None or row["low"] != row["low"]:
+        return f"{row['value']:.3g}"
+    return f"{row['value']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+
+
+def _headline(lines: Sequence[Line]) -> str:
+    rows = [
+        (
+            line.what,
+            number(line.row),
+            f"{line.control_words}: {number(line.control)}"
+            if line.control
+            else line.note or f"{line.nothing:g} by construction",
+            f"{line.row['seeds']}, {line.row['units']}",
+            line.verdict,
+        )
+        for line in lines
+    ]
+    head = ("question", "estimate and interval", "control", "seeds, units", "here")
+    return pages.table(rows, head, [LOOKS[line.verdict] for line in lines], stack=True)
+
+
+def _making(results: Mapping[str, Any]) -> Iterable[str]:
+    yield pages.code(results["command"])
+    yield pages.table((name, f"{value:.1f} s") for name, value in results["seconds"].items())
+    chosen = results["settings"]
+    parts = {
+        "Settings": {name: value for name, value in chosen.items() if name not in ("recipe", "training")},
+        "Recipe of the data": chosen.get("recipe", {}),
+        "Training": chosen["training"],
+        "Versions and machine": results["provenance"],
+    }
+    for name, values in ((name, values) for name, values in parts.items() if values):
+        yield pages.folded(name, [pages.settings(values)])
+    yield pages.folded("All estimates", [_estimates(results["estimates"])])
+    yield pages.paragraph(
+        "All numbers are in results.json, what was measured of every network and unit in measures.npz.", quiet=True
+    )
+
+
+def _estimates(rows: Sequence[Row]) -> str:
+    plain = ("value", "low", "high", "seeds", "units", "found", "at")
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in plain))
+    cells = [
+        (*(label(r[n]) if n == "layer" and n in r else str(r.get(n, "")) for n in names), number(r), str(r["units"]))
+        for r in rows
+    ]
+    return pages.table(cells, (*names, "estimate and interval", "units"), numbers=[len(names) + 1])

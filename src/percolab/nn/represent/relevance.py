@@ -1,0 +1,337 @@
+"""Relevance, by the swap: whether a concept is told from its sibling better where the target depends on it.
+
+In a superposed world every sample has a point of each of K hierarchies. K networks with the same initial weights and
+the same order of rows are trained on the same X, each on the y of another hierarchy. Each pair of siblings is then
+compared with itself: in the network for which its hierarchy is relevant, over those for which it is not. Geometry is
+the same in both, so what differs is what training did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from percolab.features.methods import KMeans, Neurons
+from percolab.features.scoring import score
+from percolab.nn.recording import activations, label
+from percolab.nn.represent import siblings
+from percolab.nn.represent.drawing import by_layer, by_number
+from percolab.nn.represent.networks import train_networks
+from percolab.nn.represent.page import Line, Words
+from percolab.nn.represent.settings import Settings
+from percolab.nn.represent.siblings import Siblings, find_siblings
+from percolab.nn.represent.statistics import BLOCKS, kin_blocks, log_bins, mean_interval
+from percolab.nn.represent.work import Arrays, Row, Work, layer_names, row, select
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MEASURES = ("separation", "accuracy")
+METHODS = ("kmeans", "neurons")
+LEAST = {"separation": 1e-12, "accuracy": 1e-2, "f1": 1e-2}
+"""What a measure is taken to be at least before its logarithm is."""
+LEAST_UNITS = 8
+"""Pairs of a bin that is shown."""
+LEAST_BLOCKS = 8
+"""Blocks of kin of a factor, at least."""
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def swap_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats:
+    """Return (S, P) log ratios of a measure: relevant over irrelevant, for each unit by itself.
+
+    Parameters
+    ----------
+    values
+        (S, K, P) by seed, by the factor that the network was trained on, and by unit.
+    factor
+        (P,) the factor that each unit belongs to.
+    least
+        Smaller values are taken to be this.
+
+    Returns
+    -------
+    ndarray
+        The logarithm in the network of the unit's own factor, less the mean logarithm in the others.
+    """
+    logs = np.log(np.maximum(values, least))
+    units = np.arange(factor.size)
+    own = logs[:, factor, units]
+    ratio: Floats = own - (logs.sum(1) - own) / (logs.shape[1] - 1)
+    return ratio
+
+
+def idle_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats | None:
+    """Return the same between networks for which a unit is irrelevant, one over the others: a null, of mean 0.
+
+    None with fewer than three factors, where there are no two such networks.
+    """
+    K = values.shape[1]
+    if K < 3:
+        return None
+    logs = np.log(np.maximum(values, least))
+    units = np.arange(factor.size)
+    one = logs[:, (factor + 1 + units % (K - 1)) % K, units]
+    rest = logs.sum(1) - logs[:, factor, units] - one
+    ratio: Floats = one - rest / (K - 2)
+    return ratio
+
+
+# ---------------------------------------------------------------------- training and measuring
+
+
+def train(work: Work) -> dict[str, Any]:
+    """Train a network for each seed and factor: those of a seed have the same initial weights and order of rows."""
+    s, factors = work.settings, range(len(work.truths))
+    configs = [config for config in s.training.with_seeds(range(s.seeds)) for _ in factors]
+    targets = np.stack([work.dataset.swapped(k).y for k in factors] * s.seeds)
+    return train_networks(work.dataset, configs, targets, work.split, s.keep, work.output, work.device, work.progress)
+
+
+def pairs_of(work: Work) -> list[Siblings]:
+    """Return the pairs of siblings of each hierarchy."""
+    s = work.settings
+    return [find_siblings(t.forest, t.rows, s.min_size, s.most_pairs) for t in work.truths]
+
+
+def measure(work: Work) -> Arrays:
+    """Measure every pair in every network, layer and epoch kept; features at the last epoch, on held-out samples."""
+    s, K = work.settings, len(work.truths)
+    pairs = pairs_of(work)
+    names = layer_names(work.networks.model(0, work.networks.last, work.device))[1:]
+    P = sum(map(len, pairs))
+    shape = (s.seeds * K, len(s.keep), len(names), P)
+    found: Arrays = {name: np.full(shape, np.nan, np.float32) for name in MEASURES}
+    looked = _Looked(work, pairs)
+    found |= {f"raw_{name}": values for name, values in looked.measures(work.inputs).items()}
+    f1: list[dict[str, list[Floats]]] = [{} for _ in range(s.seeds * K)]
+    table: dict[str, Ints] = {}
+    for i, j, model in work.looks(range(s.seeds * K), s.keep):
+        recorded = activations(model, work.inputs, names, device=work.device)
+        for k, name in enumerate(names):
+            for measured, values in looked.measures(recorded[name]).items():
+                found[measured][i, j, k] = values
+        if s.keep[j] == work.networks.last:
+            f1[i], table = _features(work, recorded, names)
+    found = {name: v.reshape(s.seeds, K, *v.shape[1:]) if name in MEASURES else v for name, v in found.items()}
+    for method in METHODS:
+        found[f"f1_{method}"] = np.stack([np.concatenate(own[method]) for own in f1]).reshape(s.seeds, K, -1)
+    found |= {f"concept_{name}": column for name, column in table.items()}
+    found |= columns_of(pairs)
+    return {**found, "layers": np.array(names)}
+
+
+class _Looked:
+    """The pairs of all hierarchies, ready to be measured in any activations."""
+
+    def __init__(self, work: Work, pairs: list[Siblings]) -> None:
+        fit = np.zeros(len(work.dataset), np.bool_)
+        fit[work.split.train] = True
+        self.whole, self.fit, self.held_out = (
+            [siblings.ready(own, work.device, used) for own in pairs] for used in (None, fit, ~fit)
+        )
+        self.rows = torch.from_numpy(np.flatnonzero(fit)).to(work.device)
+
+    def measures(self, A: torch.Tensor) -> dict[str, Floats]:
+        """Return separation and held-out accuracy of all pairs, hierarchy after hierarchy."""
+        factor = siblings.solver(A, self.rows)
+        accuracy = [
+            siblings.reading_accuracy(A, factor, fit, held_out)
+            for fit, held_out in zip(self.fit, self.held_out, strict=True)
+        ]
+        separation = [siblings.separation(siblings.sums(A, own)) for own in self.whole]
+        return {"separation": np.concatenate(separation), "accuracy": np.concatenate(accuracy)}
+
+
+def columns_of(pairs: list[Siblings]) -> Arrays:
+    """Return what the pairs are, hierarchy after hierarchy."""
+    columns = {
+        name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")
+    }
+    return {**columns, "factor": np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])}
+
+
+def _features(
+    work: Work, recorded: dict[str, torch.Tensor], names: list[str]
+) -> tuple[dict[str, list[Floats]], dict[str, Ints]]:
+    """Return the best F1 of every concept by method, and the concepts: k-means on the last block, and its neurons."""
+    rows = work.scored
+    least = max(10, work.settings.min_size * rows.size // len(work.dataset))
+    sources = {"kmeans": names[-1], "neurons": names[-2]}
+    makers: dict[str, Any] = {"kmeans": KMeans(work.settings.features, batch_size=4096), "neurons": Neurons()}
+    f1: dict[str, list[Floats]] = {method: [] for method in METHODS}
+    table: dict[str, list[Ints]] = {"factor": [], "size": [], "place": []}
+    for method, maker in makers.items():
+        values = recorded[sources[method]][torch.from_numpy(rows).to(work.device)].cpu().numpy()
+        codes = maker.fit(values).encode(values)
+        for k in range(len(work.truths)):
+            found = score(work.dataset, codes, rows, k, min_size=least, draws=1).concepts
+            found = found[found["summarised"]]
+            f1[method].append(found["f1"].to_numpy(np.float64))
+            if method == METHODS[0]:
+                place = work.truths[k].forest.latent_start[found["latent"].to_numpy()]
+                table["factor"].append(np.full(len(found), k))
+                table["size"].append(found["size"].to_numpy())
+                table["place"].append(place)
+    return f1, {name: np.concatenate(parts) for name, parts in table.items()}
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(found: Arrays, s: Settings) -> list[Row]:
+    """Return log ratios, relevant over irrelevant: by layer and epoch; by size, depth and factor at the last epoch."""
+    factor, names = found["factor"], [str(name) for name in found["layers"]]
+    blocks = blocks_of(factor, found["place"])
+    rows: list[Row] = []
+    for measured in MEASURES:
+        for k, layer in enumerate(names):
+            for j, epoch in enumerate(s.keep):
+                values = found[measured][:, :, j, k]
+                told = {"measure": measured, "layer": layer, "epoch": epoch}
+                ratio = swap_log_ratio(values, factor, LEAST[measured])
+                rows.append(row(mean_interval(ratio, blocks), part="all", **told))
+                if epoch == s.keep[-1]:
+                    rows += _parts(ratio, found, blocks, told)
+                    rows += _levels(values, found[f"raw_{measured}"], factor, blocks, told)
+                    null = idle_log_ratio(values, factor, LEAST[measured])
+                    if null is not None:
+                        rows.append(row(mean_interval(null, blocks), part="null", **told))
+    return rows + _feature_rows(found, s, names)
+
+
+def blocks_of(factor: Ints, place: Ints) -> Ints:
+    """Return blocks of kin, none of them across two factors."""
+    names, blocks = np.unique(factor), np.empty(factor.size, np.int64)
+    each = max(LEAST_BLOCKS, BLOCKS // names.size)
+    for i, k in enumerate(names):
+        own = factor == k
+        blocks[own] = i * each + kin_blocks(place[own], each)
+    return blocks
+
+
+def _parts(ratio: Floats, found: Arrays, blocks: Ints, told: dict[str, Any]) -> list[Row]:
+    """Return the log ratio in bins of size and of depth, and by factor."""
+    rows = []
+    for column in ("size", "depth"):
+        bins, edges = log_bins(found[column], 4)
+        for b in np.unique(bins):
+            own = bins == b
+            if np.count_nonzero(own) < LEAST_UNITS:
+                continue
+            name = f"{column} {edges[b]:,.0f} to {edges[b + 1]:,.0f}"
+            middle = float(np.sqrt(edges[b] * edges[b + 1]))
+            rows.append(row(mean_interval(ratio[:, own], blocks[own]), part=column, bin=name, at=middle, **told))
+    for k in np.unique(found["factor"]):
+        own = found["factor"] == k
+        rows.append(row(mean_interval(ratio[:, own], blocks[own]), part="factor", bin=f"factor {k}", at=int(k), **told))
+    share = (ratio > 0).astype(np.float64)
+    return [*rows, row(mean_interval(share, blocks), part="share above 0", **told)]
+
+
+def _levels(values: Floats, raw: Floats, factor: Ints, blocks: Ints, told: dict[str, Any]) -> list[Row]:
+    """Return the means of the measure itself: relevant, irrelevant, and in the raw input."""
+    units = np.arange(factor.size)
+    relevant = values[:, factor, units].astype(np.float64)
+    irrelevant = (values.sum(1) - relevant) / (values.shape[1] - 1)
+    cases = {"relevant": relevant, "irrelevant": irrelevant, "raw input": raw[None]}
+    return [row(mean_interval(v, blocks), part=f"mean, {name}", **told) for name, v in cases.items()]
+
+
+def _feature_rows(found: Arrays, s: Settings, names: list[str]) -> list[Row]:
+    factor = found["concept_factor"]
+    blocks = blocks_of(factor, found["concept_place"])
+    rows = []
+    for method, layer in zip(METHODS, (names[-1], names[-2]), strict=True):
+        values = found[f"f1_{method}"]
+        told = {"measure": f"best F1, {method}", "layer": layer, "epoch": s.keep[-1]}
+        rows.append(row(mean_interval(swap_log_ratio(values, factor, LEAST["f1"]), blocks), part="all", **told))
+        rows += _levels(values, np.full(factor.size, np.nan), factor, blocks, told)[:2]
+        null = idle_log_ratio(values, factor, LEAST["f1"])
+        if null is not None:
+            rows.append(row(mean_interval(null, blocks), part="null", **told))
+    return rows
+
+
+# ---------------------------------------------------------------------- report
+
+WORDS = Words(
+    title="Relevance, by the swap",
+    question="Does a network tell the concepts that its target depends on from their siblings better than the "
+    "concepts that it does not depend on?",
+    method="Several hierarchies are added in one X. Networks with the same initial weights and the same order of rows "
+    "are trained on it, each on the y of another hierarchy. For every pair of siblings three things are taken: the "
+    "separation, which is the squared distance of the siblings' mean activations over their summed variances; how "
+    "often a linear reading, fitted on the network's training rows, tells the two apart on rows that neither has "
+    "seen; and the best F1 of a feature. Each is compared with itself: the logarithm where the hierarchy is relevant, "
+    "less the mean logarithm where it is not.",
+    control="Both networks see the same X and start from the same weights, so before training the log ratio is 0, and "
+    "whatever geometry gives away is in both. With three hierarchies or more there is also a null: the same log ratio "
+    "between networks for both of which the pair is irrelevant.",
+    captions={
+        "layers": "Log ratio of separation, of held-out accuracy of the linear reading, and of the best F1 of "
+        "features, relevant over irrelevant, after training. 0 is no difference.",
+        "epochs": "Log ratio of separation by epoch of training. At epoch 0 it is 0 by construction.",
+        "size": "Log ratio of separation by the number of samples of the smaller sibling.",
+        "depth": "Log ratio of separation by the depth of the siblings.",
+        "levels": "Mean separation itself: where the hierarchy is relevant, where it is not, and in the raw input.",
+    },
+)
+
+
+def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
+    """Return the log ratios of all measures in the last block, and the share of pairs above 0."""
+    last = f"blocks.{s.training.n_blocks - 1}"
+    end = s.keep[-1]
+    lines = []
+    for measured in (*MEASURES, *(f"best F1, {method}" for method in METHODS)):
+        layer = f"{last}.hidden" if measured.endswith("neurons") else last
+        told = {"measure": measured, "layer": layer, "epoch": end}
+        null = next(iter(select(rows, part="null", **told)), None)
+        what = f"log ratio of {measured}, {label(layer)}"
+        lines.append(Line(what, select(rows, part="all", **told)[0], 1, 0.0, null, "irrelevant over irrelevant"))
+    told = {"measure": "separation", "layer": last, "epoch": end}
+    share = select(rows, part="share above 0", **told)[0]
+    return [*lines, Line(f"share of pairs with a separation ratio above 1, {label(last)}", share, 1, 0.5)]
+
+
+def draw(rows: Sequence[Row], s: Settings) -> dict[str, Figure]:
+    """Draw the log ratios by layer, epoch, size and depth, and the separation itself."""
+    names = [r["layer"] for r in select(rows, part="share above 0", measure="separation")]
+    end, ratio = s.keep[-1], "log ratio,\nrelevant over irrelevant"
+    measures = (*MEASURES, *(f"best F1, {method}" for method in METHODS))
+    layers = {m: select(rows, part="all", measure=m, epoch=end) for m in measures}
+    null = select(rows, part="null", measure="separation", epoch=end)
+    if null:
+        layers["separation, null"] = null
+    streams = [name for name in names if not name.endswith("hidden")]
+    one = {"measure": "separation"}
+    epochs = {label(n): select(rows, part="all", layer=n, **one) for n in streams}
+    drawn = {
+        "layers": by_layer(layers, names, f"{s.data}: relevance by layer", ratio),
+        "epochs": by_number(
+            epochs,
+            "epoch",
+            f"{s.data}: separation by epoch",
+            "epoch",
+            ratio,
+            symmetric_from=float(s.keep[1]),
+            ticks=True,
+        ),
+    }
+    for column, words in (("size", "samples of the smaller sibling"), ("depth", "depth of the siblings")):
+        series = {label(n): select(rows, part=column, layer=n, epoch=end, **one) for n in streams}
+        drawn[column] = by_number(series, "at", f"{s.data}: separation by {column}", words, ratio)
+    cases = ("relevant", "irrelevant", "raw input")
+    levels = {case: select(rows, part=f"mean, {case}", epoch=end, **one) for case in cases}
+    drawn["levels"] = by_layer(levels, names, f"{s.data}: separation of siblings", "mean separation", zero=None)
+    return drawn

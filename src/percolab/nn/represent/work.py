@@ -1,0 +1,97 @@
+"""What all experiments share while they run: data, split, networks, and the table of estimates they fill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from percolab.ground.progress import Progress
+from percolab.nn.device import on_device
+from percolab.nn.model import ResidualMLP
+from percolab.nn.recording import RAW
+from percolab.nn.represent.networks import Networks, load_networks
+from percolab.nn.represent.settings import Settings
+from percolab.nn.represent.statistics import Estimate
+from percolab.nn.split import Split, split_rows
+from percolab.worlds.generation import generate
+from percolab.worlds.truth import AnyDataset, Truth, truth
+
+Arrays = dict[str, NDArray[Any]]
+Row = dict[str, Any]
+
+MOST_SCORED = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One experiment while it runs."""
+
+    settings: Settings
+    output: Path
+    device: torch.device
+    progress: Progress
+
+    @cached_property
+    def dataset(self) -> AnyDataset:
+        """The dataset or world."""
+        return generate(self.settings.recipe, progress=self.progress)
+
+    @cached_property
+    def inputs(self) -> torch.Tensor:
+        """(n, d) X on the device."""
+        return on_device("X", self.dataset.X, self.device, torch.float32)
+
+    @cached_property
+    def truths(self) -> list[Truth]:
+        """The hierarchies behind the samples."""
+        count = len(getattr(self.dataset.recipe, "factors", (None,)))
+        return [truth(self.dataset, k) for k in range(count)]
+
+    @cached_property
+    def split(self) -> Split:
+        """The rows that networks were trained on, and the others."""
+        return split_rows(self.truths[0].forest, self.settings.training.seeds.split)
+
+    @cached_property
+    def scored(self) -> NDArray[np.int64]:
+        """Samples that no network was trained on, and features are scored on: at most `MOST_SCORED`, evenly spread."""
+        rows = np.sort(np.concatenate([self.split.validation, self.split.test]))
+        return rows[:: -(-rows.size // MOST_SCORED)]
+
+    @cached_property
+    def networks(self) -> Networks:
+        """The trained networks."""
+        return load_networks(self.output)
+
+    def looks(self, numbers: Sequence[int], epochs: Sequence[int]) -> Iterator[tuple[int, int, ResidualMLP]]:
+        """Yield, for networks and epochs in turn, their places in the two lists and the network, telling progress."""
+        total = len(numbers) * len(epochs)
+        for i, number in enumerate(numbers):
+            for j, epoch in enumerate(epochs):
+                self.progress("measures", i * len(epochs) + j, total)
+                yield i, j, self.networks.model(number, epoch, self.device)
+        self.progress("measures", total, total)
+
+
+def row(estimate: Estimate, **names: Any) -> Row:
+    """Return an estimate as a row of a table, with what it is of."""
+    return {**names, **estimate.to_dict()}
+
+
+def select(rows: Sequence[Row], **names: Any) -> list[Row]:
+    """Return the rows of a table that have these names."""
+    return [r for r in rows if all(r.get(name) == value for name, value in names.items())]
+
+
+def layer_names(model: ResidualMLP) -> list[str]:
+    """Return the representations that are looked at: the input itself, and all that the paper probes."""
+    from percolab.nn.recording import representations
+
+    return [RAW, *representations(model)]

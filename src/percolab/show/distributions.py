@@ -1,0 +1,176 @@
+"""Figures of how sizes, depths and targets of a dataset are distributed, each with its law where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab import theory
+from percolab.dataset.dataset import Dataset
+from percolab.model.target import Target
+from percolab.show import pages, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EXACT_TO = 200
+"""Points of a cluster up to which the law of depths is exact; beyond, it is the limit."""
+FEW_LABELS = 12
+"""Labels that are drawn as bars."""
+LARGEST_SUMMED = 1 << 22
+"""Sizes up to which the law of a random graph's clusters is added up; there are hardly any beyond."""
+
+
+def panels(dataset: Dataset) -> list[str]:
+    """Return the figures, as HTML."""
+    law = "" if dataset.source_row is not None else ", with the law of each cluster's size added up"
+    cycles = " Clusters with a cycle have no known law and are left out of it." if dataset.forest.n_extra_bonds else ""
+    pictures = [
+        panel(dataset, _draw_depths, f"Depth of points{law}.{cycles}"),
+        panel(dataset, *_target_panel(dataset)),
+    ]
+    if dataset.forest.n_clusters > 1:
+        law = "" if dataset.source_row is not None else ", with the theory of large n"
+        pictures.insert(0, panel(dataset, _draw_sizes, f"Share of clusters with at least s points{law}."))
+    return pictures
+
+
+def panel(dataset: Dataset, draw: Callable[[Axes, Dataset], None], caption: str) -> str:
+    """Return one figure, as HTML."""
+    figure = style.new_figure(4.6, 3.2)
+    draw(figure.subplots(), dataset)
+    return pages.picture(figure, caption)
+
+
+def trees(dataset: Dataset) -> NDArray[np.bool_]:
+    """Tell for each cluster whether its tree and depths have the law of uniform trees.
+
+    They do unless a bond closed a cycle in it, or it is what a subsample left of one.
+    """
+    forest = dataset.forest
+    found = np.full(forest.n_clusters, dataset.source_row is None)
+    found[forest.latent_cluster[forest.extra_latent]] = False
+    return found
+
+
+def regime(mean_degree: float) -> str:
+    """Return in a word where a random graph stands."""
+    side = "below" if mean_degree < 1 else "above" if mean_degree > 1 else "at"
+    return f"{side} the critical point"
+
+
+# ---------------------------------------------------------------------- sizes and depths
+
+
+def size_law(dataset: Dataset, sizes: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """Return the share of clusters of at least these sizes, of those of at least the first; None without a law."""
+    recipe = dataset.recipe
+    if dataset.source_row is not None:
+        return None
+    if recipe.mode != "random_graph":
+        if not 0 < recipe.attachment_prob < 1:
+            return None
+        law = theory.size_ccdf(sizes, recipe.attachment_prob)
+        return np.asarray(law / law[0])
+    c, top = recipe.mean_degree or 0.0, min(recipe.n_points, LARGEST_SUMMED)
+    every = np.arange(1, top + 1)
+    above = np.append(np.cumsum((theory.cluster_law(every, c) / every)[::-1])[::-1], 0.0) * recipe.n_points
+    expected = above[np.minimum(sizes, top + 1) - 1] + (c > 1) * (sizes <= recipe.n_points * theory.giant_share(c))
+    return np.asarray(expected / expected[0])
+
+
+def _draw_sizes(axes: Axes, dataset: Dataset) -> None:
+    s, count = np.unique(dataset.forest.cluster_size, return_counts=True)
+    share = np.cumsum(count[::-1])[::-1] / count.sum()
+    axes.loglog(s, share, "o", markersize=3, color=style.BLUE, label="this dataset")
+    grid = np.unique(np.concatenate([s, np.geomspace(s[0], s[-1], 100).astype(np.int64)]))
+    law = size_law(dataset, grid)
+    if law is not None:
+        seen = law > 0.1 / count.sum()
+        axes.loglog(grid[seen], law[seen], color=style.BLACK, linewidth=1.1, label="theory")
+    axes.set_xlabel("cluster size s")
+    axes.set_ylabel("share of clusters with size ≥ s")
+    axes.legend()
+
+
+def _draw_depths(axes: Axes, dataset: Dataset) -> None:
+    forest = dataset.forest
+    depth = forest.point_depth
+    width = max(1, int(depth.max()) // 60)
+    edges = np.arange(0, depth.max() + 2 * width, width) - 0.5
+    axes.stairs(np.histogram(depth, edges)[0], edges, fill=True, color=style.SKY, label="this dataset")
+    known = forest.cluster_size[trees(dataset)]
+    if known.size:
+        law = _depth_law(known, edges)
+        axes.plot((edges[1:] + edges[:-1]) / 2, law, color=style.BLACK, linewidth=1.1, label="over seeds")
+    axes.set_yscale("log" if forest.n_clusters > 1 else "linear")
+    axes.set_ylim(bottom=0.5 if forest.n_clusters > 1 else 0)
+    axes.set_xlabel("depth of a point")
+    axes.set_ylabel("number of points")
+    axes.legend()
+
+
+def _depth_law(sizes: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how many points of clusters of these sizes are expected between depths."""
+    expected = np.zeros(edges.size - 1)
+    laws = theory.depth_laws(min(int(sizes.max()), EXACT_TO))
+    depth = np.arange(laws.shape[1])
+    for s, clusters in zip(*np.unique(sizes, return_counts=True), strict=True):
+        if s < len(laws):
+            share = np.histogram(depth, edges, weights=laws[s])[0]
+        else:
+            share = np.diff(theory.rayleigh_cdf((edges - theory.depth_shift(int(s))) / np.sqrt(s)))
+        expected += clusters * s * share
+    return expected
+
+
+# ---------------------------------------------------------------------- targets
+
+
+def _target_panel(dataset: Dataset) -> tuple[Callable[[Axes, Dataset], None], str]:
+    if dataset.y.dtype.kind != "f":
+        return _draw_labels, "Rows of each label, the most frequent first; of sequences, by level."
+    if dataset.target == Target():
+        return _draw_targets, "Targets, with the normal law that each has over seeds."
+    return _draw_targets, "Targets, with the normal law of the paper's for comparison."
+
+
+def _draw_labels(axes: Axes, dataset: Dataset) -> None:
+    draw_labels(axes, np.asarray(dataset.y))
+
+
+def draw_labels(axes: Axes, y: NDArray[np.int64]) -> None:
+    """Draw how many rows have each label, the most frequent first."""
+    counts = [np.sort(np.bincount(labels))[::-1] for labels in np.atleast_2d(y.T)]
+    if len(counts) == 1 and counts[0].size <= FEW_LABELS:
+        axes.bar(np.arange(1, counts[0].size + 1), counts[0], color=style.SKY)
+        axes.set_xticks(np.arange(1, counts[0].size + 1))
+        counts = []
+    for level, count in enumerate(counts):
+        axes.loglog(np.arange(1, count.size + 1), count, ".", markersize=3, label=f"level {level + 1}")
+    axes.set_xlabel("label, by frequency")
+    axes.set_ylabel("rows")
+    if y.ndim > 1:
+        axes.legend()
+
+
+def _draw_targets(axes: Axes, dataset: Dataset) -> None:
+    draw_targets(axes, np.asarray(dataset.y).ravel())
+
+
+def draw_targets(axes: Axes, y: NDArray[np.float64], variance: float | None = 1.0) -> None:
+    """Draw a histogram of targets, beside a normal law of mean 0 and this variance if there is one."""
+    deviation = np.sqrt(variance or 1.0)
+    reach = max(4.0 * deviation, float(np.abs(y).max()))
+    edges = np.linspace(-reach, reach, 81)
+    axes.stairs(np.histogram(y, edges, density=True)[0], edges, fill=True, color=style.SKY, label="this dataset")
+    if variance is not None:
+        x = np.linspace(-reach, reach, 200)
+        density = np.exp(-((x / deviation) ** 2) / 2) / np.sqrt(2 * np.pi) / deviation
+        axes.plot(x, density, color=style.BLACK, linewidth=1.1, label=f"N(0, {variance:g})")
+    axes.set_xlabel("y")
+    axes.set_ylabel("density")
+    axes.legend()

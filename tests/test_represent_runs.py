@@ -1,0 +1,101 @@
+"""The experiments on what a network represents, from data to report, and their command."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import percolab as pl
+from percolab.cli import main
+from percolab.nn import TrainConfig
+from percolab.nn.represent import running
+from percolab.nn.represent.settings import DATA, EXPERIMENTS, kept_epochs, settings
+
+torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
+
+TINY = TrainConfig(d_model=8, n_blocks=2, epochs=3, batch_size=64, lr=1e-3)
+
+
+def tiny(experiment, factors=2):
+    """Return an experiment that takes seconds."""
+    recipes = [pl.Recipe(500, 4, "one_cluster", seeds=seed) for seed in range(factors)]
+    recipe = pl.Superposition(recipes, seed=0) if "superposed-2" in DATA[experiment] else recipes[0]
+    usual = settings(experiment, "small", seeds=3 if experiment == "crossed" else 2)
+    return replace(
+        usual, recipe=recipe, training=TINY, min_size=12, most_pairs=12, rows=6,
+        depths=(0, 4, 8, 12), fresh=4, latents=4, retraining=2, features=8, doses=(0.5, 1.0),
+        keep=(0, 1, 3) if experiment in ("trained", "relevance") else (0, 3),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("represent")
+
+
+def slowly(names):
+    return [pytest.param(name, marks=[] if name == "edit" else [pytest.mark.slow]) for name in names]
+
+
+@pytest.mark.parametrize("name", slowly(EXPERIMENTS))
+def test_an_experiment_runs_from_data_to_report_and_once(name, folder, monkeypatch):
+    chosen, stages = tiny(name), []
+    results = running.represent(chosen, folder / name, device="cpu", progress=lambda *told: stages.append(told))
+    assert ("report", 1, 1) in stages
+    assert json.loads((folder / name / "results.json").read_text())["headline"][0]["what"]
+    for line in results["headline"]:
+        estimate = line["estimate"]
+        assert estimate["low"] <= estimate["value"] <= estimate["high"], line["what"]
+        assert estimate["seeds"] >= 2
+    page = (folder / name / "report.html").read_text()
+    figures = list((folder / name / "figures").glob("*.png"))
+    assert page.count("data:image/png") == len(figures) > 1
+    assert "How it is measured" in page
+
+    def again(*_):
+        raise AssertionError("a stage that is there was run again")
+
+    monkeypatch.setattr(running.MODULES[name], "train", again)
+    monkeypatch.setattr(running.MODULES[name], "measure", again)
+    assert running.represent(chosen, folder / name, device="cpu")["estimates"] == results["estimates"]
+    with pytest.raises(FileExistsError, match="must hold the same experiment unless overwrite"):
+        running.represent(replace(chosen, seeds=4), folder / name, device="cpu")
+
+
+@pytest.mark.slow
+def test_with_three_hierarchies_there_is_a_null(folder):
+    results = running.represent(tiny("relevance", 3), folder / "three", device="cpu")
+    nulls = [row for row in results["estimates"] if row["part"] == "null"]
+    assert nulls
+    assert all(np.isfinite(row["value"]) for row in nulls)
+
+
+def test_settings_are_told_by_their_command():
+    usual = settings("dose")
+    assert usual.command == "percolab represent dose --scale paper"
+    other = settings("trained", "small", data="multi-cluster", seeds=7, epochs=9)
+    assert other.command == "percolab represent trained --scale small --data multi-cluster --seeds 7 --epochs 9"
+    assert other.training.epochs == other.keep[-1] == 9
+    assert json.loads(json.dumps(usual.to_dict())) == usual.to_dict()
+    assert kept_epochs(500) == (0, 2, 10, 50, 200, 500)
+    assert kept_epochs(1) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("represent guess", "EXPERIMENT must be one of trained, crossed, relevance, dose, edit, got 'guess'"),
+        ("represent dose --data one-cluster", "--data must be one of superposed-2, superposed-4, got 'one-cluster'"),
+        ("represent dose --seeds 1", "--seeds must be at least 2, got 1"),
+        ("represent edit --scale large", "--scale must be one of paper, small, got 'large'"),
+        ("represent edit --epochs 0", "--epochs must be at least 1, got 0"),
+        ("represent edit --device abacus", "--device must be auto, cpu, cuda or cuda:N, got 'abacus'"),
+    ],
+)
+def test_bad_input_is_one_line(words, said, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main.run(words.split()) == 2
+    assert capfd.readouterr().err == f"error: {said}\n"
+    assert not list(tmp_path.iterdir())

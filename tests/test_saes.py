@@ -1,0 +1,247 @@
+"""Sparse autoencoders of SAELens as methods: what they encode, decode, learn and leave, and their files."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from percolab.features import score
+from percolab.features.inputs import as_array
+from percolab.features.saes import BatchTopK, Gated, JumpReLU, Matryoshka, SparseAutoencoder, TopK
+
+SMALL = {"n_features": 24, "steps": 40, "batch_size": 64, "lr": 3e-3, "device": "cpu"}
+KINDS = {
+    "topk": TopK(k=4, **SMALL),
+    "batchtopk": BatchTopK(k=4, **SMALL),
+    "jumprelu": JumpReLU(k=4, **SMALL),
+    "gated": Gated(**SMALL),
+    "matryoshka": Matryoshka(k=4, **SMALL),
+}
+
+
+def planted(n=3000, d=16, count=24, seed=0):
+    """Sums of two of 24 directions, and these directions."""
+    rng = np.random.default_rng(seed)
+    directions = rng.normal(size=(count, d))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    codes = np.zeros((n, count))
+    for row in codes:
+        row[rng.choice(count, 2, replace=False)] = rng.uniform(1, 2, 2)
+    return (codes @ directions).astype(np.float32), directions
+
+
+@pytest.fixture(scope="module")
+def activations():
+    return planted(600)[0]
+
+
+# ---------------------------------------------------------------------- without SAELens
+
+
+def test_nothing_is_imported_before_the_fit():
+    program = (
+        "import sys; from percolab.features import register; register.find_method('topk')(k=3); "
+        "assert not {'torch', 'sae_lens'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (TopK(0), "n_features must be at least 1, got 0"),
+        (TopK(8, k=9), "k must be at most n_features, 8, got 9"),
+        (BatchTopK(8, k=0), "k must be at least 1, got 0"),
+        (TopK(steps=0), "steps must be at least 1, got 0"),
+        (TopK(lr=0), "lr must be above 0, got 0"),
+        (TopK(frozen="both"), "frozen must be one of decoder, encoder, got 'both'"),
+        (Gated(l1_coefficient=-1), "l1_coefficient must be a number of at least 0, got -1"),
+        (JumpReLU(l0_coefficient=-1), "l0_coefficient must be a number of at least 0, got -1"),
+        (Matryoshka(8, k=2, widths=(9,)), "widths must be below n_features, 8, got 9"),
+        (TopK(seed=-1), "seed must be at least 0, got -1"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_one_line(method, message, activations):
+    with pytest.raises(ValueError) as error:
+        method.fit(activations)
+    assert str(error.value) == message
+
+
+def test_it_must_be_fitted(activations, tmp_path):
+    with pytest.raises(ValueError, match=r"^TopK must be fitted before it encodes$"):
+        TopK().encode(activations)
+    with pytest.raises(ValueError, match=r"^Gated must be fitted before it is saved$"):
+        Gated().save(tmp_path)
+
+
+# ---------------------------------------------------------------------- with it
+
+
+@pytest.fixture(scope="module")
+def fitted(activations):
+    return {name: method.fit(activations) for name, method in KINDS.items()}
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
+def test_codes_and_decoder_are_those_of_saelens(name, fitted, activations):
+    import torch
+
+    method = fitted[name]
+    codes = method.encode(activations)
+    assert codes.shape == (600, 24)
+    assert codes.data.min() > 0
+    X = torch.from_numpy(activations)
+    np.testing.assert_array_equal(codes.toarray(), method.sae.encode(X).numpy())
+    np.testing.assert_allclose(codes @ method.directions + method.bias, method.sae(X).numpy(), atol=1e-5)
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
+def test_files_are_those_of_saelens(name, fitted, activations, tmp_path):
+    import sae_lens
+    import torch
+
+    method = fitted[name]
+    method.save(tmp_path)
+    theirs = sae_lens.SAE.load_from_disk(tmp_path)
+    codes = method.encode(activations)
+    np.testing.assert_array_equal(theirs.encode(torch.from_numpy(activations)).detach().numpy(), codes.toarray())
+    for kind in (type(method), SparseAutoencoder):
+        again = kind.load(tmp_path, "cpu")
+        assert abs(again.encode(activations) - codes).nnz == 0
+        assert np.array_equal(again.directions, method.directions)
+    other = Gated if name != "gated" else TopK
+    with pytest.raises(ValueError, match=rf"^path must hold an SAE of kind {other.architecture}, got "):
+        other.load(tmp_path, "cpu")
+    with pytest.raises(ValueError, match=r"^path must hold an SAE as SAELens saves it, got "):
+        TopK.load(tmp_path / "nothing", "cpu")
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
+def test_seeds_decide_and_nothing_else(name, fitted, activations):
+    import torch
+
+    before, other = torch.random.get_rng_state(), SMALL | ({} if name == "gated" else {"k": 4})
+    torch.rand(3)
+    again = type(fitted[name])(**other).fit(activations)
+    assert np.array_equal(again.directions, fitted[name].directions)
+    assert not np.array_equal(type(again)(**other, seed=1).fit(activations).directions, again.directions)
+    torch.random.set_rng_state(before)
+    type(again)(**other).fit(activations)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
+def test_the_unit_of_activations_does_not_matter(name, fitted, activations):
+    """What is folded into the weights after training is the scale it was trained at; a power of 2 is exact."""
+    method = fitted[name]
+    options = SMALL | ({} if name == "gated" else {"k": 4})
+    large = type(method)(**options).fit(activations * 1024)
+    a, b = method.encode(activations), large.encode(activations * 1024)
+    assert ((a > 0) != (b > 0)).nnz <= 0.01 * a.nnz
+    np.testing.assert_allclose(
+        b @ large.directions + large.bias, 1024 * (a @ method.directions + method.bias), rtol=1e-2, atol=3
+    )
+
+
+@pytest.mark.sae
+def test_k_is_how_many_fire(fitted, activations):
+    assert set(np.diff(fitted["topk"].encode(activations).indptr)) == {4}
+    assert fitted["topk"].l0(activations) == 4
+    for name in ("batchtopk", "matryoshka"):
+        assert 3 < fitted[name].l0(activations) < 5
+    sparse = [JumpReLU(k=k, **SMALL | {"steps": 600}).fit(activations).l0(activations) for k in (2, 8)]
+    assert 1.5 < sparse[0] < 4 < sparse[1] < 10
+    few = Gated(l1_coefficient=30, **SMALL).fit(activations)
+    assert few.l0(activations) < fitted["gated"].l0(activations)
+
+
+@pytest.mark.sae
+def test_planted_directions_are_found():
+    X, directions = planted()
+    method = TopK(48, k=2, steps=600, batch_size=256, lr=5e-3, device="cpu").fit(X)
+    cosine = (method.directions / np.linalg.norm(method.directions, axis=1, keepdims=True)) @ directions.T
+    assert (cosine.max(0) > 0.95).mean() > 0.8
+    assert method.explained_variance(X) > 0.85
+    frozen = TopK(48, k=2, steps=600, batch_size=256, lr=5e-3, device="cpu", frozen="decoder").fit(X)
+    assert frozen.explained_variance(X) < 0.7
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("kind", [TopK, BatchTopK, JumpReLU, Gated, Matryoshka])
+@pytest.mark.parametrize("frozen", ["decoder", "encoder"])
+def test_frozen_weights_stay_and_the_others_move(kind, frozen, activations):
+    """SAELens draws the two as transposes of each other; folding changes lengths, not directions."""
+    options = SMALL | ({} if kind is Gated else {"k": 4})
+    found = kind(**options, frozen=frozen, seed=3).fit(activations).sae
+    start = kind(**options | {"lr": 1e-12}, seed=3).fit(activations).sae
+
+    def moved(name):
+        a, b = (as_array(getattr(sae, name)) for sae in (found, start))
+        a, b = (a.T, b.T) if name == "W_enc" else (a, b)
+        return 1 - (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+    own, other = ("W_dec", "W_enc") if frozen == "decoder" else ("W_enc", "W_dec")
+    np.testing.assert_allclose(moved(own), 0, atol=1e-5)
+    assert moved(other).max() > 1e-3
+
+
+@pytest.mark.sae
+def test_its_variance_and_l0_are_those_of_a_score(fitted, activations):
+    import percolab as pl
+
+    method = fitted["batchtopk"]
+    forest = pl.split_forest(600, 1)
+    given = {"directions": method.directions, "bias": method.bias, "activations": activations}
+    found = score(forest, method.encode(activations), **given).summary
+    assert method.explained_variance(activations) == pytest.approx(found["explained_variance"])
+    assert method.l0(activations) == pytest.approx(found["l0"])
+    assert found["explained_variance"] > 0.3
+
+
+@pytest.mark.sae
+def test_every_row_is_seen_once_a_round():
+    import torch
+
+    from percolab.features.saelens import batches
+
+    stream = batches(torch.arange(10.0)[:, None], 5, seed=1)
+    rounds = [torch.cat([next(stream), next(stream)])[:, 0] for _ in range(2)]
+    assert all(sorted(found.tolist()) == list(range(10)) for found in rounds)
+    assert not torch.equal(*rounds)
+    short = batches(torch.arange(7.0)[:, None], 5, seed=1)
+    assert len({tuple(next(short)[:, 0].tolist()) for _ in range(5)}) == 5
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize(
+    ("activations", "message"),
+    [
+        (np.ones(5, np.float32), r"^activations must have shape \(rows, d\), got \(5,\)$"),
+        (np.full((5, 2), np.nan, np.float32), r"^activations must be finite, got NaN or infinity$"),
+    ],
+)
+def test_bad_activations_are_one_line(activations, message):
+    with pytest.raises(ValueError, match=message):
+        TopK(4, k=1, device="cpu").fit(activations)
+    with pytest.raises(ValueError, match=r"^device must be auto, cpu, cuda or cuda:N, got 'tpu9'$"):
+        TopK(4, k=1, device="tpu9").fit(np.ones((4, 2), np.float32))
+
+
+@pytest.mark.sae
+def test_on_a_gpu_codes_stay_there(activations):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    method = BatchTopK(k=4, **SMALL | {"device": "cuda"}).fit(torch.from_numpy(activations).cuda())
+    codes = method.encode(activations)
+    assert codes.is_cuda
+    np.testing.assert_allclose(
+        as_array(codes) @ method.directions + method.bias, as_array(method.sae(torch.from_numpy(activations).cuda())),
+        atol=1e-4,
+    )  # fmt: skip
