@@ -3,6 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from percolab.ground import machine as machine  # first: it refuses machines on which what follows cannot be loaded
+
+# isort: split
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import make_percolation
 from percolab.engines.clusters import attachment
@@ -29,7 +32,7 @@ from percolab.worlds.superposed import Superposed
 from percolab.worlds.truth import Truth, truth
 
 if TYPE_CHECKING:
-    from percolab import exports, features, nn, streaming, theory
+    from percolab import exports, features, nn, show, streaming, theory
     from percolab.checks.result import Check
     from percolab.checks.suite import Verification, verify
 
@@ -68,6 +71,7 @@ __all__ = [
     "make_percolation",
     "nn",
     "node_paths",
+    "show",
     "split_forest",
     "split_rows",
     "streaming",
@@ -79,7 +83,7 @@ __all__ = [
 ]
 
 # These bring SciPy, Zarr or torch along, so they are imported when first asked for.
-_MODULES = ("exports", "features", "nn", "streaming", "theory")
+_MODULES = ("exports", "features", "nn", "show", "streaming", "theory")
 _HOME = {"Check": "checks.result", "Verification": "checks.suite", "verify": "checks.suite"}
 
 

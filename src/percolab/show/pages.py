@@ -7,10 +7,13 @@ inverts their lightness and keeps their hues. On a phone wide things scroll in t
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +41,7 @@ p { max-width: 46rem; } p.lead, .quiet { color: var(--quiet); } p.lead { margin-
 table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .6rem 0; }
 th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 600; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem; }
 table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
 .good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }
@@ -89,6 +92,12 @@ def paragraph(text: str, *, quiet: bool = False) -> str:
 def code(text: str) -> str:
     """Return text as it is, in a fixed-width font."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def link(text: str, file: Path, page: Path) -> str:
+    """Return a paragraph that leads to another file, by the way there from the page, so that both can move together."""
+    way = Path(os.path.relpath(file, page.absolute().parent)).as_posix()
+    return f'<p><a href="{escape(quote(way))}">{escape(text)}</a></p>'
 
 
 def folded(title: str, body: Iterable[str]) -> str:
