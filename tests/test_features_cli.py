@@ -120,7 +120,7 @@ def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_
         (method, network) for method in ("kmeans@n_features=8", "neurons") for network in ("trained", "untrained")
     }
     A = activations(load_model(trained, place[1]), place[1].X, ["blocks.0"], device="cpu")["blocks.0"].numpy()
-    wanted = score(place[1], KMeans(8, batch_size=16384, max_iterations=20).fit(A).encode(A)).summary
+    wanted = score(place[1], KMeans(8, batch_size=16384, max_iterations=50).fit(A).encode(A)).summary
     assert found[0]["recovery"] == pytest.approx(wanted["recovery"])
     assert found[0]["recovery"] != found[2]["recovery"]
     page = (tmp_path / "features.html").read_text()
