@@ -272,10 +272,11 @@ def planted(output, effects, seeds=(0, 1, 2), counts=(40, 30), method="kmeans", 
             for k, values in enumerate(base):
                 values = values + effects.get((network, k), 0) + 0.01 * rng.normal(size=values.size)
                 summary = {"recovery": float(values.mean()), "l0": 3.0 + seed}
-                sizes = {"from": [16], "to": [32], "concepts": [counts[k]], "recovery": [float(values.mean())]}
-                sizes |= {"recovered": [0.5], "chance": [0.1]}
+                names = {name for names in tables.BINNED.values() for name in names}
+                bins = {"from": [16], "to": [32], **{name: [None if seed else 0.5] for name in names}}
+                bins["recovery"] = [float(values.mean())]
                 values = np.exp(values) if column == "separation" else values
-                factors[str(k)] = {"summary": summary, "by_size": sizes, column: values.tolist()}
+                factors[str(k)] = {"summary": summary, "by_size": bins, "by_depth": bins, column: values.tolist()}
             layer = "raw" if network == "raw" else "blocks.0"
             made_from = {"task": "world", "network": network, "layer": layer, "name": method, "seed": seed}
             made_from["method"] = method
@@ -323,9 +324,9 @@ def test_means_are_over_seeds_on_the_hierarchy_that_was_trained_on(tmp_path):
     by_seed = np.array([3, 4, 5])
     half = 4.302653 * by_seed.std(ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
     assert line.values["l0"].high - line.values["l0"].value == pytest.approx(half, rel=1e-4)
-    sizes = line.by_size["trained"][0]
-    weighted = np.mean([own[:3], own[3:]], axis=1) @ [40, 30] / 70
-    assert sizes["recovery"] == pytest.approx(weighted)
+    for bins in (line.by_size, line.by_depth):
+        assert bins["trained"][0]["recovery"] == pytest.approx(np.mean(own))
+    assert line.by_depth["trained"][0]["absorption"] == 0.5  # what is not known is left out
 
 
 def test_seeds_that_lack_a_network_are_left_out(tmp_path):
@@ -335,6 +336,16 @@ def test_seeds_that_lack_a_network_are_left_out(tmp_path):
     assert line.values["recovery"].seeds == 2
     assert line.values["untrained"].seeds == 3
     assert line.values["relevant_irrelevant"].seeds == 2
+    assert line.values["relevant_irrelevant"].value == pytest.approx(13 / 70, abs=0.01)
+
+
+def test_a_network_that_is_not_asked_for_is_no_loss(tmp_path):
+    planted(tmp_path, EFFECTS, counts=(40, 30, 20))
+    for seed in range(3):  # of three hierarchies, two have networks
+        assert not list((tmp_path / CELLS / "world").glob(f"trained-2_*_{seed}.json"))
+    (line,) = tables.lines(tmp_path)
+    assert line.values["recovery"].seeds == 3
+    assert line.values["relevant_irrelevant"].units == 70
     assert line.values["relevant_irrelevant"].value == pytest.approx(13 / 70, abs=0.01)
 
 

@@ -30,6 +30,11 @@ METRICS = (
     "absorption", "absorption_null", "absorption_carried", "cosine", "explained_variance", "l0", "dead", "dense",
 )  # fmt: skip
 """Of the summary of a score, on the hierarchy that the network was trained on."""
+BINNED = {
+    "size": ("concepts", "recovery", "recovered", "chance", "splitting", "f1_union"),
+    "depth": ("concepts", "absorption_edge", "absorption", "absorption_null", "recovery"),
+}
+"""What is kept of the bins of a score."""
 LEAST = 1e-12
 
 
@@ -42,8 +47,14 @@ class Line:
     method: str
     values: dict[str, Estimate]
     """metrics by name; `raw` and `untrained` are recoveries; the gaps are those of `gaps`"""
-    by_size: dict[str, list[dict[str, float]]]
-    """recovery by size: of the trained networks, the untrained ones and the raw input"""
+    by_size: dict[str, list[dict[str, float | None]]]
+    """in bins of size: of the trained networks, the untrained ones and the raw input"""
+    by_depth: dict[str, list[dict[str, float | None]]]
+    """in bins of depth: absorption, likewise"""
+
+    def knows(self, name: str) -> bool:
+        """Return whether there is a number of this name."""
+        return name in self.values and bool(np.isfinite(self.values[name].value))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -54,6 +65,7 @@ class Line:
             "method": self.method,
             "values": values,
             "by_size": self.by_size,
+            "by_depth": self.by_depth,
         }
 
 
@@ -126,14 +138,17 @@ class _Cells:
         """Return the values of a cell, None if it is not there; the raw input and the truth are their own layers."""
         return self._values.get((network, network if network in (RAW, TRUTH) else layer, method, seed))
 
-    def on_hierarchies(self, networks: Sequence[str], layer: str, method: str) -> list[list[dict[str, Any]]]:
-        """Return, by seed, the values of the k-th network on the k-th hierarchy; seeds that lack one are left out."""
+    def on_hierarchies(self, networks: Sequence[str], layer: str, method: str) -> list[dict[int, dict[str, Any]]]:
+        """Return, by seed, the values of the k-th network by its hierarchy k.
+
+        Networks that no seed has are left out, and then seeds that lack one of the others.
+        """
         found = []
         for seed in self.seeds(method):
-            cells = [self.get(network, layer, method, seed) for network in networks]
-            if all(cells):
-                found.append([cell for cell in cells if cell])
-        return found
+            cells = ((k, self.get(network, layer, method, seed)) for k, network in enumerate(networks))
+            found.append({k: cell for k, cell in cells if cell})
+        known = {k for row in found for k in row}
+        return [row for row in found if row and row.keys() == known]
 
 
 def _line(cells: _Cells, task: str, layer: str, method: str) -> Line:
@@ -143,15 +158,17 @@ def _line(cells: _Cells, task: str, layer: str, method: str) -> Line:
     values: dict[str, Estimate] = {}
     if method == READING:
         values |= _gaps(cells, layer, READING, "separation", "pairs")
-        return Line(task, layer, method, values, {})
+        return Line(task, layer, method, values, {}, {})
     for metric in METRICS:
         values[metric] = _mean(cells, home, layer, method, metric)
     for name in (UNTRAINED, RAW):
         values[name] = _mean(cells, places[name], layer, method, "recovery")
     values["loss_recovered"] = _mean(cells, home, layer, method, "share", _loss)
     values |= _gaps(cells, layer, method, "f1", "concepts")
-    by_size = {name: _by_size(cells, where, layer, method) for name, where in places.items()}
-    return Line(task, layer, method, values, by_size)
+    binned = [
+        {name: _binned(cells, where, layer, method, column) for name, where in places.items()} for column in BINNED
+    ]
+    return Line(task, layer, method, values, *binned)
 
 
 def _summary(cell: dict[str, Any], factor: int) -> dict[str, Any]:
@@ -167,7 +184,7 @@ def _mean(
 ) -> Estimate:
     """Return the mean over hierarchies and seeds, with its interval over seeds."""
     rows = cells.on_hierarchies(networks, layer, method)
-    means = [[np.mean([_number(part(cell, k).get(metric)) for k, cell in enumerate(row)])] for row in rows]
+    means = [[np.mean([_number(part(cell, k).get(metric)) for k, cell in row.items()])] for row in rows]
     return mean_interval(np.array(means).reshape(len(rows), 1))
 
 
@@ -201,10 +218,17 @@ def _gaps(cells: _Cells, layer: str, method: str, column: str, units: str) -> di
         own.append(found[network])
         against["trained_untrained"].append(found[UNTRAINED])
         against["trained_raw"].append(found[RAW])
-        rest = [found[name] for name in others] or [np.full_like(found[network], np.nan)]
-        against["relevant_irrelevant"].append(np.mean(rest, axis=0))
+        against["relevant_irrelevant"].append(_mean_known([found[name] for name in others], found[network].shape))
         blocks.append(kin_blocks(start) + BLOCKS * k)
     return _compared(own, against, np.concatenate(blocks))
+
+
+def _mean_known(tables: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
+    """Return the mean of what is not NaN, cell by cell; NaN where nothing is."""
+    stacked = np.array(tables).reshape(-1, *shape)
+    known = np.isfinite(stacked)
+    total = np.where(known, stacked, 0).sum(0)
+    return np.where(known.any(0), total / np.maximum(known.sum(0), 1), np.nan)
 
 
 def _compared(own: list[Floats], against: dict[str, list[Floats]], kin: Ints) -> dict[str, Estimate]:
@@ -229,17 +253,19 @@ def _by_seed(cells: _Cells, network: str, layer: str, method: str, column: str, 
     return table
 
 
-def _by_size(cells: _Cells, networks: Sequence[str], layer: str, method: str) -> list[dict[str, float]]:
-    """Return recovery and chance in bins of size: means over the concepts of all seeds and hierarchies."""
-    names = ("recovery", "recovered", "chance")
-    sums: dict[tuple[float, float], Floats] = {}
+def _binned(
+    cells: _Cells, networks: Sequence[str], layer: str, method: str, column: str
+) -> list[dict[str, float | None]]:
+    """Return the bins of a score by "size" or "depth": means over seeds and hierarchies of the means in a bin."""
+    found: dict[tuple[float, float], list[list[float]]] = {}
     for row in cells.on_hierarchies(networks, layer, method):
-        for k, cell in enumerate(row):
-            table = cell["factors"][str(k)]["by_size"]
+        for k, cell in row.items():
+            table = cell["factors"][str(k)][f"by_{column}"]
             for i, ends in enumerate(zip(table["from"], table["to"], strict=True)):
-                part = table["concepts"][i] * np.array([1.0, *(table[name][i] for name in names)])
-                sums[ends] = sums.get(ends, np.zeros(4)) + part
-    return [
-        {"from": low, "to": high, **{name: float(total[i + 1] / total[0]) for i, name in enumerate(names)}}
-        for (low, high), total in sorted(sums.items())
-    ]
+                found.setdefault(ends, []).append([_number(table[name][i]) for name in BINNED[column]])
+    bins = []
+    for (low, high), rows in sorted(found.items()):
+        means = _mean_known([np.array(row) for row in rows], (len(BINNED[column]),))
+        known = (None if np.isnan(value) else float(value) for value in means)
+        bins.append({"from": low, "to": high, **dict(zip(BINNED[column], known, strict=True))})
+    return bins
