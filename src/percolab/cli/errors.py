@@ -28,6 +28,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "take": {"sizes": "size"},
     "draw": {"latents": "colour"},
+    "explore": {"codes": "features", "n_points": "points"},
     "info": {"output": "html"},
     "verify": {"output": "report"},
     "train": {"run_dir": "output"},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.features.absorption import Absorbers, find_absorbers, on_edges, on_rows
+from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
 from percolab.features.concepts import SUMMARY_RATIO
@@ -125,7 +126,8 @@ def score(
         extra["explained_variance"] = explained_variance(table, decoder.directions, decoder.bias, decoder.activations)
     stages.done("directions")
     settings = {"rows": place.size, "min_size": least, "ratio": share, "draws": n_draws, "seed": key}
-    return _result(columns, _feature_columns(firing, truth, matches, pairs), drawn, extra, settings)
+    found = _result(columns, _feature_columns(firing, truth, matches, pairs), drawn, extra, settings)
+    return replace(found, absorbed_from=deepest_latent(absorbers, truth.concepts, truth.order))
 
 
 STAGES = ("packing", "matching", "chance", "splitting", "absorption", "directions")
