@@ -7,7 +7,7 @@ import torch
 import percolab as pl
 from percolab.nn import ProbeConfig, controls, findings
 from percolab.nn.power import plant, planted_power, power_curve
-from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.probing import Prober
 from percolab.nn.resampling import Interval
 
@@ -38,7 +38,7 @@ def made(forest, seed, level, *, noise=0.2):
         return (n * np.exp(level(name, fom, depth) + 0.1 * shared + own))[:, None]
 
     value = np.ones((latent.size, 1))
-    return Errors(
+    return ProbeErrors(
         "random", (("z", 0),), depths, np.full(depths.size, 100), latent, np.searchsorted(depths, depth), n, 10 * value,
         10 * value, -value, {name: squared(name) for name in ("raw", *BLOCKS)},
     )  # fmt: skip
@@ -53,7 +53,7 @@ def measured(forest, level, seeds=range(3)):
 
 
 def as_in_the_paper(name, fom, depth):
-    """Errors that have all that the paper finds."""
+    """ProbeErrors that have all that the paper finds."""
     power = -0.6 * np.log(fom)
     if name == "raw":
         return power
@@ -61,7 +61,7 @@ def as_in_the_paper(name, fom, depth):
 
 
 def nothing(name, fom, depth):
-    """Errors that have none of it: the same for all representations and sizes, a power law in depth."""
+    """ProbeErrors that have none of it: the same for all representations and sizes, a power law in depth."""
     later = 0.5 * int(name.split(".")[1]) if name != "raw" else 0
     return 0.2 * np.log(fom) - 1.0 * np.log(depth + 1) + later
 

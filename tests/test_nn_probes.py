@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, latent_values, probe_rows, probes
-from percolab.nn.probe_errors import LEAST_BASELINE, Errors
+from percolab.nn.probe_errors import LEAST_BASELINE, ProbeErrors
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -234,7 +234,7 @@ def test_relative_errors_leave_out_what_is_one_by_construction(result):
 def test_errors_are_stored_as_they_are(result, tmp_path):
     for errors in result.errors:
         errors.save(tmp_path / "errors.npz")
-        again = Errors.load(tmp_path / "errors.npz")
+        again = ProbeErrors.load(tmp_path / "errors.npz")
         assert (again.protocol, again.columns) == (errors.protocol, errors.columns)
         assert np.array_equal(again.baseline, errors.baseline)
         for name in errors.squared:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.probe_rows import TARGETS
 from percolab.nn.recording import RAW
 from percolab.nn.resampling import Interval, over_seeds
@@ -34,11 +34,11 @@ def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:
 
 
 TRUE_TARGETS = TARGETS[:2]
-ByKind = Mapping[str, Sequence[Errors]]
+ByKind = Mapping[str, Sequence[ProbeErrors]]
 """By kind, the errors of its members under one protocol."""
 
 
-def relative_errors(members: Sequence[Errors], name: str, target: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def relative_errors(members: Sequence[ProbeErrors], name: str, target: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return (members,) errors over those of the training mean: median over depths, mean over draws."""
     found = []
     for errors in members:
@@ -48,13 +48,13 @@ def relative_errors(members: Sequence[Errors], name: str, target: str) -> np.nda
     return np.array(found)
 
 
-def over_draws(members: Sequence[Errors], name: str, target: str) -> Interval:
+def over_draws(members: Sequence[ProbeErrors], name: str, target: str) -> Interval:
     """Return the mean of relative errors over draws, and the interval that holds 95% of them; means over members."""
     values = np.mean([np.nanmedian(errors.relative(name, target), axis=1) for errors in members], 0)
     return Interval(float(values.mean()), *map(float, np.quantile(values, [0.025, 0.975])))
 
 
-def r_squared(members: Sequence[Errors], name: str, target: str) -> list[float]:
+def r_squared(members: Sequence[ProbeErrors], name: str, target: str) -> list[float]:
     """Return R² of all members, draws and depths where it is defined."""
     found = []
     for errors in members:
@@ -97,7 +97,7 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def ratio_over_seeds(of: Sequence[Errors], over: Sequence[Errors], name: str, target: str) -> Interval:
+def ratio_over_seeds(of: Sequence[ProbeErrors], over: Sequence[ProbeErrors], name: str, target: str) -> Interval:
     """Return the ratio of relative errors of networks and of those that they started as, with Student's interval."""
     pairs = zip(relative_errors(of, name, target), relative_errors(over, name, target), strict=False)
     logs = over_seeds([np.log(a / b) for a, b in pairs])
@@ -140,7 +140,7 @@ def held_out(by_kind: ByKind) -> list[dict[str, Any]]:
     return rows
 
 
-def pooled(errors: Errors, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def pooled(errors: ProbeErrors, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return (1 + draws,) relative errors of z and of its fresh draws, each latent counting alike."""
     k = errors.at("z") + errors.at("z_redrawn")
     found: np.ndarray[Any, np.dtype[np.float64]] = errors.mse(name)[:, k].sum(0) / errors.baseline[:, k].sum(0)

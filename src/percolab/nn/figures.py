@@ -16,7 +16,7 @@ from percolab.model.forest import Forest
 from percolab.nn import controls
 from percolab.nn.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.findings import Measured, blocks, by_fom, power_laws
-from percolab.nn.probe_errors import LEAST_BASELINE, Errors
+from percolab.nn.probe_errors import LEAST_BASELINE, ProbeErrors
 from percolab.nn.recording import RAW, label
 from percolab.show import style
 from percolab.show.style import BLUE, GREY, INK, ORANGE, PALETTE, PURPLE
@@ -269,13 +269,13 @@ def _other_controls(axes: Axes, by_kind: ByKind, name: str, column: int, depths:
         _band(axes, depths, np.stack(values), "-.", INK, "random features", "")
 
 
-def _by_depth(errors: Errors, name: str, target: str, draw: int = 0) -> Any:
+def _by_depth(errors: ProbeErrors, name: str, target: str, draw: int = 0) -> Any:
     k = errors.at(target)[draw]
     with np.errstate(invalid="ignore"):
         return errors.by_depth(errors.squared[name][:, k]) / errors.by_depth(errors.n)
 
 
-def _mean_error(errors: Errors, target: str) -> Any:
+def _mean_error(errors: ProbeErrors, target: str) -> Any:
     k = errors.at(target)[0]
     with np.errstate(invalid="ignore"):
         return errors.by_depth(errors.baseline[:, k] * errors.n) / errors.by_depth(errors.n)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.model.forest import Forest
-from percolab.nn.probe_errors import LEAST_BASELINE, Errors
+from percolab.nn.probe_errors import LEAST_BASELINE, ProbeErrors
 from percolab.nn.recording import RAW, label
 from percolab.nn.resampling import (
     RESAMPLES,
@@ -85,7 +85,13 @@ class Measured:
     """Errors of the probes of one target and protocol, on several networks, with resamples of them."""
 
     def __init__(
-        self, forest: Forest, networks: Sequence[Errors], raw: Errors, target: str, *, resamples: int = RESAMPLES
+        self,
+        forest: Forest,
+        networks: Sequence[ProbeErrors],
+        raw: ProbeErrors,
+        target: str,
+        *,
+        resamples: int = RESAMPLES,
     ) -> None:
         k = raw.at(target)[0]
         kept = raw.baseline[:, k] >= LEAST_BASELINE
@@ -103,7 +109,7 @@ class Measured:
         self.networks = Networks(len(networks), self.weights, seed=0)
         self.n, self.depth_index, self.depths = raw.n[kept], raw.depth_index[kept], raw.depths
 
-    def _over_draws(self, networks: Sequence[Errors], raw: Errors, kept: Any, target: str) -> Floats | None:
+    def _over_draws(self, networks: Sequence[ProbeErrors], raw: ProbeErrors, kept: Any, target: str) -> Floats | None:
         """Return (networks, representations, latents) errors for a target of several draws, median over them.
 
         So the true value is as often below as above, if it is a draw like the others.

@@ -29,7 +29,7 @@ from percolab.nn.controls import ByKind
 from percolab.nn.device import Device, choose_device, device_name
 from percolab.nn.experiments import UNTRAINED, Experiment
 from percolab.nn.power import planted_power
-from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.probe_rows import LATENT_TARGETS, TARGETS
 from percolab.nn.probing import Prober
 from percolab.nn.progress import by_epoch
@@ -237,11 +237,11 @@ class _Reproduction:
 
     def by_kind(self, protocol: str) -> ByKind:
         """Return the errors of everything that was probed, by kind."""
-        found: dict[str, list[Errors]] = {}
+        found: dict[str, list[ProbeErrors]] = {}
         for source in self.listed:
             path = self.output / "probes" / f"{source}-{protocol}.npz"
             if path.exists():
-                found.setdefault(source.kind, []).append(Errors.load(path))
+                found.setdefault(source.kind, []).append(ProbeErrors.load(path))
         return found
 
     def _power(self) -> dict[str, Any]:
