@@ -53,7 +53,7 @@ def measured(forest, level, seeds=range(3)):
 
 
 def as_in_the_paper(name, fom, depth):
-    """ProbeErrors that have all that the paper finds."""
+    """Errors that have all that the paper finds."""
     power = -0.6 * np.log(fom)
     if name == "raw":
         return power
@@ -61,7 +61,7 @@ def as_in_the_paper(name, fom, depth):
 
 
 def nothing(name, fom, depth):
-    """ProbeErrors that have none of it: the same for all representations and sizes, a power law in depth."""
+    """Errors that have none of it: the same for all representations and sizes, a power law in depth."""
     later = 0.5 * int(name.split(".")[1]) if name != "raw" else 0
     return 0.2 * np.log(fom) - 1.0 * np.log(depth + 1) + later
 
