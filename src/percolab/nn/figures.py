@@ -177,7 +177,7 @@ def _draw_fits(
 def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure:
     """Draw the MSE over all held-out points of a depth against depth (Fig. 5); depths of constant target are left out.
 
-    Blocks overlap, so below each panel stands the ratio to block 0. Lines are means over networks, bands their range.
+    Blocks overlap, so below each panel stands the ratio to block 0. Lines are medians over networks, bands their range.
     """
     raw = by_kind[RAW][0]
     there = _mean_error(raw, target) >= LEAST_BASELINE
@@ -190,6 +190,7 @@ def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure
         figure = style.new_figure(9.2, 6.6)
         grid = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(1.7, 1))
         names = list(by_kind[TRAINED][0].squared)
+        middles: list[Any] = []
         for column, (part, marker, _) in enumerate(STREAMS):
             top, bottom = grid[:, column]
             top.plot(depths, _mean_error(raw, target)[there], ":", color=GREY, linewidth=1.6, label="training mean")
@@ -206,12 +207,16 @@ def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure
                     _band(top, depths, values, line, shade, words, marker if kind == TRAINED else "")
                     if i:
                         _band(bottom, depths, values / first, line, shade, words, marker if kind == TRAINED else "")
+                        middles.append(np.median(values / first, 0))
             bottom.axhline(1, color=PALETTE[0], linewidth=1)
             top.set_yscale("log")
             top.set_title("residual stream" if part == "residual" else "hidden layer", loc="left", color=GREY)
             bottom.set_xlabel("depth of the latent")
         grid[0, 0].set_ylabel("MSE over held-out points")
         grid[1, 0].set_ylabel("MSE / MSE at block 0")
+        # A probe of a few rows may go far astray; the others are to be seen.
+        low, high = np.quantile(np.concatenate(middles), [0.02, 0.98]) if middles else (1, 1)
+        grid[1, 0].set_ylim(min(0.9, low - 0.1), max(1.1, high + 0.1))
         figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]} by depth", x=0.02, ha="left", fontsize=10)
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
@@ -231,7 +236,7 @@ def _mean_error(errors: Errors, target: str) -> Any:
 
 def _band(axes: Axes, x: Any, values: Any, line: str, colour: str, words: str, marker: str) -> None:
     axes.fill_between(x, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0)
-    axes.plot(x, values.mean(0), line, marker=marker, color=colour, markersize=3, linewidth=1.1, label=words)
+    axes.plot(x, np.median(values, 0), line, marker=marker, color=colour, markersize=3, linewidth=1.1, label=words)
 
 
 def _lighter(colour: str) -> str:

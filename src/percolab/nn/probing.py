@@ -336,7 +336,7 @@ def _without(equations: list[NormalEquations], *parts: int) -> NormalEquations:
 
 def _by_latent(values: torch.Tensor, scored: _Scored) -> Floats:
     """Return (k, T) sums over each latent's lines: a difference of running sums."""
-    running = torch.zeros(len(values) + 1, values.shape[1], dtype=torch.float64, device=values.device)
-    torch.cumsum(values, 0, out=running[1:])
-    sums: Floats = (running[scored.end] - running[scored.first]).cpu().numpy()
+    # Along the dimension that is contiguous: across it, a GPU adds line after line.
+    running = torch.nn.functional.pad(torch.cumsum(values.T.contiguous(), 1), (1, 0))
+    sums: Floats = (running[:, scored.end] - running[:, scored.first]).T.cpu().numpy()
     return sums

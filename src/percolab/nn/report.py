@@ -78,6 +78,7 @@ POWER_WORDS = (
     "direction of its own, and looked for by the same probes of held-out subtrees. The threshold is such that 5% of "
     "what was not planted is found."
 )
+NO_BREAK = "\N{NO-BREAK SPACE}"
 COLUMNS = {"z": "z", "z_redrawn": "fresh z", "sum": "sum of z", "sum_redrawn": "fresh sum"}
 FIGURE_WORDS = {
     "fig4": "Figure 4. Probes of single latent values against FOM, for trained networks and untrained ones. Markers "
@@ -85,8 +86,8 @@ FIGURE_WORDS = {
     "quartiles over latents; filled circles: residual stream, open squares: hidden layers. Thin lines: power laws over "
     "all bins; thick ones: over the latents above FOM {fit_from}. Below: each latent's error over its error on "
     "the raw input, and the number of latents.",
-    "fig5": "Figure 5. The same probes by depth: error over all held-out points of a depth; mean over networks, bands "
-    "the range. Blocks overlap: their ratio to block 0 is below.{caption}",
+    "fig5": "Figure 5. The same probes by depth: error over all held-out points of a depth; median over networks, "
+    "bands the range. Blocks overlap: their ratio to block 0 is below.{caption}",
     "fig7": "Figure 7. As Figure 4, for the sum of the values from the top of the cluster down to the latent.",
     "memorising": "Not in the paper. Error of the probes of z relative to predicting the training mean, with 95% "
     "intervals: over seeds for true values, over draws for fresh ones.",
@@ -94,9 +95,8 @@ FIGURE_WORDS = {
     "training": "R² by epoch, means over networks, bands the range over seeds.",
 }
 CAPTION = (
-    " The paper's caption names the one-cluster dataset; what its text says of the figure, a fall beyond depth 100 "
-    "because only the few largest clusters have latents so deep, fits the multi-cluster data: one cluster shows no "
-    "such fall."
+    " The paper's caption names the one-cluster dataset. Its text explains a fall beyond depth 100 by the few largest "
+    "clusters that have latents so deep, which one cluster cannot show: the figure fits the multi-cluster data."
 )
 
 
@@ -266,7 +266,7 @@ def _number(value: float, low: float | None, digits: int) -> str:
     """Return a number with half the width of its interval, where it has one."""
     if low is None or low != low:
         return f"{value:.{digits}f}"
-    return f"{value:.{digits}f} ± {value - low:.{digits}f}"
+    return f"{value:.{digits}f} ± {value - low:.{digits}f}".replace(" ", NO_BREAK)
 
 
 def _interval(found: Mapping[str, Any], *, range_only: bool = False) -> str:
@@ -275,7 +275,8 @@ def _interval(found: Mapping[str, Any], *, range_only: bool = False) -> str:
         return ""
     if low is None or low != low:
         return f"{value:.3f}"
-    return f"{value:.3f} ({low:.3f} to {high:.3f})" if range_only else f"{value:.3f} ± {(high - low) / 2:.3f}"
+    text = f"{value:.2f} ({low:.2f} to {high:.2f})" if range_only else f"{value:.3f} ± {(high - low) / 2:.3f}"
+    return text.replace(" ", NO_BREAK)
 
 
 def _making(results: Mapping[str, Any]) -> Iterable[str]:

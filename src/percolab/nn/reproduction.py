@@ -244,7 +244,7 @@ class _Reproduction:
         return found
 
     def _power(self) -> dict[str, Any]:
-        source = Source(controls.TRAINED, self.chosen.seeds[0])
+        source = next(source for source in self.listed if source.kind == controls.TRAINED)
         recorded = self.sources.representations(source)
         name = findings.blocks(recorded, "residual")[-1]
         planted = recorded[name]
