@@ -32,6 +32,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "info": {"output": "html"},
     "verify": {"output": "report"},
     "train": {"run_dir": "output"},
+    "score": {"dataset": "path"},
     "represent": {"experiment": "name"},
 }
 """By command, what the library calls that has another name among the command's options."""
