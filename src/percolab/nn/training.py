@@ -25,7 +25,6 @@ from percolab.nn.model import ResidualMLP, check_fits, predict
 from percolab.nn.objective import Objective, objective
 from percolab.nn.progress import EpochProgress, by_epoch
 from percolab.nn.run import Plan, Run, Weights, check_same, digest, fitting
-from percolab.nn.scores import LabelScore, Score
 from percolab.nn.split import Split, split_rows
 
 if TYPE_CHECKING:
@@ -41,8 +40,10 @@ class TrainResult:
     history: pandas.DataFrame
     """a row per epoch: epoch, lr, train_loss, train_r2, validation_loss, validation_r2; for labels train_loss,
     validation_loss and validation_accuracy"""
-    validation: Score | LabelScore
-    test: Score | LabelScore
+    validation: Any
+    """`Score` on the validation rows; for labels `LabelScore`"""
+    test: Any
+    """the same on the test rows"""
     seconds: float
     """wall time of all epochs, the recording of the CUDA graph included, over all parts of a resumed run; networks
     trained together have it in common"""
