@@ -30,11 +30,13 @@ demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's
 	$(BIN)/percolab explore demo/small.zarr -o demo/explorer.html --overwrite
 	$(BIN)/percolab info demo/small.zarr --html demo/card.html --explorer demo/explorer.html --overwrite > /dev/null
 	$(BIN)/percolab reproduce one-cluster --scale small -o demo/one-cluster
+	$(BIN)/percolab score demo/one-cluster/dataset.zarr --run demo/one-cluster/training -o demo/features.html --overwrite
 	@echo "demo/cluster.png: the largest cluster in space, beside its latent tree."
 	@echo "demo/card.html:   what is in the dataset, at a glance; open it in a browser."
 	@echo "demo/explorer.html: its points and its hierarchy, to walk through; open it in a browser."
 	@echo "demo/verify.html: the laws of the table above, with a figure for each."
 	@echo "demo/one-cluster/report.html: the paper's experiment on 20,000 points: a network, baselines, linear probes."
+	@echo "demo/features.html: k-means and neurons of that network, scored against the truth, beside an untrained one."
 
 test: check ## Check, then run the tests that take seconds.
 	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not ray and not sae and not browser"

@@ -61,7 +61,7 @@ def test_every_cell_is_a_file_that_says_what_made_it(made):
     made_from = cell["made_from"]
     assert made_from["recipe"] == WORLD.recipe.to_dict()
     assert made_from["training"]["epochs"] == 2
-    assert made_from["options"] == {"n_features": 12, "batch_size": 64, "max_iterations": 20}
+    assert made_from["options"] == {"n_features": 12, "batch_size": 64, "max_iterations": 50}
     assert (made_from["network"], made_from["layer"], made_from["seed"]) == ("trained-1", "blocks.0", 1)
     assert cell["provenance"]["percolab"] == pl.__version__
     assert kept(output, "raw_raw_neurons_0")["made_from"]["training"] is None

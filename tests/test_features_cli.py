@@ -98,6 +98,57 @@ def test_tables_and_pages_are_written(place, tmp_path, capsys):
     assert "--output must not exist unless --overwrite is given" in capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def trained(place):
+    """A run on the dataset, of which nothing was learned that counts."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    words = ["--d-model", "8", "--n-blocks", "2", "--epochs", "1", "--batch-size", "64", "--device", "cpu", "-q"]
+    assert run(["train", str(place[0] / "one.zarr"), "-o", str(place[0] / "run"), *words]) == 0
+    return place[0] / "run"
+
+
+def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_path, capsys):
+    from percolab.features.methods import KMeans
+    from percolab.nn import activations, load_model
+
+    given = ["one.zarr", "--run", str(trained), "--method", "kmeans@n_features=8", "--method", "neurons"]
+    given += ["--layer", "blocks.0", "--device", "cpu"]
+    assert scored(place, *given, "--json", "-o", str(tmp_path / "features.html")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {(row["method"], row["network"]) for row in found} == {
+        (method, network) for method in ("kmeans@n_features=8", "neurons") for network in ("trained", "untrained")
+    }
+    A = activations(load_model(trained, place[1]), place[1].X, ["blocks.0"], device="cpu")["blocks.0"].numpy()
+    wanted = score(place[1], KMeans(8, batch_size=16384, max_iterations=50).fit(A).encode(A)).summary
+    assert found[0]["recovery"] == pytest.approx(wanted["recovery"])
+    assert found[0]["recovery"] != found[2]["recovery"]
+    page = (tmp_path / "features.html").read_text()
+    assert page.count("data:image/png") == 2
+    assert scored(place, *given) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        [method, network] for method in ("kmeans@n_features=8", "neurons") for network in ("trained", "untrained")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "CODES or --run must be given, got neither"),
+        (["dense.npz", "--run", "RUN"], "CODES or --run must be given, got both"),
+        (["--run", "RUN", "--layer", "head"], "--layer must be modules of the model (input, "),
+        (["--run", "RUN", "--method", "oracle"], "--method must make features of activations, got 'oracle'"),
+        (["--run", "RUN", "-o", "score.csv"], "--output must end in .html, got 'score.csv'"),
+        (["--run", "nothing"], "--run must exist, got 'nothing/checkpoint.pt'"),
+    ],
+)
+def test_methods_on_a_network_are_refused_in_one_line(arguments, message, place, trained, capsys):
+    words = [str(trained) if word == "RUN" else word for word in arguments]
+    assert scored(place, "one.zarr", *words) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
 BAD = {
     "negative": ("one.zarr negative.npz", "CODES must be finite and not negative, got "),
     "dead": ("one.zarr dead.npz", "CODES must be above the threshold somewhere, got none in 9 features"),
@@ -111,7 +162,7 @@ BAD = {
     "nothing": ("one.zarr nothing.npz", "CODES must be a file as NumPy or SciPy save arrays, got "),
     "rows": ("one.zarr dense.npz --rows nothing.npy", "--rows must be a file as NumPy or SciPy save arrays, got "),
     "factor": ("world.zarr dense.npz", "--factor must be given for a world of 2 hierarchies"),
-    "suffix": ("one.zarr dense.npz -o score.png", "--output must end in .html, .csv, .json, got 'score.png'"),
+    "suffix": ("one.zarr dense.npz -o score.png", "--output must end in .html or .csv or .json, got 'score.png'"),
     "threshold": ("one.zarr dense.npz --threshold -1", "--threshold must be at least 0, got -1"),
 }
 

@@ -20,9 +20,9 @@ ORACLE = "oracle"
 _SAE = ("n_features", "steps", "batch_size", "lr")
 _STANDARD: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
     "neurons": ("neurons", (), {}),
-    "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 20}),
+    "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 50}),
     "pca": ("pca", ("n_components",), {}),
-    "ica": ("ica", ("n_components",), {}),
+    "ica": ("ica", ("n_components",), {"max_iterations": 100}),
     "random-dictionary": ("random-dictionary", ("n_features", "k"), {}),
     "topk": ("topk", (*_SAE, "k"), {}),
     "batchtopk": ("batchtopk", (*_SAE, "k"), {}),

@@ -32,7 +32,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "info": {"output": "html"},
     "verify": {"output": "report"},
     "train": {"run_dir": "output"},
-    "score": {"dataset": "path"},
+    "score": {"dataset": "path", "names": "layer", "checkpoint": "run"},
     "represent": {"experiment": "name"},
 }
 """By command, what the library calls that has another name among the command's options."""

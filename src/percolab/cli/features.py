@@ -46,13 +46,28 @@ SHOWN = (
 def score(
     path: Store,
     codes: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            metavar="CODES",
+            metavar="[CODES]",
             help="Codes (rows, features): a SciPy sparse .npz, or an .npz with an array codes.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="DIR", help="Instead of codes: a run of percolab train on this dataset."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="With --run: what makes features of its activations. May be repeated. Default: neurons and kmeans.",
+        ),
+    ] = None,
+    layer: Annotated[
+        str | None, typer.Option("--layer", metavar="NAME", help="With --run: the module. Default: the last block.")
+    ] = None,
     rows: Annotated[
         Path | None, typer.Option("--rows", metavar="FILE", help="An .npy: the dataset's row of each row of the codes.")
     ] = None,
@@ -69,19 +84,27 @@ def score(
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
+    device: Device = "auto",
 ) -> None:
-    """Score features that were made elsewhere against the concepts of a dataset.
+    """Score features against the concepts of a dataset: codes made elsewhere, or methods on a trained network.
 
     An .npz with an array codes may also hold rows, and the decoder: directions (features, d), bias (d,) and
     activations (rows, d).
+    With --run, every method is also scored on an untrained network of the same shape.
     """
     from percolab import features
     from percolab.store.worlds import load
 
+    if (codes is None) == (run is None):
+        raise ValueError(f"codes or run must be given, got {'neither' if codes is None else 'both'}")
     if output is not None:
-        if output.suffix not in SUFFIXES:
-            raise ValueError(f"output must end in {', '.join(SUFFIXES)}, got {output.name!r}")
+        known = SUFFIXES if run is None else SUFFIXES[:1]
+        if output.suffix not in known:
+            raise ValueError(f"output must end in {' or '.join(known)}, got {output.name!r}")
         files.check_output(output, overwrite=overwrite)
+    if codes is None:
+        _compare(path, run, method or ["neurons", "kmeans"], layer, factor, min_size, seed, output, as_json, device)
+        return
     given = read_codes(codes)
     if rows is not None:
         given["rows"] = _read_array("rows", rows)
@@ -95,6 +118,41 @@ def score(
         print(json.dumps({name: _plain(value) for name, value in found.summary.items()}, indent=1))
         return
     print(_text(found))
+
+
+def _compare(
+    path: str, run: Any, methods: list[str], layer: str | None, factor: int | None, min_size: int, seed: int,
+    output: Path | None, as_json: bool, device: str,
+) -> None:  # fmt: skip
+    """Score methods on a network of a run."""
+    need_packages()
+    from percolab.benchmark import single
+    from percolab.nn.training import load_model
+    from percolab.store.worlds import load
+
+    if any(":" in name for name in methods):
+        sys.path.insert(0, "")
+    dataset = load(path)
+    model = load_model(run, dataset, device=device)
+    name = layer or f"blocks.{len(model.blocks) - 1}"
+    found = single.compare(
+        dataset, model, methods, layer=name, factor=factor, min_size=min_size, seed=seed, device=device
+    )
+    if output is not None:
+        with files.replacing(output) as partial:
+            partial.write_bytes(single.page(found, f"Features of {PurePath(run).name}", name))
+    if as_json:
+        values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
+        print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
+        return
+    table = single.rows(found)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = [
+            word.ljust(width) if i < 2 else word.rjust(width)
+            for i, (word, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
 
 
 def read_codes(path: Path) -> dict[str, Any]:
@@ -130,7 +188,7 @@ def _reading(name: str, path: Path) -> Iterator[None]:
         raise ValueError(f"{name} must be a file as NumPy or SciPy save arrays, got {str(path)!r}") from error
 
 
-def _plain(value: float) -> float | None:
+def _plain(value: Any) -> Any:
     return value if value == value else None
 
 
@@ -254,6 +312,8 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "percolab score one.zarr codes.npz",
             "percolab score world.zarr codes.npz --factor 1 -o score.html",
+            "# methods on a network of percolab train, beside an untrained one",
+            "percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024",
         ),
     )(score)
     app.command(
