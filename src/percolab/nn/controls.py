@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_rows import TARGETS
 from percolab.nn.recording import RAW
 from percolab.nn.resampling import Interval, over_seeds
 
@@ -32,6 +33,7 @@ def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:
     return features
 
 
+TRUE_TARGETS = TARGETS[:2]
 ByKind = Mapping[str, Sequence[Errors]]
 """By kind, the errors of its members under one protocol."""
 
@@ -72,8 +74,8 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
     """Return the relative error of every representation of every kind: mean over members, with its interval.
 
     A row for each kind and representation: ``n``, how many members; by target the mean and its 95% interval, over
-    members for true values and over draws for fresh ones. Of trained networks ``over_untrained`` is the ratio to the
-    untrained ones that they started as, by target.
+    members for true values and over draws for fresh and permuted ones. Of trained networks ``over_untrained`` is the
+    ratio to the untrained ones that they started as, by target.
     """
     rows = []
     for kind in KINDS:
@@ -81,14 +83,15 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
         for name in members[0].squared if members else ():
             row: dict[str, Any] = {"kind": kind, "representation": name, "n": len(members)}
             for target in targets:
-                fresh = target.endswith("_redrawn")
-                found = (
-                    over_draws(members, name, target) if fresh else over_seeds(relative_errors(members, name, target))
-                )
-                row[target] = asdict(found)
+                if target.endswith(("_redrawn", "_shuffled")):
+                    row[target] = asdict(over_draws(members, name, target))
+                else:
+                    row[target] = asdict(over_seeds(relative_errors(members, name, target)))
             if kind == TRAINED and by_kind.get(UNTRAINED):
                 row["over_untrained"] = {
-                    target: asdict(ratio_over_seeds(members, by_kind[UNTRAINED], name, target)) for target in targets
+                    target: asdict(ratio_over_seeds(members, by_kind[UNTRAINED], name, target))
+                    for target in targets
+                    if target in TRUE_TARGETS
                 }
             rows.append(row)
     return rows

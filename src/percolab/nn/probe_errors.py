@@ -19,6 +19,8 @@ from percolab.nn.probe_rows import LATENT_TARGETS, Column
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+LEAST_BASELINE = 1e-4
+"""Latents that the mean alone predicts better than this are left out: their target is all but constant."""
 _ARRAYS = ("depths", "n_train", "latent", "depth_index", "n", "total", "squares", "train_mean")
 
 
@@ -106,10 +108,6 @@ class Errors:
             pairs = zip(stored["targets"].tolist(), stored["draws"].tolist(), strict=True)
             arrays: dict[str, Any] = {name: stored[name] for name in _ARRAYS}
             return Errors(str(stored["protocol"]), tuple(pairs), **arrays, **parts)
-
-
-LEAST_BASELINE = 1e-4
-"""Latents that the mean alone predicts better than this are left out: their target is all but constant."""
 
 
 @dataclass(frozen=True, eq=False)
