@@ -91,10 +91,13 @@ Object.assign(Explorer.prototype, {
       this.search(document.getElementById("kind").value, document.getElementById("number").value);
     });
     for (const [id, by] of [["closer", 0.6], ["farther", 1 / 0.6]]) on(id, "click", () => this.zoomSpace(by));
-    this.space.figure.on_event("tap", ({ x, y }) => {
-      const p = this.space.near(x, y);
-      p < 0 ? this.go({ latent: null, row: null }) : this.tapPoint(p);
-    });
+    // The second of two quick taps comes as a double tap alone, and goes one concept further down as a slow one does.
+    for (const kind of ["tap", "doubletap"]) {
+      this.space.figure.on_event(kind, ({ x, y }) => {
+        const p = this.space.near(x, y);
+        p < 0 ? this.go({ latent: null, row: null }) : this.tapPoint(p);
+      });
+    }
     this.space.figure.on_event("rangesupdate", () => {
       this.space.moving();
       this.settle();
