@@ -84,13 +84,14 @@ def passing(store: Path, repeats: int) -> timing.Row:
 
 def readers(store: Path) -> dict[str, Callable[[], None]]:
     """Return what is timed, by name."""
-    data = exports.to_torch_stream(store, BATCH)
+    data, rows = exports.to_torch_stream(store, BATCH), exports.to_torch(pl.load(store))
     return {
         "blocks in order": lambda: exhaust(Stream(store, BATCH, shuffle=False).batches()),
         "shuffled": lambda: exhaust(Stream(store, BATCH).batches()),
         "shuffled, small pool": lambda: exhaust(Stream(store, BATCH, buffer_rows=1 << 16).batches()),
         "torch, 0 workers": lambda: exhaust(DataLoader(data, batch_size=None)),
         "torch, 2 workers": lambda: exhaust(DataLoader(data, batch_size=None, num_workers=2)),
+        "torch, rows at random": lambda: exhaust(DataLoader(rows, batch_size=BATCH, shuffle=True)),
     }
 
 

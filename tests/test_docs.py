@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "src" / "percolab" / "README.md"]
 PAGES = TOP + sorted((ROOT / "docs").rglob("*.md"))
 
-EXPERIMENTS = {"reproduce", "train", "baselines", "probe"}
+EXPERIMENTS = {"reproduce", "train", "baselines", "probe", "represent", "scaling"}
 """Commands that take minutes: `tests/test_nn_*.py` run them at a small scale."""
 
 

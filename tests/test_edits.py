@@ -449,8 +449,8 @@ def test_the_card_of_an_edited_dataset_makes_it_again(tmp_path):
     write_card(ds, tmp_path / "card.html")
     page = html.unescape((tmp_path / "card.html").read_text())
     assert "2 edits" in page
-    assert "percolab generate" not in page
-    (text,) = re.findall(r"from_json\('(.*)'\)\)", page)
+    assert "percolab generate --recipe recipe.json" in page
+    (text,) = re.findall(r"<pre>({.*})</pre>", page)
     assert pl.Recipe.from_json(text) == ds.recipe
 
 

@@ -288,6 +288,14 @@ def test_foreign_files_are_named(ds, tmp_path):
     (tmp_path / "b.h5").write_text("nothing of the kind")
     with pytest.raises(ValueError, match=r"b\.h5 is not an export of percolab: "):
         exports.read_hdf5(tmp_path / "b")
+    exports.to_hdf5(ds, tmp_path / "d")
+    with h5py.File(tmp_path / "d.h5", "r+") as file:
+        del file["latent_z"]
+        file["latent_z"] = [1.0]
+    with pytest.raises(
+        ValueError, match=r"d\.h5 is not an export of percolab: latent_z must have \d+ rows, got \(1,\)"
+    ):
+        exports.read_hdf5(tmp_path / "d")
     with pytest.raises(FileNotFoundError, match=r"there is no file .*c\.h5"):
         exports.read_hdf5(tmp_path / "c")
     (tmp_path / "hub").mkdir()

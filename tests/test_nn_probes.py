@@ -1,4 +1,4 @@
-"""Activations, linear probes and findings: against scikit-learn and obvious loops."""
+"""Activations and linear probes: against scikit-learn and obvious loops."""
 
 import dataclasses
 
@@ -8,7 +8,8 @@ import torch
 from sklearn.linear_model import Ridge
 
 import percolab as pl
-from percolab.nn import ProbeConfig, ResidualMLP, activations, findings, latent_values, probe_rows, probes
+from percolab.nn import ProbeConfig, ResidualMLP, activations, latent_values, probe_rows, probes
+from percolab.nn.probe_errors import LEAST_BASELINE, Errors
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -195,26 +196,6 @@ def test_activations_by_module_name(dataset):
     assert torch.allclose(activations(other, X, ["1"], device="cpu")["1"], other(X).detach())
 
 
-def test_findings_are_found(dataset):
-    rng = np.random.default_rng(0)
-    X = np.asarray(dataset.X)
-    wide = {f"blocks.{i}{part}": np.maximum(X @ rng.standard_normal((6, width)), 0)
-            for i in range(2) for part, width in ((".hidden", 60), ("", 20))}  # fmt: skip
-    result = probes(dataset, wide, dataclasses.replace(CONFIG, depths=tuple(range(0, 60, 3))), device="cpu")
-    found = findings.check(result.per_latent, result.per_depth)
-    assert [finding["claim"].split()[0] for finding in found] == ["Activations", "Hidden", "The", "MSE", "There"]
-    assert {finding["verdict"] for finding in found} <= {"holds", "holds in part", "does not hold"}
-    assert found[0]["verdict"] == "holds"  # many nonlinear features of 6 numbers beat the 6 numbers
-
-
-def test_power_law_is_recovered():
-    x = np.geomspace(1, 100, 5)
-    fit = findings.power_law(x, 3 * x**-0.5)
-    assert fit.slope == pytest.approx(-0.5)
-    assert fit.intercept == pytest.approx(np.log10(3))
-    assert findings.power_law(x[:2], x[:2]) is None
-
-
 # ---------------------------------------------------------------------- bad input
 
 
@@ -236,15 +217,93 @@ def test_progress_counts_fits(dataset):
     assert told == [("probes", done, total) for done in range(total + 1)]
 
 
-def test_controls_leave_out_what_is_one_by_construction(result):
-    found = findings.controls(result.per_depth)
-    table = result.per_depth[result.per_depth["mean_MSE"] >= findings.LEAST_BASELINE]
-    for row in found:
-        own = table[(table["protocol"] == row["protocol"]) & (table["target"] == row["target"])]
-        own = own[own["representation"] == row["representation"]]
-        ratios = [mse / mean for mse, mean in zip(own["MSE"], own["mean_MSE"], strict=True)]
-        assert row["median_relative_mse"] == np.median([ratio for ratio in ratios if abs(ratio - 1) > 1e-9])
-    assert {row["representation"] for row in found} == {"raw"}  # the features are no blocks
+def test_relative_errors_leave_out_what_is_one_by_construction(result):
+    table = result.per_depth[result.per_depth["mean_MSE"] >= LEAST_BASELINE]
+    for errors in result.errors:
+        for target in ("z", "sum_redrawn"):
+            own = table[(table["protocol"] == errors.protocol) & (table["target"] == target)]
+            own = own[own["representation"] == "features"]
+            for draw, found in enumerate(errors.relative("features", target)):
+                ratios = own[own["draw"] == draw].set_index("depth").eval("MSE / mean_MSE")
+                ratios = ratios[(ratios - 1).abs() > 1e-9]
+                there = ~np.isnan(found)
+                assert errors.depths[there].tolist() == ratios.index.tolist()
+                assert np.allclose(found[there], ratios)
+
+
+def test_errors_are_stored_as_they_are(result, tmp_path):
+    for errors in result.errors:
+        errors.save(tmp_path / "errors.npz")
+        again = Errors.load(tmp_path / "errors.npz")
+        assert (again.protocol, again.columns) == (errors.protocol, errors.columns)
+        assert np.array_equal(again.baseline, errors.baseline)
+        for name in errors.squared:
+            assert np.allclose(again.mse(name), errors.mse(name), rtol=1e-6)
+            assert np.array_equal(again.alpha[name], errors.alpha[name])
+
+
+def test_the_penalty_is_chosen_by_holding_out_subtrees_of_the_training_rows(dataset, features, result):
+    """Against scikit-learn: fits without a part and one other, scored on that one, each latent counting alike."""
+    rows, _ = plans(dataset, "subtree")
+    forest = dataset.forest
+    lines = probe_rows.Lines.of(forest, np.arange(len(dataset)))
+    held = probe_rows.whole_subtrees(forest, lines, rows, CONFIG.min_latent_size, CONFIG.folds)
+    table = result.per_latent
+    table = table[(table["protocol"] == "subtree") & (table["target"] == "z") & (table["representation"] == "features")]
+    for part in range(held.n_parts):
+        errors = np.zeros(len(CONFIG.subtree_alphas))
+        for other in set(range(held.n_parts)) - {part}:
+            for index, depth in enumerate(rows.depths):
+                at, latent = rows_at(dataset, depth)
+                train = ~np.isin(held.part[at], [part, other])
+                scored = [
+                    one
+                    for one in table[table["depth"] == depth]["latent"]
+                    if held.part[forest.latent_start[one]] == other
+                ]
+                if train.sum() < 2 or not scored:
+                    continue
+                A, t = features[at].astype(float), rows.targets[at, index, 0]
+                standard = (A - A[train].mean(0)) / (A[train].std(0) + 1e-6)
+                for i, alpha in enumerate(CONFIG.subtree_alphas):
+                    squared = (Ridge(alpha=alpha).fit(standard[train], t[train]).predict(standard) - t) ** 2
+                    errors[i] += sum(squared[latent == one].mean() for one in scored)
+        chosen = result.penalties.query("protocol == 'subtree' and target == 'z' and representation == 'features'")
+        found = chosen.set_index("fold")["alpha"][part]
+        assert errors[CONFIG.subtree_alphas.index(found)] == pytest.approx(errors.min(), rel=1e-6)
+
+
+def test_some_rows_in_any_order(dataset, features):
+    """Lines of a subset, in another order, give what the subset in order gives."""
+    random = np.random.default_rng(0)
+    rows = random.permutation(len(dataset))[: len(dataset) * 2 // 3]
+    config = dataclasses.replace(CONFIG, min_latent_size=20, draws=1)
+    one = probes(dataset, {"features": features[rows]}, config, rows=rows, device="cpu")
+    ordered = np.sort(rows)
+    other = probes(dataset, {"features": features[ordered]}, config, rows=ordered, device="cpu")
+    assert np.allclose(one.per_latent["MSE"], other.per_latent["MSE"], rtol=1e-5)
+    present = np.isin(np.arange(len(dataset)), rows)
+    for latent, n in zip(one.per_latent["latent"][:20], one.per_latent["n_validation"][:20], strict=True):
+        assert 0 < n < present[dataset.forest.points_of(int(latent))].sum()
+    with pytest.raises(ValueError, match=r"activations\['features'\] must have shape \(\d+, width\), got"):
+        probes(dataset, {"features": features}, config, rows=rows, device="cpu")
+
+
+def test_a_factor_of_a_world():
+    world = pl.superpose([pl.Recipe(1200, 5, "one_cluster", seeds=seed) for seed in (0, 1)], weights=[1, 0], seed=2)
+    config = ProbeConfig(depths=(0, 5, 10), min_latent_size=20, draws=2)
+    X = np.asarray(world.X, np.float32)
+    for k, factor in enumerate(world.factors):
+        found = probes(world, {}, config, factor=k, device="cpu")
+        order = np.argsort(world.rows[:, k])
+        same = probes(factor, {"raw": X[order]}, config, raw=False, device="cpu")
+        assert np.allclose(found.per_latent["MSE"], same.per_latent["MSE"], rtol=1e-5)
+
+
+def test_how_it_shows(result):
+    assert repr(result).startswith("ProbeResult(2 representations, ")
+    assert "held out: random and subtree" in repr(result)
+    assert "features, random" in result._repr_html_()
 
 
 def test_activations_that_do_not_fit(dataset):

@@ -4,26 +4,33 @@ import dataclasses
 import json
 import re
 
+import numpy as np
 import pandas
 import pytest
 import torch
 
 import percolab as pl
-from percolab.nn import Experiment, ProbeConfig, TrainConfig, experiment, reproduce
+from percolab.nn import Experiment, ProbeConfig, TrainConfig, activations, experiment, reproduce, train
+from percolab.nn.probe_errors import Errors
+from percolab.nn.sources import Sources
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
 TINY = Experiment(
     "one-cluster",
     "small",
-    pl.Recipe(1500, 8, "one_cluster", seeds=5, engine="paper"),
+    pl.Recipe(1200, 8, "one_cluster", seeds=5, engine="paper"),
     TrainConfig(d_model=8, n_blocks=2, epochs=3, batch_size=128, lr=3e-3),
-    ProbeConfig(depths=tuple(range(0, 41, 5)), min_latent_size=15),
+    ProbeConfig(depths=tuple(range(0, 41, 10)), min_latent_size=15, draws=3, subtree_alphas=(1.0, 1e3)),
+    seeds=(42, 43),
+    fit_from=1.0,
+    shorter=2,
 )
 FILES = ("report.html", "results.json", "probes/per_latent.csv", "figures/fig4.png", "training/checkpoint.pt")
 
 
-STAGES = ("dataset", "baselines", "training", "probes", "figures")
+STAGES = ("dataset", "baselines", "training", "shorter", "power", "findings", "figures")
+SOURCES = ("raw", *(f"{kind}-{seed}" for kind in ("random", "untrained") for seed in range(42, 47)), "trained-42")
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +43,69 @@ def run(tmp_path_factory):
 
 def test_everything_is_there(run):
     out, results, _ = run
-    for name in (*FILES, "probes/per_latent.parquet", "dataset.zarr"):
+    names = [f"probes/{source}-{protocol}.npz" for source in SOURCES for protocol in ("random", "subtree")]
+    for name in (*FILES, *names, "probes/per_latent.parquet", "dataset.zarr"):
         assert (out / name).exists(), name
     assert json.loads((out / "results.json").read_text())["table_1"] == results["table_1"]
-    assert set(results["seconds"]) == {"dataset", "baselines", "training", "probes", "figures", "report"}
-    assert [row["model"] for row in results["table_1"]] == ["mean", "ridge", "1NN", "MLP"]
-    assert len(results["findings"]["random"]["z"]) == 5
+    assert set(results["seconds"]) == {*STAGES, "probes", "report"}
+    assert [row["model"] for row in results["table_1"]] == [
+        "mean", "ridge", "1NN, ties averaged", "1NN, release order", "MLP",
+    ]  # fmt: skip
+    assert len(results["findings"]["z"]) == len(results["findings"]["sum"]) == 6
     page = (out / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 5
+    assert page.count("data:image/png;base64,") == 6
     csv, parquet = (
         pandas.read_csv(out / "probes/per_latent.csv"),
         pandas.read_parquet(out / "probes/per_latent.parquet"),
     )
     pandas.testing.assert_frame_equal(csv, parquet, check_dtype=False)
+
+
+def test_every_number_has_its_control(run):
+    _, results, _ = run
+    kinds = {row["kind"]: row["n"] for row in results["controls"]}
+    assert kinds == {"raw": 1, "random": 5, "untrained": 5, "trained": 2}
+    for row in results["controls"]:
+        for target in ("z", "z_redrawn", "sum", "sum_redrawn"):
+            assert row[target]["low"] <= row[target]["value"] <= row[target]["high"] or row["kind"] == "raw"
+        assert ("over_untrained" in row) == (row["kind"] == "trained")
+    assert {row["representation"] for row in results["controls"] if row["kind"] == "random"} == {
+        "random.8",
+        "random.32",
+    }
+    assert results["permuted"]["n"] > 100
+    for finding in results["findings"]["z"]:
+        assert finding["untrained_verdict"]
+        assert all(case["low"] <= case["high"] for case in finding["cases"])
+    assert {row["kind"] for row in results["held_out"]} == set(kinds)
+    assert [row["strength"] for row in results["power"]["strengths"]] == [0.1, 0.2, 0.5, 1, 2]
+    scores = [score["r2"] for score in results["training"]["members"]["test"]]
+    assert len(scores) == 2
+    assert results["training"]["test"]["r2"]["value"] == pytest.approx(np.mean(scores))
+
+
+def test_tables_are_means_over_networks(run):
+    out, _, _ = run
+    table = pandas.read_csv(out / "probes/per_latent.csv")
+    own = table[(table["kind"] == "trained") & (table["protocol"] == "random") & (table["target"] == "z_redrawn")]
+    own = own[own["representation"] == "blocks.1"]
+    members = [Errors.load(out / "probes" / f"trained-{seed}-random.npz") for seed in (42, 43)]
+    each = np.stack([one.mse("blocks.1")[:, one.at("z_redrawn")].mean(1) for one in members])
+    assert own["latent"].tolist() == members[0].latent.tolist()
+    assert np.allclose(own["MSE"], each.mean(0))
+    assert np.allclose(own["MSE_sd"], each.std(0, ddof=1))
+
+
+def test_the_first_untrained_networks_are_what_the_trained_ones_started_as(run):
+    out, _, _ = run
+    dataset = pl.load(out / "dataset.zarr")
+    sources = Sources(dataset, out / "training", torch.device("cpu"))
+    listed = sources.listed(5)
+    untrained = next(source for source in listed if source.kind == "untrained")
+    started = train(dataset, sources.configs[0], keep=[0], device="cpu").model_at(0)
+    found = sources.representations(untrained)["blocks.1"]
+    assert torch.allclose(found, activations(started, dataset.X, device="cpu")["blocks.1"], atol=1e-6)
+    assert len({str(source) for source in listed}) == len(listed)
 
 
 def test_progress_is_counted_work(run):
@@ -70,18 +127,20 @@ def test_the_report_explains_before_it_shows(run):
 @pytest.mark.parametrize("damage", ["missing", "broken", "no file"])
 def test_a_stage_that_is_there_is_not_run_again(run, damage):
     output, results, _ = run
-    file = output / "probes.json"
+    file = output / "probes" / "untrained-44.json"
     if damage == "missing":
         file.unlink()
     elif damage == "broken":
         file.write_text("{")
     else:
-        (output / "probes" / "per_depth.csv").unlink()
-    before = {stage: (output / f"{stage}.json").read_bytes() for stage in STAGES if stage != "probes"}
+        (output / "probes" / "untrained-44-subtree.npz").unlink()
+    others = (*STAGES, *(f"probes/{source}" for source in SOURCES if source != "untrained-44"))
+    before = {stage: (output / f"{stage}.json").read_bytes() for stage in others}
     again = reproduce(TINY, output, device="cpu")
     assert {stage: (output / f"{stage}.json").read_bytes() for stage in before} == before
-    assert json.loads(file.read_text())["values"]["rows"]["per_latent"] > 0
-    assert again["findings"] == results["findings"]
+    assert json.loads(file.read_text())["values"]["seconds"] > 0
+    assert again["findings"] == json.loads((output / "results.json").read_text())["findings"]
+    assert again["findings"]["z"][0]["numbers"] == results["findings"]["z"][0]["numbers"]
     assert again["seconds"]["training"] == results["seconds"]["training"]
 
 
@@ -105,6 +164,11 @@ def test_names():
     assert multi.probing.depths == tuple(range(0, 201, 5))
     with pytest.raises(ValueError, match=r"experiment must be one of one-cluster, multi-cluster, got 'two'"):
         experiment("two")
+    assert len(experiment("one-cluster").seeds) == 5
+    with pytest.raises(ValueError, match=r"seeds must be at least 1, got 0"):
+        experiment("one-cluster", seeds=0)
+    with pytest.raises(ValueError, match=r"fit_from must be a number of at least 0, got -1"):
+        experiment("one-cluster", fit_from=-1)
     with pytest.raises(ValueError, match=r"scale must be one of paper, small, got 'huge'"):
         experiment("one-cluster", "huge")
 
@@ -112,3 +176,7 @@ def test_names():
 def test_the_command_of_an_experiment():
     assert experiment("one-cluster", "small").command == "percolab reproduce one-cluster --scale small"
     assert experiment("multi-cluster", epochs=7).command == "percolab reproduce multi-cluster --scale paper --epochs 7"
+    other = experiment("one-cluster", seeds=8, fit_from=3)
+    assert other.command == "percolab reproduce one-cluster --scale paper --seeds 8 --fit-from 3"
+    assert other.control_seeds == other.seeds == tuple(range(42, 50))
+    assert experiment("one-cluster", seeds=2).control_seeds == (42, 43, 44, 45, 46)

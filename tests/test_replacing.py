@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 import percolab as pl
 from percolab.ground import files, locks, moves
-from percolab.store import beginning, reading, replacing, runners, saving, schema, shards
+from percolab.store import beginning, reading, replacing, runners, saving, schema, shards, worlds
 
 OLD = pl.Recipe(400, 3, seeds=1)
 NEW = pl.Recipe(500, 3, seeds=2)
@@ -316,3 +317,50 @@ def test_a_loaded_dataset_notices_that_its_store_is_another(how, old, new, path)
     for read in (lambda: loaded.X[3], lambda: loaded.forest, lambda: columns["y"][:], lambda: loaded.X[[5, 3]]):
         with pytest.raises(pl.StoreError, match=said):
             read()
+
+
+def test_a_loaded_world_notices_it_too_and_travels_by_its_path(tmp_path, monkeypatch):
+    one, other = (pl.superpose([replace(OLD, seeds=seed) for seed in seeds]) for seeds in ((1, 2), (3, 2)))
+    monkeypatch.chdir(tmp_path)
+    one.save("world.zarr")
+    loaded = pl.load("world.zarr")
+    assert (loaded.y == one.y).all()
+    small = [pickle.dumps(part) for part in (loaded, loaded.factors[1])]
+    assert all(len(part) < 1000 for part in small)
+    monkeypatch.chdir("/")
+    world, factor = map(pickle.loads, small)
+    assert (world.X[:] == one.X).all()
+    assert factor.forest.equals(one.factors[1].forest)
+    assert (loaded.factors[1].filter(3).X == one.factors[1].filter(3).X).all()
+    other.save(tmp_path / "world.zarr", overwrite=True)
+    said = r"world.zarr was changed after it was loaded: load it again$"
+    for read in (lambda: loaded.X[3], lambda: factor.latent_z, lambda: pickle.loads(small[0])):
+        with pytest.raises(pl.StoreError, match=said):
+            read()
+
+
+def test_a_world_that_finds_its_target_taken_is_kept(tmp_path):
+    world = pl.superpose([OLD, NEW])
+
+    def take_the_target(stage, done, total):
+        (tmp_path / "world.zarr").mkdir(exist_ok=True)
+        (tmp_path / "world.zarr" / "notes").touch()
+
+    with pytest.raises(FileExistsError, match=r"output must not exist unless .*; the new dataset is kept at") as caught:
+        worlds.save(world, tmp_path / "world.zarr", progress=take_the_target)
+    kept = str(caught.value).rsplit("'", 2)[1]
+    assert (pl.load(kept, verify=True).X[:] == world.X).all()
+    assert [file.name for file in (tmp_path / "world.zarr").iterdir()] == ["notes"]
+
+
+def test_an_empty_directory_makes_way_unless_another_run_is_about_to_write_to_it(new, tmp_path):
+    for is_locked in (False, True):
+        target = tmp_path / f"{is_locked}.zarr"
+        target.mkdir()
+        if not is_locked:
+            new.save(target)
+            assert pl.load(target, verify=True).recipe == NEW
+            continue
+        with locks.alone(target), pytest.raises(FileExistsError, match="the new dataset is kept at"):
+            new.save(target)
+        assert list(target.iterdir()) == []

@@ -154,6 +154,19 @@ def test_blocks_are_runs_of_neighbours():
     assert np.array_equal(statistics.kin_blocks([5, 3, 4], 20), [2, 0, 1])
 
 
+def test_bins_have_as_many_values_each_and_keep_equal_ones_together():
+    values = np.repeat([1, 2, 3, 10, 50], [25, 25, 25, 20, 5])
+    bins, edges = statistics.equal_bins(np.random.default_rng(0).permutation(values))
+    assert np.bincount(bins).tolist() == [25, 25, 25, 25]
+    assert edges[0] == 1
+    assert edges[-1] == 50
+    bins, _ = statistics.equal_bins(values)
+    for value in np.unique(values):
+        assert np.unique(bins[values == value]).size == 1
+    logs, _ = statistics.log_bins([1, 20, 200, 2000, 10_000], 4)
+    assert logs.tolist() == [0, 1, 2, 3, 3]
+
+
 # ---------------------------------------------------------------------- relevance
 
 
@@ -245,14 +258,6 @@ def test_probes_are_ridge_regressions(forest, rows, places):
                 assert found.baseline[number, t] == pytest.approx(
                     (target[fit].mean() - values[number, t]) ** 2, rel=1e-4
                 )
-
-
-def test_sums_go_down_the_path(forest):
-    values = np.random.default_rng(0).standard_normal((forest.n_latents, 3))
-    found = reading.path_sums(forest, values)
-    for latent in range(0, forest.n_latents, 50):
-        path = np.append(forest.ancestors(latent), latent)
-        assert np.allclose(found[latent], values[path].sum(0))
 
 
 def test_a_perfect_reading_has_gain_one_and_none_has_gain_zero(places):

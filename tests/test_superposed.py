@@ -18,7 +18,6 @@ from percolab.checks import superposed as laws
 from percolab.rng import philox
 from percolab.worlds import generation, mixing, permutations, rotations
 from percolab.worlds.recipe import recipe_from_dict
-from percolab.worlds.superposed import superposed_targets
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
 
@@ -371,13 +370,14 @@ def test_a_world_changed_by_hand_says_so(tmp_path):
 
 
 def test_labels_are_not_added():
-    rows, y = np.zeros((5, 2), np.int64), [np.arange(3), np.zeros(4)]
-    assert superposed_targets(pl.Superposition(clusters(5, 5), [1, 0]), y, rows).dtype == np.int64
+    first, second = clusters(5, 5)
+    recipes = [replace(first, target=pl.Target("classes", n_groups=2)), second]
+    assert pl.superpose(recipes, [1, 0], seed=1).y.dtype == pl.Superposition(recipes, [1, 0]).y_dtype == np.int64
     for how in ({"weights": [1, 1]}, {"weights": [2, 0]}, {"product": (1, 0)}):
         with pytest.raises(
             ValueError, match=r"^targets of factor 0 must be numbers to be added or multiplied, got labels$"
         ):
-            superposed_targets(pl.Superposition(clusters(5, 5), **how), y, rows)
+            pl.Superposition(recipes, **how)
 
 
 def test_a_world_reads_as_a_dataset():

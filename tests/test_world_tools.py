@@ -13,7 +13,7 @@ import percolab as pl
 from percolab import exports
 from percolab.cli import main
 from percolab.loaders.streaming import Stream
-from percolab.show import card, colouring, drawing, summary
+from percolab.show import card, colouring, distributions, drawing, summary
 from percolab.store import worlds
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
@@ -81,13 +81,6 @@ def test_a_world_that_was_replaced_does_not_arrive(world, tmp_path):
     world.swapped(1).save(tmp_path / "w.zarr", overwrite=True)
     with pytest.raises(pl.StoreError, match="was changed after it was loaded"):
         pickle.loads(text)
-
-
-def test_labels_are_refused_before_anything_is_made(world):
-    with pytest.raises(ValueError, match="targets of factor 2 must be numbers to be added or multiplied, got labels"):
-        pl.Superposition(world.recipe.factors, (1, 0, 1))
-    with pytest.raises(ValueError, match="targets of factor 2 must be numbers"):
-        pl.Superposition(world.recipe.factors, (0, 0, 2))
 
 
 def test_a_world_streams_its_samples(world, stored):
@@ -398,3 +391,10 @@ def test_bad_words_are_one_line(one, words, message, capfd):
 def test_the_store_of_a_world_is_told_from_that_of_a_dataset(one, stored):
     assert worlds.is_world(stored)
     assert not worlds.is_world("a.zarr")
+
+
+def test_the_law_of_depths_is_exact_for_small_clusters():
+    sizes = np.array([1, 1, 2, 3, 3, 3])
+    edges = np.arange(5) - 0.5
+    # A pair: both at depth 1. Three points: the top splits one off at depth 1, the others are at 2.
+    np.testing.assert_allclose(distributions._depth_law(sizes, edges), [2, 2 + 3, 6, 0])

@@ -3,6 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from percolab.ground import machine as machine  # first: it refuses machines on which what follows cannot be loaded
+
+# isort: split
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import make_percolation
 from percolab.engines.clusters import attachment

@@ -19,6 +19,7 @@ BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 
 LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "generate": {
+        "location": "output",
         "seeds": "seed",
         "seeds.graph": "graph_seed",
         "seeds.embed": "embed_seed",
@@ -31,11 +32,18 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "info": {"output": "html"},
     "verify": {"output": "report"},
     "train": {"run_dir": "output"},
+    "score": {"dataset": "path"},
     "represent": {"experiment": "name"},
 }
 """By command, what the library calls that has another name among the command's options."""
 
-NO_ROOM = ("can't allocate memory", "cannot allocate memory", "out of memory", "can't start new thread")
+NO_ROOM = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "out of memory",
+    "can't start new thread",
+    "failed to map segment",
+)
 """What native libraries say when memory is short; they have no exception of their own for it."""
 
 
@@ -86,6 +94,8 @@ class Command(TyperCommand):
 def describe(error: Exception) -> tuple[str, int] | None:
     """Return what to say about an exception, and the exit code; None if it is a fault of ours."""
     text = str(error)
+    if isinstance(error, ImportError | RuntimeError) and any(words in text.lower() for words in NO_ROOM):
+        return f"out of memory: {text.splitlines()[0]}", BAD_INPUT
     match error:
         case UnfinishedError():
             return text, INTERRUPTED
@@ -97,8 +107,6 @@ def describe(error: Exception) -> tuple[str, int] | None:
             return text, BAD_INPUT
         case OSError():
             return _os_error(error)
-        case RuntimeError() if any(words in text.lower() for words in NO_ROOM):
-            return f"out of memory: {text.splitlines()[0]}", FAILURE
     return None
 
 

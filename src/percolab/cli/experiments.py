@@ -27,7 +27,7 @@ from percolab.cli.options import seed as seed_number
 from percolab.ground import files
 from percolab.ground.validation import check_integer
 from percolab.nn.config import ProbeConfig, TrainConfig
-from percolab.nn.experiments import EXPERIMENTS, SCALES, experiment
+from percolab.nn.experiments import EXPERIMENTS, FIT_FROM, SCALES, UNTRAINED, experiment
 
 Device = Annotated[
     str,
@@ -114,7 +114,7 @@ def train(
     from percolab.ground.progress import bar
     from percolab.nn import checkpoint, figures, training
     from percolab.nn.progress import by_epoch, logger
-    from percolab.store import reading
+    from percolab.store import worlds
 
     chosen = given(
         {
@@ -125,7 +125,7 @@ def train(
     )  # fmt: skip
     kept = checkpoint.load(output / "checkpoint.pt")["configs"][0] if resume else {}
     config = TrainConfig(**{**kept, **chosen})
-    dataset = reading.load(path)
+    dataset = worlds.load(path)
     logged = [] if log is None else [logger(log, output, asdict(config))]
     with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
         told = [by_epoch(display), *logged]
@@ -149,9 +149,9 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
     need_packages()
     from percolab.nn import baseline
-    from percolab.store import reading
+    from percolab.store import worlds
 
-    scores = baseline.baselines(reading.load(path), device=device, progress=True)
+    scores = baseline.baselines(worlds.load(path), device=device, progress=True)
     found = {name: asdict(score) for name, score in scores.items()}
     if as_json:
         print(json.dumps(found, indent=1))
@@ -173,35 +173,46 @@ def probe(
     max_depth: Annotated[
         int, number_option("--max-depth", f"Deepest depth, in steps of {DEPTH_STEP}.", default=ProbeConfig.depths[-1])
     ] = ProbeConfig.depths[-1],
+    draws: Annotated[
+        int, number_option("--draws", "Draws of fresh values and permuted targets.", default=ProbeConfig.draws)
+    ] = ProbeConfig.draws,
+    untrained: Annotated[
+        int, number_option("--untrained", "Untrained networks of the same shape, as a control.", default=UNTRAINED)
+    ] = UNTRAINED,
+    factor: Annotated[int | None, number_option("--factor", "Which hierarchy of a superposed world.")] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
 ) -> None:
-    """Probe every layer of a trained network for the latents of its dataset.
+    """Probe every layer of a trained network for the latents of its dataset, beside untrained networks.
 
     DIR gets per_latent and per_depth (.csv and .parquet), fig4.png, fig5.png, fig7.png and memorising.png.
     Both protocols are run: points held out at random, as in the paper, and whole subtrees held out.
     """
     need_packages()
-    from percolab.nn import figures, probing, recording, training
-    from percolab.store import reading
+    from percolab.nn import controls, figures, sources, tables
+    from percolab.store import worlds
+    from percolab.worlds.truth import truth
 
     if (output / "per_latent.csv").exists() and not overwrite:
         raise FileExistsError(f"output must not hold probes unless overwrite is given, got {str(output)!r}")
     if output.exists() and not output.is_dir():
         raise FileExistsError(f"output must be a directory, got {str(output)!r}")
     depths = tuple(range(0, check_integer("max_depth", max_depth, 0) + 1, DEPTH_STEP))
-    config = ProbeConfig(depths=depths, min_latent_size=min_latent_size)
-    dataset = reading.load(path)
-    model = training.load_model(run, dataset, device=device)
-    recorded = recording.activations(model, dataset.X, device=device)
-    result = probing.probes(dataset, recorded, config, device=device, progress=True)
+    config = ProbeConfig(depths=depths, min_latent_size=min_latent_size, draws=draws)
+    check_integer("untrained", untrained, 1)
+    dataset = worlds.load(path)
+    forest = truth(dataset, factor).forest
+    found = sources.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)
-    for words in result.skipped:
+    for words in found.skipped:
         print(f"not probed: {words}")
-    figures.write(figures.of_probes(result.per_latent, result.per_depth, PurePath(path).name), output)
-    files.write_table(result.per_depth, output / "per_depth")
-    files.write_table(result.per_latent, output / "per_latent")
-    print(f"{output}: {len(result.per_latent):,} errors of latents, {sum(result.seconds.values()):.1f} s of probing")
+    figures.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
+    for stem, table in tables.of_kinds(forest, found.by_protocol).items():
+        files.write_table(table, output / stem)
+    shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
+    for row in shown:
+        print(f"{row['kind']:10} {row['representation']:16} z: relative error {row['z']['value']:.3f}")
+    print(f"{output}: {found.networks} networks, {found.seconds:.1f} s of probing")
 
 
 def reproduce(
@@ -216,17 +227,24 @@ def reproduce(
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: EXPERIMENT-SCALE.")
     ] = None,
     epochs: Annotated[int | None, number_option("--epochs", "Another number of epochs.")] = None,
+    seeds: Annotated[
+        int | None, number_option("--seeds", "Networks to train, each with its own seed. Default: 5, small: 2.")
+    ] = None,
+    fit_from: Annotated[
+        float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FIT_FROM)
+    ] = FIT_FROM,
     overwrite: Overwrite = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment of the paper: dataset, baselines, training, probes, figures, report.
+    """Run an experiment of the paper: dataset, baselines, networks, probes, controls, figures, report.
 
     DIR gets report.html, which needs nothing else, and results.json with all numbers.
+    Networks of several seeds are trained at once, and probed beside untrained ones, random features and the raw input.
     A stage that is there already, made from the same things, is not run again.
     After an interruption, give the same command.
     """
-    chosen = experiment(name, scale, epochs=epochs)
+    chosen = experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from)
     need_packages()
     from percolab.ground.progress import bar, clock
     from percolab.nn import reproduction
@@ -236,7 +254,8 @@ def reproduce(
         results = reproduction.reproduce(chosen, directory, device=device, overwrite=overwrite, progress=display)
     if not quiet:
         taken = clock(sum(results["seconds"].values()))
-        print(f"{directory / reproduction.REPORT}: test R² {results['training']['test']['r2']:.4f}, {taken} in all")
+        test = results["training"]["test"]["r2"]["value"]
+        print(f"{directory / reproduction.REPORT}: test R² {test:.4f} (mean of {len(chosen.seeds)}), {taken} in all")
 
 
 def register(app: typer.Typer) -> None:

@@ -1,9 +1,9 @@
-"""The command ``percolab represent``; it does not import torch before it runs."""
+"""The commands ``percolab represent | scaling``; neither imports torch before it runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from percolab.cli.experiments import Device, Overwrite, need_packages, resumable
 from percolab.cli.options import Quiet, choice_option, completion, examples, number_option
 from percolab.nn.experiments import SCALES
 from percolab.nn.represent.settings import DATA, EXPERIMENTS, settings
+from percolab.nn.scaling_settings import scaling_settings
 
 ALL_DATA = tuple(dict.fromkeys(name for names in DATA.values() for name in names))
 
@@ -56,18 +57,51 @@ def represent(
     """
     chosen = settings(name, scale, data=data, seeds=seeds, epochs=epochs)
     need_packages()
-    from percolab.ground.progress import bar, clock
+    from percolab.ground.progress import bar
     from percolab.nn.represent import running
 
     directory = output or Path(f"{name}-{scale}")
     with resumable("the same command resumes it"), bar(visible=not quiet) as display:
         results = running.represent(chosen, directory, device=device, overwrite=overwrite, progress=display)
     if not quiet:
-        from percolab.nn.represent.page import number
+        _print(results, directory / running.REPORT)
 
-        for line in results["headline"]:
-            print(f"{line['what']}: {number(line['estimate'])}, {line['verdict']}")
-        print(f"{directory / running.REPORT}: {clock(sum(results['seconds'].values()))} in all")
+
+def scaling(
+    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: some thousand points. ")] = "paper",
+    seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: scaling-SCALE.")
+    ] = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Measure how the test error falls with training rows and with width: one cluster and many, 1NN and network.
+
+    DIR gets report.html, which needs nothing else, and results.json with all errors and exponents.
+    Data that are measured already, with the same settings, are not measured again.
+    """
+    chosen = scaling_settings(scale, seeds=seeds)
+    need_packages()
+    from percolab.ground.progress import bar
+    from percolab.nn import scaling as running
+
+    directory = output or Path(f"scaling-{scale}")
+    with resumable("the same command resumes it"), bar(visible=not quiet) as display:
+        results = running.scaling(chosen, directory, device=device, overwrite=overwrite, progress=display)
+    if not quiet:
+        _print(results, directory / running.REPORT)
+
+
+def _print(results: dict[str, Any], report: Path) -> None:
+    """Print the answers, and where the report is."""
+    from percolab.ground.progress import clock
+    from percolab.nn.represent.page import number
+
+    for line in results["headline"]:
+        print(f"{line['what']}: {number(line['estimate'])}, {line['note'] or line['verdict']}")
+    print(f"{report}: {clock(sum(results['seconds'].values()))} in all")
 
 
 def register(app: typer.Typer) -> None:
@@ -81,3 +115,4 @@ def register(app: typer.Typer) -> None:
             "percolab represent dose --data superposed-4 -o dose",
         ),
     )(represent)
+    app.command(cls=Command, epilog=examples("# minutes on a laptop", "percolab scaling --scale small"))(scaling)

@@ -153,8 +153,13 @@ def class_nodes(forest: Forest, y: Ints) -> Ints:
     nodes = starts.copy()
     # No two latents have the same first row and size.
     key = forest.latent_start * n + forest.latent_size
-    order = np.argsort(key)
-    nodes[several] = n + order[np.searchsorted(key[order], starts[several] * n + size[several])]
+    order, wanted = np.argsort(key), starts[several] * n + size[several]
+    at = np.searchsorted(key, wanted, sorter=order)
+    there = np.append(key[order], -1)[at] == wanted
+    # A dataset on disk may say anything.
+    if not there.all() or not np.array_equal(np.sort(y[starts]), np.arange(starts.size)):
+        raise ValueError(f"y must number the groups of a cut through the forest, got {starts.size} runs of labels")
+    nodes[several] = n + order[at]
     found = np.empty(starts.size, np.int64)
     found[y[starts]] = nodes
     return found

@@ -93,6 +93,7 @@ def read_hdf5(path: PathLike) -> AnyDataset:
 def _read_dataset(file: Any) -> Dataset:
     recipe, provenance = Recipe.from_json(file.attrs[RECIPE]), json.loads(file.attrs[PROVENANCE])
     found = Dataset(recipe=recipe, X=file["X"][()], provenance=provenance, **_read_truth(file))
+    _check_rows("X", found.X, found.forest.n_points)
     return vouch(found) if is_intact(found, file.attrs) else found
 
 
@@ -113,7 +114,15 @@ def _read_truth(group: Any) -> dict[str, Any]:
     forest = Forest(*(group[key][()] for key in FOREST))
     forest.validate()
     extra = {key: column[()] for key, column in group.get("extra", {}).items()}
-    return {"forest": forest, "extra": extra, **{key: group[key][()] for key in VALUES}}
+    values = {key: group[key][()] for key in VALUES}
+    for key, column in values.items():
+        _check_rows(key, column, forest.n_latents if key == "latent_z" else forest.n_points)
+    return {"forest": forest, "extra": extra, **values}
+
+
+def _check_rows(name: str, column: Any, n_rows: int) -> None:
+    if column.shape[:1] != (n_rows,):
+        raise ValueError(f"{name} must have {n_rows} rows, got {column.shape}")
 
 
 def _h5py() -> Any:

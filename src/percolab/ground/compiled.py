@@ -7,9 +7,11 @@ from typing import Any
 
 from numba import config, njit
 
+from percolab.ground import machine
+
 _INTERPRETED = getattr(config, "DISABLE_JIT", 0)
 if _INTERPRETED:
-    raise ImportError(f"NUMBA_DISABLE_JIT must be 0, got {_INTERPRETED}: percolab's kernels work compiled only")
+    machine.refuse(f"NUMBA_DISABLE_JIT must be 0, got {_INTERPRETED}: percolab's kernels work compiled only")
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -13,6 +13,8 @@ import os
 from functools import cache
 from typing import Any
 
+from percolab.ground import locks
+
 PathLike = str | os.PathLike[str]
 
 _NOREPLACE, _EXCHANGE = 1, 2
@@ -26,10 +28,11 @@ class UnsupportedError(OSError):
 
 
 def rename_new(source: PathLike, target: PathLike) -> None:
-    """Rename a file or directory; raise FileExistsError if anything but an empty directory is at the target."""
+    """Rename a file or directory; raise FileExistsError if more is at the target than an empty directory not in use."""
     if os.path.isdir(source):
-        with contextlib.suppress(OSError):
-            os.rmdir(target)  # of a directory, and only if it is empty
+        # Only a directory goes, only if it is empty, and only if no other run is about to write to it.
+        with contextlib.suppress(OSError), locks.alone(target):
+            os.rmdir(target)
     try:
         _renameat2(source, target, _NOREPLACE)
     except UnsupportedError:

@@ -1,38 +1,37 @@
-"""Figures of the probing experiments, in the manner of the paper's Figs. 4, 5 and 7."""
+"""Figures of the probing experiments, in the manner of the paper's Figs. 4, 5 and 7, with controls and intervals."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas
 
 from percolab.ground.files import replacing
 from percolab.ground.progress import Progress, silent
-from percolab.nn.findings import LEAST_BASELINE, blocks, by_fom, power_law, select
+from percolab.model.forest import Forest
+from percolab.nn import controls
+from percolab.nn.controls import RANDOM, TRAINED, UNTRAINED, ByKind
+from percolab.nn.findings import Measured, blocks, by_fom, power_laws
+from percolab.nn.probe_errors import LEAST_BASELINE, Errors
 from percolab.nn.recording import RAW, label
 from percolab.show import style
-from percolab.show.style import GREY, INK, PALETTE
+from percolab.show.style import BLUE, GREY, INK, ORANGE, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 TARGET_WORDS = {"z": "latent value $z$", "sum": "sum of $z$ down to the latent"}
+STREAMS = (("residual", "o", "-"), ("hidden", "s", "--"))
+KINDS = (TRAINED, UNTRAINED)
 PNG_DPI = 160
 
 
-def of_probes(per_latent: pandas.DataFrame, per_depth: pandas.DataFrame, title: str) -> dict[str, Figure]:
-    """Return the figures of a set of probes, by the names of their files."""
-    return {
-        "fig4": probes_by_fom(per_latent, title, target="z"),
-        "fig5": probes_by_depth(per_depth, title),
-        "fig7": probes_by_fom(per_latent, title, target="sum"),
-        "memorising": memorising(per_latent, title),
-    }
-
-
-def write(drawn: dict[str, Figure], folder: Path, progress: Progress = silent) -> None:
+def write(drawn: Mapping[str, Figure], folder: Path, progress: Progress = silent) -> None:
     """Write figures as PNG into a folder, each under its name."""
     for done, (name, figure) in enumerate(drawn.items()):
         progress("figures", done, len(drawn))
@@ -41,142 +40,307 @@ def write(drawn: dict[str, Figure], folder: Path, progress: Progress = silent) -
     progress("figures", len(drawn), len(drawn))
 
 
-def probes_by_fom(per_latent: pandas.DataFrame, title: str, *, target: str = "z", protocol: str = "random") -> Figure:
+def of_probes(forest: Forest, by_protocol: Mapping[str, ByKind], title: str) -> dict[str, Figure]:
+    """Return the figures of probed networks and their controls, by the names of their files."""
+    random = by_protocol["random"]
+    measured = {
+        target: {kind: Measured(forest, random[kind], random[RAW][0], target) for kind in KINDS if kind in random}
+        for target in ("z", "sum")
+    }
+    targets = ("z", "z_redrawn")
+    seen, unseen = (controls.table(by_protocol.get(protocol, {}), targets) for protocol in ("random", "subtree"))
+    return {
+        "fig4": probes_by_fom(measured["z"], title, target="z"),
+        "fig5": probes_by_depth(random, title),
+        "fig7": probes_by_fom(measured["sum"], title, target="sum"),
+        "memorising": memorising(seen, unseen, title),
+    }
+
+
+# ---------------------------------------------------------------------- by figure of merit
+
+
+def probes_by_fom(
+    measured: Mapping[str, Measured], title: str, *, target: str = "z", fit_from: float | None = None
+) -> Figure:
     """Draw per-latent MSE against FOM, and below it the ratio to the raw input (Fig. 4; Fig. 7 with target "sum").
 
-    Markers are medians in 5 logarithmic bins, bars the quartiles; filled circles are the residual stream, open squares
-    the hidden layers. Lines are power laws fitted to the last block's medians.
+    Left for trained networks, right for untrained ones. Markers are medians in 5 logarithmic bins, means over networks;
+    thick bars their 95% interval over networks and groups of latents, thin bars the quartiles over latents. Filled
+    circles are the residual stream, open squares the hidden layers. Lines are power laws fitted to the last block's
+    medians: over all bins, and, short and thick, over bins of the latents above `fit_from`.
     """
-    table = select(per_latent, protocol, target)
-    bins = by_fom(table)
+    kinds = [kind for kind in KINDS if kind in measured]
+    bins = {kind: by_fom(measured[kind]) for kind in kinds}
     with style.sheet():
-        figure = style.new_figure(6.4, 6.2)
-        main, ratio = figure.subplots(2, 1, sharex=True, height_ratios=(2.3, 1))
-        streams = [("residual", "o", "-"), ("hidden", "s", "--")]
-        count = len(blocks(bins["representation"].unique(), "residual"))
-        _errorbars(main, bins[bins["representation"] == RAW], "MSE", 1.0, INK, "D", True, "raw input")
-        for at, (part, marker, line) in enumerate(streams):
-            names = blocks(bins["representation"].unique(), part)
-            for i, name in enumerate(names):
-                # Side by side: markers of one bin would hide each other.
-                shift = 1.11 ** (at * count + i - count + 0.5 + (0.6 if at else -0.6))
-                own = bins[bins["representation"] == name]
-                look = (shift, PALETTE[i % len(PALETTE)], marker, part == "residual", label(name))
-                _errorbars(main, own, "MSE", *look)
-                _errorbars(ratio, own, "ratio", *look)
-            _draw_fit(main, bins[bins["representation"] == names[-1]], line, PALETTE[(count - 1) % len(PALETTE)], part)
-        ratio.axhline(1, color=INK, linewidth=1)
-        for axes in (main, ratio):
-            axes.set_xscale("log")
-        main.set_yscale("log")
-        main.set_ylabel("MSE of a latent")
-        ratio.set_ylabel("MSE / MSE on\nraw input")
-        ratio.set_ylim(0, max(1.1, min(2.0, 1.05 * float(bins["ratio_q75"].max()))))
-        ratio.set_xlabel(r"FOM $= s_\mathrm{latent} / \sqrt{s_\mathrm{cluster}}$")
-        main.set_title(f"{title}: probes of the {TARGET_WORDS[target]}", loc="left")
-        # Lines come first in a legend; here what was measured does.
-        handles, names = main.get_legend_handles_labels()
-        fits = sum("FOM" in name for name in names)
-        main.legend(
-            handles[fits:] + handles[:fits], names[fits:] + names[:fits], loc="upper left", bbox_to_anchor=(1, 1)
-        )
-        counts = bins[bins["representation"] == RAW]
-        for x, n in zip(counts["FOM"], counts["n"], strict=True):
-            ratio.annotate(
-                f"n={n}", (x, 0), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=8, color=GREY
-            )
+        figure = style.new_figure(1.2 + 4.0 * len(kinds), 7.0)
+        grid = figure.subplots(2, len(kinds), sharex=True, sharey="row", height_ratios=(2.2, 1), squeeze=False)
+        for column, kind in enumerate(kinds):
+            main, ratio = grid[:, column]
+            _fom_column(main, ratio, measured[kind], bins[kind], fit_from)
+            networks = len(measured[kind].mse)
+            main.set_title(f"{kind} networks ({networks})", loc="left", color=GREY)
+            ratio.set_xlabel(r"FOM $= s_\mathrm{latent} / \sqrt{s_\mathrm{cluster}}$")
+        highest = max(float(np.nanmax(own[name]["ratio_q75"])) for own in bins.values() for name in _series(own))
+        grid[1, 0].set_ylim(0, max(1.15, min(2.0, 1.05 * highest)))
+        grid[0, 0].set_ylabel("MSE of a latent")
+        grid[1, 0].set_ylabel("MSE / MSE on\nraw input")
+        figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]}", x=0.02, ha="left", fontsize=10)
+        _legend_of_streams(figure, grid[0, 0])
     return figure
 
 
-def _errorbars(
-    axes: Axes, own: pandas.DataFrame, column: str, shift: float, colour: str, marker: str, filled: bool, name: str
+def _legend_of_streams(figure: Figure, axes: Axes) -> None:
+    """Put a legend below, in which the two streams stand below each other."""
+    from matplotlib.lines import Line2D
+
+    by_name = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    rows = [[name for name in by_name if part in name] for part, _, _ in STREAMS]
+    raw = label(RAW)
+    pairs = [(raw, ""), *itertools.zip_longest(*rows, fillvalue="")]
+    names = [name for pair in pairs for name in pair]
+    handles = [by_name.get(name, Line2D([], [], linestyle="")) for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=len(pairs))
+
+
+def _series(bins: Mapping[str, Any]) -> list[str]:
+    return [name for part, _, _ in STREAMS for name in blocks(bins, part)]
+
+
+def _fom_column(main: Axes, ratio: Axes, measured: Measured, bins: Mapping[str, Any], fit_from: float | None) -> None:
+    count = len(blocks(bins, "residual"))
+    _bars(main, bins["FOM"], bins[RAW], "MSE", 1.0, INK, "D", True, label(RAW))
+    for at, (part, marker, line) in enumerate(STREAMS):
+        names = blocks(bins, part)
+        for i, name in enumerate(names):
+            # Side by side: markers of one bin would hide each other.
+            shift = 1.11 ** (at * count + i - count + 0.5 + (0.6 if at else -0.6))
+            look = (shift, PALETTE[i % len(PALETTE)], marker, part == "residual", label(name).replace(" stream", ""))
+            _bars(main, bins["FOM"], bins[name], "MSE", *look)
+            _bars(ratio, bins["FOM"], bins[name], "ratio", *look)
+        _draw_fits(main, measured, names[-1], line, PALETTE[(count - 1) % len(PALETTE)], part, fit_from)
+    ratio.axhline(1, color=INK, linewidth=1)
+    main.set_xscale("log")
+    main.set_yscale("log")
+    # Above the axes, so that it meets neither markers nor another number.
+    for x, n in zip(bins["FOM"], bins["n"], strict=True):
+        ratio.annotate(
+            f"{n:,}", (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
+            ha="center", va="bottom", fontsize=7, color=GREY,
+        )  # fmt: skip
+    ratio.annotate(
+        "latents", (0, 1), xycoords="axes fraction", xytext=(-3, 2), textcoords="offset points", ha="right",
+        va="bottom", fontsize=7, color=GREY,
+    )  # fmt: skip
+
+
+def _bars(
+    axes: Axes, fom: Any, own: Mapping[str, Any], column: str, shift: float, colour: str, marker: str, filled: bool,
+    name: str,
+) -> None:  # fmt: skip
+    """Draw medians with quartiles over latents, thin, and the interval of the median, thick."""
+    x, middle = fom * shift, own[column]
+    axes.vlines(x, own[f"{column}_q25"], own[f"{column}_q75"], color=colour, linewidth=0.8, alpha=0.7)
+    axes.vlines(x, own[f"{column}_low"], own[f"{column}_high"], color=colour, linewidth=3, alpha=0.45)
+    axes.plot(
+        x, middle, marker, color=colour, markersize=5, markerfacecolor=colour if filled else "white",
+        markeredgewidth=1.3, label=name,
+    )  # fmt: skip
+
+
+def _draw_fits(
+    axes: Axes, measured: Measured, name: str, line: str, colour: str, part: str, fit_from: float | None
 ) -> None:
-    middle = own[column]
-    spread = [middle - own[f"{column}_q25"], own[f"{column}_q75"] - middle]
-    axes.errorbar(
-        own["FOM"] * shift,
-        middle,
-        yerr=spread,
-        fmt=marker,
+    """Draw the power law of all latents and of those above `fit_from`, with slopes and their intervals."""
+    words = []
+    for least in (0.0, *([fit_from] if fit_from else [])):
+        fit = power_laws(measured, name, least)
+        slope, intercept = fit["slope"], fit["intercept"]
+        if not np.isfinite(slope.value):
+            continue
+        x = measured.bins(least)[1]
+        text = None if least else f"power law, {part}"
+        width = 2.6 if least else 1.2
+        axes.plot(x, 10**intercept.value * x**slope.value, line, color=colour, linewidth=width, label=text, zorder=1.5)
+        above = f", above {least:g}" if least else ""
+        words.append(rf"{part}{above}: FOM$^{{{slope.value:.2f}}}$ ({slope.low:.2f} to {slope.high:.2f})")
+    axes.annotate(
+        "\n".join(words), (0.99, 0.99), xycoords="axes fraction",
+        xytext=(0, 0 if part == "residual" else -26), textcoords="offset points", ha="right", va="top", fontsize=7,
         color=colour,
-        markersize=5.5,
-        markerfacecolor=colour if filled else "white",
-        markeredgewidth=1.3,
-        elinewidth=1,
-        label=name,
-    )
+    )  # fmt: skip
 
 
-def _draw_fit(axes: Axes, own: pandas.DataFrame, line: str, colour: str, part: str) -> None:
-    fit = power_law(own["FOM"], own["MSE"])
-    if fit is None:
-        return
-    x = own["FOM"].to_numpy()
-    text = rf"{part} $\propto$ FOM$^{{{fit.slope:.2f} \pm {fit.slope_error:.2f}}}$"
-    axes.plot(x, 10**fit.intercept * x**fit.slope, line, color=colour, linewidth=1.4, label=text, zorder=1.5)
+# ---------------------------------------------------------------------- by depth
 
 
-def probes_by_depth(per_depth: pandas.DataFrame, title: str, *, target: str = "z", protocol: str = "random") -> Figure:
-    """Draw the MSE over all held-out rows of a depth against depth (Fig. 5); depths of constant target are left out."""
-    table = per_depth[(per_depth["protocol"] == protocol) & (per_depth["target"] == target)]
-    table = table[table["mean_MSE"] >= LEAST_BASELINE]
+def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure:
+    """Draw the MSE over all held-out points of a depth against depth (Fig. 5); depths of constant target are left out.
+
+    Blocks overlap, so below each panel stands the ratio to block 0. Lines are medians over networks, bands their range.
+    """
+    raw = by_kind[RAW][0]
+    there = _mean_error(raw, target) >= LEAST_BASELINE
+    depths = raw.depths[there]
+
+    def errors(kind: str, name: str) -> Any:
+        return np.stack([_by_depth(one, name, target)[there] for one in by_kind[kind]])
+
     with style.sheet():
-        figure = style.new_figure(6.4, 4.2)
-        axes = figure.subplots()
-        raw = table[table["representation"] == RAW]
-        axes.plot(raw["depth"], raw["mean_MSE"], ":", color=GREY, linewidth=1.6, label="training mean")
-        axes.plot(raw["depth"], raw["MSE"], "-D", color=INK, markersize=3.5, linewidth=1, label="raw input")
-        for part, marker, line in [("residual", "o", "-"), ("hidden", "s", "--")]:
-            for i, name in enumerate(blocks(table["representation"].unique(), part)):
-                own = table[table["representation"] == name]
-                colour = PALETTE[i % len(PALETTE)]
-                face = colour if part == "residual" else "white"
-                axes.plot(
-                    own["depth"], own["MSE"], line, marker=marker, color=colour, markerfacecolor=face, markersize=3.5,
-                    linewidth=1, label=label(name),
-                )  # fmt: skip
-        axes.set_xlabel("depth of the latent")
-        axes.set_ylabel("MSE over held-out points")
-        axes.set_yscale("log")
-        axes.set_title(f"{title}: probes of the {TARGET_WORDS[target]} by depth", loc="left")
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        figure = style.new_figure(9.2, 6.6)
+        grid = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(1.7, 1))
+        names = list(by_kind[TRAINED][0].squared)
+        middles: list[Any] = []
+        for column, (part, marker, _) in enumerate(STREAMS):
+            top, bottom = grid[:, column]
+            top.plot(depths, _mean_error(raw, target)[there], ":", color=GREY, linewidth=1.6, label="training mean")
+            top.plot(depths, _by_depth(raw, RAW, target)[there], "-", color=INK, linewidth=1, label=label(RAW))
+            own = blocks(names, part)
+            for kind, line in ((UNTRAINED, "--"), (TRAINED, "-")):
+                if kind not in by_kind:
+                    continue
+                first = errors(kind, own[0])
+                for i, name in enumerate(own):
+                    values, colour = errors(kind, name), PALETTE[i % len(PALETTE)]
+                    shade = colour if kind == TRAINED else _lighter(colour)
+                    words = f"block {i}, {kind}"
+                    _band(top, depths, values, line, shade, words, marker if kind == TRAINED else "")
+                    if i:
+                        _band(bottom, depths, values / first, line, shade, words, marker if kind == TRAINED else "")
+                        middles.append(np.median(values / first, 0))
+            bottom.axhline(1, color=PALETTE[0], linewidth=1)
+            top.set_yscale("log")
+            top.set_title("residual stream" if part == "residual" else "hidden layer", loc="left", color=GREY)
+            bottom.set_xlabel("depth of the latent")
+        grid[0, 0].set_ylabel("MSE over held-out points")
+        grid[1, 0].set_ylabel("MSE / MSE at block 0")
+        # A probe of a few rows may go far astray; the others are to be seen.
+        low, high = np.quantile(np.concatenate(middles), [0.02, 0.98]) if middles else (1, 1)
+        grid[1, 0].set_ylim(min(0.9, low - 0.1), max(1.1, high + 0.1))
+        figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]} by depth", x=0.02, ha="left", fontsize=10)
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
-def memorising(per_latent: pandas.DataFrame, title: str) -> Figure:
-    """Draw, by representation, the error on latents seen in training, with true and fresh values, and on unseen ones.
+def _by_depth(errors: Errors, name: str, target: str) -> Any:
+    k = errors.at(target)[0]
+    with np.errstate(invalid="ignore"):
+        return errors.by_depth(errors.squared[name][:, k]) / errors.by_depth(errors.n)
 
-    A probe that reads a value does as well on unseen latents and worse on fresh values; one that has learned where
-    latents are does as well on fresh values and no better than the mean on unseen latents.
+
+def _mean_error(errors: Errors, target: str) -> Any:
+    k = errors.at(target)[0]
+    with np.errstate(invalid="ignore"):
+        return errors.by_depth(errors.baseline[:, k] * errors.n) / errors.by_depth(errors.n)
+
+
+def _band(axes: Axes, x: Any, values: Any, line: str, colour: str, words: str, marker: str) -> None:
+    axes.fill_between(x, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0)
+    axes.plot(x, np.median(values, 0), line, marker=marker, color=colour, markersize=3, linewidth=1.1, label=words)
+
+
+def _lighter(colour: str) -> str:
+    """Return a colour halfway to white."""
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{(part + 255) // 2:02x}" for part in parts)
+
+
+# ---------------------------------------------------------------------- values or places
+
+
+def memorising(seen: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Draw, by representation, the error of the probes relative to the training mean, with 95% intervals.
+
+    Above for latents seen in training, with their true values and fresh ones; below for whole subtrees held out. A
+    probe that reads a value does as well on unseen latents and worse on fresh values; one that has learned where
+    latents are does as well on fresh values and no better than the mean on unseen latents. What an untrained network
+    shows is no effect of training.
     """
-    cases = [
-        ("random", "z", "o", PALETTE[0], "true values, latents seen in training (the paper's protocol)"),
-        ("random", "z_redrawn", "s", PALETTE[1], "fresh values that the network never saw"),
-        ("subtree", "z", "^", PALETTE[5], "true values, whole subtrees held out"),
-    ]
-    names = list(per_latent["representation"].unique())
+    names = list(dict.fromkeys(row["representation"] for row in seen))
+    places = {name: i for i, name in enumerate(names)}
     with style.sheet():
-        figure = style.new_figure(6.4, 4.4)
-        axes = figure.subplots()
-        for k, (protocol, target, marker, colour, text) in enumerate(cases):
-            table = select(per_latent, protocol, target)
-            if table.empty:
+        figure = style.new_figure(9.2, 6.2)
+        axes = figure.subplots(2, 1, sharex=True, height_ratios=(1.6, 1))
+        for panel, rows in zip(axes, (seen, unseen), strict=True):
+            _members(panel, rows, places)
+            panel.axhline(1, color=GREY, linestyle=":", linewidth=1.6, label="no better than the training mean")
+            panel.grid(axis="x", visible=False)
+        axes[0].set_yscale("log")
+        axes[0].set_title("latents seen in training, as in the paper", loc="left", color=GREY)
+        axes[1].set_title("whole subtrees held out, tuned penalty", loc="left", color=GREY)
+        axes[1].set_xticks(range(len(names)), [_short(name) for name in names], fontsize=8)
+        figure.supylabel("MSE / MSE of the training mean (median over depths)", fontsize=9)
+        figure.suptitle(f"{title}: does a probe read a value or a place?", x=0.02, ha="left", fontsize=10)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+_LOOKS = {TRAINED: (BLUE, "trained"), UNTRAINED: (ORANGE, "untrained"), RAW: (INK, ""), RANDOM: (INK, "")}
+
+
+def _members(axes: Axes, rows: Sequence[Mapping[str, Any]], places: Mapping[str, int]) -> None:
+    told = set()
+    for row in rows:
+        colour, kind = _LOOKS[row["kind"]]
+        for j, (target, words) in enumerate((("z", "true values"), ("z_redrawn", "fresh values"))):
+            shift = 0.1 * (2 * j - 1) + (0.2 if row["kind"] == UNTRAINED else -0.2 if kind else 0)
+            name = f"{kind}, {words}" if kind else f"no network, {words}"
+            x, y = places[row["representation"]] + shift, row[target]["value"]
+            if y is None or not np.isfinite(y):
                 continue
-            relative = (table["MSE"] / table["baseline"]).groupby(table["representation"]).median().reindex(names)
-            x = [i + 0.16 * (k - 1) for i in range(len(names))]
-            axes.plot(x, relative, marker, color=colour, markersize=7, label=text)
-        axes.axhline(1, color=GREY, linestyle=":", linewidth=1.6, label="no better than the training mean")
-        axes.set_yscale("log")
-        axes.set_xticks(
-            range(len(names)),
-            [label(n).replace(", ", "\n").replace(" stream", "") for n in names],
-            fontsize=8,
-            rotation=0,
-        )
-        axes.set_ylabel("MSE / MSE of the training mean\n(median over latents)")
-        axes.set_title(f"{title}: does a probe read a value or a place?", loc="left")
-        axes.grid(axis="x", visible=False)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=1)
+            low, high = (row[target][end] for end in ("low", "high"))
+            if low is not None and np.isfinite(low):
+                axes.vlines(x, low, high, color=colour, linewidth=1.2)
+            axes.plot(
+                x, y, "s" if row["kind"] == UNTRAINED else "o", color=colour, markersize=6,
+                markerfacecolor="white" if j else colour, label=None if name in told else name,
+            )  # fmt: skip
+            told.add(name)
+
+
+def _short(name: str) -> str:
+    if name.startswith("random."):
+        return f"random\nfeatures\n({name.removeprefix('random.')})"
+    return label(name).replace(", ", "\n").replace(" stream", "").replace(" ", "\n", 1 if name in (RAW, "input") else 0)
+
+
+# ---------------------------------------------------------------------- power, training
+
+
+def power(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Draw what held-out subtrees can detect: how often a planted signal is found, and the error, by its strength."""
+    with style.sheet():
+        figure = style.new_figure(9.2, 3.6)
+        left, right = figure.subplots(1, 2)
+        figure.suptitle(f"{title}: what held-out subtrees can detect", x=0.02, ha="left", fontsize=10)
+        strengths = found.get("strengths", [])
+        x = [row["strength"] for row in strengths]
+        if not x:
+            left.set_axis_off()
+            right.set_axis_off()
+            return figure
+        left.plot(x, [row["found"] for row in strengths], "o-", color=BLUE)
+        left.axhline(0.05, color=GREY, linestyle=":", linewidth=1.6)
+        above = {"xytext": (0, 3), "textcoords": "offset points", "ha": "right", "color": GREY}
+        left.annotate("without a signal: 5%", (x[-1], 0.05), **above)
+        left.set(ylim=(-0.02, 1.04), ylabel="share of draws in which\nthe planted values are found")
+        low, _, high = found["null"]
+        right.axhspan(low, high, color=GREY, alpha=0.2, linewidth=0, label="values that were not planted, 95%")
+        right.errorbar(
+            x, [row["error"] for row in strengths],
+            yerr=[[row["error"] - row["low"] for row in strengths], [row["high"] - row["error"] for row in strengths]],
+            fmt="o-", color=BLUE, elinewidth=1, label="planted values, median and 95%",
+        )  # fmt: skip
+        own = [row for row in held_out if (row["kind"], row["representation"]) == (TRAINED, found["representation"])]
+        for row in own:
+            right.axhline(row["error"], color=ORANGE, label="true z, as the networks are")
+        right.set_ylabel("MSE / MSE of the\ntraining mean")
+        right.legend()
+        for axes in (left, right):
+            axes.set_xscale("log")
+            axes.set_xticks(x, [f"{one:g}" for one in x], minor=False)
+            axes.minorticks_off()
+            axes.set_xlabel(f"strength of the signal, in standard deviations\nof {label(found['representation'])}")
     return figure
 
 
@@ -192,4 +356,35 @@ def training_curve(history: pandas.DataFrame, title: str) -> Figure:
         axes.set_ylabel("mean squared error")
         axes.set_title(title, loc="left")
         axes.legend()
+    return figure
+
+
+def learning_curves(
+    history: pandas.DataFrame,
+    shorter: pandas.DataFrame | None,
+    lines: Mapping[str, float],
+    title: str,
+) -> Figure:
+    """Draw R² of training and validation rows by epoch: means over networks, bands their range; and named levels."""
+    with style.sheet():
+        figure = style.new_figure(7.4, 4.0)
+        axes = figure.subplots()
+        runs = [(history, "-", "")]
+        if shorter is not None:
+            runs.append((shorter, "--", f", {int(shorter['epoch'].max()):,} epochs"))
+        for table, line, words in runs:
+            for part, colour in (("train", PALETTE[0]), ("validation", PALETTE[5])):
+                wide = table.pivot(index="epoch", columns="seed", values=f"{part}_r2")
+                axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.2, linewidth=0)
+                name = {"train": "training rows", "validation": "validation rows"}[part] + words
+                axes.plot(wide.index, wide.mean(axis=1), line, color=colour, label=name)
+        for (name, level), line in zip(lines.items(), (":", "-."), strict=False):
+            axes.axhline(level, color=GREY, linestyle=line, linewidth=1.4, label=name)
+        levels = [*lines.values(), float(history["validation_r2"].max())]
+        axes.set_ylim(max(0.0, min(levels) - 0.25), 1.0)
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("R²")
+        networks = history["seed"].nunique()
+        axes.set_title(f"{title}: training of {networks} network{'s' if networks > 1 else ''}", loc="left")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

@@ -1,89 +1,135 @@
-"""The paper's five findings about linear probes, each as a statistic of the per-latent table with a stated rule."""
+"""The paper's findings about linear probes, each as statistics with intervals, a stated rule, and its control.
+
+A statistic is the mean over networks of several seeds; its interval is from resampling networks and whole groups of
+latents (`resampling`). A case is decided when its interval is on one side, so a verdict does not turn on the seed. The
+same rule is put to untrained networks: what holds for them too is no effect of training.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import pandas
-import scipy.stats
+from numpy.typing import NDArray
 
-from percolab.nn.probe_errors import LEAST_BASELINE
-from percolab.nn.probe_rows import LATENT_TARGETS, TARGETS
+from percolab.model.forest import Forest
+from percolab.nn.probe_errors import LEAST_BASELINE, Errors
 from percolab.nn.recording import RAW, label
+from percolab.nn.resampling import (
+    RESAMPLES,
+    Interval,
+    Networks,
+    groups_of,
+    interval,
+    lines,
+    quantiles,
+    rank_correlation,
+    resampled,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 N_BINS = 5
-SIGNIFICANCE = 0.01
-LAYER_CHANGE = 0.1
-"""Largest relative change of the error from the first block to the last that still counts as no trend."""
+LAYER_CHANGE = 1.1
+"""Largest ratio of errors at two blocks, either way, that still counts as no trend."""
+FIT_FROM = 10.0
+"""FOM above which a second power law is fitted: below it the smallest clusters are missing from multi-cluster data."""
+LEAST_R2 = 0.8
+HOLDS, IN_PART, UNDECIDED, FAILS = "holds", "holds in part", "not decided", "does not hold"
+ALSO = {HOLDS: "holds, but also in an untrained network", IN_PART: "holds in part, also in an untrained network"}
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One statement of the paper, the statistic that checks it, and how it comes out."""
+class Case:
+    """One of the cases that a finding is made of: a statistic, and the side that the paper says it is on."""
 
-    claim: str
-    rule: str
-    """when it is said to hold"""
-    verdict: str
-    """holds, holds in part, or does not hold"""
-    numbers: str
-    """the statistic, in words"""
-    values: dict[str, Any]
+    what: str
+    value: Interval
+    low: float = -np.inf
+    high: float = np.inf
+    """the paper says low < value < high"""
 
+    @property
+    def favours(self) -> bool:
+        """Whether the whole interval is where the paper says."""
+        return self.low < self.value.low and self.value.high < self.high
 
-def select(per_latent: pandas.DataFrame, protocol: str, target: str) -> pandas.DataFrame:
-    """Return the rows of a protocol and target whose target is not all but constant."""
-    table = per_latent
-    return table[(table["protocol"] == protocol) & (table["target"] == target) & (table["baseline"] >= LEAST_BASELINE)]
-
-
-def with_ratio(table: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the table with a column `ratio`: MSE over the same latent's MSE on the raw input."""
-    raw = table[table["representation"] == RAW].set_index("latent")["MSE"]
-    return table.assign(ratio=table["MSE"].to_numpy() / raw.reindex(table["latent"]).to_numpy())
+    @property
+    def opposes(self) -> bool:
+        """Whether the whole interval is elsewhere."""
+        return self.value.high <= self.low or self.value.low >= self.high
 
 
-def by_fom(table: pandas.DataFrame, n_bins: int = N_BINS) -> pandas.DataFrame:
-    """Return medians and quartiles of MSE and ratio in logarithmic bins of FOM, by representation."""
-    table = with_ratio(table)
-    edges = np.geomspace(table["FOM"].min() * (1 - 1e-9), table["FOM"].max() * (1 + 1e-9), n_bins + 1)
-    table = table.assign(bin=np.digitize(table["FOM"], edges[1:-1]))
-    parts = []
-    for (name, index), group in table.groupby(["representation", "bin"], sort=False):
-        row: dict[str, Any] = {"representation": name, "bin": index, "n": len(group)}
-        row["FOM"] = float(np.sqrt(edges[int(index)] * edges[int(index) + 1]))
-        for column in ("MSE", "ratio"):
-            row |= dict(
-                zip((f"{column}_q25", column, f"{column}_q75"), group[column].quantile([0.25, 0.5, 0.75]), strict=True)
-            )
-        parts.append(row)
-    return pandas.DataFrame(parts).sort_values(["representation", "bin"], ignore_index=True)
+def verdict(cases: Sequence[Case]) -> str:
+    """Return holds, holds in part, not decided or does not hold.
+
+    A finding holds if all its cases are decided for it; in part, if half of them are. Otherwise it does not hold if any
+    case is decided against it, and is not decided if none is.
+    """
+    favours = sum(case.favours for case in cases)
+    if cases and favours == len(cases):
+        return HOLDS
+    if cases and 2 * favours >= len(cases):
+        return IN_PART
+    return FAILS if any(case.opposes for case in cases) else UNDECIDED
 
 
-@dataclass(frozen=True)
-class PowerLaw:
-    """Least squares of log10 y on log10 x."""
-
-    slope: float
-    slope_error: float
-    intercept: float
-    r2: float
-    n: int
+# ---------------------------------------------------------------------- what is measured
 
 
-def power_law(x: Any, y: Any) -> PowerLaw | None:
-    """Fit y = 10^intercept · x^slope; None with fewer than three usable points."""
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    good = (x > 0) & (y > 0)
-    if np.count_nonzero(good) < 3:
-        return None
-    fit = scipy.stats.linregress(np.log10(x[good]), np.log10(y[good]))
-    return PowerLaw(
-        float(fit.slope), float(fit.stderr), float(fit.intercept), float(fit.rvalue**2), int(np.count_nonzero(good))
-    )
+class Measured:
+    """Errors of the probes of one target and protocol, on several networks, with resamples of them."""
+
+    def __init__(
+        self, forest: Forest, networks: Sequence[Errors], raw: Errors, target: str, *, resamples: int = RESAMPLES
+    ) -> None:
+        k = raw.at(target)[0]
+        kept = raw.baseline[:, k] >= LEAST_BASELINE
+        latent = raw.latent[kept]
+        self.fom = forest.figure_of_merit[latent]
+        self.names = list(networks[0].squared)
+        self.raw: Floats = raw.mse(RAW)[kept, k]
+        self.mse = np.stack([[errors.mse(name)[kept, k] for name in self.names] for errors in networks])
+        """(networks, representations, latents)"""
+        self.groups, self.group_word = groups_of(forest, latent) if latent.size else (latent, "latents")
+        self.weights = resampled(self.groups, resamples, seed=0)
+        self.networks = Networks(len(networks), self.weights, seed=0)
+        self.n, self.depth_index, self.depths = raw.n[kept], raw.depth_index[kept], raw.depths
+
+    def at(self, name: str) -> Floats:
+        """Return (networks, latents) errors of a representation."""
+        return self.mse[:, self.names.index(name)]
+
+    def blocks(self, part: str) -> list[str]:
+        """Return the names of a part of each block, in order: part is ``"hidden"`` or ``"residual"``."""
+        return blocks(self.names, part)
+
+    def bins(self, least: float = 0.0) -> tuple[list[Ints], Floats]:
+        """Return the latents of logarithmic bins of FOM, of those above `least`, and the middles of the bins."""
+        fom = self.fom[self.fom >= least]
+        if fom.size < N_BINS:
+            return [], np.zeros(0)
+        edges = np.geomspace(fom.min() * (1 - 1e-9), fom.max() * (1 + 1e-9), N_BINS + 1)
+        place = np.where(self.fom >= edges[0], np.digitize(self.fom, edges[1:-1]), -1)
+        found = [(np.flatnonzero(place == b), np.sqrt(edges[b] * edges[b + 1])) for b in range(N_BINS)]
+        found = [(members, middle) for members, middle in found if members.size]
+        return [members for members, _ in found], np.array([middle for _, middle in found])
+
+    def medians(self, values: Floats, members: Ints) -> Floats:
+        """Return (networks, 1 + B) medians over some latents of values (networks, latents)."""
+        return quantiles(values[:, members], self.weights[:, members])
+
+    def mean(self, statistics: Floats) -> Floats:
+        """Return (…, 1 + B) means over networks."""
+        return self.networks.mean(statistics)
+
+    def ratio(self, of: Floats, over: Floats) -> Interval:
+        """Return the ratio of (networks, 1 + B) statistics, geometric mean over networks."""
+        return interval(np.exp(self.mean(np.log(of) - np.log(over))))
 
 
 def blocks(names: Any, part: str) -> list[str]:
@@ -93,149 +139,227 @@ def blocks(names: Any, part: str) -> list[str]:
     return [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
 
 
-def check(
-    per_latent: pandas.DataFrame, per_depth: pandas.DataFrame, protocol: str = "random", target: str = "z"
-) -> list[dict[str, Any]]:
-    """Check the five findings for a protocol and target; return them ready for JSON."""
-    table = select(per_latent, protocol, target)
-    depth = per_depth[(per_depth["protocol"] == protocol) & (per_depth["target"] == target)]
-    depth = depth[depth["mean_MSE"] >= LEAST_BASELINE]
-    if table.empty or len(blocks(table["representation"].unique(), "residual")) < 2:
-        return []
-    bins = by_fom(table)
-    found = [_beats_raw(bins), _hidden_beats_residual(bins), _shrinks(table), _power(bins, depth), _layers(table)]
-    return [asdict(finding) for finding in found]
+def by_fom(measured: Measured) -> dict[str, Any]:
+    """Return what Fig. 4 shows: in bins of FOM, medians over latents of error and of its ratio to the raw input.
 
-
-def _verdict(share: float) -> str:
-    return "holds" if share == 1 else "holds in part" if share >= 0.5 else "does not hold"
-
-
-def _beats_raw(bins: pandas.DataFrame) -> Finding:
-    names = bins["representation"].unique()
-    other = bins[bins["representation"].isin(blocks(names, "residual") + blocks(names, "hidden"))]
-    wins = int((other["ratio"] < 1).sum())
-    return Finding(
-        "Activations beat the raw input at every FOM.",
-        "the median over latents of MSE / MSE on raw input is below 1 in every FOM bin, for both streams of "
-        "every block (the input layer is linear, so it is left out)",
-        _verdict(wins / len(other)),
-        f"below 1 in {wins} of {len(other)} pairs of bin and layer; median ratios from {other['ratio'].min():.2f} to "
-        f"{other['ratio'].max():.2f}",
-        {"wins": wins, "of": len(other), "lowest": float(other["ratio"].min()), "highest": float(other["ratio"].max())},
-    )
-
-
-def _hidden_beats_residual(bins: pandas.DataFrame) -> Finding:
-    pivot = bins.pivot(index="bin", columns="representation", values="MSE")
-    pairs = list(zip(blocks(pivot.columns, "hidden"), blocks(pivot.columns, "residual"), strict=True))
-    ratios = np.concatenate([(pivot[hidden] / pivot[residual]).to_numpy() for hidden, residual in pairs])
-    wins = int(np.count_nonzero(ratios < 1))
-    return Finding(
-        "Hidden activations beat the residual stream.",
-        "the median MSE on the hidden layer is below that on the same block's residual stream in every FOM bin",
-        _verdict(wins / ratios.size),
-        f"below in {wins} of {ratios.size} pairs of bin and block; ratio of medians {ratios.min():.2f} to "
-        f"{ratios.max():.2f}",
-        {"wins": wins, "of": int(ratios.size), "lowest": float(ratios.min()), "highest": float(ratios.max())},
-    )
-
-
-def _shrinks(table: pandas.DataFrame) -> Finding:
-    table = with_ratio(table)
-    values = {}
-    for name in blocks(table["representation"].unique(), "residual") + blocks(
-        table["representation"].unique(), "hidden"
-    ):
-        own = table[table["representation"] == name]
-        test = scipy.stats.spearmanr(own["FOM"], own["ratio"])
-        values[name] = {"spearman": float(test.statistic), "p": float(test.pvalue)}
-    wins = sum(v["spearman"] > 0 and v["p"] < SIGNIFICANCE for v in values.values())
-    low, high = (f([v["spearman"] for v in values.values()]) for f in (min, max))
-    return Finding(
-        "The advantage over the raw input shrinks as FOM grows.",
-        f"over latents, FOM and the ratio to raw input have a positive rank correlation (p < {SIGNIFICANCE}), "
-        "for every layer",
-        _verdict(wins / len(values)),
-        f"so in {wins} of {len(values)} layers; Spearman's rank correlation from {low:.2f} to {high:.2f}",
-        values,
-    )
-
-
-def _power(bins: pandas.DataFrame, depth: pandas.DataFrame) -> Finding:
-    values: dict[str, Any] = {}
-    for part in ("residual", "hidden"):
-        last = blocks(bins["representation"].unique(), part)[-1]
-        own, own_depth = bins[bins["representation"] == last], depth[depth["representation"] == last]
-        fits = {
-            "FOM": power_law(own["FOM"], own["MSE"]),
-            "depth": power_law(own_depth["depth"], own_depth["MSE"]),
-        }
-        values[last] = {name: asdict(fit) if fit else None for name, fit in fits.items()}
-    in_fom, in_depth, words = [], [], []
-    for name, fits in values.items():
-        fom, deep = fits["FOM"], fits["depth"]
-        in_fom.append(bool(fom and fom["r2"] >= 0.8 and abs(fom["slope"]) > 2 * fom["slope_error"]))
-        in_depth.append(bool(deep and deep["r2"] >= 0.5))
-        words.append(f"{label(name)}: FOM {_fit_words(fom)}, depth {_fit_words(deep)}")
-    return Finding(
-        "MSE follows a power law in FOM, and none in depth.",
-        "for the last block, log median MSE on log FOM has R² ≥ 0.8 and a slope beyond two standard errors of 0; "
-        "log MSE on log depth has R² < 0.5",
-        "does not hold" if not any(in_fom) else "holds" if all(in_fom) and not any(in_depth) else "holds in part",
-        "; ".join(words),
-        values,
-    )
-
-
-def _fit_words(fit: dict[str, Any] | None) -> str:
-    return f"slope {fit['slope']:.2f} ± {fit['slope_error']:.2f} (R² {fit['r2']:.2f})" if fit else "too few points"
-
-
-def _layers(table: pandas.DataFrame) -> Finding:
-    values = {}
-    pivot = table.pivot(index="latent", columns="representation", values="MSE")
-    for part in ("residual", "hidden"):
-        names = blocks(pivot.columns, part)
-        values[part] = float((pivot[names[-1]] / pivot[names[0]]).median())
-    wins = sum(abs(value - 1) < LAYER_CHANGE for value in values.values())
-    return Finding(
-        "There is no trend across layers.",
-        f"the median over latents of MSE at the last block / MSE at the first is within {LAYER_CHANGE:.0%} of 1, "
-        "in both streams",
-        _verdict(wins / 2),
-        "; ".join(f"{part} {value:.2f}" for part, value in values.items()),
-        values,
-    )
-
-
-def controls(per_depth: pandas.DataFrame) -> list[dict[str, Any]]:
-    """Return how each target fares under each protocol, on the raw input and on the last block; medians over depths.
-
-    Depths at which all training rows have one target are left out: a probe can only give it back, and is then equal to
-    the mean by construction.
+    ``FOM`` and ``n`` are those of the bins. By representation, for ``MSE`` and ``ratio``: the mean over networks, its
+    interval ``_low`` to ``_high``, and the quartiles over latents, ``_q25`` and ``_q75``, means over networks.
     """
-    names = per_depth["representation"].unique()
-    shown = [RAW, *blocks(names, "residual")[-1:], *blocks(names, "hidden")[-1:]]
-    relative = per_depth["MSE"] / per_depth["mean_MSE"]
-    table = per_depth.assign(relative=relative)[
-        (per_depth["mean_MSE"] >= LEAST_BASELINE) & ((relative - 1).abs() > 1e-9)
+    members, middle = measured.bins()
+    found: dict[str, Any] = {"FOM": middle, "n": np.array([len(own) for own in members])}
+    sources = {RAW: measured.raw[None], **{name: measured.at(name) for name in measured.names}}
+    for name, mse in sources.items():
+        share = measured.networks if len(mse) > 1 else Networks(1, measured.weights, seed=0)
+        for column, values in (("MSE", mse), ("ratio", mse / measured.raw)):
+            stats = [interval(share.mean(measured.medians(values, own))) for own in members]
+            found.setdefault(name, {}).update({
+                column: np.array([one.value for one in stats]),
+                f"{column}_low": np.array([one.low for one in stats]),
+                f"{column}_high": np.array([one.high for one in stats]),
+                **{
+                    f"{column}_q{q}": np.array([np.quantile(values[:, own], q / 100, axis=1).mean() for own in members])
+                    for q in (25, 75)
+                },
+            })  # fmt: skip
+    return found
+
+
+# ---------------------------------------------------------------------- the findings
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One statement of the paper, the rule that checks it, and how it comes out, beside untrained networks."""
+
+    claim: str
+    rule: str
+    """when it is said to hold"""
+    verdict: str
+    untrained_verdict: str | None
+    numbers: str
+    """the statistics, in words"""
+    untrained_numbers: str | None
+    cases: list[dict[str, Any]]
+
+
+Checked = Callable[[Measured], tuple[list[Case], str]]
+
+
+def check(
+    trained: Measured, untrained: Measured | None, *, multi_cluster: bool = False, fit_from: float = FIT_FROM
+) -> list[dict[str, Any]]:
+    """Check the findings for a protocol and target; return them ready for JSON."""
+    if trained.fom.size < 2 * N_BINS or len(trained.blocks("residual")) < 2:
+        return []
+    rules: list[tuple[str, str, Checked]] = [
+        (
+            "Activations beat the raw input at every FOM.",
+            (
+                "the median over latents of MSE / MSE on raw input is below 1 in every FOM bin, for both streams of "
+                "every block (the input layer is linear, so it is left out)"
+            ),
+            _beats_raw,
+        ),
+        (
+            "Hidden activations beat the residual stream.",
+            "the median MSE on the hidden layer is below that on the same block's residual stream in every FOM bin",
+            _hidden_beats_residual,
+        ),
+        (
+            "The advantage over the raw input shrinks as FOM grows.",
+            (
+                "over latents, FOM and the ratio to raw input have a positive rank correlation, for both streams of "
+                "every block"
+            ),
+            _shrinks,
+        ),
+        *[
+            (
+                f"MSE follows a power law in FOM, and none in depth: {words}.",
+                (
+                    f"for the last block, log median MSE on log FOM has a slope below 0 and R² above {LEAST_R2}, and a "
+                    "larger R² than log MSE on log depth"
+                ),
+                lambda measured, least=least: _power(measured, least),
+            )
+            for least, words in ((0.0, "all latents"), (fit_from, f"latents above FOM {fit_from:g}"))
+        ],
+        *_layer_rules(multi_cluster and len(trained.blocks("residual")) > 2),
     ]
-    rows = []
-    for protocol in table["protocol"].unique():
-        # Shuffled rows are a control of the fit; where the fit is on other latents they say nothing.
-        for target in TARGETS if protocol == "random" else LATENT_TARGETS:
-            for name in shown:
-                own = table[(table["protocol"] == protocol) & (table["target"] == target)]
-                own = own[own["representation"] == name]
-                if not own.empty:
-                    rows.append(
-                        {
-                            "protocol": protocol,
-                            "target": target,
-                            "representation": name,
-                            "median_r2": float(own["R2"].median()),
-                            "median_relative_mse": float(own["relative"].median()),
-                        }
-                    )
-    return rows
+    return [asdict(_find(*rule, trained, untrained)) for rule in rules]
+
+
+def _find(claim: str, rule: str, checked: Checked, trained: Measured, untrained: Measured | None) -> Finding:
+    cases, words = checked(trained)
+    found, other, other_words = verdict(cases), None, None
+    if untrained is not None:
+        other_cases, other_words = checked(untrained)
+        other = verdict(other_cases)
+        if found in ALSO and other in (HOLDS, found):
+            found = ALSO[found]
+    listed = [
+        {"case": case.what, **asdict(case.value), "favours": case.favours, "opposes": case.opposes} for case in cases
+    ]
+    return Finding(claim, rule, found, other, words, other_words, listed)
+
+
+def _counted(cases: Sequence[Case], what: str, name: str) -> str:
+    favours, opposes = sum(case.favours for case in cases), sum(case.opposes for case in cases)
+    values = [case.value.value for case in cases]
+    against = f", against it in {opposes}" if opposes else ""
+    return f"so in {favours} of {len(cases)} {what}{against}; {name} {min(values):.2f} to {max(values):.2f}"
+
+
+def _beats_raw(measured: Measured) -> tuple[list[Case], str]:
+    members, middle = measured.bins()
+    cases = []
+    for name in measured.blocks("residual") + measured.blocks("hidden"):
+        ratio = measured.at(name) / measured.raw
+        for own, fom in zip(members, middle, strict=True):
+            value = interval(measured.mean(measured.medians(ratio, own)))
+            cases.append(Case(f"{label(name)}, FOM {fom:.2g}", value, high=1))
+    return cases, _counted(cases, "pairs of bin and layer", "median ratio")
+
+
+def _hidden_beats_residual(measured: Measured) -> tuple[list[Case], str]:
+    members, middle = measured.bins()
+    cases = []
+    for hidden, residual in zip(measured.blocks("hidden"), measured.blocks("residual"), strict=True):
+        for own, fom in zip(members, middle, strict=True):
+            of, over = (measured.medians(measured.at(name), own) for name in (hidden, residual))
+            cases.append(Case(f"{label(hidden)}, FOM {fom:.2g}", measured.ratio(of, over), high=1))
+    return cases, _counted(cases, "pairs of bin and block", "ratio of medians")
+
+
+def _shrinks(measured: Measured) -> tuple[list[Case], str]:
+    cases = []
+    for name in measured.blocks("residual") + measured.blocks("hidden"):
+        ratio = measured.at(name) / measured.raw
+        ranks = np.stack([rank_correlation(measured.fom, one, measured.weights) for one in ratio])
+        cases.append(Case(label(name), interval(measured.mean(ranks), null=0), low=0))
+    largest = max(case.value.p or 0 for case in cases)
+    return cases, f"{_counted(cases, 'layers', 'rank correlation')}, p up to {largest:.2g}"
+
+
+def power_laws(measured: Measured, name: str, least: float = 0.0) -> dict[str, Interval]:
+    """Return slopes and R² of log error on log FOM, in bins of the latents above `least`, and on log depth."""
+    mse = measured.at(name)
+    members, middle = measured.bins(least)
+    medians = np.stack([measured.medians(mse, own) for own in members], 1) if members else np.ones((len(mse), 1, 1))
+    slope, intercept, r2 = lines(middle if members else np.ones(1), medians)
+    weighted = measured.weights * measured.n
+    inside = np.zeros((measured.depths.size, measured.fom.size))
+    inside[measured.depth_index, np.arange(measured.fom.size)] = 1
+    with np.errstate(invalid="ignore"):
+        by_depth = np.stack([inside @ (weighted * one).T / (inside @ weighted.T) for one in mse])
+    depth_slope, _, depth_r2 = lines(measured.depths.astype(np.float64), by_depth)
+    statistics = {
+        "slope": slope, "intercept": intercept, "r2": r2, "depth_slope": depth_slope, "depth_r2": depth_r2,
+        "r2_difference": r2 - depth_r2,
+    }  # fmt: skip
+    return {key: interval(measured.mean(values)) for key, values in statistics.items()}
+
+
+def _power(measured: Measured, least: float) -> tuple[list[Case], str]:
+    cases, words = [], []
+    for part in ("residual", "hidden"):
+        name = measured.blocks(part)[-1]
+        fit = power_laws(measured, name, least)
+        if not np.isfinite(fit["slope"].value):
+            return [], "too few latents"
+        cases += [
+            Case(f"{label(name)}, slope in FOM", fit["slope"], high=0),
+            Case(f"{label(name)}, R² in FOM", fit["r2"], low=LEAST_R2),
+            Case(f"{label(name)}, R² in FOM less R² in depth", fit["r2_difference"], low=0),
+        ]
+        words.append(
+            f"{label(name)}: FOM slope {fit['slope']}, R² {fit['r2']}; depth slope {fit['depth_slope']}, "
+            f"R² {fit['depth_r2']}"
+        )
+    return cases, ". ".join(words)
+
+
+def _layer_rules(multi_cluster: bool) -> list[tuple[str, str, Checked]]:
+    within = f"within {LAYER_CHANGE - 1:.0%} of 1, in both streams"
+    if not multi_cluster:
+        rule = f"the median over latents of MSE at a later block / MSE at block 0 is {within}"
+        return [("There is no trend across layers.", rule, lambda measured: _layers(measured, 0))]
+    return [
+        (
+            "There is no trend across layers, block 0 apart.",
+            (
+                f"the median over latents of MSE at a later block / MSE at block 1 is {within}; the paper makes an "
+                "exception for block 0 of multi-cluster data"
+            ),
+            lambda measured: _layers(measured, 1),
+        ),
+        (
+            "Block 0 has a slightly lower MSE in multi-cluster data.",
+            "the median over latents of MSE at block 0 / MSE at block 1 is below 1, in both streams",
+            _first_block,
+        ),
+    ]
+
+
+def _between(measured: Measured, later: str, earlier: str) -> Interval:
+    every = np.arange(measured.fom.size)
+    ratio = measured.medians(np.log(measured.at(later) / measured.at(earlier)), every)
+    return interval(np.exp(measured.mean(ratio)))
+
+
+def _layers(measured: Measured, first: int) -> tuple[list[Case], str]:
+    cases = []
+    for part in ("residual", "hidden"):
+        names = measured.blocks(part)[first:]
+        for name in names[1:]:
+            value = _between(measured, name, names[0])
+            cases.append(Case(f"{label(name)} / block {first}", value, 1 / LAYER_CHANGE, LAYER_CHANGE))
+    return cases, "; ".join(f"{case.what} {case.value}" for case in cases)
+
+
+def _first_block(measured: Measured) -> tuple[list[Case], str]:
+    cases = []
+    for part in ("residual", "hidden"):
+        names = measured.blocks(part)
+        cases.append(Case(f"{label(names[0])} / block 1", _between(measured, names[0], names[1]), high=1))
+    return cases, "; ".join(f"{case.what} {case.value}" for case in cases)

@@ -64,7 +64,7 @@ class Errors:
         spread = self.squares - 2 * self.train_mean * self.total + self.n[:, None] * self.train_mean**2
         return np.maximum(spread, 0) / self.n[:, None]
 
-    def by_depth(self, values: Floats) -> Floats:
+    def by_depth(self, values: NDArray[Any]) -> Floats:
         """Return (J, …) sums over the latents of each depth."""
         sums = np.zeros((self.depths.size, *values.shape[1:]))
         np.add.at(sums, self.depth_index, values)
@@ -98,13 +98,13 @@ class Errors:
     def load(path: Path) -> Errors:
         """Read what `save` wrote."""
         with np.load(path) as stored:
-            parts: dict[str, dict[str, Any]] = {"squared": {}, "alpha": {}}
+            parts: dict[str, Any] = {"squared": {}, "alpha": {}}
             for key in stored.files:
                 kind, _, name = key.partition("/")
                 if name:
                     parts[kind][name] = stored[key].astype(np.float64)
             pairs = zip(stored["targets"].tolist(), stored["draws"].tolist(), strict=True)
-            arrays = {name: stored[name] for name in _ARRAYS}
+            arrays: dict[str, Any] = {name: stored[name] for name in _ARRAYS}
             return Errors(str(stored["protocol"]), tuple(pairs), **arrays, **parts)
 
 

@@ -97,7 +97,7 @@ def _own(target: Any, lines: int) -> Asked:
     if values.dtype.kind not in "biuf":
         raise ValueError(f"target must be numbers or truth values, got {values.dtype}")
     binary = values.dtype == np.bool_
-    numbers = values.reshape(lines, -1).astype(np.float32 if binary else np.float64)
+    numbers: NDArray[Any] = values.reshape(lines, -1).astype(np.float32 if binary else np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError(f"target must be finite, got {numbers[~np.isfinite(numbers)][0]}")
     return Asked(OWN, list(range(numbers.shape[1])), numbers, np.ones(lines, np.bool_), binary=binary)

@@ -218,8 +218,8 @@ class _Plan:
                     continue
                 lo, hi = lo[counts], hi[counts]
                 at = slice(done, done + lo.size)
-                to_device = (torch.from_numpy(a).to(device) for a in (own, lo, hi))
-                self.scored[j, part] = scored = _Scored(*to_device, n=hi - lo, at=at)
+                there, first, past = (torch.from_numpy(a).to(device) for a in (own, lo, hi))
+                self.scored[j, part] = scored = _Scored(there, first, past, hi - lo, at)
                 found.append(latents[counts])
                 done = at.stop
                 t = self.targets[scored.lines, j].double()
@@ -235,14 +235,14 @@ class _Plan:
 
     def _train_means(self) -> Floats:
         means = np.zeros((self.latent.size, len(self.columns)))
-        totals = [torch.zeros(self.targets.shape[1:], dtype=torch.float64, device=self.targets.device)]
-        totals = [totals[0].clone() for _ in range(1 + self.held.n_parts)]
+        shape = (1 + self.held.n_parts, *self.targets.shape[1:])
+        totals = torch.zeros(shape, dtype=torch.float64, device=self.targets.device)
         for j in range(self.rows.depths.size - 1, -1, -1):
             for total, added in zip(totals, self.added[j], strict=True):
                 total += self.targets[added].sum(0, dtype=torch.float64)
             for part in range(self.held.n_parts):
                 if (j, part) in self.scored:
-                    others = sum(total[j] for g, total in enumerate(totals) if g != 1 + part)
+                    others = totals[:, j].sum(0) - totals[1 + part, j]
                     means[self.scored[j, part].at] = (others / self._trained(j, part)).cpu().numpy()
         return means
 
@@ -336,7 +336,7 @@ def _without(equations: list[NormalEquations], *parts: int) -> NormalEquations:
 
 def _by_latent(values: torch.Tensor, scored: _Scored) -> Floats:
     """Return (k, T) sums over each latent's lines: a difference of running sums."""
-    running = torch.zeros(len(values) + 1, values.shape[1], dtype=torch.float64, device=values.device)
-    torch.cumsum(values, 0, out=running[1:])
-    sums: Floats = (running[scored.end] - running[scored.first]).cpu().numpy()
+    # Along the dimension that is contiguous: across it, a GPU adds line after line.
+    running = torch.nn.functional.pad(torch.cumsum(values.T.contiguous(), 1), (1, 0))
+    sums: Floats = (running[:, scored.end] - running[:, scored.first]).T.cpu().numpy()
     return sums

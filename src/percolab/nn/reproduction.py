@@ -1,15 +1,16 @@
-"""The paper's experiments, from data to report: dataset, baselines, training, probes, figures.
+"""The paper's experiments, from data to report: dataset, baselines, networks, probes, controls, figures.
 
-A stage that is there already, made from the same things, is not run again: see `stages`.
+Every stage leaves a file that says what it was made from; a stage whose file is there, made from the same things, is
+not run again. The probes of each network are a stage of their own.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from dataclasses import asdict
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,29 @@ from percolab.dataset.generation import generate
 from percolab.ground.files import replacing, write_json, write_table
 from percolab.ground.progress import Progress, shown
 from percolab.ground.version import __version__, provenance
-from percolab.nn import checkpoint, figures, findings, report, run
+from percolab.nn import checkpoint, controls, figures, findings, report, run, tables
 from percolab.nn.baseline import baselines
+from percolab.nn.config import TrainConfig
+from percolab.nn.controls import ByKind
 from percolab.nn.device import Device, choose_device, device_name
-from percolab.nn.experiments import Experiment
-from percolab.nn.probing import probes
+from percolab.nn.experiments import UNTRAINED, Experiment
+from percolab.nn.power import planted_power
+from percolab.nn.probe_errors import Errors
+from percolab.nn.probing import Prober
 from percolab.nn.progress import by_epoch
-from percolab.nn.recording import activations
+from percolab.nn.recording import RAW
+from percolab.nn.resampling import over_seeds
+from percolab.nn.sources import Source, Sources
 from percolab.nn.stages import Stages, claim
-from percolab.nn.training import load_model, train
+from percolab.nn.training import train_ensemble
 from percolab.show import summary
 from percolab.store.reading import load
 from percolab.store.schema import StoreError
 
 PACKAGES = (*run.PACKAGES, "scikit-learn", "pandas")
 REPORT, RESULTS = "report.html", "results.json"
-FIGURES = ("fig4", "fig5", "fig7", "memorising", "training")
+FIGURES = ("fig4", "fig5", "fig7", "memorising", "power", "training")
+TARGETS = ("z", "sum")
 
 
 def reproduce(
@@ -70,7 +78,7 @@ def reproduce(
 
 
 class _Reproduction:
-    """The stages of a reproduction; each returns plain values, kept in STAGE.json."""
+    """The stages of a reproduction; each returns plain values."""
 
     def __init__(self, chosen: Experiment, output: Path, device: torch.device, progress: Progress) -> None:
         self.chosen, self.output, self.device, self.progress = chosen, output, device, progress
@@ -79,29 +87,55 @@ class _Reproduction:
         self.seconds = self.stages.seconds
         parts = chosen.to_dict()
         self.made_from = {"percolab": __version__, "recipe": parts["recipe"]}
-        self.made_from_training = {**self.made_from, "training": parts["training"]}
+        self.made_from_training = {**self.made_from, "training": parts["training"], "seeds": parts["seeds"]}
         self.made_from_all = {**self.made_from_training, "probing": parts["probing"]}
 
     def run(self) -> dict[str, Any]:
         """Run what has not been run, and write the report."""
-        data = self.stages.run("dataset", self.made_from, self._describe_dataset)
-        scores = self.stages.run("baselines", self.made_from, self._baselines)
-        weights = ("training/checkpoint.pt", "training/metrics.csv")
-        trained = self.stages.run("training", self.made_from_training, self._train, weights)
-        tables = ("probes/per_latent.csv", "probes/per_depth.csv")
-        probed = self.stages.run("probes", self.made_from_all, self._probe, tables)
-        drawn = self.stages.run("figures", self.made_from_all, self._draw, [f"figures/{name}.png" for name in FIGURES])
+        results = {
+            "dataset": self.stages.run("dataset", self.made_from, lambda: summary.summarise(self.dataset)),
+            "baselines": self.stages.run("baselines", self.made_from, self._baselines),
+            "training": self._trained("training", self.chosen.training),
+        }
+        if self.chosen.shorter:
+            config = replace(self.chosen.training, epochs=self.chosen.shorter)
+            results["shorter_training"] = self._trained("shorter", config)
+        results["probes"] = self._probes()
+        results["power"] = self.stages.run("power", self.made_from_all, self._power)
+        made_from = {**self.made_from_all, "fit_from": self.chosen.fit_from}
+        results |= self.stages.run("findings", made_from, self._findings)
+        drawn = self.stages.run(
+            "figures", made_from, lambda: self._draw(results), [f"figures/{name}.png" for name in FIGURES]
+        )
         start = time.perf_counter()
-        results = self._results(data, scores, trained, probed)
-        self.seconds["report"] = results["seconds"]["report"] = time.perf_counter() - start
+        results = self._described(results)
+        results["seconds"]["report"] = time.perf_counter() - start
         page = report.page(results, {name: (self.output / path).read_bytes() for name, path in drawn.items()})
-        with replacing(self.output / REPORT) as partial:
-            partial.write_bytes(page)
+        with replacing(self.output / REPORT) as file:
+            file.write_bytes(page)
         write_json(self.output / RESULTS, results)
         self.progress("report", 1, 1)
         return results
 
-    # ------------------------------------------------------------------ stages
+    def _described(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the results with what they are of and how they were made."""
+        chosen = self.chosen
+        return {
+            "experiment": chosen.name,
+            "scale": chosen.scale,
+            "command": chosen.command,
+            "seeds": list(chosen.seeds),
+            "control_seeds": list(chosen.control_seeds),
+            "fit_from": chosen.fit_from,
+            "recipe": chosen.recipe.to_dict(),
+            "probe_config": chosen.to_dict()["probing"],
+            "table_1": report.table_one(chosen.name, chosen.scale == "paper", results),
+            **results,
+            "seconds": dict(self.seconds),
+            "provenance": provenance(PACKAGES, device=device_name(self.device)),
+        }
+
+    # ------------------------------------------------------------------ data and networks
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -117,95 +151,162 @@ class _Reproduction:
         made.save(store, overwrite=True)
         return made
 
-    def _describe_dataset(self) -> dict[str, Any]:
-        return summary.summarise(self.dataset)
-
     def _baselines(self) -> dict[str, Any]:
         found = baselines(self.dataset, device=self.device, progress=self.progress)
         return {name: asdict(score) for name, score in found.items()}
 
-    def _train(self) -> dict[str, Any]:
-        run_dir = self.output / "training"
-        resume = self._can_resume(run_dir)
-        result = train(
+    def _trained(self, name: str, config: TrainConfig) -> dict[str, Any]:
+        made_from = {**self.made_from_training, "training": asdict(config)}
+        files = (f"{name}/checkpoint.pt", f"{name}/history.csv")
+        return self.stages.run(name, made_from, lambda: self._train(name, config), files)
+
+    def _train(self, name: str, config: TrainConfig) -> dict[str, Any]:
+        run_dir, configs = self.output / name, config.with_seeds(self.chosen.seeds)
+        resume = self._can_resume(run_dir, configs)
+        found = train_ensemble(
             self.dataset,
-            self.chosen.training,
+            configs,
             run_dir=run_dir,
             resume=resume,
             overwrite=not resume,
             device=self.device,
             progress=by_epoch(self.progress),
         )
-        described = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
-        scores = {"test": asdict(result.test), "validation": asdict(result.validation)}
-        return {**described, **scores, "training_seconds": result.seconds}
+        histories = [one.history.assign(seed=seed) for one, seed in zip(found, self.chosen.seeds, strict=True)]
+        with replacing(run_dir / "history.csv") as file:
+            pandas.concat(histories).to_csv(file, index=False)
+        parts = {part: [asdict(getattr(one, part)) for one in found] for part in ("test", "validation")}
+        means = {
+            part: {measure: asdict(over_seeds([score[measure] for score in scores])) for measure in scores[0]}
+            for part, scores in parts.items()
+        }
+        described = run.Plan(self.chosen.recipe.to_dict(), configs[:1], "", frozenset(), None).describe(self.device)
+        return {**described, "members": parts, **means, "training_seconds": found[0].seconds}
 
-    def _can_resume(self, run_dir: Path) -> bool:
+    def _can_resume(self, run_dir: Path, configs: list[TrainConfig]) -> bool:
         """Tell whether a checkpoint of this very run is there."""
         try:
             state = checkpoint.load(run_dir / "checkpoint.pt")
         except (FileNotFoundError, ValueError):
             return False
-        wanted = self.chosen.to_dict()
-        return bool(state["recipe"] == wanted["recipe"] and state["configs"] == [wanted["training"]])
+        wanted = self.chosen.to_dict()["recipe"], [asdict(config) for config in configs]
+        return bool((state["recipe"], state["configs"]) == wanted)
 
-    def _probe(self) -> dict[str, Any]:
-        model = load_model(self.output / "training", self.dataset, device=self.device)
-        start = time.perf_counter()
-        recorded = activations(model, self.dataset.X, device=self.device)
-        recording_seconds = time.perf_counter() - start
-        result = probes(self.dataset, recorded, self.chosen.probing, device=self.device, progress=self.progress)
-        folder = self.output / "probes"
-        folder.mkdir(exist_ok=True)
-        write_table(result.per_depth, folder / "per_depth")
-        write_table(result.per_latent, folder / "per_latent")
-        return {
-            "skipped": list(result.skipped),
-            "rows": {"per_latent": len(result.per_latent), "per_depth": len(result.per_depth)},
-            "recording_seconds": recording_seconds,
-            "seconds_by_representation": result.seconds,
-            "probing_seconds": sum(result.seconds.values()),
-        }
+    # ------------------------------------------------------------------ probes
 
     @cached_property
-    def _tables(self) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-        folder = self.output / "probes"
-        return pandas.read_csv(folder / "per_latent.csv"), pandas.read_csv(folder / "per_depth.csv")
+    def sources(self) -> Sources:
+        """What is probed."""
+        return Sources(self.dataset, self.output / "training", self.device)
 
-    def _draw(self) -> dict[str, Any]:
-        per_latent, per_depth = self._tables
-        history = pandas.read_csv(self.output / "training" / "metrics.csv")
-        drawn = figures.of_probes(per_latent, per_depth, self.title)
-        drawn["training"] = figures.training_curve(history, f"{self.title}: training")
+    @cached_property
+    def listed(self) -> list[Source]:
+        """Everything that is probed: the input, random features, untrained and trained networks."""
+        return self.sources.listed(UNTRAINED)
+
+    @cached_property
+    def prober(self) -> Prober:
+        """What the probes of all networks share."""
+        return Prober(self.dataset, self.chosen.probing, device=self.device)
+
+    def _probes(self) -> dict[str, Any]:
+        """Probe everything, a stage each; return what was made, in numbers."""
+        (self.output / "probes").mkdir(exist_ok=True)
+        sources, seconds = self.listed, {}
+        skipped: list[str] = []
+        for done, source in enumerate(sources):
+            self.progress("probes", done, len(sources))
+            made_from = {**self.made_from_all, "source": str(source)}
+            files = [f"probes/{source}-{protocol}.npz" for protocol in self.chosen.probing.protocols]
+            values = self.stages.run(f"probes/{source}", made_from, partial(self._probe, source), files)
+            seconds[str(source)] = values["seconds"]
+            skipped = values["skipped"]
+        self.progress("probes", len(sources), len(sources))
+        for source in sources:
+            self.seconds.pop(f"probes/{source}")
+        self.seconds["probes"] = sum(seconds.values())
+        return {"skipped": skipped, "seconds": seconds}
+
+    def _probe(self, source: Source) -> dict[str, Any]:
+        start = time.perf_counter()
+        found = self.prober.run(self.sources.representations(source))
+        for errors in found.errors:
+            errors.save(self.output / "probes" / f"{source}-{errors.protocol}.npz")
+        return {"skipped": list(found.skipped), "seconds": time.perf_counter() - start}
+
+    def by_kind(self, protocol: str) -> ByKind:
+        """Return the errors of everything that was probed, by kind."""
+        found: dict[str, list[Errors]] = {}
+        for source in self.listed:
+            path = self.output / "probes" / f"{source}-{protocol}.npz"
+            if path.exists():
+                found.setdefault(source.kind, []).append(Errors.load(path))
+        return found
+
+    def _power(self) -> dict[str, Any]:
+        source = next(source for source in self.listed if source.kind == controls.TRAINED)
+        recorded = self.sources.representations(source)
+        name = findings.blocks(recorded, "residual")[-1]
+        planted = recorded[name]
+        found = planted_power(self.dataset, planted, self.chosen.probing, device=self.device, progress=self.progress)
+        return {"representation": name, **found}
+
+    # ------------------------------------------------------------------ results
+
+    @cached_property
+    def measured(self) -> dict[str, dict[str, findings.Measured]]:
+        """Errors under the paper's protocol, by target and kind, with resamples."""
+        by_kind, forest = self.by_kind("random"), self.dataset.forest
+        raw = by_kind[RAW][0]
+        return {
+            target: {
+                kind: findings.Measured(forest, by_kind[kind], raw, target)
+                for kind in (controls.TRAINED, controls.UNTRAINED)
+            }
+            for target in TARGETS
+        }
+
+    def _findings(self) -> dict[str, Any]:
+        chosen, options = self.chosen, {"multi_cluster": self.chosen.name == "multi-cluster"}
+        random, subtree = self.by_kind("random"), self.by_kind("subtree")
+        checked = {
+            target: findings.check(by[controls.TRAINED], by[controls.UNTRAINED], fit_from=chosen.fit_from, **options)
+            for target, by in self.measured.items()
+        }
+        for name, table in tables.of_kinds(self.dataset.forest, {"random": random, "subtree": subtree}).items():
+            write_table(table, self.output / "probes" / name)
+        return {
+            "findings": checked,
+            "resampled": self.measured["z"][controls.TRAINED].group_word,
+            "controls": controls.table(random, ("z", "z_redrawn", "sum", "sum_redrawn")),
+            "permuted": controls.permuted(random),
+            "held_out": controls.held_out(subtree),
+            "held_out_controls": controls.table(subtree, ("z", "z_redrawn", "sum", "sum_redrawn")),
+        }
+
+    def _draw(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        history = pandas.read_csv(self.output / "training" / "history.csv")
+        shorter = self.output / "shorter" / "history.csv"
+        random = self.by_kind("random")
+        drawn = {
+            "fig4": figures.probes_by_fom(self.measured["z"], self.title, target="z", fit_from=self.chosen.fit_from),
+            "fig5": figures.probes_by_depth(random, self.title, target="z"),
+            "fig7": figures.probes_by_fom(
+                self.measured["sum"], self.title, target="sum", fit_from=self.chosen.fit_from
+            ),
+            "memorising": figures.memorising(results["controls"], results["held_out_controls"], self.title),
+            "power": figures.power(results["power"], results["held_out"], self.title),
+            "training": figures.learning_curves(
+                history, pandas.read_csv(shorter) if shorter.exists() else None, self._levels(results), self.title
+            ),
+        }
         (self.output / "figures").mkdir(exist_ok=True)
         figures.write(drawn, self.output / "figures", self.progress)
         return {name: f"figures/{name}.png" for name in drawn}
 
-    # ------------------------------------------------------------------ results
-
-    def _results(
-        self, data: dict[str, Any], scores: dict[str, Any], trained: dict[str, Any], probed: dict[str, Any]
-    ) -> dict[str, Any]:
-        per_latent, per_depth = self._tables
-        chosen = self.chosen
-        checked = {
-            protocol: {target: findings.check(per_latent, per_depth, protocol, target) for target in ("z", "sum")}
-            for protocol in chosen.probing.protocols
-        }
-        return {
-            "experiment": chosen.name,
-            "scale": chosen.scale,
-            "command": chosen.command,
-            "recipe": chosen.recipe.to_dict(),
-            "dataset": data,
-            "table_1": report.table_one(chosen.name, chosen.scale == "paper", {**scores, "mlp": trained["test"]}),
-            "baselines": scores,
-            "training": trained,
-            "probe_config": chosen.to_dict()["probing"],
-            "probes": probed,
-            "findings": checked,
-            "controls": findings.controls(per_depth),
-            "skipped": probed["skipped"],
-            "seconds": dict(self.seconds),
-            "provenance": provenance(PACKAGES, device=device_name(self.device)),
-        }
+    def _levels(self, results: Mapping[str, Any]) -> dict[str, float]:
+        """Return what networks are compared with: R² of 1NN, and the network of the paper at its scale."""
+        levels = {"1NN": float(results["baselines"]["nearest_neighbour"]["r2"])}
+        if self.chosen.scale == "paper":
+            levels["MLP as printed in the paper (test rows)"] = float(report.PAPER_TABLE[self.chosen.name]["mlp"]["r2"])
+        return levels

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 
 STD_FLOOR = 1e-6
+CONSTANT = 1e-12
+"""Variance, as a share of the mean square about the centre, up to which a unit is constant."""
 CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 15}
 """Rows of activations that are in float64 at a time, by kind of device."""
 
@@ -16,8 +18,7 @@ CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 15}
 class NormalEquations:
     """What ridge regressions on some lines are made of: their number, sums and products.
 
-    Moments about a line of the data do not lose digits to a large mean. The line should be one of those that are
-    added: a unit that is constant on them, as a ReLU that is never active, is then exactly 0.
+    Moments about a line of the data do not lose digits to a large mean.
 
     Parameters
     ----------
@@ -65,9 +66,13 @@ class NormalEquations:
         """
         a_mean, t_mean = self.total / self.n, self.target_total[columns] / self.n
         covariance = self.gram / self.n - torch.outer(a_mean, a_mean)
+        # What is left of a unit that is constant on these lines is rounding, and of either sign.
+        constant = covariance.diagonal() <= CONSTANT * self.gram.diagonal() / self.n
+        covariance.masked_fill_(constant[:, None] | constant, 0)
         scale = covariance.diagonal().clamp(min=0).sqrt() + STD_FLOOR
         normal = covariance * self.n / torch.outer(scale, scale)
         right = (self.cross[:, columns] - torch.outer(self.total, t_mean)) / scale[:, None]
+        right.masked_fill_(constant[:, None], 0)
         fits = []
         penalty = 0.0
         for alpha in alphas:

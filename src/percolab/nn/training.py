@@ -171,7 +171,7 @@ def train_ensemble(
     *,
     models: Sequence[nn.Module] | None = None,
     targets: Any = None,
-    split: Split | None = None,
+    split: Split | Sequence[Split] | None = None,
     keep: Iterable[int] = (),
     run_dir: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -196,7 +196,7 @@ def train_ensemble(
     targets
         (E, n) targets of each member; None is the dataset's y for all.
     split, keep, run_dir, resume, overwrite, device, graph, progress
-        As for `train`; `split` is for all members, and `run_dir` gets one checkpoint of all of them.
+        As for `train`; `split` is for all members, or one for each, and `run_dir` gets one checkpoint of all of them.
     """
     configs = list(configs)
     _check_members(configs)
@@ -240,7 +240,7 @@ def _train(
     models: list[nn.Module] | None,
     targets: Any,
     *,
-    split: Split | None,
+    split: Split | Sequence[Split] | None,
     keep: Iterable[int],
     run_dir: str | os.PathLike[str] | None,
     resume: bool,
@@ -253,9 +253,7 @@ def _train(
     device = choose_device(device)
     y = _targets(dataset, targets, len(configs))
     goal = objective(y)
-    # Members that draw the same split share it.
-    drawn = {} if split else {seed: split_rows(dataset, seed) for seed in {config.seeds.split for config in configs}}
-    splits = [split or drawn[config.seeds.split] for config in configs]
+    splits = _splits(dataset, configs, split)
     directory = None if run_dir is None else Path(run_dir)
     plan = Plan(dataset.recipe.to_dict(), configs, digest(y, splits), _epochs(keep, configs[0].epochs), directory)
     state = plan.state(resume=resume, overwrite=overwrite)
@@ -275,6 +273,20 @@ def _train(
         return [
             _result(run, i, model, own, goal, device) for i, (model, own) in enumerate(zip(models, splits, strict=True))
         ]
+
+
+def _splits(
+    dataset: Dataset | Superposed, configs: list[TrainConfig], split: Split | Sequence[Split] | None
+) -> list[Split]:
+    """Return the split of each member: the one given, its own of those given, or that of its seed, which some share."""
+    if isinstance(split, Split):
+        return [split] * len(configs)
+    if split is None:
+        drawn = {seed: split_rows(dataset, seed) for seed in {config.seeds.split for config in configs}}
+        return [drawn[config.seeds.split] for config in configs]
+    if len(split) != len(configs):
+        raise ValueError(f"split must be one, or as many as configs, {len(configs)}, got {len(split)}")
+    return list(split)
 
 
 def _loop(run: Run, progress: bool | EpochProgress, goal: Objective) -> None:

@@ -16,14 +16,18 @@ from percolab.show import pages, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+EXACT_TO = 200
+"""Points of a cluster up to which the law of depths is exact; beyond, it is the limit."""
+FEW_LABELS = 12
+"""Labels that are drawn as bars."""
 LARGEST_SUMMED = 1 << 22
 """Sizes up to which the law of a random graph's clusters is added up; there are hardly any beyond."""
 
 
 def panels(dataset: Dataset) -> list[str]:
     """Return the figures, as HTML."""
-    law = "" if dataset.source_row is not None else ", with the limit law of each cluster's size added up"
-    cycles = " Clusters with a cycle have no such law and are left out of it." if dataset.forest.n_extra_bonds else ""
+    law = "" if dataset.source_row is not None else ", with the law of each cluster's size added up"
+    cycles = " Clusters with a cycle have no known law and are left out of it." if dataset.forest.n_extra_bonds else ""
     pictures = [
         panel(dataset, _draw_depths, f"Depth of points{law}.{cycles}"),
         panel(dataset, *_target_panel(dataset)),
@@ -100,7 +104,8 @@ def _draw_depths(axes: Axes, dataset: Dataset) -> None:
     axes.stairs(np.histogram(depth, edges)[0], edges, fill=True, color=style.SKY, label="this dataset")
     known = forest.cluster_size[trees(dataset)]
     if known.size:
-        axes.plot((edges[1:] + edges[:-1]) / 2, _depth_law(known, edges), color=style.BLACK, linewidth=1.1, label="law")
+        law = _depth_law(known, edges)
+        axes.plot((edges[1:] + edges[:-1]) / 2, law, color=style.BLACK, linewidth=1.1, label="over seeds")
     axes.set_yscale("log" if forest.n_clusters > 1 else "linear")
     axes.set_ylim(bottom=0.5 if forest.n_clusters > 1 else 0)
     axes.set_xlabel("depth of a point")
@@ -111,10 +116,14 @@ def _draw_depths(axes: Axes, dataset: Dataset) -> None:
 def _depth_law(sizes: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how many points of clusters of these sizes are expected between depths."""
     expected = np.zeros(edges.size - 1)
-    for s, clusters in zip(*np.unique(sizes[sizes > 1], return_counts=True), strict=True):
-        below = theory.rayleigh_cdf((edges - theory.depth_shift(int(s))) / np.sqrt(s))
-        expected += clusters * s * np.diff(below)
-    expected[0] += np.count_nonzero(sizes == 1)
+    laws = theory.depth_laws(min(int(sizes.max()), EXACT_TO))
+    depth = np.arange(laws.shape[1])
+    for s, clusters in zip(*np.unique(sizes, return_counts=True), strict=True):
+        if s < len(laws):
+            share = np.histogram(depth, edges, weights=laws[s])[0]
+        else:
+            share = np.diff(theory.rayleigh_cdf((edges - theory.depth_shift(int(s))) / np.sqrt(s)))
+        expected += clusters * s * share
     return expected
 
 
@@ -135,8 +144,12 @@ def _draw_labels(axes: Axes, dataset: Dataset) -> None:
 
 def draw_labels(axes: Axes, y: NDArray[np.int64]) -> None:
     """Draw how many rows have each label, the most frequent first."""
-    for level, labels in enumerate(np.atleast_2d(y.T)):
-        count = np.sort(np.bincount(labels))[::-1]
+    counts = [np.sort(np.bincount(labels))[::-1] for labels in np.atleast_2d(y.T)]
+    if len(counts) == 1 and counts[0].size <= FEW_LABELS:
+        axes.bar(np.arange(1, counts[0].size + 1), counts[0], color=style.SKY)
+        axes.set_xticks(np.arange(1, counts[0].size + 1))
+        counts = []
+    for level, count in enumerate(counts):
         axes.loglog(np.arange(1, count.size + 1), count, ".", markersize=3, label=f"level {level + 1}")
     axes.set_xlabel("label, by frequency")
     axes.set_ylabel("rows")

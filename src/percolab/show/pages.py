@@ -41,7 +41,7 @@ p { max-width: 46rem; } p.lead, .quiet { color: var(--quiet); } p.lead { margin-
 table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .6rem 0; }
 th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 600; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem; }
 table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
 .good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }

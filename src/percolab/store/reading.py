@@ -20,16 +20,17 @@ from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import Progress, silent
-from percolab.ground.text import one_line
 from percolab.model.forest import Forest
-from percolab.store import metadata, replacing, schema
+from percolab.store import metadata, schema
 from percolab.store.arrays import StoredArray
 from percolab.store.cells import Cells
 from percolab.store.chunks import Chunks
 from percolab.store.digests import check_array, recorded
-from percolab.store.locations import Location, absolute
-from percolab.store.schema import COLUMNS, FOREST_COLUMNS, StoreError
-from percolab.store.sources import source
+from percolab.store.locations import Location
+from percolab.store.opened import Opened
+from percolab.store.schema import COLUMNS, StoreError
+
+EXTRA_OF_FOREST = ("extra_bond", "extra_latent")
 
 
 def load(path: Location, *, verify: bool = False) -> Dataset:
@@ -67,17 +68,11 @@ def digests(path: Location) -> dict[str, str]:
 def reopen(location: Location, identity: str) -> Complete:
     """Open a store again, in another process or later; raise if another dataset is there now."""
     store = Complete(location)
-    if store.identity != identity:
-        raise changed(location)
+    store.check_identity(identity)
     return store
 
 
-def changed(location: Location) -> StoreError:
-    """Return the error of a store that is not the one that was loaded."""
-    return StoreError(f"{location} was changed after it was loaded: load it again")
-
-
-class Complete(Cells):
+class Complete(Opened, Cells):
     """A complete store. Opening it reads and checks all that it says of itself, and no data.
 
     Parameters
@@ -87,21 +82,13 @@ class Complete(Cells):
     """
 
     def __init__(self, location: Location) -> None:
-        self.given = location
-        self.location = absolute(location)
+        super().__init__(location)
         self.cell = schema.CELL
-        self.source = source(self.location)
-        self._stamp = self._look()
-        if self._stamp is None:  # killed as it was replaced, perhaps
-            replacing.recover(self.location)
-            self._stamp = self._look()
-        self.attributes = metadata.attributes(self.source, location)
         metadata.check_complete(self.attributes, location)
         self.recipe = schema.recipe_of(self.attributes, location)
         names, modified = self.attributes["sha256"], "modified" in self.attributes["provenance"]
         self.layouts = metadata.layouts(self.source, self.recipe, location, names, modified=modified)
         self.identity = metadata.check_digest(self.attributes, self.layouts, location)
-        """digest of all that the store says of itself, digests of the arrays included"""
         self._digests: dict[str, list[bytes] | StoreError] = {}
         self._chunks = {name: Chunks(self.source, name, layout) for name, layout in self.layouts.items()}
 
@@ -116,29 +103,10 @@ class Complete(Cells):
 
     def array(self, name: str) -> StoredArray:
         """Return a column, which is read when it is indexed."""
-        return StoredArray(self.chunks(name), unchanged=self.check_unchanged)
+        return self.stored(self.chunks(name))
 
     def __reduce__(self) -> tuple[Callable[..., Complete], tuple[str, str]]:
         return reopen, (self.location, self.identity)
-
-    def check_unchanged(self) -> None:
-        """Raise if another dataset is there, or none, since the store was opened."""
-        now = self._look()
-        if now == self._stamp:
-            return
-        try:
-            there = metadata.attributes(self.source, self.given)
-        except (FileNotFoundError, StoreError):
-            there = {}
-        if there.get("metadata_sha256") != self.identity or there.get("status") != "complete":
-            raise changed(self.given)
-        self._stamp = now
-
-    def _look(self) -> object:
-        try:
-            return self.source.stamp(metadata.ROOT)
-        except OSError:
-            return None
 
     def field(self, name: str) -> Any:
         """Return a field of the dataset."""
@@ -162,26 +130,12 @@ class Complete(Cells):
         return {
             name: column.astype(np.bool_) if column.dtype == np.uint8 else column
             for name, column in found.items()
-            if name not in ("extra_bond", "extra_latent")
+            if name not in EXTRA_OF_FOREST
         }
 
     def _forest(self) -> Forest:
-        """Return the forest, checked: compiled code trusts it, and it may come from a stranger."""
-        extra = [name for name in ("extra_bond", "extra_latent") if f"extra/{name}" in self.layouts]
-        columns = {name: self.array(name)[:] for name in FOREST_COLUMNS}
-        forest = Forest(**columns, **{name: self.array(f"extra/{name}")[:] for name in extra})
-        born = forest.n_clusters if self.recipe.min_cluster_size == 1 else self.recipe.n_points
-        try:
-            forest.check_structure()
-            for name, ids, limit in (
-                ("point_id", forest.point_id, self.recipe.n_points),
-                ("cluster_id", forest.cluster_id, born),
-            ):
-                if ids.size and not 0 <= ids.min() <= ids.max() < limit:
-                    raise ValueError(f"{name} must be from 0 to {limit - 1}, got {ids.min()} to {ids.max()}")
-        except ValueError as fault:
-            raise StoreError(f"{self.given} is damaged: {one_line(fault)}") from fault
-        return forest
+        extra = tuple(name for name in EXTRA_OF_FOREST if f"extra/{name}" in self.layouts)
+        return self.forest(self.recipe, lambda name: self.array(f"extra/{name}" if name in extra else name), extra)
 
     # ------------------------------------------------------------------ checking
 

@@ -6,7 +6,6 @@ about to be free, so tasks that carry data never pile up. When a worker dies, it
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import signal
@@ -25,6 +24,7 @@ from typing import Any
 from percolab.ground import parallel
 from percolab.ground.text import one_line
 from percolab.ground.validation import check_choice
+from percolab.store import on_ray
 
 RUNNERS = ("local", "ray")
 MOST_DEATHS = 3
@@ -50,10 +50,8 @@ def check(runner: str) -> None:
         raise ImportError("runner='ray' needs Ray: pip install 'percolab[ray]'")
 
 
-def run(
-    function: Function, tasks: Iterable[Any], runner: str, workers: int | None, address: str | None = None
-) -> Iterator[Any]:
-    """Yield function(task) for every task, as they finish.
+def run(function: Function, tasks: Iterable[Any], runner: str, workers: int | None) -> Iterator[Any]:
+    """Yield function(task) for every task, as they finish. With Ray, call it while it is `ready`.
 
     Parameters
     ----------
@@ -65,11 +63,9 @@ def run(
         One of `RUNNERS`.
     workers
         Number of processes, or of Ray tasks at a time; None takes one for each processor of the machine or the cluster.
-    address
-        Address of a Ray cluster; None starts one on this machine, or takes the one this process is connected to.
     """
     if runner == "ray":
-        return _run_on_ray(function, tasks, workers, address)
+        return _run_on_ray(function, tasks, workers)
     return _run_in_processes(function, tasks, parallel.thread_count(workers))
 
 
@@ -223,47 +219,26 @@ def _no_interrupts() -> Iterator[None]:
 # ---------------------------------------------------------------------- Ray
 
 
-def _run_on_ray(function: Function, tasks: Iterable[Any], workers: int | None, address: str | None) -> Iterator[Any]:
-    with _ray(workers, address) as ray:
-        if workers is None:
-            workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        remote = ray.remote(num_cpus=1, max_retries=MOST_DEATHS - 1)(function)
-        running: list[Any] = []
-        try:
-            for task in tasks:
-                running.append(remote.remote(task))
-                if len(running) >= workers + _WAITING:
-                    yield from _finished_on_ray(ray, running)
-            while running:
-                yield from _finished_on_ray(ray, running)
-        finally:
-            for reference in running:
-                ray.cancel(reference)
-
-
 @contextmanager
-def _ray(workers: int | None, address: str | None) -> Iterator[Any]:
-    """Yield Ray, connected to a cluster; a connection or cluster that was not there before is ended."""
-    check("ray")
-    import ray
+def ready(runner: str, workers: int | None, address: str | None) -> Iterator[None]:
+    """Have a runner ready for `run`, or raise before any work is done: with Ray, be connected to a cluster.
 
-    if ray.is_initialized():
-        yield ray
+    Parameters
+    ----------
+    runner, workers
+        As in `run`.
+    address
+        Address of a Ray cluster; None starts one on this machine, or takes the one this process is connected to.
+    """
+    if runner != "ray":
+        yield
         return
-    local: dict[str, Any] = {} if address else {"num_cpus": workers, "include_dashboard": False}
-    ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
+    with on_ray.connected(workers, address):
+        yield
+
+
+def _run_on_ray(function: Function, tasks: Iterable[Any], workers: int | None) -> Iterator[Any]:
     try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _finished_on_ray(ray: Any, running: list[Any]) -> Iterator[Any]:
-    done, running[:] = ray.wait(running)
-    for reference in done:
-        try:
-            yield ray.get(reference)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
-        except ray.exceptions.RayError as error:
-            raise WorkerError(f"workers died {MOST_DEATHS} times at the same task: {type(error).__name__}") from None
+        yield from on_ray.run(function, tasks, workers, _WAITING, MOST_DEATHS)
+    except on_ray.LostError as fault:
+        raise WorkerError(f"workers died {MOST_DEATHS} times at the same task: {fault}") from None

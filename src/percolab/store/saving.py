@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,14 @@ def save(
     progress
         Called with a stage, how many bytes are written and how many there are.
     """
+    write_whole(path, lambda location: _write(dataset, location, progress), overwrite=overwrite, sync=sync)
+
+
+def write_whole(path: Location, write: Callable[[Location], None], *, overwrite: bool, sync: bool) -> None:
+    """Have a store written beside its target and moved there when complete; at a URL, written to the target itself."""
     check_target(path, overwrite=overwrite)
     if locations.local_path(path) is None:
-        _write(dataset, path, progress)
+        write(path)
         return
     target = Path(locations.writing_target(path))
     files.sweep(target)
@@ -47,7 +53,7 @@ def save(
     partial.mkdir()
     try:
         with locks.alone(partial):
-            _write(dataset, partial, progress)
+            write(partial)
             try:
                 replacing.put(partial, target, overwrite=overwrite, sync=sync)
             except FileExistsError as fault:

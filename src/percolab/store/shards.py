@@ -99,11 +99,11 @@ def generate_store(
         raise ValueError(f"address must be left out unless runner is 'ray', got {address!r}")
     if workers is not None:
         check_integer("workers", workers, 1)
-    how = How(shards, runner, workers, address, sync)
+    how = How(shards, runner, workers, sync)
     target = locations.writing_target(location)
     working = _working_location(target, recipe, overwrite)
     shown = bar() if progress is True else nullcontext(progress or silent)
-    with _alone(working, target), shown as report:
+    with runners.ready(runner, workers, address), _alone(working, target), shown as report:
         if working == target:
             return _make_store(recipe, working, how, report)
         made = _make_store(recipe, working, replace(how, sync=False), report)
@@ -265,7 +265,6 @@ class How:
     shards: int
     runner: str
     workers: int | None
-    address: str | None
     sync: bool
 
 
@@ -295,7 +294,7 @@ def _make_store(recipe: Recipe, location: str, how: How, progress: Progress) -> 
     of_clusters = _write_clusters(store, table, missing)
     total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
     progress("shards", 0, total)
-    for n_rows, taken in runners.run(make, _tasks(recipe, store, table, plan), how.runner, workers, how.address):
+    for n_rows, taken in runners.run(make, _tasks(recipe, store, table, plan), how.runner, workers):
         done, peak = done + n_rows, max(peak, taken)
         progress("shards", done, total)
     store.finish(version.provenance(engine_version=engine.VERSION), sync=how.sync)

@@ -8,26 +8,23 @@ shards.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from percolab.dataset.dataset import Dataset
-from percolab.ground import files, locks
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
-from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.store import digests, locations, metadata, replacing, saving, schema
 from percolab.store.arrays import StoredArray
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
-from percolab.store.reading import Complete, changed
+from percolab.store.opened import Opened
+from percolab.store.reading import Complete
 from percolab.store.schema import FOREST_COLUMNS, FORMAT, KINDS, VALUE_COLUMNS, Layout, StoreError
 from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
@@ -85,8 +82,8 @@ def open_columns(
     A store of another identity than the one given, if one is, is refused.
     """
     store = opened(path)
-    if identity not in (None, store.identity):
-        raise changed(path)
+    if identity is not None:
+        store.check_identity(identity)
     known = SAMPLE_COLUMNS if isinstance(store, CompleteWorld) else KINDS["point"]
     return {name: store.array(check_choice("columns", name, known)) for name in names}, store.identity
 
@@ -98,20 +95,7 @@ def save(
     world: Superposed, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
 ) -> None:
     """Write a world to a path or a URL, as `saving.save` writes a dataset."""
-    saving.check_target(path, overwrite=overwrite)
-    if locations.local_path(path) is None:
-        _write(world, path, progress)
-        return
-    target = Path(locations.writing_target(path))
-    files.sweep(target)
-    partial = files.partial(target)
-    partial.mkdir()
-    try:
-        with locks.alone(partial):
-            _write(world, partial, progress)
-            replacing.put(partial, target, overwrite=overwrite, sync=sync)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    saving.write_whole(path, lambda location: _write(world, location, progress), overwrite=overwrite, sync=sync)
 
 
 save_with(save)
@@ -154,7 +138,7 @@ def _columns(world: Superposed) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------------- loading
 
 
-class CompleteWorld:
+class CompleteWorld(Opened):
     """A complete store of a world. Opening it reads and checks all that it says of itself, and no data.
 
     Parameters
@@ -164,22 +148,17 @@ class CompleteWorld:
     """
 
     def __init__(self, path: Location) -> None:
-        self.given = path
-        self.location = locations.absolute(path)
-        self.source = source(self.location)
-        self.attributes = metadata.attributes(self.source, path)
+        super().__init__(path)
         self.recipe = _recipe(self.attributes, path)
         self.sha256 = _check_complete(self.attributes, self.recipe, path)
-        """the recorded digest of every array"""
         self.layouts = {name: self._layout(name) for name in sorted(self.sha256)}
         _check_shapes(self.layouts, self.recipe, path)
         self.identity = metadata.check_digest(self.attributes, self.layouts, path)
-        """digest of all that the store says of itself, digests of the arrays included"""
         self.made: dict[str, Any] = self.attributes["provenance"]
         self.sigma = _sigma(self.made, self.recipe, path)
 
     def __reduce__(self) -> tuple[Callable[..., CompleteWorld], tuple[str, str]]:
-        return reopen, (self.location, self.identity)
+        return _reopen, (self.location, self.identity)
 
     def _layout(self, name: str) -> Layout:
         found = metadata.layout(self.source, name, self.given)
@@ -189,7 +168,7 @@ class CompleteWorld:
 
     def array(self, name: str) -> StoredArray:
         """Return a column, which is read when it is indexed."""
-        return StoredArray(Chunks(self.source, name, self.layouts[name]))
+        return self.stored(Chunks(self.source, name, self.layouts[name]))
 
     def verify(self, progress: Progress = silent) -> None:
         """Compare every block of every array with its digest; raise `StoreError` naming the first that differs."""
@@ -228,8 +207,12 @@ class CompleteWorld:
         return rows
 
     def factor_field(self, k: int, name: str) -> Any:
-        """Return a field of a factor."""
+        """Return a field of the dataset of a factor."""
         recipe = self.recipe.factors[k]
+
+        def column(name: str) -> StoredArray:
+            return self.array(f"factors/{k}/{name}")
+
         match name:
             case "recipe":
                 return recipe
@@ -238,29 +221,18 @@ class CompleteWorld:
             case "extra":
                 return {}
             case "X":
-                return RemadeArray(recipe, (self.layouts[f"factors/{k}/point_id"].shape[0], recipe.dim))
+                return RemadeArray(recipe, (len(column("point_id")), recipe.dim))
             case "forest":
-                columns = [column for column in factor_columns(recipe) if column not in VALUE_COLUMNS]
-                return self._forest({column: self.array(f"factors/{k}/{column}")[:] for column in columns})
+                return self.forest(recipe, column, CYCLE_COLUMNS if recipe.mode == "random_graph" else ())
             case _:
-                return self.array(f"factors/{k}/{name}")[:]
-
-    def _forest(self, columns: dict[str, Any]) -> Forest:
-        """Return a forest, checked: compiled code trusts it, and it may come from a stranger."""
-        forest = Forest(**columns)
-        try:
-            forest.check_structure()
-        except ValueError as fault:
-            raise StoreError(f"{self.given} is damaged: {one_line(fault)}") from fault
-        return forest
+                return column(name)[:]
 
 
-def reopen(location: str, identity: str) -> CompleteWorld:
-    """Open a store again, in another process or later; raise if another world is there now."""
-    store = CompleteWorld(location)
-    if store.identity != identity:
-        raise changed(location)
-    return store
+def _reopen(location: Location, identity: str) -> CompleteWorld:
+    """Open a world again, in another process or later; raise if another is there now."""
+    world = CompleteWorld(location)
+    world.check_identity(identity)
+    return world
 
 
 def _recipe(attributes: dict[str, Any], path: Location) -> Superposition:

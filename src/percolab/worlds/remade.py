@@ -61,6 +61,10 @@ class RemadeArray:
             return whole.astype(dtype or whole.dtype)
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
+    def first(self, n_rows: int) -> NDArray[Any]:
+        """Return the first rows, which are made now."""
+        return self[:n_rows]
+
     def _whole(self) -> NDArray[Any]:
         if self._made is None:
             self._made = np.asarray(generate(self._recipe).X)

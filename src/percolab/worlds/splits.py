@@ -78,7 +78,9 @@ def split_rows(
     ones, which come last, bring every part to its size. When only as many groups are left as parts are empty, those get
     them.
 
-    Held-out subtrees still touch training rows: each is joined to the rest of its cluster by bonds. Clusters do not.
+    Held-out subtrees still touch training rows: each is joined to the rest of its cluster by bonds. In a cluster of
+    200,000 points 12% of the test rows are bonded to a training row with `max_size` 100, and 3.5% with 1,000; a margin
+    of 3 bonds then leaves out 14% and 5% of the training rows (benchmarks/splits.py). Clusters do not touch.
 
     Parameters
     ----------

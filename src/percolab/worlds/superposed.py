@@ -152,9 +152,9 @@ class Superposed(Lazy):
         """Return the same world with every array read into memory."""
         return self._changed(X=np.asarray(self.X))
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
         """Write the world to a Zarr store; see `percolab.store`. What is at `path` stays unless this succeeds."""
-        _SAVE[0](self, path, overwrite=overwrite)
+        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
 
 
 def vouch(world: Superposed) -> Superposed:
@@ -195,7 +195,7 @@ def rotation_of(recipe: Superposition, factor: int) -> Rotation | None:
 class Save(Protocol):
     """Writes a world to a path or a URL."""
 
-    def __call__(self, world: Superposed, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    def __call__(self, world: Superposed, path: str | os.PathLike[str], *, overwrite: bool, sync: bool) -> None:
         """Write it."""
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
 from percolab.model.target import Target
+from percolab.nn.latent_values import fresh_values, path_sums
 from percolab.nn.recording import activations, label
 from percolab.nn.represent import reading
 from percolab.nn.represent.drawing import by_layer, by_number
@@ -119,8 +120,8 @@ def measure(work: Work) -> Arrays:
     s, [one] = work.settings, work.truths
     drawn = [z for z, _ in draws_of(one.dataset, s.seeds)]
     places = reading.find_places(one.forest, one.rows, s.depths, s.min_size, seed=0)
-    z = np.column_stack([*drawn, reading.fresh_values(one.forest.n_latents, s.fresh, seed=0)])
-    values = np.concatenate([z, reading.path_sums(one.forest, z)], axis=1)[places.latent]
+    z = np.column_stack([*drawn, fresh_values(one.forest, s.fresh, seed=0)])
+    values = np.concatenate([z, path_sums(one.forest, z)], axis=1)[places.latent]
     names = layer_names(work.networks.model(0, 0, work.device))[1:]
     mse = np.empty((s.seeds, len(names), len(TARGETS), s.seeds + s.fresh, len(places)), np.float32)
     for i, _, model in work.looks(range(s.seeds), (work.networks.last,)):
@@ -196,7 +197,7 @@ def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
             if own["layer"] != "input":
                 null = select(rows, part="null", target=target, layer=own["layer"])[0]
                 what = f"error on own {target} over others', log ratio, {label(own['layer'])}"
-                lines.append(Line(what, own, -1, 0.0, null, "95% of fresh draws", True))
+                lines.append(Line(what, own, -1, 0.0, null, "95% of fresh draws", band=True))
     return lines
 
 

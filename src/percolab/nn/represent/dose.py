@@ -5,7 +5,8 @@ Three kinds of direction, in the residual stream after a layer, in a superposed 
 - *own*: from a concept's mean to its sibling's. Its samples are pushed by a fraction or a multiple of it, and the mean
   change of the prediction is compared with the true difference of mean y.
 - *probe*: along what a ridge probe of z at some depth reads, as far as the reading rises with a change of z by δ. By
-  the law this should change the prediction by δ / √(1 + depth) where there is such a latent, and by 0 elsewhere.
+  the law this should change the prediction by δ / √(1 + latents above the sample's point) where there is such a latent,
+  and by 0 elsewhere.
 - *feature*: the part of a concept's own direction that its best feature of k-means carries.
 
 Each is done where the hierarchy is relevant and where it is not, in trained and untrained networks.
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans
 from percolab.features.scoring import score
+from percolab.nn.latent_values import fresh_values
 from percolab.nn.recording import RAW, activations
 from percolab.nn.represent import reading, relevance, siblings
 from percolab.nn.represent.dose_estimates import analyse
@@ -67,9 +69,11 @@ class _Hierarchy:
         self.samples = sibling_samples(pairs, s.rows)
         self.true = true_differences(pairs, truth.y[truth.rows])
         self.places = reading.find_places(truth.forest, truth.rows, depths, s.min_size, seed=0)
-        fresh = reading.fresh_values(truth.forest.n_latents, FRESH_PROBES, seed=number)
+        fresh = fresh_values(truth.forest, FRESH_PROBES, seed=number)
         self.values = np.column_stack([truth.latent_z, fresh])[self.places.latent]
         self.inside, self.outside = place_samples(self.places, s.rows)
+        # By the law a change of z by 1 changes y of a point by 1 / √(1 + number of latents above the point).
+        self.law = (1 / np.sqrt(1 + truth.forest.point_depth[truth.rows[self.inside]])).mean(1)
 
     @property
     def latent_depth(self) -> Ints:
@@ -204,7 +208,7 @@ def _truths(hierarchies: list[_Hierarchy]) -> Arrays:
     return {
         **relevance.columns_of([h.pairs for h in hierarchies]),
         "true": np.concatenate([h.true for h in hierarchies], 1),
-        "law": np.concatenate([1 / np.sqrt(1 + h.latent_depth) for h in hierarchies]),
+        "law": np.concatenate([h.law for h in hierarchies]),
         "latent_depth": np.concatenate([h.latent_depth for h in hierarchies]),
         "latent_factor": np.repeat(np.arange(len(hierarchies)), sizes),
         "latent_place": np.concatenate([h.places.start for h in hierarchies]),

@@ -20,13 +20,13 @@ WORDS = Words(
     method="The activations of a concept's samples are pushed after some layer, and the rest of the network is run. "
     "Along the concept's own direction, to its sibling's mean activation, the mean change of the prediction is "
     "compared with the true difference of mean y; along the direction of a probe of z, with the law: moved as far as "
-    "the reading rises where z is larger by δ, the prediction should change by δ / √(1 + depth) where there is a "
-    "latent of that depth, and by 0 elsewhere; along a feature of k-means, the part of the own direction that it "
-    "carries, with the true difference of mean y again. The slope is that of a line through the origin, over all "
-    "concepts: 1 is what the truth says, 0 is no response. A probe's direction is the one along which activations "
-    "vary with its reading. Leakage is the mean size of the response to the same push on samples elsewhere, over that "
-    "on the concept's own: 0 is a response of the concept alone, 1 is a response that does not depend on where a "
-    "sample is.",
+    "the reading rises where z is larger by δ, the prediction should change by δ / √(1 + number of latents above the "
+    "point) where there is a latent of that depth, and by 0 elsewhere; along a feature of k-means, the part of the "
+    "own direction that it carries, with the true difference of mean y again. The slope is that of a line through the "
+    "origin, over all concepts: 1 is what the truth says, 0 is no response. A probe's direction is the one along "
+    "which activations vary with its reading. Leakage is the mean size of the response to the same push on samples "
+    "elsewhere, over that on the concept's own: 0 is a response of the concept alone, 1 is a response that does not "
+    "depend on where a sample is.",
     control="The same is done where the hierarchy is irrelevant to the target, in the network before training, along "
     "random directions of the same length, along directions of probes of fresh values, and along the feature of "
     "another concept. Of fresh values the interval is where 95% of further draws fall, and a probe's slope counts as "
@@ -59,7 +59,7 @@ def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
             if (direction, "relevant") in slopes:
                 what = f"slope along the {direction} direction, {where}"
                 band = direction == "probe"
-                lines.append(Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words, band))
+                lines.append(Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words, band=band))
         leaks = select(here, measure="leakage")
         lines += [Line(f"leakage of the {leak['direction']} direction, {where}", leak, -1, 1.0) for leak in leaks]
     return lines

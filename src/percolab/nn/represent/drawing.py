@@ -81,6 +81,8 @@ def by_number(
     a mark at each number.
     """
     with style.sheet():
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         figure = style.new_figure(6.4, 3.9)
         axes = figure.subplots()
         for k, (name, rows) in enumerate(series.items()):
@@ -91,8 +93,11 @@ def by_number(
         if symmetric_from is not None:
             axes.set_xscale("symlog", linthresh=symmetric_from)
             axes.set_xlim(left=-0.15 * symmetric_from)
-        elif log_x:
+        elif log_x and any(series.values()):
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
         if log_y:
             axes.set_yscale("log")
         if ticks:

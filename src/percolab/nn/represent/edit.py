@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from percolab.dataset.dataset import Dataset
 from percolab.model.forest import Forest
 from percolab.nn.model import ResidualMLP, predict
 from percolab.nn.recording import activations, label
@@ -90,6 +91,12 @@ def edited_latents(forest: Forest, count: int) -> Ints:
     return np.array(taken)
 
 
+def _edited(dataset: Dataset, latent: Any, change: float) -> Floats:
+    """Return y after a latent's value has been raised."""
+    edited: Floats = dataset.do({int(latent): float(dataset.latent_z[latent]) + change}).y
+    return edited
+
+
 def train(work: Work) -> dict[str, Any]:
     """Train a network for each seed; then go on from it with each latent's value changed, and with none changed.
 
@@ -100,7 +107,7 @@ def train(work: Work) -> dict[str, Any]:
     configs = s.training.with_seeds(range(s.seeds))
     scores = train_networks(dataset, configs, None, work.split, s.keep, work.output, work.device, work.progress)
     latents = edited_latents(dataset.forest, s.latents)
-    y = np.stack([dataset.do({int(i): dataset.latent_z[i] + s.change}).y for i in latents])
+    y = np.stack([_edited(dataset, i, s.change) for i in latents])
     members, models, targets = [], [], []
     again = replace(s.training, epochs=s.retraining)
     for number, config in enumerate(again.with_seeds(range(s.seeds))):
@@ -145,9 +152,9 @@ def measure(work: Work) -> Arrays:
         found["inside"].append([moved[i][spans[i]].mean() for i in own])
         found["outside"].append([np.abs(np.delete(moved[i], spans[i])).mean() for i in own])
     work.progress("measures", s.seeds * each, s.seeds * each)
-    law = s.change / np.sqrt(1 + forest.latent_depth[latents])
+    law = [float((_edited(dataset, i, s.change) - dataset.y)[forest.points_of(int(i))].mean()) for i in latents]
     arrays = {name: np.array(values, np.float32) for name, values in found.items()}
-    return {**arrays, "layers": np.array(names), "law": law, "latents": latents}
+    return {**arrays, "layers": np.array(names), "law": np.array(law), "latents": latents}
 
 
 def _contrasts(A: torch.Tensor, forest: Forest, latents: Ints) -> Floats:

@@ -48,6 +48,8 @@ class Line:
     """what the estimate is where there is no effect"""
     control: Row | None = None
     control_words: str = ""
+    note: str = ""
+    """what stands in place of a control"""
     band: bool = False
     """whether the control's interval is where a single draw of nothing falls: an effect must then be outside of it"""
 
@@ -62,15 +64,19 @@ class Line:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {"what": self.what, "estimate": self.row, "control": self.control, "verdict": self.verdict}
+        return {
+            "what": self.what,
+            "estimate": self.row,
+            "control": self.control,
+            "note": self.note,
+            "verdict": self.verdict,
+        }
 
 
 def make(results: Mapping[str, Any], words: Words, headline: Sequence[Line], figures: Mapping[str, bytes]) -> bytes:
     """Return the report as one HTML page with its figures, PNGs by name, inside."""
-    scores, chosen = results["training"], results["settings"]
     lead = (
-        f"{scores['networks']} networks on {chosen['data']} data, {chosen['training']['epochs']:,} epochs, test R² "
-        f"{_span([score['r2'] for score in scores['test']])}. Made on {results['provenance']['device']} in "
+        f"{_networks(results)}. Made on {results['provenance']['device']} in "
         f"{clock(sum(results['seconds'].values()))} (minutes:seconds)."
     )
     body = [
@@ -88,6 +94,17 @@ def make(results: Mapping[str, Any], words: Words, headline: Sequence[Line], fig
         *_making(results),
     ]
     return pages.page(f"{words.title}, {results['scale']} scale", lead, body)
+
+
+def _networks(results: Mapping[str, Any]) -> str:
+    """Return what was trained, in words."""
+    scores, chosen = results["training"], results["settings"]
+    data = " and ".join(chosen["data"]) if isinstance(chosen["data"], list) else chosen["data"]
+    words = f"{scores['networks']} networks on {data} data"
+    if "test" not in scores:
+        return words
+    r2 = _span([score["r2"] for score in scores["test"]])
+    return f"{words}, {chosen['training']['epochs']:,} epochs, test R² {r2}"
 
 
 def _span(values: Sequence[float | None]) -> str:
@@ -111,7 +128,9 @@ def _headline(lines: Sequence[Line]) -> str:
         (
             line.what,
             number(line.row),
-            f"{line.control_words}: {number(line.control)}" if line.control else f"{line.nothing:g} by construction",
+            f"{line.control_words}: {number(line.control)}"
+            if line.control
+            else line.note or f"{line.nothing:g} by construction",
             f"{line.row['seeds']}, {line.row['units']}",
             line.verdict,
         )
@@ -127,11 +146,11 @@ def _making(results: Mapping[str, Any]) -> Iterable[str]:
     chosen = results["settings"]
     parts = {
         "Settings": {name: value for name, value in chosen.items() if name not in ("recipe", "training")},
-        "Recipe of the data": chosen["recipe"],
+        "Recipe of the data": chosen.get("recipe", {}),
         "Training": chosen["training"],
         "Versions and machine": results["provenance"],
     }
-    for name, values in parts.items():
+    for name, values in ((name, values) for name, values in parts.items() if values):
         yield pages.folded(name, [pages.settings(values)])
     yield pages.folded("All estimates", [_estimates(results["estimates"])])
     yield pages.paragraph(

@@ -7,7 +7,6 @@ all values of a depth.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,22 +84,6 @@ def find_places(forest: Forest, rows: Ints, depths: Sequence[int], min_size: int
     return Places(np.array(kept), latent, depth_index, where, fit, size[latent], forest.latent_start[latent])
 
 
-def fresh_values(n_latents: int, draws: int, seed: int) -> Floats:
-    """Return (n_latents, draws) values that no network has seen, standard normal as the true ones."""
-    return np.random.default_rng((seed, 1)).standard_normal((n_latents, draws))
-
-
-def path_sums(forest: Forest, values: Floats) -> Floats:
-    """Return (n_latents, T) values added from the top of the cluster down to each latent."""
-    total = values.copy()
-    order = np.argsort(forest.latent_depth, kind="stable")
-    edges = np.searchsorted(forest.latent_depth[order], np.arange(1, int(forest.latent_depth.max(initial=0)) + 2))
-    for lo, hi in itertools.pairwise(edges):
-        latents = order[lo:hi]
-        total[latents] += total[forest.latent_parent[latents]]
-    return total
-
-
 @dataclass(frozen=True, eq=False)
 class Reading:
     """Probes of one representation."""
@@ -135,8 +118,7 @@ def read(A: torch.Tensor, places: Places, values: Floats, alpha: float = ALPHA) 
     # A row that has no latent at a depth gets the last line of the table, 0, and belongs to no fit of that depth.
     targets = table[where].reshape(len(A), J * T)
     level = _levels(places)
-    rows = [torch.from_numpy(np.flatnonzero(places.fit & (level == j))).to(device) for j in range(J)]
-    weight, bias, mean = _fit(A, targets, rows, alpha)
+    weight, bias, mean = _fit(A, targets, np.where(places.fit, level, -1), J, alpha)
     error = torch.zeros(len(places) + 1, T, dtype=torch.float64, device=device)
     count = torch.zeros(len(places) + 1, dtype=torch.float64, device=device)
     held = torch.from_numpy(np.flatnonzero(~places.fit & (level >= 0))).to(device)
@@ -159,23 +141,23 @@ def read(A: torch.Tensor, places: Places, values: Floats, alpha: float = ALPHA) 
 
 
 def _fit(
-    A: torch.Tensor, targets: torch.Tensor, rows_by_level: list[torch.Tensor], alpha: float
+    A: torch.Tensor, targets: torch.Tensor, level: Ints, count: int, alpha: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return weights (p, J·T), intercepts and target means (J·T,) of ridge regressions at every level.
+    """Return weights (w, J·T), intercepts and target means (J·T,) of the probes of all depths.
 
-    Those of level j are on the rows of levels j, j + 1, … together, so going up the equations only grow.
+    The samples of a depth are those of the next one and some more, so going up from the deepest equations only grow.
     """
-    J, columns = len(rows_by_level), targets.shape[1]
-    T = columns // J
-    first = next(rows[0] for rows in reversed(rows_by_level) if len(rows))  # a row that every level has
-    equations = NormalEquations(A[first].double(), columns)
+    T = targets.shape[1] // count
+    rows = [torch.from_numpy(np.flatnonzero(level == j)).to(A.device) for j in range(count)]
+    centre = A[next(part[0] for part in reversed(rows) if len(part))].double()
+    equations = NormalEquations(centre, targets.shape[1])
     fits = []
-    for j in range(J - 1, -1, -1):
+    for j in range(count - 1, -1, -1):
         used = slice(0, (j + 1) * T)
-        for part in rows_by_level[j].split(CHUNK_ROWS[A.device.type]):
+        for part in rows[j].split(CHUNK_ROWS[A.device.type]):
             equations.add(A[part], targets[part, used], used)
         fits += equations.solve([alpha], slice(j * T, (j + 1) * T))
-    weight, bias, mean = (torch.cat(parts[::-1], -1) for parts in zip(*fits, strict=True))
+    weight, bias, mean = (torch.cat(parts, -1) for parts in zip(*fits[::-1], strict=True))
     return weight, bias, mean
 
 

@@ -58,8 +58,8 @@ class Settings:
     """latents whose value is edited, and retrainings without an edit"""
     retraining: int = 40
     """epochs of training after an edit"""
-    change: float = 3.0
-    """what an edit adds to a value"""
+    change: float = 8.0
+    """what an edit adds to a value: y changes by this over the root of the number of latents above a point"""
     features: int = 256
     """features of k-means"""
 
@@ -118,7 +118,9 @@ def settings(
         min_size=50 if small else 200,
     )
     if small:
-        found = replace(found, most_pairs=100, depths=tuple(range(0, 101, 10)), rows=32, latents=6, retraining=10)
+        found = replace(
+            found, most_pairs=100, depths=tuple(range(0, 101, 10)), rows=32, latents=6, retraining=10, change=4.0
+        )
         found = replace(found, fresh=10, features=64)
     return found
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.nn.latent_values import fresh_values, path_sums
 from percolab.nn.recording import RAW, activations, label
 from percolab.nn.represent import reading, siblings
 from percolab.nn.represent.drawing import by_layer, by_number
@@ -60,8 +61,8 @@ def measure(work: Work) -> Arrays:
     pairs = find_siblings(one.forest, one.rows, s.min_size, s.most_pairs)
     whole = siblings.ready(pairs, work.device)
     places = reading.find_places(one.forest, one.rows, s.depths, s.min_size, seed=0)
-    z = np.column_stack([one.latent_z, reading.fresh_values(one.forest.n_latents, 1, seed=0)])
-    values = np.column_stack([z[:, 0], reading.path_sums(one.forest, z[:, :1])[:, 0], z[:, 1]])[places.latent]
+    z = np.column_stack([one.latent_z, fresh_values(one.forest, 1, seed=0)])
+    values = np.column_stack([z[:, 0], path_sums(one.forest, z[:, :1])[:, 0], z[:, 1]])[places.latent]
     names = layer_names(work.networks.model(0, 0, work.device))
     shape = (s.seeds, len(s.keep), len(names))
     found: Arrays = {

@@ -1,0 +1,41 @@
+"""What must hold of the machine before NumPy and LLVM are loaded, which fail without a plain word where it does not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+LEAST_ADDRESSES = 2 * 10**9
+"""Bytes of addresses that the command line takes: libraries are mapped whole, and every thread has room set aside."""
+
+
+def check_addresses() -> None:
+    """End the command line, before anything is loaded, if a limit on addresses (``ulimit -v``) leaves too few."""
+    if resource is None or not _is_command_line():
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
+        refuse(f"the limit on addresses (ulimit -v) must be at least {LEAST_ADDRESSES:,} bytes, got {limit:,}")
+
+
+def refuse(message: str) -> NoReturn:
+    """End the command line with one line and exit code 2; raise ImportError if this is imported by anything else."""
+    if _is_command_line():
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(2)
+    raise ImportError(message)
+
+
+def _is_command_line() -> bool:
+    """Tell whether the package is imported as ``percolab`` or ``python -m percolab`` starts."""
+    name = os.path.basename(str((*getattr(sys, "argv", ()), "")[0]))
+    return name.removesuffix(".exe") == "percolab" or name == "-m"
+
+
+check_addresses()
