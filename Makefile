@@ -102,5 +102,5 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.pip
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.pip
-	$(INSTALL) -e '.[nn,ray]' --group bench '$(TORCH)'
+	$(INSTALL) -e '.[explore,nn,ray]' --group bench '$(TORCH)'
 	@touch $@
