@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.benchmark.cells import TRUTHS, Cell
-from percolab.benchmark.lineup import ORACLE, READING, Entry, make
+from percolab.benchmark.lineup import ORACLE, READING, Entry, make, on_device
 from percolab.benchmark.networks import Networks
 from percolab.benchmark.tasks import relevant_factor
 from percolab.features.inputs import as_array
@@ -60,9 +60,10 @@ class Evaluator:
             found = [separation(sums(A, pairs)) for pairs in self.pairs]
             return {"factors": {str(k): {"separation": _rounded(values)} for k, values in enumerate(found)}}
         start = time.perf_counter()
-        method = make(cell.entry, cell.seed, str(self.networks.device)).fit(A)
+        given = _given(cell.entry, A)
+        method = make(cell.entry, cell.seed, str(self.networks.device)).fit(given)
         fitted = time.perf_counter()
-        codes = method.encode(A)
+        codes = method.encode(given)
         seconds = {"fit": fitted - start, "encode": time.perf_counter() - fitted}
         values: Values = {"factors": {}, "loss_recovered": self._recovered(cell, method, A)}
         start = time.perf_counter()
@@ -101,12 +102,17 @@ class Evaluator:
         if factor is None or directions is None:
             return None
         rows = self.networks.split.test
-        codes = method.encode(A[torch.from_numpy(rows).to(A.device)])
+        codes = method.encode(_given(cell.entry, A[torch.from_numpy(rows).to(A.device)]))
         decoded = as_array(_times(codes, directions)) + as_array(method.bias)
         X, y = np.asarray(self.networks.dataset.X[rows]), self.networks.y(factor)[rows]
         model = self.networks.model(cell.network, cell.seed)
         found = loss_recovered(model, X, y, cell.layer, decoded, device=self.networks.device)
         return {"loss": found.loss, "replaced": found.replaced, "ablated": found.ablated, "share": found.share}
+
+
+def _given(entry: Entry, A: torch.Tensor) -> Any:
+    """Return activations as a method takes them."""
+    return A if on_device(entry) else A.cpu().numpy()
 
 
 def _times(codes: Any, directions: Any) -> Any:

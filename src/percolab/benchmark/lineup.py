@@ -97,6 +97,11 @@ def make(found: Entry, seed: int, device: str) -> Any:
     return kind(**here | found.options)
 
 
+def on_device(found: Entry) -> bool:
+    """Return whether a method takes tensors on its device; others take arrays."""
+    return "device" in _parameters(found.method)
+
+
 def _parameters(method: str) -> Mapping[str, Any]:
     return inspect.signature(find_method(method)).parameters
 

@@ -79,4 +79,4 @@ def scaling_settings(scale: str = "paper", *, seeds: int = 5) -> ScalingSettings
         for recipe, (n, least) in zip(recipes, sizes, strict=True)
     ]
     training = replace(training, d_model=64, batch_size=128, lr=1e-3)
-    return ScalingSettings(scale, DATA, tuple(recipes), training, count, 250, (4, 8, 16, 64), steps=800)
+    return ScalingSettings(scale, DATA, tuple(recipes), training, count, 250, (4, 16, 64), 400, validation_rows=100)

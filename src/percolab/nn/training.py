@@ -17,10 +17,9 @@ from torch import nn
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import bar
-from percolab.nn import checkpoint
+from percolab.nn import checkpoint, ensemble
 from percolab.nn.config import TrainConfig
 from percolab.nn.device import Device, choose_device, device_name, on_device, tf32
-from percolab.nn.ensemble import stack
 from percolab.nn.epoch import Data
 from percolab.nn.model import ResidualMLP, check_fits, predict
 from percolab.nn.objective import Objective, objective
@@ -221,7 +220,7 @@ def load_model(
         raise ValueError(f"member must be from 0 to {n_members - 1}, got {member!r}")
     config = TrainConfig(**state["configs"][member])
     with fitting():
-        weights = {name: value[member] if n_members > 1 else value for name, value in state["model"].items()}
+        weights = ensemble.member(state["model"], member) if n_members > 1 else state["model"]
         outputs = len(weights["output.bias"]) if state["losses"].shape[-1] > 2 else None
         model = _new(config, dataset.recipe.dim, outputs)
         model.load_state_dict(weights)
@@ -267,7 +266,7 @@ def _train(
         X, on_device("y", y, device, goal.dtype), _rows(splits, "train", device), _rows(splits, "validation", device)
     )
     with tf32(configs[0].tf32):
-        stacked = models[0] if len(models) == 1 else stack(models)
+        stacked = models[0] if len(models) == 1 else ensemble.stack(models)
         run = Run(plan, stacked, goal, data, state, graph)
         _loop(run, progress, goal)
         return [
