@@ -492,7 +492,7 @@ def test_no_arguments_give_help_and_fail(capfd):
     out, err = capfd.readouterr()
     assert out == ""
     assert "Usage: percolab" in err
-    assert "error" not in err
+    assert "error:" not in err
 
 
 def test_a_message_cannot_move_the_cursor(fails):
@@ -573,7 +573,7 @@ def test_version(capfd):
 
 
 def test_unknown_commands_and_missing_packages_are_one_line(store, fails, monkeypatch):
-    fails(["conjure"], BAD_INPUT, "No such command 'conjure'. (see percolab --help)")
+    fails(["xyzzy"], BAD_INPUT, "No such command 'xyzzy'. (see percolab --help)")
     fails(["--colour"], BAD_INPUT, "No such option: --colour (see percolab --help)")
     fails(["draw", "a.zarr", "--shape"], BAD_INPUT, "(see percolab draw --help)\n")
     fails(["info", "a.zarr", "b.zarr"], BAD_INPUT, "(see percolab info --help)")
