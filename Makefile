@@ -19,7 +19,7 @@ BENCHMARKS = $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py))
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's experiment at a small scale.
 	@mkdir -p demo
@@ -104,5 +104,5 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.pip
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.pip
-	$(INSTALL) -e '.[nn,ray]' --group bench '$(TORCH)'
+	$(INSTALL) -e '.[explore,nn,ray]' --group bench '$(TORCH)'
 	@touch $@

@@ -288,7 +288,7 @@ def crossed_found(rng, effect):
     errors = crossed_errors(rng, 5, 60, 12, effect)
     own, fresh = errors[:, :5], errors[:, 5:]
     interval = crossed.own_interval(own, statistics.kin_blocks(np.arange(60)))
-    null = crossed.null_band(own, fresh)
+    null = crossed.null_band(fresh)
     return interval, null
 
 

@@ -63,9 +63,9 @@ PLACE_WORDS = (
 )
 CONTROL_WORDS = (
     "MSE of the probes over the MSE of predicting the training mean, median over depths; 1 is no better than the mean. "
-    "Means over networks, with 95% intervals: for true values over seeds (Student's t), for fresh ones over draws. The "
-    "last column is the error of z in a trained network over that in the untrained network it started as: above 1, "
-    "training made z harder to read."
+    "Means over networks, with 95% intervals: for true values over seeds (Student's t), for fresh and permuted ones "
+    "over draws. The last column is the error of z in a trained network over that in the untrained network it started "
+    "as: above 1, training made z harder to read."
 )
 HELD_OUT_WORDS = (
     "Whole subtrees held out: error over that of the training mean, each latent counting alike, mean over networks. "
@@ -79,18 +79,20 @@ POWER_WORDS = (
     "what was not planted is found."
 )
 NO_BREAK = "\N{NO-BREAK SPACE}"
-COLUMNS = {"z": "z", "z_redrawn": "fresh z", "sum": "sum of z", "sum_redrawn": "fresh sum"}
+COLUMNS = {"z": "z", "z_redrawn": "fresh z", "z_shuffled": "permuted z", "sum": "sum of z", "sum_redrawn": "fresh sum"}
 FIGURE_WORDS = {
-    "fig4": "Figure 4. Probes of single latent values against FOM, for trained networks and untrained ones. Markers "
-    "are medians over latents in logarithmic bins, means over networks; thick bars their 95% intervals, thin bars the "
-    "quartiles over latents; filled circles: residual stream, open squares: hidden layers. Thin lines: power laws over "
-    "all bins; thick ones: over the latents above FOM {fit_from}. Below: each latent's error over its error on "
-    "the raw input, and the number of latents.",
+    "fig4": "Figure 4. Probes of single latent values against FOM, for trained and untrained networks and for random "
+    "features of the same widths. Markers are medians over latents in logarithmic bins, means over networks; thick "
+    "bars their 95% intervals, thin bars the quartiles over latents; filled circles: residual stream, open squares: "
+    "hidden layers, crosses: permuted targets. Thin lines: power laws over all bins; thick ones: over the latents "
+    "above FOM {fit_from}. Below: each latent's error over its error on the raw input, with the number of latents, "
+    "and over its error on fresh values.",
     "fig5": "Figure 5. The same probes by depth: error over all held-out points of a depth; median over networks, "
-    "bands the range. Blocks overlap: their ratio to block 0 is below.{caption}",
+    "bands the range. Blocks overlap: their ratio to block 0 is below. Fresh values and permuted targets are "
+    "those of the last block of trained networks.{caption}",
     "fig7": "Figure 7. As Figure 4, for the sum of the values from the top of the cluster down to the latent.",
     "memorising": "Not in the paper. Error of the probes of z relative to predicting the training mean, with 95% "
-    "intervals: over seeds for true values, over draws for fresh ones.",
+    "intervals: over seeds for true values, over draws for fresh and permuted ones.",
     "power": "Not in the paper. Planted signals on held-out subtrees.",
     "training": "R² by epoch, means over networks, bands the range over seeds.",
 }
@@ -206,10 +208,8 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    if row["kind"] == RAW:
-        return label(RAW)
-    if row["kind"] == RANDOM:
-        return f"random features, width {row['representation'].removeprefix('random.')}"
+    if row["kind"] in (RAW, RANDOM):
+        return label(row["representation"])
     return f"{row['kind']}, {label(row['representation'])}"
 
 

@@ -38,7 +38,9 @@ WORDS = Words(
     "are sums over a hierarchy, and clusters below the least size are left out. So the predictions are something to "
     "compare with, not laws of these data.",
     captions={
-        "rows": "Test error against the number of training rows; intervals are mostly smaller than the marks.",
+        "rows": "Test error against the number of training rows; intervals are mostly smaller than the marks. Below: "
+        "the networks' errors on the rows that they were trained on. Where these meet the test errors, more steps "
+        "would help rather than more rows.",
         "parameters": "Test error of networks trained on all rows, against the number of parameters.",
     },
 )
@@ -62,6 +64,9 @@ def draw(rows: Sequence[Row]) -> dict[str, Figure]:
     data = list(dict.fromkeys(r["data"] for r in errors))
     by_rows = {f"{d}, {m}": select(errors, data=d, model=m, axis="n") for d in data for m in ("network", "1NN")}
     by_width = {f"{d}, network": select(errors, data=d, axis="parameters") for d in data}
+    fitted = select(rows, part="training error")
+    for axis, series in (("n", by_rows), ("parameters", by_width)):
+        series |= {f"{d}, network on its training rows": select(fitted, data=d, axis=axis) for d in data}
     label = "mean squared error"
     return {
         "rows": by_number(by_rows, "at", "Test error by training rows", AXES["n"], label, zero=None, log_y=True),

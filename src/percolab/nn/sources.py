@@ -16,7 +16,7 @@ from percolab.nn.config import ProbeConfig, TrainConfig
 from percolab.nn.controls import RANDOM, TRAINED, UNTRAINED, ByKind, random_features
 from percolab.nn.device import Device, choose_device, on_device
 from percolab.nn.model import ResidualMLP
-from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.probing import Prober
 from percolab.nn.recording import RAW, activations
 from percolab.nn.training import load_model
@@ -107,7 +107,7 @@ def probe_run(
     progress: bool | Progress = False,
 ) -> ProbedRun:
     """Probe the networks of a run, untrained ones of the same shape, random features and the raw input."""
-    found: dict[str, dict[str, list[Errors]]] = {}
+    found: dict[str, dict[str, list[ProbeErrors]]] = {}
     sources = Sources(dataset, run_dir, choose_device(device))
     prober = Prober(dataset, config, factor=factor, device=device)
     start = time.perf_counter()

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vPX*"
+FAINT = ("null", "untrained", "random", "raw", "on its training rows")
+"""Words in the names of series that are drawn grey: controls, and what is there for comparison."""
 DODGE = 1.05
 """By what factor series of a logarithmic axis are moved apart, so that intervals do not hide each other."""
 
@@ -119,7 +121,7 @@ def _marks(axes: Axes, x: Sequence[float], rows: Sequence[Row], k: int, name: st
         [max(0.0, v - a) if a == a else 0.0 for v, a in zip(value, low, strict=True)],
         [max(0.0, b - v) if b == b else 0.0 for v, b in zip(value, high, strict=True)],
     ]
-    null = "null" in name or "untrained" in name or "random" in name or "raw" in name
+    null = any(word in name for word in FAINT)
     colour = GREY if null else PALETTE[k % len(PALETTE)]
     axes.errorbar(
         x, value, yerr=spread, fmt=f"{line}{MARKERS[k % len(MARKERS)]}", color=colour, markersize=5, elinewidth=1.1,

@@ -84,7 +84,7 @@ def make(results: Mapping[str, Any], words: Words, headline: Sequence[Line], fig
         pages.paragraph(words.question),
         pages.heading("What was found"),
         _headline(headline),
-        pages.paragraph(INTERVALS, quiet=True),
+        pages.paragraph(f"{INTERVALS} {_by_chance(len(headline))}", quiet=True),
         pages.heading("How it is measured"),
         pages.paragraph(words.method),
         pages.paragraph(words.control),
@@ -94,6 +94,11 @@ def make(results: Mapping[str, Any], words: Words, headline: Sequence[Line], fig
         *_making(results),
     ]
     return pages.page(f"{words.title}, {results['scale']} scale", lead, body)
+
+
+def _by_chance(count: int) -> str:
+    """Say how many of so many lines are found by chance."""
+    return f"If there were nothing at all, about {count / 20:.1f} of these {count} lines would be said to be found."
 
 
 def _networks(results: Mapping[str, Any]) -> str:
@@ -130,7 +135,7 @@ def _headline(lines: Sequence[Line]) -> str:
             number(line.row),
             f"{line.control_words}: {number(line.control)}"
             if line.control
-            else line.note or f"{line.nothing:g} by construction",
+            else line.note or f"{line.nothing:g} if there is nothing",
             f"{line.row['seeds']}, {line.row['units']}",
             line.verdict,
         )

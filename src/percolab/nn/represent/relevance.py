@@ -303,7 +303,8 @@ def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
         told = {"measure": measured, "layer": layer, "epoch": end}
         null = next(iter(select(rows, part="null", **told)), None)
         what = f"log ratio of {measured}, {label(layer)}"
-        lines.append(Line(what, select(rows, part="all", **told)[0], 1, 0.0, null, "irrelevant over irrelevant"))
+        own = select(rows, part="all", **told)[0]
+        lines.append(Line(what, own, 1, 0.0, null, "irrelevant over irrelevant", "0 before training"))
     told = {"measure": "separation", "layer": last, "epoch": end}
     share = select(rows, part="share above 0", **told)[0]
     return [*lines, Line(f"share of pairs with a separation ratio above 1, {label(last)}", share, 1, 0.5)]

@@ -1,7 +1,7 @@
 // What people touch: lists, buttons, keys, taps; and the colours of the page around the figures.
 
 const KEYS = [
-  ["/", "search"], ["↑ ↓ ← →", "latent above, inside, beside"], ["+ −", "zoom space; with Shift, the tree"], ["0", "all in view"],
+  ["/", "search"], ["↑ ↓ ← →", "latent above, inside, beside"], ["+ −", "zoom space"], [". ,", "zoom the tree"], ["0", "all in view"],
   ["c", "the latent's own components"], ["a", "components of all points"], ["[ ]", "turn, with three components"],
   ["n p", "next and previous feature"], ["Esc", "clear"], ["?", "this list"],
 ];
@@ -20,6 +20,7 @@ Object.assign(Explorer.prototype, {
       }
       const strong = dark.matches ? "#ffffff" : "#000000";
       model.get_model_by_name("ring_dots").glyph.line_color = { value: strong };
+      this.space.ink = strong;
       this.icicles.forEach((icicle, k) => {
         model.get_model_by_name(`chosen${k}_quads`).glyph.line_color = { value: strong };
         model.get_model_by_name(`rectangles${k}_quads`).glyph.line_color = { value: dark.matches ? "#141414" : "#ffffff" };
@@ -91,10 +92,13 @@ Object.assign(Explorer.prototype, {
       this.search(document.getElementById("kind").value, document.getElementById("number").value);
     });
     for (const [id, by] of [["closer", 0.6], ["farther", 1 / 0.6]]) on(id, "click", () => this.zoomSpace(by));
-    this.space.figure.on_event("tap", ({ x, y }) => {
-      const p = this.space.near(x, y);
-      p < 0 ? this.go({ latent: null, row: null }) : this.tapPoint(p);
-    });
+    // The second of two quick taps comes as a double tap alone, and goes one concept further down as a slow one does.
+    for (const kind of ["tap", "doubletap"]) {
+      this.space.figure.on_event(kind, ({ x, y }) => {
+        const p = this.space.near(x, y);
+        p < 0 ? this.go({ latent: null, row: null }) : this.tapPoint(p);
+      });
+    }
     this.space.figure.on_event("rangesupdate", () => {
       this.space.moving();
       this.settle();
@@ -183,7 +187,7 @@ Object.assign(Explorer.prototype, {
       "?": () => this.help(),
       0: () => this.fitAll(),
       "+": () => this.zoomSpace(0.6), "=": () => this.zoomSpace(0.6), "-": () => this.zoomSpace(1 / 0.6),
-      "*": () => this.zoomTree(0.5), "_": () => this.zoomTree(2),
+      ".": () => this.zoomTree(0.5), ",": () => this.zoomTree(2),
       a: () => this.go({ view: null }),
       c: () => this.state.latent !== null && this.go({ view: `${this.state.factor}:${this.state.latent}` }),
       "[": () => this.turn(this.state.turn - 10), "]": () => this.turn(this.state.turn + 10),
@@ -191,7 +195,7 @@ Object.assign(Explorer.prototype, {
       p: () => this.features && this.go(this.featureChange(this.nextFeature(-1))),
       ArrowUp: () => this.step("up"), ArrowDown: () => this.step("down"), ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1),
     };
-    const act = event.shiftKey && event.key === "+" ? () => this.zoomTree(0.5) : acts[event.key];
+    const act = acts[event.key];
     if (!act) return;
     event.preventDefault();
     act();

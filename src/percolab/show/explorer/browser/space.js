@@ -1,6 +1,7 @@
 // Points in space: Bokeh's scatter of all of them, of those picked, and of what a feature does.
 
 const FEWER = 6000; // points while moving, where there is no graphics processor
+const FEW = 100; // points picked that get an outline
 const NEAR = 14; // pixels between a tap and a point
 
 class Space {
@@ -41,6 +42,8 @@ class Space {
   // Show some points above the others, which fade; null for none.
   highlight(points) {
     const here = points === null ? [] : this.seen(points);
+    // A few points among many are found by their outline.
+    this.model("picked_dots").glyph.line_color = { value: here.length <= FEW ? this.ink : null };
     this.model("picked").data = { x: pick(this.x, here), y: pick(this.y, here), value: pick(this.values, pick(this.index, here)) };
     this.fade(points !== null);
   }
