@@ -1,6 +1,7 @@
 """The benchmark: its cells, how they are shared out and resumed, and the gaps of its table against planted numbers."""
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -146,6 +147,19 @@ def test_parts_give_what_the_whole_gives(made, tmp_path):
     assert found == json.loads((whole / report.RESULTS).read_text())
     assert found["lines"] == json.loads(json.dumps(found["lines"]))
     assert [line["method"] for line in results["lines"]][:4] == ["linear-reading", "neurons", "oracle", METHODS[2]]
+
+
+def test_networks_that_are_gone_are_trained_again(made, tmp_path):
+    shutil.copytree(made[0] / "data", tmp_path / "data")
+    shutil.copytree(made[0] / "networks", tmp_path / "networks")
+    (tmp_path / "networks" / "world" / "0-1" / "checkpoint.pt").unlink()
+    before, after = (
+        Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None).activations(
+            "trained-1", "blocks.0", 1
+        )
+        for output in (made[0], tmp_path)
+    )
+    assert torch.allclose(before, after, atol=1e-5)
 
 
 def test_a_clock_that_runs_out_ends_after_the_cell(tmp_path, monkeypatch):

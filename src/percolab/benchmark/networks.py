@@ -75,7 +75,8 @@ class Networks:
 
     def _found(self, seed: int) -> dict[str, Any]:
         kept = read(self.directory / f"{seed}.json")
-        return kept if kept.get("made_from") == self._made_from() else {}
+        there = "run" in kept and (self.directory / kept["run"] / "checkpoint.pt").exists()
+        return kept if there and kept["made_from"] == self._made_from() else {}
 
     def _made_from(self) -> dict[str, Any]:
         task = self.task.to_dict()
