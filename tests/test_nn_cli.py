@@ -46,6 +46,7 @@ def test_baselines_print(folder, capsys):
     assert set(json.loads(capsys.readouterr().out)) == names
 
 
+@pytest.mark.slow
 def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
     command = ["probe", str(folder / "data.zarr"), "--run", str(folder / "run"), "-o", str(tmp_path / "out")]
     command += ["--min-latent-size", "15", "--max-depth", "20", "--draws", "2", "--untrained", "2", "--device", "cpu"]

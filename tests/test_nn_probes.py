@@ -97,6 +97,7 @@ def test_random_split_has_exact_counts(dataset):
         assert np.array_equal(held_out & inside, ~train & inside)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["random", "subtree"])
 def test_probes_equal_scikit_learn(dataset, features, result, protocol):
     rows, held_out = plans(dataset, protocol)

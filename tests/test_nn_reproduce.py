@@ -16,6 +16,8 @@ from percolab.nn.sources import Sources
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
+pytestmark = pytest.mark.slow
+
 TINY = Experiment(
     "one-cluster",
     "small",
