@@ -101,7 +101,7 @@ def _print(results: dict[str, Any], report: Path) -> None:
 
     for line in results["headline"]:
         note = f" ({line['note']})" if line["note"] else ""
-        print(f"{line['what']}: {number(line['estimate'])}, {line['verdict']}{note}")
+        print(f"{line['what']}: {number(line['estimate'])}, {line['answer']}{note}")
     print(f"{report}: {clock(sum(results['seconds'].values()))} in all")
 
 

@@ -54,7 +54,8 @@ def headline(rows: Sequence[Row]) -> list[Line]:
         upper = select(rows, part="upper half", **told)[0]
         note = f"predicted: {PREDICTED[own['data'], own['axis']]}"
         what = f"{own['data']}, {own['model']}, exponent in {AXES[own['axis']]}"
-        lines += [Line(what, own, -1, note=note), Line(f"{what}, upper half", upper, -1, note=note)]
+        for words, line in ((what, own), (f"{what}, upper half", upper)):
+            lines.append(Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises")))
     return lines
 
 

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 MARKERS = "osD^vPX*"
 FAINT = ("null", "untrained", "random", "raw", "on its training rows")
 """Words in the names of series that are drawn grey: controls, and what is there for comparison."""
-DODGE = 1.05
-"""By what factor series of a logarithmic axis are moved apart, so that intervals do not hide each other."""
+DODGE = 1.2
+"""By what factor all series of a logarithmic axis are moved apart at most, so that intervals do not hide each other."""
+SHORT = 32
+"""Characters of a name of which three fit side by side."""
 
 
 def by_layer(
@@ -49,7 +51,7 @@ def by_layer(
         figure = style.new_figure(6.4, 3.9)
         axes = figure.subplots()
         place = {name: i for i, name in enumerate(names)}
-        width = 0.62 / max(1, len(series) - 1) if len(series) > 1 else 0.0
+        width = min(0.18, 0.62 / max(1, len(series) - 1))
         for k, (name, rows) in enumerate(series.items()):
             shift = (k - (len(series) - 1) / 2) * width
             _marks(axes, [place[r["layer"]] + shift for r in rows], rows, k, name)
@@ -88,7 +90,8 @@ def by_number(
         figure = style.new_figure(6.4, 3.9)
         axes = figure.subplots()
         for k, (name, rows) in enumerate(series.items()):
-            shift = DODGE ** (k - (len(series) - 1) / 2) if log_x or symmetric_from is not None else 1.0
+            each = min(1.05, DODGE ** (1 / len(series))) if log_x or symmetric_from is not None else 1.0
+            shift = each ** (k - (len(series) - 1) / 2)
             at = [shift * (float(r[x]) if isinstance(x, str) else x(r)) for r in rows]
             _marks(axes, at, rows, k, name, line="-")
         _line_at(axes, zero)
@@ -137,7 +140,8 @@ def _line_at(axes: Axes, zero: float | None) -> None:
 def _legend(figure: Figure, axes: Axes, count: int) -> None:
     if count > 1:
         handles, names = axes.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=min(3, count))
+        columns = 3 if max(map(len, names)) <= SHORT else 2
+        figure.legend(handles, names, loc="outside lower center", ncols=min(columns, count))
 
 
 def _number(value: Any) -> float:
