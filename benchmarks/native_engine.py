@@ -91,7 +91,7 @@ def stages(n: int, repeats: int) -> None:
         runs = []
         for _ in range(repeats + 1):
             clock = [time.perf_counter()]
-            clusters = engine.find_clusters(recipe)
+            clusters = engine.find_clusters(recipe, 1)
             clock.append(time.perf_counter())
             key, stand = np.uint64(1), Stand.of_clusters(clusters.start, clusters.founder)
             grown = trees.grow(stand, key, 1, silent)

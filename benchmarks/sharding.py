@@ -100,7 +100,7 @@ pl.cluster_table(pl.Recipe(1000, 2, seeds=1))
 start = time.perf_counter()
 table = pl.cluster_table(pl.Recipe({n}, 2, seeds=1)).clusters
 print(time.perf_counter() - start)
-print(sum(column.nbytes for column in (table.start, table.birth, table.point_id, table.born_size)))
+print(sum(column.nbytes for column in (table.start, table.birth, table.point_id)))
 """
     printed, peak = timing.run_and_peak(code)
     seconds, kept = printed.split()

@@ -177,7 +177,7 @@ def many_clusters(size, count, seed=0):
     founder = np.arange(count) * 1000
     start = np.arange(count + 1) * size
     points = (founder[:, None] + np.arange(size)).reshape(-1)
-    clusters = Clusters(start, np.arange(count), points, np.full(count, size))
+    clusters = Clusters(start, np.arange(count), points)
     forest = trees.grow_forest(clusters, np.uint64(seed), 2)
     return replace(forest, point_id=forest.point_id % 1000)
 

@@ -118,7 +118,7 @@ def test_a_part_is_bounded_by_its_range_not_by_the_cluster():
 def test_a_table_of_many_points_is_compact():
     table = pl.cluster_table(pl.Recipe(100_000, 3, seeds=1)).clusters
     kept = sum(column.nbytes for column in (table.start, table.birth, table.point_id, table.born_size))
-    assert kept / 100_000 < 9.5
+    assert kept / 100_000 < 8.1
 
 
 @pytest.mark.parametrize(

@@ -676,8 +676,10 @@ def test_urls_that_cannot_be_followed(monkeypatch):
     ):
         pl.load("nowhere://ds.zarr")
     with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "obstore", None)
         patch.setitem(sys.modules, "s3fs", None)
-        with pytest.raises(ImportError, match=re.escape("s3://bucket/ds.zarr needs another package: Install s3fs")):
+        said = "s3://bucket/ds.zarr needs obstore: pip install 'percolab[url]'"
+        with pytest.raises(ImportError, match=re.escape(said)):
             pl.load("s3://bucket/ds.zarr")
     with monkeypatch.context() as patch:
         for name in [name for name in sys.modules if name.partition(".")[0] == "fsspec"]:

@@ -8,7 +8,7 @@ from percolab.ground import machine as machine  # first: it refuses machines on 
 # isort: split
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import make_percolation
-from percolab.engines.clusters import attachment
+from percolab.engines.attachment import attachment
 from percolab.engines.native.engine import cluster_of, node_paths, split_forest
 from percolab.engines.native.rows import Rows, Table, cluster_table, generate_rows
 from percolab.engines.paper.coalescent import cyclic_coalescent

@@ -187,7 +187,7 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
     start = np.arange(n_trees + 1) * size
     births = np.arange(n_trees)
     if engine == "native":
-        table = Clusters(start, births, np.arange(n_trees * size), np.full(n_trees, size))
+        table = Clusters(start, births, np.arange(n_trees * size))
         return trees.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
     n_latents = n_trees * (size - 1)
     left_size, bond = np.empty(n_latents, np.int64), np.empty((n_latents, 2), np.int64)

@@ -1,91 +1,28 @@
-"""Clusters by attachment: which cluster every point joins, and the clusters in row order that follow from it."""
+"""The table of clusters: which there are, in row order, and the points of each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.engines.prefetch import prefetch
+from percolab.ground import parallel
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_integer, check_probability, check_seed
-from percolab.rng import pcg64, philox
 
 Ints = NDArray[np.int64]
+Labels = NDArray[np.signedinteger[Any]]
 
-CREATE_CHILD, GROW_CHILD = 0, 1
-
-
-def attachment(n_points: int, create_prob: float, seed: int) -> NDArray[np.int32]:
-    """Sample the attachment process and return the cluster of every point, numbered by birth.
-
-    Point 0 starts cluster 0. Point i > 0 starts a new cluster with probability p = `create_prob`; otherwise it joins
-    the cluster of a uniform earlier point, so a cluster is chosen with probability proportional to its size. The
-    expected share of clusters of size s tends to a power law s^(-(2-p)/(1-p)): s^(-5/2) at p = 1/3, as for critical
-    mean-field percolation (paper, App. A). Linear time; 4 bytes per point.
-
-    The streams are those of the published datasets: children 0 and 1 of ``SeedSequence(seed)``.
-    """
-    n = check_integer("n_points", n_points, 1)
-    p = check_probability("create_prob", create_prob)
-    root = pcg64.root_pool(check_seed("seed", seed))
-    labels = np.empty(n, np.int32)
-    create = pcg64.make_stream(pcg64.spawn(root, CREATE_CHILD))
-    grow = pcg64.make_stream(pcg64.spawn(root, GROW_CHILD))
-    attach(p, create, grow, labels)
-    return labels
-
-
-@kernel
-def attach(create_prob, create, grow, labels):
-    """Fill the cluster of every point; return the number of clusters."""
-    born = 0
-    for i in range(labels.size):
-        new = pcg64.random(create) < create_prob
-        u = pcg64.random(grow)
-        if new or i == 0:
-            labels[i] = born
-            born += 1
-        else:
-            labels[i] = labels[int(u * i)]
-    return born
-
-
-_BLOCK = 1024
-
-
-@kernel
-def attach_keyed(create_prob, key, labels):
-    """Fill the cluster of every point; return the number of clusters.
-
-    Every point has two uniforms of its own: whether it starts a cluster, and which earlier point it follows if not.
-    """
-    nodes, create, follow = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
-    born = 0
-    for lo in range(0, labels.size, _BLOCK):
-        for j in range(_BLOCK):
-            nodes[j] = np.uint64(lo + j)
-        philox.blocks(nodes, _BLOCK, philox.CLUSTER, key, create, follow)
-        for j in range(min(_BLOCK, labels.size - lo)):
-            i = lo + j
-            if i == 0 or philox.uniform(create[j]) < create_prob:
-                labels[i] = born
-                born += 1
-            else:
-                labels[i] = labels[int(philox.uniform(follow[j]) * i)]
-    return born
-
-
-@kernel
-def follow_to_founder(point, create_prob, key):
-    """Return the founder of a point's cluster, by following O(log n) points back."""
-    while point > 0:
-        create, follow = philox.block(np.uint64(point), 0, philox.CLUSTER, key)
-        if philox.uniform(create) < create_prob:
-            break
-        point = int(philox.uniform(follow) * point)
-    return point
+MOST_SCANS = 8
+"""Threads that share a pass over labels: each reads all of them."""
+LARGE = 1 << 16
+"""Size from which on clusters are sorted one by one; there are few."""
+_BUFFER = 512
+_NEAR = 16
+"""Sizes that are looked at one by one: nearly all clusters are smaller."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,8 +35,8 @@ class Clusters:
     """(C,) number of the cluster by birth"""
     point_id: NDArray[np.integer[Any]]
     """(n,) birth number of each point, cluster after cluster, in birth order; empty if that is 0, 1, 2, …"""
-    born_size: NDArray[np.integer[Any]]
-    """sizes of all clusters, kept or not, by birth"""
+    born_size: NDArray[np.integer[Any]] = field(default_factory=lambda: np.empty(0, np.int64))
+    """sizes of all clusters, kept or not, by birth; empty unless asked for"""
 
     def __repr__(self) -> str:
         return f"Clusters(n_points={self.n_points}, n_clusters={self.birth.size})"
@@ -133,27 +70,48 @@ class Clusters:
     def single(cls, n_points: int, keep: bool = True) -> Clusters:
         """Return one cluster of all points, or none."""
         start = np.array([0, n_points] if keep else [0])
-        return cls(start, np.zeros(int(keep), np.int64), np.empty(0, np.int64), np.array([n_points]))
+        return cls(start, np.zeros(int(keep), np.int64), np.empty(0, np.int64))
 
     @classmethod
     def from_labels(
-        cls, labels: NDArray[np.integer[Any]], min_cluster_size: int = 1, dtype: type[np.integer[Any]] = np.int64
+        cls,
+        labels: list[Labels],
+        min_cluster_size: int = 1,
+        dtype: type[np.integer[Any]] = np.int64,
+        *,
+        threads: int = 1,
+        with_born_size: bool = False,
     ) -> Clusters:
-        """Sort the clusters that `labels` describes and keep those of at least `min_cluster_size` points.
+        """Sort the clusters that labels describe and keep those of at least `min_cluster_size` points. Linear time.
 
-        Births and points have type `dtype`; at its peak this takes 3.3 numbers of that type for a point.
+        With labels of type `dtype` and the critical size law this takes, at its peak, 2.3 numbers of that type for a
+        point, labels included: where one array is needed no longer, the next is made.
+
+        Parameters
+        ----------
+        labels
+            A list that holds the cluster of every point, numbered by birth without gaps. It is emptied.
+        min_cluster_size
+            The least size to keep.
+        dtype
+            Type of births and points.
+        threads
+            Number of threads.
+        with_born_size
+            Keep the sizes of all clusters.
         """
-        size = np.zeros(int(labels.max()) + 1, dtype)
-        _count(labels, size)
-        birth = np.empty(int(np.count_nonzero(size >= min_cluster_size)), dtype)
-        _sort_by_size(size, min_cluster_size, birth)
-        start = np.zeros(birth.size + 1, np.int64)
-        np.cumsum(size[birth], out=start[1:])
-        next_row = np.full(size.size, -1, dtype)
-        next_row[birth] = start[:-1]
-        point_id = np.empty(start[-1], dtype)
-        _collect(labels, next_row, point_id)
-        return cls(start, birth, point_id, size)
+        found = labels.pop()
+        size = count(found, dtype, threads)
+        born_size = size.copy() if with_born_size else np.empty(0, dtype)
+        order = Order.of(size, min_cluster_size)
+        shares = pairwise(equal_shares(size, min(threads, MOST_SCANS)))
+        order.place(size)
+        point_id = np.empty(order.n_rows, dtype)
+        parallel.run([(collect, (found, lo, hi, size, point_id)) for lo, hi in shares], threads)
+        del found
+        start, birth = np.empty(order.n_clusters + 1, np.int64), np.empty(order.n_clusters, dtype)
+        parallel.run([(order.fill_start, (start,)), (order.fill_birth, (size, birth))], threads)
+        return cls(start, birth, point_id, born_size)
 
 
 def batches(size: Ints, points: int) -> list[tuple[int, int]]:
@@ -168,35 +126,174 @@ def batches(size: Ints, points: int) -> list[tuple[int, int]]:
     return edges
 
 
-@kernel
-def _count(labels, size):
-    """Count the points of every cluster."""
-    for i in range(labels.size):
-        size[labels[i]] += 1
+# ---------------------------------------------------------------------- passes over labels
+
+
+def count(labels: Labels, dtype: type[np.integer[Any]], threads: int) -> NDArray[np.integer[Any]]:
+    """Return the number of points of every cluster."""
+    n_clusters, parts = int(labels.max()) + 1, min(threads, MOST_SCANS)
+    size = np.zeros(n_clusters, dtype)
+    # A share f of the clusters, the first ones, has about a share f^p of the points; p is that of new clusters.
+    edges = (n_clusters * (np.arange(parts + 1) / parts) ** (labels.size / n_clusters)).astype(np.int64)
+    parallel.run([(count_between, (labels, lo, hi, size)) for lo, hi in pairwise(edges.tolist())], threads)
+    return size
 
 
 @kernel
-def _sort_by_size(size, least, birth):
-    """Fill the clusters of at least `least` points, the largest first, ties by birth: a counting sort."""
-    largest = 0
-    for c in range(size.size):
-        largest = max(largest, size[c])
-    after = np.zeros(largest + 2, np.int64)
-    for c in range(size.size):
-        after[size[c]] += 1
-    for s in range(largest, -1, -1):
-        after[s] += after[s + 1]
-    for c in range(size.size):
-        if size[c] >= least:
-            birth[after[size[c] + 1]] = c
-            after[size[c] + 1] += 1
+def count_between(labels, lo, hi, size):
+    """Count the points of clusters lo … hi - 1."""
+    mine = np.empty(_BUFFER, labels.dtype)
+    for first in range(0, labels.size, _BUFFER):
+        n_mine = 0
+        for i in range(first, min(first + _BUFFER, labels.size)):
+            mine[n_mine] = labels[i]
+            n_mine += (labels[i] >= lo) & (labels[i] < hi)  # no branch: it would be mispredicted half of the time
+        for k in range(n_mine):
+            size[mine[k]] += 1
 
 
 @kernel
-def _collect(labels, next_row, point_id):
-    """Write every point to the next row of its cluster; clusters whose next row is -1 are dropped."""
-    for i in range(labels.size):
-        c = labels[i]
-        if next_row[c] >= 0:
-            point_id[next_row[c]] = i
-            next_row[c] += 1
+def equal_shares(size, parts):
+    """Return edges between clusters that give each part about as many points."""
+    edges = np.full(parts + 1, size.size)
+    edges[0] = part = before = 0
+    total = size.sum()
+    for c in range(size.size):
+        while before * parts >= total * (part + 1):
+            part += 1
+            edges[part] = c
+        before += size[c]
+    return edges
+
+
+@kernel
+def collect(labels, lo, hi, next_row, point_id):
+    """Write the points of clusters lo … hi - 1 to the next rows of these; if that is negative, they are dropped."""
+    mine, points = np.empty(_BUFFER, labels.dtype), np.empty(_BUFFER, labels.dtype)
+    rows = np.empty(_BUFFER, labels.dtype)
+    for first in range(0, labels.size, _BUFFER):
+        n_mine = 0
+        for i in range(first, min(first + _BUFFER, labels.size)):
+            mine[n_mine] = labels[i]
+            points[n_mine] = i
+            n_mine += (labels[i] >= lo) & (labels[i] < hi)
+        for k in range(n_mine):
+            prefetch(next_row, np.int64(mine[k]))
+        for k in range(n_mine):
+            cluster, rows[k] = mine[k], next_row[mine[k]]
+            next_row[cluster] += rows[k] >= 0
+            prefetch(point_id, np.int64(max(rows[k], 0)))
+        for k in range(n_mine):
+            if rows[k] >= 0:
+                point_id[rows[k]] = points[k]
+
+
+# ---------------------------------------------------------------------- the order of clusters
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Where clusters go: the largest first, ties by birth. Small ones are sorted by counting, the few large ones apart.
+
+    Sizes turn into next rows, and these, when all points are placed, into the rows after the last: one array for all
+    three, from which the size of a cluster can always be told.
+    """
+
+    large: Ints
+    """clusters of at least `LARGE` points that are kept, in order"""
+    large_start: Ints
+    """their first rows, and the row after the last"""
+    least: int
+    """the least size that is kept"""
+    n_of: Ints
+    """number of clusters of each smaller size that are kept"""
+
+    @classmethod
+    def of(cls, size: NDArray[np.integer[Any]], least: int) -> Order:
+        """Return the order of clusters by their sizes."""
+        n_of = np.zeros(min(int(size.max()) + 1, LARGE), np.int64)
+        large = np.flatnonzero(size >= max(LARGE, least)) if n_of.size == LARGE else np.empty(0, np.int64)
+        large = large[np.argsort(-size[large], kind="stable")]
+        large_start = np.concatenate([[0], np.cumsum(size[large], dtype=np.int64)])
+        histogram(size, n_of)
+        n_of[:least] = 0
+        return cls(large, large_start, least, n_of)
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters kept."""
+        return int(self.large.size + self.n_of.sum())
+
+    @property
+    def n_rows(self) -> int:
+        """Number of points kept."""
+        return int(self.large_start[-1] + self.n_of @ np.arange(self.n_of.size))
+
+    def _first_row(self) -> Ints:
+        """Return for each size below `LARGE` the first row of its clusters: those that are larger come before."""
+        rows_of = self.n_of * np.arange(self.n_of.size)
+        first: Ints = self.large_start[-1] + np.cumsum(rows_of[::-1])[::-1] - rows_of
+        return first
+
+    def place(self, size: NDArray[np.integer[Any]]) -> None:
+        """Replace the sizes of clusters by their first rows, and of those that are dropped by the negative size."""
+        place_small(size, self.least, self._first_row())
+        size[self.large] = self.large_start[:-1]
+
+    def fill_start(self, start: Ints) -> None:
+        """Fill the row offsets of clusters."""
+        start[: self.large_start.size] = self.large_start
+        start_small(self.n_of, self.large.size, start)
+
+    def fill_birth(self, ends: NDArray[np.integer[Any]], birth: NDArray[np.integer[Any]]) -> None:
+        """Fill the births of clusters in order, given the row after the last of each."""
+        birth[: self.large.size] = self.large
+        first_cluster = self.large.size + np.cumsum(self.n_of[::-1])[::-1] - self.n_of
+        birth_small(ends, self.large_start[-1], self._first_row(), first_cluster, birth)
+
+
+@kernel
+def histogram(size, n_of):
+    """Count the clusters of every size that has a place."""
+    for c in range(size.size):
+        if size[c] < n_of.size:
+            n_of[size[c]] += 1
+
+
+@kernel
+def place_small(size, least, first_row):
+    """Replace sizes by first rows, but for large clusters; dropped ones get their negative size."""
+    for c in range(size.size):
+        s = size[c]
+        if s < least:
+            size[c] = -s
+        elif s < first_row.size:
+            size[c] = first_row[s]
+            first_row[s] += s
+
+
+@kernel
+def start_small(n_of, n_large, start):
+    """Fill the row offsets of clusters that are not large."""
+    k, row = n_large, start[n_large]
+    for s in range(n_of.size - 1, 0, -1):
+        for _ in range(n_of[s]):
+            k += 1
+            row += s
+            start[k] = row
+
+
+@kernel
+def birth_small(ends, large_end, first_row, next_cluster, birth):
+    """Fill the births of clusters that are not large. The row where one ends tells its size."""
+    for c in range(ends.size):
+        end = ends[c]
+        if end <= large_end:  # large, or dropped
+            continue
+        s = 1
+        while s < _NEAR and first_row[s] >= end:
+            s += 1
+        if first_row[s] >= end:
+            s = first_row.size - np.searchsorted(first_row[::-1], end)
+        birth[next_cluster[s]] = c
+        next_cluster[s] += 1

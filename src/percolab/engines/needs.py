@@ -40,7 +40,8 @@ def of_table(recipe: Recipe, limb_rows: int) -> int:
     # Points in clusters above a size fall with it to the power p/(1-p); of one in 1.2 √limb_rows a limb is made.
     in_large = n * limb_rows ** (-p / (1 - p)) if p < 1 else 0
     limbs = 0.8 * in_large / limb_rows**0.5 * (recipe.dim * SOLVED_COORDINATE_BYTES + SOLVED_BYTES)
-    numbers = 0 if p == 0 else 2 + 6 * p
+    # First labels, points and sizes of clusters; then points, sizes, births and starts, which are twice as wide.
+    numbers = 0 if p == 0 else max(2 + p, 1 + 4 * p)
     return int(limbs + n * numbers * (4 if n < 2**31 else 8))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect
 from typing import TYPE_CHECKING, Any
 
@@ -111,13 +110,7 @@ def summarise_store(location: Location, dataset: AnyDataset) -> dict[str, Any]:
 
 def store_bytes(location: Location) -> int:
     """Return the bytes of all files of a store."""
-    path = locations.local_path(location)
-    if path is None:
-        import fsspec
-
-        system, root = fsspec.core.url_to_fs(os.fspath(location))
-        return int(system.du(root))
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return locations.n_bytes(location)
 
 
 def one_line(summary: dict[str, Any]) -> str:

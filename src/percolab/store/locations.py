@@ -1,4 +1,4 @@
-"""Where a store may be: a path, or a URL of a file system that fsspec knows, as ``s3://bucket/name.zarr``."""
+"""Where a store may be: a path, or a URL: of object storage, as ``s3://bucket/name.zarr``, or any that fsspec knows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from percolab.ground.text import one_line
+from percolab.store import objects
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
 
 Location = str | os.PathLike[str]
 
+LOCK = "percolab.lock"
+"""Key of the lock of a store at a URL, in that store; see `leases`."""
 TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.partial")
 """Name of the file that Zarr writes before it renames it to its key; a killed writer leaves it."""
 
@@ -40,17 +43,19 @@ def writing_target(location: Location) -> str:
 
 def zarr_store(location: Location) -> Store:
     """Return the Zarr store at a location, for writing."""
-    from zarr.storage import FsspecStore, LocalStore
+    from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
-    path = local_path(location)
+    path, url = local_path(location), os.fspath(location)
     if path is not None:
         return LocalStore(path)
+    if objects.handles(url):
+        return ObjectStore(objects.opened(url))
     file_system(location)  # raises, in one line, if there is no such thing
-    return FsspecStore.from_url(os.fspath(location))
+    return FsspecStore.from_url(url)
 
 
 def file_system(location: Location) -> tuple[Any, str]:
-    """Return the file system of a URL and the path in it."""
+    """Return the file system of a URL and the path in it, through fsspec."""
     url = os.fspath(location)
     try:
         import fsspec.core
@@ -60,6 +65,8 @@ def file_system(location: Location) -> tuple[Any, str]:
         package = str(error.name).partition(".")[0]
         raise ImportError(f"a store at a URL needs {package}: pip install {package}") from error
     except ImportError as error:
+        if url.partition("://")[0] in objects.SCHEMES:
+            raise ImportError(f"{url} needs obstore: pip install 'percolab[url]'") from error
         raise ImportError(f"{url} needs another package: {one_line(error)}") from error
     except ValueError as error:
         raise ValueError(f"location must be a path or a URL that fsspec knows, got {url!r}") from error
@@ -68,11 +75,24 @@ def file_system(location: Location) -> tuple[Any, str]:
 
 def is_free(location: Location) -> bool:
     """Tell whether nothing is at a location, but for what a writer left that was killed as it began."""
-    path = local_path(location)
+    path, url = local_path(location), os.fspath(location)
     if path is not None:
         return not os.path.lexists(path) or (path.is_dir() and all(map(_left_by_a_beginner, path.iterdir())))
+    if objects.handles(url):
+        return all(key.startswith(LOCK) for key in objects.keys(url))
     system, root = file_system(location)
     return not (system.exists(root) and system.find(root))
+
+
+def n_bytes(location: Location) -> int:
+    """Return the bytes of all files at a location."""
+    path, url = local_path(location), os.fspath(location)
+    if path is not None:
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    if objects.handles(url):
+        return objects.n_bytes(url)
+    system, root = file_system(location)
+    return int(system.du(root))
 
 
 def _left_by_a_beginner(file: Path) -> bool:

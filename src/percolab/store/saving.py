@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from percolab.dataset.dataset import Dataset, save_with
 from percolab.ground import files, locks, moves
 from percolab.ground.progress import Progress, silent
-from percolab.store import beginning, locations, replacing
+from percolab.store import beginning, leases, locations, replacing
 from percolab.store.locations import Location
 from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, KINDS, StoreError
 
@@ -45,7 +45,8 @@ def write_whole(path: Location, write: Callable[[Location], None], *, overwrite:
     """Have a store written beside its target and moved there when complete; at a URL, written to the target itself."""
     check_target(path, overwrite=overwrite)
     if locations.local_path(path) is None:
-        write(path)
+        with leases.alone(os.fspath(path)):
+            write(path)
         return
     target = Path(locations.writing_target(path))
     files.sweep(target)

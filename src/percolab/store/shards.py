@@ -9,7 +9,7 @@ byte for byte, however it was made.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from percolab.ground import files, locks, memory, parallel, version
 from percolab.ground.progress import Progress, bar, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
-from percolab.store import beginning, locations, metadata, reading, replacing, runners, saving, schema
+from percolab.store import beginning, leases, locations, metadata, reading, replacing, runners, saving, schema
 from percolab.store.cells import Missing
 from percolab.store.locations import Location
 from percolab.store.schema import StoreError
@@ -103,10 +103,10 @@ def generate_store(
     target = locations.writing_target(location)
     working = _working_location(target, recipe, overwrite)
     shown = bar() if progress is True else nullcontext(progress or silent)
-    with runners.ready(runner, workers, address), _alone(working, target), shown as report:
+    with runners.ready(runner, workers, address), _alone(working, target) as check_alone, shown as report:
         if working == target:
-            return _make_store(recipe, working, how, report)
-        made = _make_store(recipe, working, replace(how, sync=False), report)
+            return _make_store(recipe, working, how, report, check_alone)
+        made = _make_store(recipe, working, replace(how, sync=False), report, check_alone)
         replacing.put(Path(working), Path(target), overwrite=True, sync=sync)
         return made
 
@@ -162,11 +162,15 @@ def _drop(location: str, target: str) -> None:
 
 
 @contextmanager
-def _alone(location: str, target: str) -> Iterator[None]:
-    """Keep other runs away from a store on disk before anything in it changes, also from one that is not there yet."""
+def _alone(location: str, target: str) -> Iterator[Callable[[], None]]:
+    """Keep other runs away from a store before anything in it changes, also from one that is not there yet.
+
+    Yield a function that raises if that did not last.
+    """
     path = locations.local_path(location)
     if path is None:
-        yield
+        with leases.alone(location) as check_alone:
+            yield check_alone
         return
     with ExitStack() as held:
         while True:
@@ -181,7 +185,7 @@ def _alone(location: str, target: str) -> Iterator[None]:
             except locks.HeldError:
                 raise StoreError(f"{target} is being written by another process") from None
         try:
-            yield
+            yield lambda: None
         finally:
             with suppress(OSError):
                 path.rmdir()  # if nothing came of it
@@ -268,7 +272,7 @@ class How:
     sync: bool
 
 
-def _make_store(recipe: Recipe, location: str, how: How, progress: Progress) -> Made:
+def _make_store(recipe: Recipe, location: str, how: How, progress: Progress, check_alone: Callable[[], None]) -> Made:
     """Make what is missing of a store, and finish it; read what is there once."""
     status = beginning.status(location, recipe)
     missing = None
@@ -297,6 +301,7 @@ def _make_store(recipe: Recipe, location: str, how: How, progress: Progress) -> 
     for n_rows, taken in runners.run(make, _tasks(recipe, store, table, plan), how.runner, workers):
         done, peak = done + n_rows, max(peak, taken)
         progress("shards", done, total)
+    check_alone()
     store.finish(version.provenance(engine_version=engine.VERSION), sync=how.sync)
     return Made(table.n_points, table.n_clusters, shards, len(plan), total + of_clusters, peak)
 

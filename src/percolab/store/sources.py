@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from percolab.ground.text import one_line
+from percolab.store import objects
 from percolab.store.locations import Location, file_system, local_path
 from percolab.store.schema import StoreError
 
@@ -141,7 +141,7 @@ _read_at = getattr(os, "preadv", _seek_and_read)  # Windows has none
 
 
 class Remote:
-    """The files at a URL, through fsspec."""
+    """The files at a URL, through obstore or fsspec."""
 
     is_local = False
     LOOK_AGAIN_S = 1.0
@@ -153,20 +153,21 @@ class Remote:
 
     def read(self, key: str, most: int) -> bytes:
         """Return a file of at most so many bytes."""
-        found = self._cat(key, 0, most + 1)
-        if len(found) > most:
-            raise StoreError(f"{key} must have at most {most} bytes, got more")
-        return found
+        found = self._fetch(key, most)
+        if isinstance(found, int):
+            raise StoreError(f"{key} must have at most {most} bytes, got {found}")
+        return bytes(found)
 
     def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
         """Fill buffers, one after another, from a file that has exactly their size; return None for a stamp."""
         expected = sum(part.nbytes for part in parts)
-        found = self._cat(key, 0, expected + 1)
-        if len(found) != expected:
-            raise StoreError(f"{key} must have {expected} bytes, got {len(found)}")
-        offset = 0
+        found = self._fetch(key, expected)
+        length = found if isinstance(found, int) else len(found)
+        if length != expected:
+            raise StoreError(f"{key} must have {expected} bytes, got {length}")
+        content, offset = memoryview(found), 0
         for part in parts:
-            part[:] = found[offset : offset + part.nbytes]
+            part[:] = content[offset : offset + part.nbytes]
             offset += part.nbytes
         return None
 
@@ -182,15 +183,20 @@ class Remote:
             self._stamps[key] = time.monotonic(), found
         return found
 
-    def _cat(self, key: str, start: int, end: int) -> bytes:
-        system, root = self._system
+    def _fetch(self, key: str, most: int) -> Any:
+        """Return the bytes of a file that has at most so many, or a larger number if it has more."""
         try:
-            found: bytes = system.cat_file(f"{root}/{key}", start=start, end=end)
+            if objects.handles(self.url):
+                return objects.fetch(self.url, key, most)
+            system, root = self._system
+            found = system.cat_file(f"{root}/{key}", start=0, end=most + 1)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as fault:
             raise FileNotFoundError(key) from fault
+        except ImportError:
+            raise
         except Exception as fault:  # each kind of URL has failures of its own
-            raise StoreError(f"{key} cannot be fetched: {one_line(fault)}") from fault
-        return found
+            raise StoreError(f"{key} cannot be fetched: {objects.said(fault)}") from fault
+        return found if len(found) <= most else len(found)
 
     @cached_property
     def _system(self) -> tuple[Any, str]:

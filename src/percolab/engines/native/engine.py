@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from percolab.engines import needs
 from percolab.engines.arrays import Arrays
-from percolab.engines.clusters import Clusters, attach_keyed, follow_to_founder
+from percolab.engines.attachment import attach_keyed, follow_to_founder
+from percolab.engines.clusters import Clusters
 from percolab.engines.native import random_graph, trees, values, walk
 from percolab.engines.native.pieces import GROUP
 from percolab.engines.native.stand import Stand
@@ -30,6 +31,8 @@ from percolab.rng.philox import seed_key
 
 VERSION = 1
 """Version of the data this engine makes: the same recipe and version give the same data."""
+ALONE = 1 << 18
+"""Points whose clusters one thread finds before another is worth waking."""
 
 
 def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
@@ -37,7 +40,7 @@ def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     needs.require(needs.before_clusters(recipe), recipe)
     if recipe.mode == "random_graph":
         return _build_graph(recipe, threads, progress)
-    clusters = find_clusters(recipe)
+    clusters = find_clusters(recipe, threads)
     needs.require(needs.of_arrays(clusters.n_points, recipe), recipe)
     # Waking a thread takes as long as making some hundred points. Powers of two, since threads are kept by number.
     threads = min(threads, 1 << (clusters.n_points // GROUP).bit_length())
@@ -64,14 +67,15 @@ def _fill(recipe: Recipe, forest: Forest, grown: trees.Trees, threads: int, prog
     return Arrays(forest, X, drawn.y, drawn.latent_z, drawn.point_z)
 
 
-def find_clusters(recipe: Recipe) -> Clusters:
+def find_clusters(recipe: Recipe, threads: int) -> Clusters:
     """Return the clusters that a recipe keeps."""
     if recipe.attachment_prob == 0:
         return Clusters.single(recipe.n_points, keep=recipe.n_points >= recipe.min_cluster_size)
-    dtype: type[np.integer[Any]] = np.int32 if recipe.n_points < 2**31 else np.int64
-    cluster: NDArray[np.integer[Any]] = np.empty(recipe.n_points, dtype)
-    attach_keyed(recipe.attachment_prob, seed_key(recipe.seeds.graph), cluster)
-    return Clusters.from_labels(cluster, recipe.min_cluster_size, dtype)
+    dtype: type[np.signedinteger[Any]] = np.int32 if recipe.n_points < 2**31 else np.int64
+    threads = min(threads, max(1, recipe.n_points // ALONE))
+    labels = [np.empty(recipe.n_points, dtype)]
+    attach_keyed(recipe.attachment_prob, seed_key(recipe.seeds.graph), labels[0], threads)
+    return Clusters.from_labels(labels, recipe.min_cluster_size, dtype, threads=threads)
 
 
 def split_forest(n: int, seed: int) -> Forest:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from percolab.engines import embedding, needs
 from percolab.engines.arrays import Arrays
-from percolab.engines.clusters import Clusters, attachment, batches
+from percolab.engines.attachment import attachment
+from percolab.engines.clusters import Clusters, batches
 from percolab.engines.paper import coalescent
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
@@ -62,7 +63,7 @@ def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
 def find_clusters(recipe: Recipe) -> Clusters:
     """Return the clusters that a recipe keeps."""
     labels = attachment(recipe.n_points, recipe.attachment_prob, recipe.seeds.graph)
-    return Clusters.from_labels(labels, recipe.min_cluster_size)
+    return Clusters.from_labels([labels], recipe.min_cluster_size, with_born_size=True)
 
 
 # ---------------------------------------------------------------------- trees and targets

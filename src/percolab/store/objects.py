@@ -1,0 +1,94 @@
+"""Object storage over HTTP, as ``s3://bucket/name.zarr``, through obstore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from percolab.ground.text import one_line
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+"""Protocols that are spoken through obstore where it is installed; all others go through fsspec."""
+PATIENCE = timedelta(seconds=30)
+"""How long a request is tried again that the server does not answer, or answers that it is too busy."""
+CONNECT = timedelta(seconds=5)
+
+_state = {"used": False, "forked": False}
+
+
+def handles(url: str) -> bool:
+    """Tell whether a URL is followed through obstore in this process."""
+    return url.partition("://")[0] in SCHEMES and not _state["forked"] and find_spec("obstore") is not None
+
+
+def _after_fork() -> None:
+    # Its threads do not survive a fork, and a request would wait for ever.
+    _state["forked"] = _state["used"]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@lru_cache(maxsize=64)
+def opened(url: str) -> ObjectStore:
+    """Return what is at a URL, by key. Nothing is asked of the server yet.
+
+    Credentials, region and endpoint are taken from the environment, as ``AWS_ACCESS_KEY_ID``, ``AWS_REGION`` and
+    ``AWS_ENDPOINT_URL``.
+    """
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    _state["used"] = True
+    plain = os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")).startswith("http://")
+    try:
+        return from_url(
+            url,
+            client_options={"connect_timeout": CONNECT, **({"allow_http": True} if plain else {})},
+            retry_config={"max_retries": 8, "retry_timeout": PATIENCE},
+        )
+    except (BaseError, ValueError) as fault:
+        raise ValueError(f"location must be a URL of object storage, got {url!r}: {said(fault)}") from fault
+
+
+def keys(url: str) -> Iterator[str]:
+    """Yield the keys of the objects at a URL; none where there is no such bucket."""
+    yield from (found["path"] for found in _listed(url))
+
+
+def n_bytes(url: str) -> int:
+    """Return the bytes of all objects at a URL."""
+    return sum(found["size"] for found in _listed(url))
+
+
+def _listed(url: str) -> Iterator[Any]:
+    import obstore
+    from obstore.exceptions import BaseError
+
+    try:
+        for some in obstore.list(opened(url)):
+            yield from some
+    except BaseError as fault:
+        if "404 Not Found" not in str(fault):
+            raise OSError(f"{url} cannot be listed: {said(fault)}") from fault
+
+
+def fetch(url: str, key: str, most: int) -> Any:
+    """Return the bytes of an object that has at most so many, or how many it has if they are more."""
+    import obstore
+
+    found = obstore.get(opened(url), key)
+    return found.bytes() if found.meta["size"] <= most else found.meta["size"]
+
+
+def said(fault: BaseException) -> str:
+    """Return what went wrong in one line, without the answer of the server as a page."""
+    return one_line(str(fault).partition("\n\nDebug source")[0].partition("<?xml")[0].partition("<html")[0])
