@@ -14,7 +14,7 @@ from percolab.ground.files import replacing, write_json
 from percolab.show import pages
 
 if TYPE_CHECKING:
-    from percolab.nn.represent.statistics import Estimate
+    from percolab.nn.intervals import Estimate
 
 REPORT, RESULTS = "report.html", "results.json"
 COLUMNS = (
@@ -50,7 +50,7 @@ READING_WORDS = (
     "their means over their summed variances. Its gaps are log ratios of separations."
 )
 INTERVAL_WORDS = (
-    "After ± stands half of a 95% interval, from leaving out seeds and blocks of neighbouring concepts (jackknife). "
+    "After ± stands half of a 95% interval, over seeds and blocks of neighbouring concepts (jackknife). "
     "All others are in results.json."
 )
 

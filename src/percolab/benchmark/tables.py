@@ -1,7 +1,7 @@
 """From cells to the table: means over seeds, and the gaps between networks, concept by concept, with intervals.
 
 A gap compares each concept with itself: its best F1 in one network minus that in another with the same initial weights
-and the same order of rows. Intervals are 95%, from leaving out seeds and blocks of neighbouring concepts.
+and the same order of rows. Intervals are over seeds and blocks of kin (`percolab.nn.intervals`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from percolab.benchmark.cells import TRUTHS, read_all
 from percolab.benchmark.lineup import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
-from percolab.nn.represent.statistics import BLOCKS, Estimate, kin_blocks, mean_interval
+from percolab.nn.intervals import Estimate, kin, mean_interval, share_interval
 from percolab.nn.stages import read
 
 Floats = NDArray[np.float64]
@@ -205,7 +205,7 @@ def _gaps(cells: _Cells, layer: str, method: str, column: str, units: str) -> di
     scale = (lambda x: np.log(np.maximum(x, LEAST))) if method == READING else (lambda x: x)
     own: list[Floats] = []
     against: dict[str, list[Floats]] = {"trained_untrained": [], "trained_raw": [], "relevant_irrelevant": []}
-    blocks: list[Ints] = []
+    places: list[Ints] = []
     for k, (network, truth) in enumerate(zip(cells.networks, cells.truths, strict=True)):
         start = np.asarray(truth[units]["start"])
         if units == "concepts":
@@ -219,8 +219,9 @@ def _gaps(cells: _Cells, layer: str, method: str, column: str, units: str) -> di
         against["trained_untrained"].append(found[UNTRAINED])
         against["trained_raw"].append(found[RAW])
         against["relevant_irrelevant"].append(_mean_known([found[name] for name in others], found[network].shape))
-        blocks.append(kin_blocks(start) + BLOCKS * k)
-    return _compared(own, against, np.concatenate(blocks))
+        places.append(start)
+    hierarchy = np.repeat(np.arange(len(places)), [len(start) for start in places])
+    return _compared(own, against, kin(np.concatenate(places), hierarchy))
 
 
 def _mean_known(tables: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
@@ -231,14 +232,14 @@ def _mean_known(tables: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
     return np.where(known.any(0), total / np.maximum(known.sum(0), 1), np.nan)
 
 
-def _compared(own: list[Floats], against: dict[str, list[Floats]], kin: Ints) -> dict[str, Estimate]:
+def _compared(own: list[Floats], against: dict[str, list[Floats]], blocks: Ints) -> dict[str, Estimate]:
     """Return the mean difference to each, and the share of units on whose side it is, ties counted half."""
     found: dict[str, Estimate] = {}
     for name, values in against.items():
         difference = np.concatenate([a - b for a, b in zip(own, values, strict=True)], axis=1)
-        found[name] = mean_interval(difference, kin)
+        found[name] = mean_interval(difference, blocks)
         won = np.where(np.isnan(difference), np.nan, (np.sign(difference) + 1) / 2)
-        found[f"{name}_share"] = mean_interval(won, kin)
+        found[f"{name}_share"] = share_interval(won, blocks)
     return found
 
 
