@@ -133,10 +133,12 @@ def dose(direction: str, control: str, layers: Sequence[str]) -> str:
         ]
         if direction == "own":
             cells.append(estimate("dose", **at, direction=direction, case="relevant", network="untrained"))
+        if direction == "feature":
+            cells.append(estimate("dose", **at, direction="feature less another", case="relevant", network="trained"))
         rows.append([LAYERS[layer], *cells])
     words = {"random": "random direction", "other feature": "another concept's feature", "fresh probe": "95% of fresh"}
-    head = ["pushed after", "relevant", "irrelevant", words[control]]
-    return table([*head, "untrained"] if direction == "own" else head, rows)
+    more = {"own": ["untrained"], "feature": ["the right one less another"]}
+    return table(["pushed after", "relevant", "irrelevant", words[control], *more.get(direction, ())], rows)
 
 
 def edit() -> str:

@@ -16,7 +16,7 @@ from percolab.nn import figures
 from percolab.show import pages
 
 if TYPE_CHECKING:
-    from percolab.nn.represent.statistics import Estimate
+    from percolab.nn.intervals import Estimate
 
 REPORT, RESULTS, FIGURES = "report.html", "results.json", "figures"
 COLUMNS = (
@@ -63,7 +63,7 @@ READING_WORDS = (
     "their means over their summed variances. Its gaps are log ratios of separations."
 )
 INTERVAL_WORDS = (
-    "After ± stands half of a 95% interval, from leaving out seeds and blocks of neighbouring concepts (jackknife). "
+    "After ± stands half of a 95% interval, over seeds and blocks of neighbouring concepts (jackknife). "
     "All others are in results.json."
 )
 

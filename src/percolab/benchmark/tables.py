@@ -1,7 +1,7 @@
 """From cells to the table: means over seeds, and the gaps between networks, concept by concept, with intervals.
 
 A gap compares each concept with itself: its best F1 in one network minus that in another with the same initial weights
-and the same order of rows. Intervals are 95%, from leaving out seeds and blocks of neighbouring concepts.
+and the same order of rows. Intervals are over seeds and blocks of kin (`percolab.nn.intervals`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from percolab.benchmark.cells import TRUTHS, read_all
 from percolab.benchmark.lineup import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
-from percolab.nn.represent.statistics import BLOCKS, Estimate, jackknife, kin_blocks, mean_interval
+from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval, share_interval
 from percolab.nn.stages import read
 
 Floats = NDArray[np.float64]
@@ -230,7 +230,7 @@ class _Pairs:
 def _pairs(cells: _Cells, layer: str, method: str, column: str, units: str) -> _Pairs:
     own: list[Floats] = []
     against: dict[str, list[Floats]] = {"trained_untrained": [], "trained_raw": [], "relevant_irrelevant": []}
-    kin: list[Ints] = []
+    places: list[Ints] = []
     for k, (network, truth) in enumerate(zip(cells.networks, cells.truths, strict=True)):
         start = np.asarray(truth[units]["start"])
         if units == "concepts":
@@ -244,9 +244,10 @@ def _pairs(cells: _Cells, layer: str, method: str, column: str, units: str) -> _
         against["trained_untrained"].append(found[UNTRAINED])
         against["trained_raw"].append(found[RAW])
         against["relevant_irrelevant"].append(_mean_known([found[name] for name in others], found[network].shape))
-        kin.append(kin_blocks(start) + BLOCKS * k)
+        places.append(start)
     joined = {name: np.concatenate(values, axis=1) for name, values in against.items()}
-    return _Pairs(np.concatenate(own, axis=1), joined, np.concatenate(kin))
+    hierarchy = np.repeat(np.arange(len(places)), [len(start) for start in places])
+    return _Pairs(np.concatenate(own, axis=1), joined, kin(np.concatenate(places), hierarchy))
 
 
 def _gaps(cells: _Cells, layer: str, method: str, column: str, units: str) -> dict[str, Estimate]:
@@ -267,10 +268,10 @@ def _gaps(cells: _Cells, layer: str, method: str, column: str, units: str) -> di
         difference = pairs.own - values
         found[name] = mean_interval(difference, pairs.kin)
         won = np.where(np.isnan(difference), np.nan, (np.sign(difference) + 1) / 2)
-        found[f"{name}_share"] = mean_interval(won, pairs.kin)
+        found[f"{name}_share"] = share_interval(won, pairs.kin)
         if method != READING:
-            axes = [np.arange(len(difference)), pairs.kin]
-            found[f"{name}_ratio"] = jackknife(partial(_log_ratio, pairs.own, values), axes)
+            statistic = partial(_log_ratio, pairs.own, values)
+            found[f"{name}_ratio"] = jackknife(statistic, len(difference), pairs.kin)
     return found
 
 
@@ -280,16 +281,12 @@ def _over_plain(cells: _Cells, layer: str, method: str) -> dict[str, Estimate]:
         return {}
     mine, plain = (_pairs(cells, layer, name, "f1", "concepts") for name in (method, PLAIN))
     found: dict[str, Estimate] = {}
-    axes = [np.arange(len(mine.own)), mine.kin]
     for name in ("trained_untrained", "relevant_irrelevant"):
         tables = mine.own, mine.against[name], plain.own, plain.against[name]
         known = np.where(np.isfinite(sum(tables)), 1.0, np.nan)
         a, b, c, d = (table * known for table in tables)
         found[f"{name}_over_{PLAIN}"] = mean_interval((a - b) - (c - d), mine.kin)
-        found[f"{name}_ratio_over_{PLAIN}"] = jackknife(
-            lambda seeds, units, a=a, b=b, c=c, d=d: _log_ratio(a, b, seeds, units) - _log_ratio(c, d, seeds, units),
-            axes,
-        )
+        found[f"{name}_ratio_over_{PLAIN}"] = jackknife(partial(_log_ratios, a, b, c, d), len(mine.own), mine.kin)
     return found
 
 
@@ -299,6 +296,11 @@ def _log_ratio(own: Floats, against: Floats, seeds: Ints, units: Ints) -> float:
     known = np.isfinite(a) & np.isfinite(b)
     top, bottom = float(a[known].sum()), float(b[known].sum())
     return float(np.log(top / bottom)) if top > 0 and bottom > 0 else float("nan")
+
+
+def _log_ratios(a: Floats, b: Floats, c: Floats, d: Floats, seeds: Ints, units: Ints) -> float:
+    """Return the log ratio of a over b less that of c over d."""
+    return _log_ratio(a, b, seeds, units) - _log_ratio(c, d, seeds, units)
 
 
 def _mean_known(tables: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
