@@ -17,6 +17,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Blocks = dict[str, Ints]
 """Of kin, among pairs and among latents."""
+LESS_OTHER = "feature less another"
+"""The response to a concept's own feature less that to another concept's: what the right feature does."""
 At = tuple[int, int, int]
 """Epoch, layer and dose, by their numbers."""
 
@@ -97,13 +99,13 @@ def _blocks(found: Arrays, work: Work) -> Blocks:
 
 
 def _own_rows(found: Arrays, blocks: Blocks, at: At, dose: float, told: dict[str, Any]) -> list[Row]:
-    """Return slopes along own, random and features' directions."""
-    factor = found["factor"]
+    """Return slopes along own, random and features' directions, and of the right feature less another."""
     e, k, d = at
+    responses = {name: found[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")}
+    responses[LESS_OTHER] = responses["feature"] - responses["other_feature"]
     rows = []
-    for direction in ("own", "random", "feature", "other_feature"):
-        cases = by_relevance(found[direction][:, :, e, k, :, :, d], factor)
-        for case, response in cases.items():
+    for direction, values in responses.items():
+        for case, response in by_relevance(values, found["factor"]).items():
             if not np.isfinite(response).any():
                 continue
             slope, r2 = response_line(dose * found["true"], response, blocks["pairs"])
