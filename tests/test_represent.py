@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import Ridge
 
 import percolab as pl
-from percolab.nn import ResidualMLP, activations, binning, intervals, lines
+from percolab.nn import ResidualMLP, activations, binning, intervals, lines, siblings
 from percolab.nn.represent import (
     crossed,
     dose_estimates,
@@ -15,7 +15,6 @@ from percolab.nn.represent import (
     pushing,
     reading,
     relevance,
-    siblings,
     trained,
 )
 

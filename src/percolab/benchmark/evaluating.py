@@ -20,7 +20,7 @@ from percolab.features.scoring import best_f1, score
 from percolab.features.truth import find_truth
 from percolab.ground.files import write_json
 from percolab.nn.replacing import loss_recovered
-from percolab.nn.represent.siblings import find_siblings, ready, separation, sums
+from percolab.nn.siblings import find_siblings, ready, separation, sums
 from percolab.worlds.truth import truth
 
 DIGITS = 4

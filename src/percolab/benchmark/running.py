@@ -23,7 +23,7 @@ from percolab.ground.progress import Display, Progress, shown
 from percolab.ground.validation import check_integer, check_number
 from percolab.ground.version import provenance
 from percolab.nn.device import Device, choose_device, device_name
-from percolab.nn.stages import read
+from percolab.nn.stages import holds, read
 
 PACKAGES = ("torch", "numpy", "numba", "scikit-learn", "pandas")
 CLAIM = "benchmark.json"
@@ -171,13 +171,9 @@ def _networks(one: Task, names: Sequence[str] | None) -> list[str]:
 
 def _claim(directory: Path, scale: str) -> None:
     """Make the directory that of a benchmark of this scale, or say why not."""
-    file, wanted = directory / CLAIM, {"scale": scale, "ratio": SUMMARY_RATIO}
-    if directory.exists() and not directory.is_dir():
-        raise FileExistsError(f"output must be a directory, got {str(directory)!r}")
-    if not file.exists() and directory.exists() and any(directory.iterdir()):
-        raise FileExistsError(f"output must be empty or hold a benchmark, got {str(directory)!r}")
-    if file.exists() and read(file).get("scale") != scale:
-        raise FileExistsError(f"output must hold a benchmark of scale {scale}, got {str(directory)!r}")
+    if holds(directory, CLAIM, "a benchmark"):
+        if read(directory / CLAIM).get("scale") != scale:
+            raise FileExistsError(f"output must hold a benchmark of scale {scale}, got {str(directory)!r}")
+        return
     directory.mkdir(parents=True, exist_ok=True)
-    if not file.exists():
-        write_json(file, wanted)
+    write_json(directory / CLAIM, {"scale": scale, "ratio": SUMMARY_RATIO})

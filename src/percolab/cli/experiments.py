@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -39,6 +39,10 @@ Device = Annotated[
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
+ExperimentOutput = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: EXPERIMENT-SCALE.")
+]
+OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 LOGS = ("tensorboard", "wandb")
 NAMES = {"r2": "R²", "mse": "MSE", "accuracy": "accuracy", "log_loss": "log loss"}
 """Scores in words."""
@@ -63,6 +67,24 @@ def resumable(how: str) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         done = str(stop).partition(";")[0] or "interrupted"  # training says after which epoch
         raise UnfinishedError(f"{done}; {how}") from None
+
+
+def run_in(
+    directory: Path, run: Callable[..., dict[str, Any]], chosen: Any, *, device: str, overwrite: bool, quiet: bool
+) -> dict[str, Any]:
+    """Run an experiment in a directory, showing how far it is; return its numbers."""
+    from percolab.ground.progress import bar
+
+    with resumable("the same command resumes it"), bar(visible=not quiet) as display:
+        return run(chosen, directory, device=device, overwrite=overwrite, progress=display)
+
+
+def print_report(directory: Path, results: dict[str, Any], words: str = "") -> None:
+    """Print where the report is, and the time that all stages took."""
+    from percolab.ground.progress import clock
+    from percolab.nn.frame import REPORT
+
+    print(f"{directory / REPORT}: {words}{clock(sum(results['seconds'].values()))} in all")
 
 
 def train(
@@ -223,10 +245,8 @@ def reproduce(
         ),
     ],
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 20,000 points. ")] = "paper",
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: EXPERIMENT-SCALE.")
-    ] = None,
-    epochs: Annotated[int | None, number_option("--epochs", "Another number of epochs.")] = None,
+    output: ExperimentOutput = None,
+    epochs: OtherEpochs = None,
     seeds: Annotated[
         int | None, number_option("--seeds", "Networks to train, each with its own seed. Default: 5, small: 2.")
     ] = None,
@@ -246,16 +266,13 @@ def reproduce(
     """
     chosen = experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from)
     need_packages()
-    from percolab.ground.progress import bar, clock
     from percolab.nn import reproduction
 
     directory = output or Path(f"{name}-{scale}")
-    with resumable("the same command resumes it"), bar(visible=not quiet) as display:
-        results = reproduction.reproduce(chosen, directory, device=device, overwrite=overwrite, progress=display)
+    results = run_in(directory, reproduction.reproduce, chosen, device=device, overwrite=overwrite, quiet=quiet)
     if not quiet:
-        taken = clock(sum(results["seconds"].values()))
         test = results["training"]["test"]["r2"]["value"]
-        print(f"{directory / reproduction.REPORT}: test R² {test:.4f} (mean of {len(chosen.seeds)}), {taken} in all")
+        print_report(directory, results, f"test R² {test:.4f} (mean of {len(chosen.seeds)}), ")
 
 
 def register(app: typer.Typer) -> None:

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import Command
-from percolab.cli.experiments import Device, Overwrite, need_packages, resumable
+from percolab.cli.experiments import (
+    Device,
+    ExperimentOutput,
+    OtherEpochs,
+    Overwrite,
+    need_packages,
+    print_report,
+    run_in,
+)
 from percolab.cli.options import Quiet, choice_option, completion, examples, number_option
 from percolab.nn.experiments import SCALES
 from percolab.nn.represent.settings import DATA, EXPERIMENTS, settings
@@ -35,10 +43,8 @@ def represent(
         ),
     ] = None,
     seeds: Annotated[int, number_option("--seeds", "Networks for each target.", default=5)] = 5,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: EXPERIMENT-SCALE.")
-    ] = None,
-    epochs: Annotated[int | None, number_option("--epochs", "Another number of epochs.")] = None,
+    output: ExperimentOutput = None,
+    epochs: OtherEpochs = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -57,14 +63,12 @@ def represent(
     """
     chosen = settings(name, scale, data=data, seeds=seeds, epochs=epochs)
     need_packages()
-    from percolab.ground.progress import bar
     from percolab.nn.represent import running
 
     directory = output or Path(f"{name}-{scale}")
-    with resumable("the same command resumes it"), bar(visible=not quiet) as display:
-        results = running.represent(chosen, directory, device=device, overwrite=overwrite, progress=display)
+    results = run_in(directory, running.represent, chosen, device=device, overwrite=overwrite, quiet=quiet)
     if not quiet:
-        _print(results, directory / running.REPORT)
+        _print(directory, results)
 
 
 def scaling(
@@ -84,25 +88,22 @@ def scaling(
     """
     chosen = scaling_settings(scale, seeds=seeds)
     need_packages()
-    from percolab.ground.progress import bar
     from percolab.nn import scaling as running
 
     directory = output or Path(f"scaling-{scale}")
-    with resumable("the same command resumes it"), bar(visible=not quiet) as display:
-        results = running.scaling(chosen, directory, device=device, overwrite=overwrite, progress=display)
+    results = run_in(directory, running.scaling, chosen, device=device, overwrite=overwrite, quiet=quiet)
     if not quiet:
-        _print(results, directory / running.REPORT)
+        _print(directory, results)
 
 
-def _print(results: dict[str, Any], report: Path) -> None:
+def _print(directory: Path, results: dict[str, Any]) -> None:
     """Print the answers, and where the report is."""
-    from percolab.ground.progress import clock
     from percolab.nn.represent.page import number
 
     for line in results["headline"]:
         note = f" ({line['note']})" if line["note"] else ""
         print(f"{line['what']}: {number(line['estimate'])}, {line['answer']}{note}")
-    print(f"{report}: {clock(sum(results['seconds'].values()))} in all")
+    print_report(directory, results)
 
 
 def register(app: typer.Typer) -> None:

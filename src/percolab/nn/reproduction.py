@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas
-import torch
 
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
-from percolab.ground.files import replacing, write_json, write_table
-from percolab.ground.progress import Progress, shown
-from percolab.ground.version import __version__, provenance
+from percolab.ground.files import replacing, write_table
+from percolab.ground.progress import Progress
+from percolab.ground.version import __version__
 from percolab.nn import checkpoint, controls, figures, findings, report, run, tables
 from percolab.nn.baseline import baselines
 from percolab.nn.config import TrainConfig
 from percolab.nn.controls import ByKind
-from percolab.nn.device import Device, choose_device, device_name
+from percolab.nn.device import Device
 from percolab.nn.experiments import UNTRAINED, Experiment
+from percolab.nn.frame import Frame, opened
 from percolab.nn.intervals import BLOCKS, LEVEL, REDRAWS, over_seeds
 from percolab.nn.power import planted_power
 from percolab.nn.probe_errors import ProbeErrors
@@ -36,15 +36,14 @@ from percolab.nn.probing import Prober
 from percolab.nn.progress import by_epoch
 from percolab.nn.recording import RAW
 from percolab.nn.sources import Source, Sources
-from percolab.nn.stages import Stages, claim
 from percolab.nn.training import train_ensemble
 from percolab.show import summary
 from percolab.store.reading import load
 from percolab.store.schema import StoreError
 
-PACKAGES = (*run.PACKAGES, "scikit-learn", "pandas")
-REPORT, RESULTS = "report.html", "results.json"
-FIGURES = ("fig4", "fig5", "fig7", "memorising", "power", "training")
+PROBED = ("training", "seeds", "probing")
+"""Parts of the settings that decide about probes."""
+DRAWN = ("fig4", "fig5", "fig7", "memorising", "power", "training")
 
 
 def reproduce(
@@ -70,72 +69,53 @@ def reproduce(
     progress
         True shows bars; a function is called with (stage, done, total).
     """
-    device = choose_device(device)
-    directory = Path(output)
-    claim(directory, chosen.to_dict(), overwrite=overwrite)
-    with shown(progress) as tell:
-        return _Reproduction(chosen, directory, device, tell).run()
+    with opened(_Reproduction, chosen, output, device=device, overwrite=overwrite, progress=progress) as work:
+        return work.run()
 
 
-class _Reproduction:
+class _Reproduction(Frame[Experiment]):
     """The stages of a reproduction; each returns plain values."""
 
-    def __init__(self, chosen: Experiment, output: Path, device: torch.device, progress: Progress) -> None:
-        self.chosen, self.output, self.device, self.progress = chosen, output, device, progress
-        self.title = f"{chosen.name.capitalize()} data"
-        self.stages = Stages(output, progress)
-        self.seconds = self.stages.seconds
-        parts = chosen.to_dict()
-        self.made_from = {"percolab": __version__, "recipe": parts["recipe"]}
-        self.made_from_training = {**self.made_from, "training": parts["training"], "seeds": parts["seeds"]}
-        self.made_from_all = {**self.made_from_training, "probing": parts["probing"]}
+    def made_from(self, *parts: str) -> dict[str, Any]:
+        """Return what a stage is made from: the recipe of the data, and other parts of the settings."""
+        values = self.settings.to_dict()
+        return {"percolab": __version__, **{name: values[name] for name in ("recipe", *parts)}}
+
+    @property
+    def title(self) -> str:
+        """What figures are titled with."""
+        return f"{self.settings.name.capitalize()} data"
 
     def run(self) -> dict[str, Any]:
         """Run what has not been run, and write the report."""
         results = {
-            "dataset": self.stages.run("dataset", self.made_from, lambda: summary.summarise(self.dataset)),
-            "baselines": self.stages.run("baselines", self.made_from, self._baselines),
-            "training": self._trained("training", self.chosen.training),
+            "dataset": self.stages.run("dataset", self.made_from(), lambda: summary.summarise(self.dataset)),
+            "baselines": self.stages.run("baselines", self.made_from(), self._baselines),
+            "training": self._trained("training", self.settings.training),
         }
-        if self.chosen.shorter:
-            config = replace(self.chosen.training, epochs=self.chosen.shorter)
+        if self.settings.shorter:
+            config = replace(self.settings.training, epochs=self.settings.shorter)
             results["shorter_training"] = self._trained("shorter", config)
         results["probes"] = self._probes()
-        results["power"] = self.stages.run("power", self.made_from_all, self._power)
+        results["power"] = self.stages.run("power", self.made_from(*PROBED), self._power)
         intervals = {"level": LEVEL, "blocks": BLOCKS, "redraws": REDRAWS}
-        made_from = {**self.made_from_all, "fit_from": self.chosen.fit_from, "intervals": intervals}
+        made_from = {**self.made_from(*PROBED, "fit_from"), "intervals": intervals}
         files = ["probes/per_latent.csv", "probes/per_depth.csv"]
         results |= self.stages.run("findings", made_from, self._findings, files)
         drawn = self.stages.run(
-            "figures", made_from, lambda: self._draw(results), [f"figures/{name}.png" for name in FIGURES]
+            "figures", made_from, lambda: self._draw(results), [f"figures/{name}.png" for name in DRAWN]
         )
-        start = time.perf_counter()
-        results = self._described(results)
-        results["seconds"]["report"] = time.perf_counter() - start
-        page = report.page(results, {name: (self.output / path).read_bytes() for name, path in drawn.items()})
-        with replacing(self.output / REPORT) as file:
-            file.write_bytes(page)
-        write_json(self.output / RESULTS, results)
-        self.progress("report", 1, 1)
-        return results
-
-    def _described(self, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the results with what they are of and how they were made."""
-        chosen = self.chosen
-        return {
-            "experiment": chosen.name,
-            "scale": chosen.scale,
-            "command": chosen.command,
-            "seeds": list(chosen.seeds),
-            "control_seeds": list(chosen.control_seeds),
-            "fit_from": chosen.fit_from,
-            "recipe": chosen.recipe.to_dict(),
-            "probe_config": chosen.to_dict()["probing"],
-            "table_1": report.table_one(chosen.name, chosen.scale == "paper", results),
+        begun, s = time.perf_counter(), self.settings
+        values = {
+            "seeds": list(s.seeds),
+            "control_seeds": list(s.control_seeds),
+            "fit_from": s.fit_from,
+            "recipe": s.recipe.to_dict(),
+            "probe_config": s.to_dict()["probing"],
+            "table_1": report.table_one(s.name, s.scale == "paper", results),
             **results,
-            "seconds": dict(self.seconds),
-            "provenance": provenance(PACKAGES, device=device_name(self.device)),
         }
+        return self.report(s.name, values, drawn, report.page, begun=begun)
 
     # ------------------------------------------------------------------ data and networks
 
@@ -145,11 +125,11 @@ class _Reproduction:
         store = self.output / "dataset.zarr"
         try:
             kept = load(store)
-            if kept.recipe == self.chosen.recipe:
+            if kept.recipe == self.settings.recipe:
                 return kept.in_memory()
         except (FileNotFoundError, StoreError):
             pass
-        made = generate(self.chosen.recipe, progress=self.progress)
+        made = generate(self.settings.recipe, progress=self.progress)
         made.save(store, overwrite=True)
         return made
 
@@ -158,12 +138,12 @@ class _Reproduction:
         return {name: asdict(score) for name, score in found.items()}
 
     def _trained(self, name: str, config: TrainConfig) -> dict[str, Any]:
-        made_from = {**self.made_from_training, "training": asdict(config)}
+        made_from = {**self.made_from("training", "seeds"), "training": asdict(config)}
         files = (f"{name}/checkpoint.pt", f"{name}/history.csv")
         return self.stages.run(name, made_from, lambda: self._train(name, config), files)
 
     def _train(self, name: str, config: TrainConfig) -> dict[str, Any]:
-        run_dir, configs = self.output / name, config.with_seeds(self.chosen.seeds)
+        run_dir, configs = self.output / name, config.with_seeds(self.settings.seeds)
         resume = self._can_resume(run_dir, configs)
         found = train_ensemble(
             self.dataset,
@@ -174,7 +154,7 @@ class _Reproduction:
             device=self.device,
             progress=by_epoch(self.progress),
         )
-        histories = [one.history.assign(seed=seed) for one, seed in zip(found, self.chosen.seeds, strict=True)]
+        histories = [one.history.assign(seed=seed) for one, seed in zip(found, self.settings.seeds, strict=True)]
         with replacing(run_dir / "history.csv") as file:
             pandas.concat(histories).to_csv(file, index=False)
         parts = {part: [asdict(getattr(one, part)) for one in found] for part in ("test", "validation")}
@@ -182,7 +162,7 @@ class _Reproduction:
             part: {measure: asdict(over_seeds([score[measure] for score in scores])) for measure in scores[0]}
             for part, scores in parts.items()
         }
-        described = run.Plan(self.chosen.recipe.to_dict(), configs[:1], "", frozenset(), None).describe(self.device)
+        described = run.Plan(self.settings.recipe.to_dict(), configs[:1], "", frozenset(), None).describe(self.device)
         return {**described, "members": parts, **means, "training_seconds": found[0].seconds}
 
     def _can_resume(self, run_dir: Path, configs: list[TrainConfig]) -> bool:
@@ -191,7 +171,7 @@ class _Reproduction:
             state = checkpoint.load(run_dir / "checkpoint.pt")
         except (FileNotFoundError, ValueError):
             return False
-        wanted = self.chosen.to_dict()["recipe"], [asdict(config) for config in configs]
+        wanted = self.settings.to_dict()["recipe"], [asdict(config) for config in configs]
         return bool((state["recipe"], state["configs"]) == wanted)
 
     # ------------------------------------------------------------------ probes
@@ -209,7 +189,7 @@ class _Reproduction:
     @cached_property
     def prober(self) -> Prober:
         """What the probes of all networks share."""
-        return Prober(self.dataset, self.chosen.probing, device=self.device)
+        return Prober(self.dataset, self.settings.probing, device=self.device)
 
     def _probes(self) -> dict[str, Any]:
         """Probe everything, a stage each; return what was made, in numbers."""
@@ -218,15 +198,15 @@ class _Reproduction:
         skipped: list[str] = []
         for done, source in enumerate(sources):
             self.progress("probes", done, len(sources))
-            made_from = {**self.made_from_all, "source": str(source)}
-            files = [f"probes/{source}-{protocol}.npz" for protocol in self.chosen.probing.protocols]
+            made_from = {**self.made_from(*PROBED), "source": str(source)}
+            files = [f"probes/{source}-{protocol}.npz" for protocol in self.settings.probing.protocols]
             values = self.stages.run(f"probes/{source}", made_from, partial(self._probe, source), files)
             seconds[str(source)] = values["seconds"]
             skipped = values["skipped"]
         self.progress("probes", len(sources), len(sources))
         for source in sources:
-            self.seconds.pop(f"probes/{source}")
-        self.seconds["probes"] = sum(seconds.values())
+            self.stages.seconds.pop(f"probes/{source}")
+        self.stages.seconds["probes"] = sum(seconds.values())
         return {"skipped": skipped, "seconds": seconds}
 
     def _probe(self, source: Source) -> dict[str, Any]:
@@ -250,7 +230,7 @@ class _Reproduction:
         recorded = self.sources.representations(source)
         name = findings.blocks(recorded, "residual")[-1]
         planted = recorded[name]
-        found = planted_power(self.dataset, planted, self.chosen.probing, device=self.device, progress=self.progress)
+        found = planted_power(self.dataset, planted, self.settings.probing, device=self.device, progress=self.progress)
         return {"representation": name, **found}
 
     # ------------------------------------------------------------------ results
@@ -269,10 +249,10 @@ class _Reproduction:
         }
 
     def _findings(self) -> dict[str, Any]:
-        chosen, options = self.chosen, {"multi_cluster": self.chosen.name == "multi-cluster"}
+        s, options = self.settings, {"multi_cluster": self.settings.name == "multi-cluster"}
         random, subtree = self.by_kind("random"), self.by_kind("subtree")
         checked = {
-            target: findings.check(by[controls.TRAINED], by[controls.UNTRAINED], fit_from=chosen.fit_from, **options)
+            target: findings.check(by[controls.TRAINED], by[controls.UNTRAINED], fit_from=s.fit_from, **options)
             for target, by in self.measured.items()
         }
         for name, table in tables.of_kinds(self.dataset.forest, {"random": random, "subtree": subtree}).items():
@@ -291,10 +271,10 @@ class _Reproduction:
         shorter = self.output / "shorter" / "history.csv"
         random = self.by_kind("random")
         drawn = {
-            "fig4": figures.probes_by_fom(self.measured["z"], self.title, target="z", fit_from=self.chosen.fit_from),
+            "fig4": figures.probes_by_fom(self.measured["z"], self.title, target="z", fit_from=self.settings.fit_from),
             "fig5": figures.probes_by_depth(random, self.title, target="z"),
             "fig7": figures.probes_by_fom(
-                self.measured["sum"], self.title, target="sum", fit_from=self.chosen.fit_from
+                self.measured["sum"], self.title, target="sum", fit_from=self.settings.fit_from
             ),
             "memorising": figures.memorising(results["controls"], results["held_out_controls"], self.title),
             "power": figures.power(results["power"], results["held_out"], self.title),
@@ -302,13 +282,13 @@ class _Reproduction:
                 history, pandas.read_csv(shorter) if shorter.exists() else None, self._levels(results), self.title
             ),
         }
-        (self.output / "figures").mkdir(exist_ok=True)
-        figures.write(drawn, self.output / "figures", self.progress)
-        return {name: f"figures/{name}.png" for name in drawn}
+        return dict(self.draw(drawn))
 
     def _levels(self, results: Mapping[str, Any]) -> dict[str, float]:
         """Return what networks are compared with: R² of 1NN, and the network of the paper at its scale."""
         levels = {"1NN": float(results["baselines"]["nearest_neighbour"]["r2"])}
-        if self.chosen.scale == "paper":
-            levels["MLP as printed in the paper (test rows)"] = float(report.PAPER_TABLE[self.chosen.name]["mlp"]["r2"])
+        if self.settings.scale == "paper":
+            levels["MLP as printed in the paper (test rows)"] = float(
+                report.PAPER_TABLE[self.settings.name]["mlp"]["r2"]
+            )
         return levels

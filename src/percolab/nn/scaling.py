@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,26 +19,23 @@ from torch import nn
 
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
-from percolab.ground.files import replacing, write_json
-from percolab.ground.progress import Progress, shown
-from percolab.ground.version import provenance
-from percolab.nn import figures, run, scaling_page
+from percolab.ground.progress import Progress
+from percolab.model.recipe import Recipe
+from percolab.nn import scaling_page
 from percolab.nn.config import TrainConfig
-from percolab.nn.device import Device, choose_device, device_name, on_device
+from percolab.nn.device import Device, on_device
+from percolab.nn.frame import Arrays, Frame, opened
 from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.model import predict
 from percolab.nn.represent import page
 from percolab.nn.represent.work import Row, row
 from percolab.nn.scaling_settings import ScalingSettings
 from percolab.nn.split import Split, split_rows
-from percolab.nn.stages import Stages, claim
 from percolab.nn.training import train_ensemble
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-PACKAGES = (*run.PACKAGES, "scikit-learn", "pandas")
-REPORT, RESULTS = "report.html", "results.json"
 TIED = 1e-6
 """Relative difference of distances that counts as none."""
 BLOCK_BYTES = {"cpu": 1 << 27, "cuda": 1 << 31}
@@ -116,64 +113,30 @@ def scaling(
     ----------
     chosen
         From `scaling_settings`.
-    output
-        Directory; it must be empty, new, or hold the same experiment.
-    device
-        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
-    overwrite
-        Start again where `output` holds another experiment.
-    progress
-        True shows bars; a function is called with (stage, done, total).
+    output, device, overwrite, progress
+        As for `percolab.nn.reproduction.reproduce`.
     """
-    place, directory = choose_device(device), Path(output)
-    claim(directory, chosen.to_dict(), overwrite=overwrite)
-    with shown(progress) as tell:
-        return _run(chosen, directory, place, tell)
+    with opened(Frame[ScalingSettings], chosen, output, device=device, overwrite=overwrite, progress=progress) as frame:
+        return _run(frame)
 
 
-def _run(s: ScalingSettings, output: Path, device: torch.device, progress: Progress) -> dict[str, Any]:
-    stages, rows = Stages(output, progress), []
-    networks = 0
+def _run(frame: Frame[ScalingSettings]) -> dict[str, Any]:
+    s, tell, found = frame.settings, frame.progress, {}
     for name, recipe in zip(s.data, s.recipes, strict=True):
-        made_from = {**s.to_dict(), "of": name}
-        file = f"{name}.npz"
-
-        def make(recipe: Any = recipe, file: str = file) -> dict[str, Any]:
-            found = measure(generate(recipe, progress=progress), s, device, progress)
-            with replacing(output / file) as partial, partial.open("wb") as out:
-                np.savez_compressed(out, **found)  # type: ignore[arg-type]
-            return {key: list(values.shape) for key, values in found.items()}
-
-        stages.run(name, made_from, make, [file])
-        with np.load(output / file) as kept:
-            own = analyse(dict(kept), name)
-            networks += s.seeds * (kept["n"].size + kept["width"].size - 1)
-        rows += own
-    start = time.perf_counter()
-    drawn = scaling_page.draw(rows)
-    (output / "figures").mkdir(exist_ok=True)
-    figures.write(drawn, output / "figures", progress)
-    headline = scaling_page.headline(rows)
-    results = {
-        "experiment": "scaling",
-        "scale": s.scale,
-        "command": s.command,
-        "headline": [line.to_dict() for line in headline],
-        "estimates": rows,
-        "training": {"networks": networks},
-        "settings": s.to_dict(),
-        "seconds": {**stages.seconds, "report": time.perf_counter() - start},
-        "provenance": provenance(PACKAGES, device=device_name(device)),
-    }
-    images = {name: (output / "figures" / f"{name}.png").read_bytes() for name in drawn}
-    with replacing(output / REPORT) as partial:
-        partial.write_bytes(page.make(results, scaling_page.WORDS, headline, images))
-    write_json(output / RESULTS, results)
-    progress("report", 1, 1)
-    return results
+        make = partial(_measure, recipe, s, frame.device, tell)
+        found[name] = frame.arrays(name, {**s.to_dict(), "of": name}, make)
+    begun = time.perf_counter()
+    rows = [row for name, own in found.items() for row in analyse(own, name)]
+    networks = sum(s.seeds * (own["n"].size + own["width"].size - 1) for own in found.values())
+    answers = page.Answers(rows, scaling_page.headline(rows), {"networks": networks}, scaling_page.WORDS)
+    return page.publish(frame, "scaling", answers, scaling_page.draw(rows), begun=begun)
 
 
-def measure(dataset: Dataset, s: ScalingSettings, device: torch.device, progress: Progress) -> dict[str, NDArray[Any]]:
+def _measure(recipe: Recipe, s: ScalingSettings, device: torch.device, progress: Progress) -> Arrays:
+    return measure(generate(recipe, progress=progress), s, device, progress)
+
+
+def measure(dataset: Dataset, s: ScalingSettings, device: torch.device, progress: Progress) -> Arrays:
     """Return squared errors (S, N, T) on the test rows: 1NN and network by rows, network by width."""
     usual = split_rows(dataset, s.training.seeds.split)
     test, pool = np.sort(usual.test), np.sort(usual.train)
@@ -221,7 +184,7 @@ def _parameters(dim: int, config: TrainConfig) -> int:
     return (dim + 1) * d + config.n_blocks * ((d + 1) * hidden + (hidden + 1) * d) + d + 1
 
 
-def analyse(found: dict[str, NDArray[Any]], data: str) -> list[Row]:
+def analyse(found: Arrays, data: str) -> list[Row]:
     """Return errors with intervals, and exponents: over all, and between neighbouring numbers of rows."""
     blocks = kin(found["test"])
     rows: list[Row] = []

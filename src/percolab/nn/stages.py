@@ -18,11 +18,7 @@ EXPERIMENT = "experiment.json"
 def claim(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool = False) -> None:
     """Make a directory that of the experiment described by `wanted`, plain values, or say why not."""
     file = directory / EXPERIMENT
-    if directory.exists() and not directory.is_dir():
-        raise FileExistsError(f"output must be a directory, got {str(directory)!r}")
-    if not file.exists() and directory.exists() and any(directory.iterdir()):
-        raise FileExistsError(f"output must be empty or hold an experiment, got {str(directory)!r}")
-    if file.exists() and not overwrite:
+    if holds(directory, EXPERIMENT, "an experiment") and not overwrite:
         found = read(file)
         for name in wanted:
             if found.get(name) != wanted[name]:
@@ -32,6 +28,17 @@ def claim(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool = False
                 )
     directory.mkdir(parents=True, exist_ok=True)
     write_json(file, dict(wanted))
+
+
+def holds(directory: Path, file: str, what: str) -> bool:
+    """Return whether a directory has the file that says what it holds; raise unless it has, or is empty or new."""
+    if directory.exists() and not directory.is_dir():
+        raise FileExistsError(f"output must be a directory, got {str(directory)!r}")
+    if (directory / file).exists():
+        return True
+    if directory.exists() and any(directory.iterdir()):
+        raise FileExistsError(f"output must be empty or hold {what}, got {str(directory)!r}")
+    return False
 
 
 def read(file: Path) -> dict[str, Any]:

@@ -97,13 +97,14 @@ def share_interval(values: ArrayLike, blocks: Ints | None = None) -> Estimate:
     """Return the mean of (seeds, units) numbers that are 0 or 1, or ties of ½, with an interval within 0 and 1.
 
     It is Wilson's, with Student's t in place of the normal quantile, for as many independent trials as have the
-    variance found, at most as many as there are units: networks do not make more units.
+    variance found; where all are alike, for as many as there are units. A share near 0 or 1 of which one network in
+    many would have another needs more networks than a few: no interval can tell.
     """
     value, spread, (seeds, units) = _mean(values, blocks)
     if spread is None:
         return interval(value, spread, seeds, units)
     most = value * (1 - value)
-    trials = min(units, most / spread.variance) if spread.variance > 0 else units
+    trials = most / spread.variance if spread.variance > 0 and most > 0 else units
     t2 = spread.quantile**2
     middle = (value + t2 / (2 * trials)) / (1 + t2 / trials)
     half = (t2 * (most / trials + t2 / (4 * trials**2))) ** 0.5 / (1 + t2 / trials)

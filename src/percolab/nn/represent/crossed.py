@@ -17,6 +17,7 @@ from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
 from percolab.model.target import Target
 from percolab.nn.binning import log_bins
+from percolab.nn.frame import Arrays
 from percolab.nn.intervals import Estimate, central, jackknife, kin
 from percolab.nn.latent_values import fresh_values, path_sums
 from percolab.nn.recording import activations, label
@@ -25,7 +26,7 @@ from percolab.nn.represent.drawing import by_layer, by_number
 from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.work import Arrays, Row, Work, layer_names, row, select
+from percolab.nn.represent.work import Row, Work, layer_names, row, select
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans
 from percolab.features.scoring import score
+from percolab.nn import siblings
+from percolab.nn.frame import Arrays
 from percolab.nn.latent_values import fresh_values
 from percolab.nn.recording import RAW, activations
-from percolab.nn.represent import reading, relevance, siblings
+from percolab.nn.represent import reading, relevance
 from percolab.nn.represent.dose_estimates import analyse
 from percolab.nn.represent.dose_report import WORDS, draw, headline
 from percolab.nn.represent.networks import forward_from, streams
@@ -42,8 +44,8 @@ from percolab.nn.represent.pushing import (
     true_differences,
 )
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.siblings import Siblings
-from percolab.nn.represent.work import Arrays, Work
+from percolab.nn.represent.work import Work
+from percolab.nn.siblings import Siblings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from percolab.ground.progress import clock
+from percolab.nn.frame import Frame
 from percolab.nn.intervals import Estimate, verdict
 from percolab.nn.recording import label
 from percolab.nn.represent.work import Row
 from percolab.show import pages
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REDUCED = (
     "This is a small run: few points and a small, briefly trained network. It shows that every stage works; what it "
@@ -82,7 +87,34 @@ class Line:
         return dict(zip(VERDICTS, self.answers, strict=True)).get(self.verdict, self.verdict)
 
 
-def make(results: Mapping[str, Any], words: Words, headline: Sequence[Line], figures: Mapping[str, bytes]) -> bytes:
+@dataclass(frozen=True)
+class Answers:
+    """What an experiment found, and how it is told."""
+
+    rows: Sequence[Row]
+    """all estimates"""
+    headline: Sequence[Line]
+    """those that answer the question"""
+    training: Mapping[str, Any]
+    """what was trained"""
+    words: Words
+
+
+def publish(
+    frame: Frame[Any], name: str, answers: Answers, drawn: Mapping[str, Figure], *, begun: float
+) -> dict[str, Any]:
+    """Write figures, report and results.json; return all numbers."""
+    values = {
+        "headline": [line.to_dict() for line in answers.headline],
+        "estimates": answers.rows,
+        "training": answers.training,
+        "settings": frame.settings.to_dict(),
+    }
+    page = partial(make, words=answers.words, headline=answers.headline)
+    return frame.report(name, values, frame.draw(drawn), page, begun=begun)
+
+
+def make(results: Mapping[str, Any], figures: Mapping[str, bytes], *, words: Words, headline: Sequence[Line]) -> bytes:
     """Return the report as one HTML page with its figures, PNGs by name, inside."""
     lead = (
         f"{_networks(results)}. Made on {results['provenance']['device']} in "

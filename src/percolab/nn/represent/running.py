@@ -5,27 +5,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
-from percolab.ground.files import replacing, write_json
-from percolab.ground.progress import Progress, shown
-from percolab.ground.version import provenance
-from percolab.nn import figures, run
-from percolab.nn.device import Device, choose_device, device_name
+from percolab.ground.progress import Progress
+from percolab.nn.device import Device
+from percolab.nn.frame import Arrays, opened
 from percolab.nn.represent import crossed, dose, edit, page, relevance, trained
 from percolab.nn.represent.networks import FILE
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.work import Arrays, Row, Work
-from percolab.nn.stages import Stages, claim
+from percolab.nn.represent.work import Row, Work
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PACKAGES = (*run.PACKAGES, "scikit-learn", "pandas")
-REPORT, RESULTS, MEASURES = "report.html", "results.json", "measures.npz"
+MEASURES = "measures"
+"""Stage of what was measured of the networks."""
 
 
 class Experiment(Protocol):
@@ -72,55 +66,20 @@ def represent(
     ----------
     chosen
         From `settings`.
-    output
-        Directory; it must be empty, new, or hold the same experiment.
-    device
-        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
-    overwrite
-        Start again where `output` holds another experiment.
-    progress
-        True shows bars; a function is called with (stage, done, total).
+    output, device, overwrite, progress
+        As for `percolab.nn.reproduction.reproduce`.
     """
-    chosen_device, directory = choose_device(device), Path(output)
-    claim(directory, chosen.to_dict(), overwrite=overwrite)
-    with shown(progress) as tell:
-        return _run(Work(chosen, directory, chosen_device, tell), MODULES[chosen.experiment])
+    with opened(Work, chosen, output, device=device, overwrite=overwrite, progress=progress) as work:
+        return _run(work, MODULES[chosen.experiment])
 
 
 def _run(work: Work, experiment: Experiment) -> dict[str, Any]:
-    s, output = work.settings, work.output
-    stages, made_from = Stages(output, work.progress), s.to_dict()
+    s, stages, made_from = work.settings, work.stages, work.settings.to_dict()
     # Networks are large, and once they are measured nothing needs them.
-    measured = stages.has("measures", made_from, [MEASURES])
+    measured = stages.has(MEASURES, made_from, [f"{MEASURES}.npz"])
     scores = stages.run("training", made_from, lambda: experiment.train(work), [] if measured else [FILE])
-    stages.run("measures", made_from, lambda: _measure(work, experiment), [MEASURES])
-    start = time.perf_counter()
-    with np.load(output / MEASURES) as kept:
-        rows = experiment.analyse(dict(kept), work)
-    drawn = experiment.draw(rows, s)
-    (output / "figures").mkdir(exist_ok=True)
-    figures.write(drawn, output / "figures", work.progress)
-    results = {
-        "experiment": s.experiment,
-        "scale": s.scale,
-        "command": s.command,
-        "headline": [line.to_dict() for line in experiment.headline(rows, s)],
-        "estimates": rows,
-        "training": scores,
-        "settings": made_from,
-        "seconds": {**stages.seconds, "report": time.perf_counter() - start},
-        "provenance": provenance(PACKAGES, device=device_name(work.device)),
-    }
-    images = {name: (output / "figures" / f"{name}.png").read_bytes() for name in drawn}
-    with replacing(output / REPORT) as partial:
-        partial.write_bytes(page.make(results, experiment.WORDS, experiment.headline(rows, s), images))
-    write_json(output / RESULTS, results)
-    work.progress("report", 1, 1)
-    return results
-
-
-def _measure(work: Work, experiment: Experiment) -> dict[str, Any]:
-    found = experiment.measure(work)
-    with replacing(work.output / MEASURES) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, **found)  # type: ignore[arg-type]
-    return {name: list(values.shape) for name, values in found.items()}
+    found = work.arrays(MEASURES, made_from, lambda: experiment.measure(work))
+    begun = time.perf_counter()
+    rows = experiment.analyse(found, work)
+    answers = page.Answers(rows, experiment.headline(rows, s), scores, experiment.WORDS)
+    return page.publish(work, s.experiment, answers, experiment.draw(rows, s), begun=begun)

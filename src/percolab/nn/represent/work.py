@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.ground.progress import Progress
 from percolab.nn.device import on_device
+from percolab.nn.frame import Frame
 from percolab.nn.intervals import Estimate, places
 from percolab.nn.model import ResidualMLP
 from percolab.nn.recording import RAW
@@ -24,20 +22,13 @@ from percolab.nn.split import Split, split_rows
 from percolab.worlds.generation import generate
 from percolab.worlds.truth import AnyDataset, Truth, truth
 
-Arrays = dict[str, NDArray[Any]]
 Row = dict[str, Any]
 
 MOST_SCORED = 20_000
 
 
-@dataclass(frozen=True, eq=False)
-class Work:
-    """One experiment while it runs."""
-
-    settings: Settings
-    output: Path
-    device: torch.device
-    progress: Progress
+class Work(Frame[Settings]):
+    """One experiment while it runs: its data and networks."""
 
     @cached_property
     def dataset(self) -> AnyDataset:

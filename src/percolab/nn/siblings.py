@@ -114,7 +114,9 @@ class Ready:
     rows: torch.Tensor
     """(m,) samples that count, in leaf order"""
     bins: torch.Tensor
-    """(E + 1, m) sparse, float64: 1 where a sample is between two ends of siblings"""
+    """(m,) number of ends of siblings, out of all E, that are at the sample or before it"""
+    n_ends: int
+    """E"""
     at: torch.Tensor
     """(3, P) which end is the start, the middle and the stop of each pair"""
     counts: torch.Tensor
@@ -122,8 +124,8 @@ class Ready:
 
     def running(self, values: torch.Tensor) -> torch.Tensor:
         """Return sums of (m, c) values over all samples before each end."""
-        total: torch.Tensor = torch.sparse.mm(self.bins, values.double()).cumsum(0)
-        return total
+        sums = torch.zeros(self.n_ends + 1, values.shape[1], dtype=torch.float64, device=values.device)
+        return sums.index_add_(0, self.bins, values.double()).cumsum(0)
 
 
 def ready(pairs: Siblings, device: torch.device, used: NDArray[np.bool_] | None = None) -> Ready:
@@ -133,12 +135,10 @@ def ready(pairs: Siblings, device: torch.device, used: NDArray[np.bool_] | None 
     ends = before[np.stack([pairs.start, pairs.middle, pairs.stop])]
     edges, place = np.unique(ends, return_inverse=True)
     m = int(before[-1])
-    bins = np.stack([np.searchsorted(edges, np.arange(m), side="right"), np.arange(m)])
-    ones = torch.ones(m, dtype=torch.float64)
-    sparse = torch.sparse_coo_tensor(torch.from_numpy(bins), ones, (edges.size + 1, m), check_invariants=False)
     return Ready(
         rows=torch.from_numpy(pairs.order[kept]).to(device),
-        bins=sparse.coalesce().to(device),
+        bins=torch.from_numpy(np.searchsorted(edges, np.arange(m), side="right")).to(device),
+        n_ends=edges.size,
         at=torch.from_numpy(place.reshape(ends.shape)).to(device),
         counts=torch.from_numpy(np.diff(ends, axis=0)).to(device).double(),
     )
