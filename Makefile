@@ -15,11 +15,11 @@ TORCH := torch==2.13.0
 # timing.py is what the programs share.
 BENCHMARKS = $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help demo test test-slow test-sae test-all check docs bench figures clean
+.PHONY: help demo test test-slow test-sae test-browser test-all check docs bench figures clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's experiment at a small scale.
 	@mkdir -p demo
@@ -27,15 +27,19 @@ demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's
 	$(BIN)/percolab info demo/small.zarr
 	$(BIN)/percolab draw demo/small.zarr -o demo/cluster.png --overwrite
 	$(BIN)/percolab verify demo/small.zarr --report demo
-	$(BIN)/percolab info demo/small.zarr --html demo/card.html --overwrite > /dev/null
+	$(BIN)/percolab explore demo/small.zarr -o demo/explorer.html --overwrite
+	$(BIN)/percolab info demo/small.zarr --html demo/card.html --explorer demo/explorer.html --overwrite > /dev/null
 	$(BIN)/percolab reproduce one-cluster --scale small -o demo/one-cluster
+	$(BIN)/percolab score demo/one-cluster/dataset.zarr --run demo/one-cluster/training -o demo/features.html --overwrite
 	@echo "demo/cluster.png: the largest cluster in space, beside its latent tree."
 	@echo "demo/card.html:   what is in the dataset, at a glance; open it in a browser."
+	@echo "demo/explorer.html: its points and its hierarchy, to walk through; open it in a browser."
 	@echo "demo/verify.html: the laws of the table above, with a figure for each."
 	@echo "demo/one-cluster/report.html: the paper's experiment on 20,000 points: a network, baselines, linear probes."
+	@echo "demo/features.html: k-means and neurons of that network, scored against the truth, beside an untrained one."
 
 test: check ## Check, then run the tests that take seconds.
-	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not ray and not sae"
+	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not ray and not sae and not browser"
 
 test-slow: $(VENV)/.ray ## Run the other tests: those that take longer, and those with Ray.
 	$(BIN)/pytest -q -n $(WORKERS) -m "(slow or ray) and not sae"
@@ -43,7 +47,13 @@ test-slow: $(VENV)/.ray ## Run the other tests: those that take longer, and thos
 test-sae: $(VENV)/.sae ## Run the tests with SAELens, which brings some 100 packages.
 	$(BIN)/pytest -q -n $(WORKERS) -m sae
 
-test-all: test test-slow test-sae ## Run all tests.
+# A test that finds no Chromium fails and says so; where apt-get cannot install it that is what is seen.
+test-browser: $(VENV)/.test ## Run the tests of the explorer in Chromium, which apt-get installs where it is missing.
+	@command -v chromium > /dev/null || { with=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$with apt-get update -qq && $$with apt-get install -y -qq --no-install-recommends chromium; } || true
+	$(BIN)/pytest -q -m browser
+
+test-all: test test-slow test-sae test-browser ## Run all tests.
 
 check: $(VENV)/.test ## Check format, lint, types, and who imports whom.
 	$(BIN)/ruff format --check
@@ -74,11 +84,11 @@ $(VENV)/.pip: | $(BIN)/python
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/.pip
-	$(INSTALL) -e '.[plot,verify,nn]' '$(TORCH)'
+	$(INSTALL) -e '.[plot,verify,nn,explore]' '$(TORCH)'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/.pip
-	$(INSTALL) -e '.[plot,frames,graphs,hdf5,verify,nn,url]' --group test '$(TORCH)'
+	$(INSTALL) -e '.[plot,frames,graphs,hdf5,verify,nn,url,explore]' --group test '$(TORCH)'
 	@touch $@
 
 $(VENV)/.ray: $(VENV)/.test
@@ -90,9 +100,9 @@ $(VENV)/.sae: $(VENV)/.test
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.pip
-	$(INSTALL) -e '.[plot,frames,verify,nn,features]' --group docs '$(TORCH)'
+	$(INSTALL) -e '.[plot,frames,verify,nn,features,explore]' --group docs '$(TORCH)'
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.pip
-	$(INSTALL) -e '.[nn,ray]' --group bench '$(TORCH)'
+	$(INSTALL) -e '.[explore,nn,ray]' --group bench '$(TORCH)'
 	@touch $@

@@ -67,7 +67,7 @@ def compared(
 
 def summary(results: list[TrainResult]) -> str:
     """Return the test R² of the members: all, their mean and standard deviation."""
-    found = [result.test.r2 for result in results]  # type: ignore[union-attr]
+    found = [result.test.r2 for result in results]
     spread = statistics.stdev(found) if len(found) > 1 else 0.0
     return f"test R² {statistics.mean(found):.4f} ± {spread:.4f} ({', '.join(f'{r2:.4f}' for r2 in found)})"
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "src" / "percolab" / "README.md"]
 PAGES = TOP + sorted((ROOT / "docs").rglob("*.md"))
 
-EXPERIMENTS = {"reproduce", "train", "baselines", "probe"}
+EXPERIMENTS = {"reproduce", "train", "baselines", "probe", "represent", "scaling", "benchmark"}
 """Commands that take minutes: `tests/test_nn_*.py` run them at a small scale."""
 
 
@@ -102,8 +102,9 @@ def test_commands_run_in_the_order_of_the_page(page, tmp_path, monkeypatch, capf
         elif "--shards" in words and int(words[words.index("--n-points") + 1]) > 10**6:
             assert main.run([*words, "--shards", "0"]) == 2
             assert capfd.readouterr().err == "error: --shards must be at least 1, got 0\n"
-        elif words[0] in EXPERIMENTS:
-            assert main.run([*words, "--device", "abacus"]) != 0
+        elif words[0] in EXPERIMENTS | {"score"}:
+            wrong = ["--min-size", "1"] if words[0] == "score" else ["--device", "abacus"]
+            assert main.run([*words, *wrong]) != 0
             error = capfd.readouterr().err
             assert error.startswith("error: ")
             assert "option" not in error
@@ -113,10 +114,10 @@ def test_commands_run_in_the_order_of_the_page(page, tmp_path, monkeypatch, capf
 
 
 def test_every_public_name_is_in_the_reference():
-    for module in (pl, pl.nn):
+    for module in (pl, pl.nn, pl.show):
         page = (ROOT / "docs" / "reference" / f"{module.__name__.removeprefix('percolab.')}.md").read_text()
         entries = set(re.findall(r"^\.\. (?:autofunction|autoclass|autoexception|py:data):: (\w+)", page, re.MULTILINE))
-        names = set(module.__all__) - {"__version__", "exports", "features", "nn", "streaming", "theory"}
+        names = set(module.__all__) - {"__version__", "exports", "features", "nn", "show", "streaming", "theory"}
         assert entries == names
 
 

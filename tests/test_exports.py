@@ -432,6 +432,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "call", "message"),
     [

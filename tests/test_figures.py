@@ -16,6 +16,7 @@ from percolab.show import card, style
 # ---------------------------------------------------------------------- the paper's figures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", figures.MODULES)
 def test_every_figure_is_written(number, tmp_path):
     paths = figures.write(tmp_path, [number], quick=True)
@@ -88,6 +89,7 @@ def test_the_plain_loop_builds_a_graph():
     assert timing.measure(timing.plain_loop, np.array([10, 20]), 3).shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_figures_command(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert main.run(["figures", "--only", "3", "--only", "6", "--output", "f", "--quick"]) == 0
@@ -136,6 +138,7 @@ def test_a_card_says_how_to_make_it_again(tmp_path, monkeypatch):
         assert np.array_equal(np.asarray(again.X), ds.X)
 
 
+@pytest.mark.slow
 def test_card_command(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     pl.generate(pl.Recipe(500, 4, seeds=1)).save("a.zarr")
@@ -146,6 +149,7 @@ def test_card_command(tmp_path, monkeypatch, capfd):
     assert main.run(["info", "a.zarr", "--html", "no/card.html"]) == 2
 
 
+@pytest.mark.slow
 def test_a_card_draws_a_cluster_that_is_not_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(card, "MOST_DRAWN", 100)
     ds = pl.generate(pl.Recipe(3000, 6, seeds=1))

@@ -330,6 +330,7 @@ def crafted_forests(forest):
     yield {"cluster_id": np.full_like(forest.cluster_id, 2**62)}
 
 
+@pytest.mark.slow
 def test_crafted_forests_are_refused_when_first_read(ds, tmp_path, capfd):
     for k, columns in enumerate(crafted_forests(ds.forest)):
         path = tmp_path / f"{k}.zarr"
@@ -352,6 +353,7 @@ def run_attack(what, count, seed=0, **settings):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_few_attacks():
     signal.alarm(0)
     assert run_attack("files,flips", 40).count(" 0 crashes") == 2

@@ -61,6 +61,52 @@ def test_kmeans_has_one_feature_a_row_at_the_nearest_centre(X):
     np.testing.assert_allclose(decoded(method, codes), method.directions[distance.argmin(1)])
 
 
+def test_kmeans_on_a_device_is_kmeans(X):
+    """Planted clusters are found; of data without clusters, the squares left are those of scikit-learn."""
+    torch = pytest.importorskip("torch")
+    from sklearn.cluster import KMeans as Theirs
+
+    from percolab.features import lloyd
+
+    rng = np.random.default_rng(0)
+    planted = rng.permutation(np.repeat(np.arange(9), 50))
+    rows = torch.from_numpy(1000 + 10 * rng.normal(size=(9, 6))[planted] + 0.1 * rng.normal(size=(450, 6))).float()
+    centres = lloyd.fit(rows, 9, 1, 20)
+    found = lloyd.nearest(rows - 1000, centres - 1000).numpy()
+    assert len(set(zip(found.tolist(), planted.tolist(), strict=True))) == 9
+    for i in range(9):
+        np.testing.assert_allclose(centres[i], rows[found == i].mean(0), rtol=1e-5)
+    values = torch.from_numpy(X).float()
+    centres = lloyd.fit(values, 40, 2, 50)
+    assert torch.equal(centres, lloyd.fit(values, 40, 2, 50))
+    assert not torch.equal(centres, lloyd.fit(values, 40, 3, 50))
+    distance = torch.cdist(values, centres)
+    assert torch.equal(distance.argmin(1), lloyd.nearest(values, centres))
+    theirs = Theirs(40, n_init=1, random_state=0).fit(X).inertia_
+    assert float(distance.min(1).values.square().sum()) < 1.1 * theirs
+
+
+def test_first_centres_are_drawn_by_squared_distance():
+    torch = pytest.importorskip("torch")
+    from percolab.features import lloyd
+
+    rows = torch.tensor([[0.0], [0.0], [1.0], [3.0]])
+    second = [lloyd.plus_plus(rows, 2, torch.Generator().manual_seed(seed))[:, 0].tolist() for seed in range(4000)]
+    from_0 = np.array([b for a, b in second if a == 0])
+    assert set(from_0) == {1, 3}
+    assert abs((from_0 == 3).mean() - 0.9) < 0.025  # 9 / (1 + 9), five deviations
+
+
+def test_kmeans_on_a_gpu_encodes_its_nearest_centre(X):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    values = torch.from_numpy(X).cuda()
+    method = KMeans(20, device="cuda").fit(values)
+    distance = ((X[:, None] - method.directions[None]) ** 2).sum(-1)
+    assert np.array_equal(method.encode(values).toarray(), np.eye(20)[distance.argmin(1)])
+
+
 @pytest.mark.parametrize("method", [PCA(6), ICA(6), Neurons()], ids=["pca", "ica", "neurons"])
 def test_all_components_in_halves_give_the_activations_back(method):
     rng = np.random.default_rng(0)

@@ -313,6 +313,7 @@ def test_directions_and_positions():
     assert np.all(np.abs(X.mean(axis=0)) < 5 * X.std() / np.sqrt(len(X)))
 
 
+@pytest.mark.slow
 def test_targets_are_standard_normal_over_seeds():
     y = np.array([pl.generate(recipe(50, dim=2, seeds=seed)).y[[0, 25]] for seed in range(2000)])
     for column in y.T:

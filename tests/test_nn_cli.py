@@ -46,9 +46,10 @@ def test_baselines_print(folder, capsys):
     assert set(json.loads(capsys.readouterr().out)) == names
 
 
+@pytest.mark.slow
 def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
     command = ["probe", str(folder / "data.zarr"), "--run", str(folder / "run"), "-o", str(tmp_path / "out")]
-    command += ["--min-latent-size", "15", "--max-depth", "40", "--device", "cpu"]
+    command += ["--min-latent-size", "15", "--max-depth", "20", "--draws", "2", "--untrained", "2", "--device", "cpu"]
     assert main.run(command) == 0
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
@@ -85,6 +86,14 @@ def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
             "--max-depth must be at least 0, got -1",
         ),
         (["reproduce", "one-cluster", "--epochs", "0"], "--epochs must be at least 1, got 0"),
+        (["reproduce", "one-cluster", "--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["reproduce", "one-cluster", "--fit-from", "-1"], "--fit-from must be a number of at least 0, got -1"),
+        (["probe", "data.zarr", "--run", "run", "-o", "new", "--draws", "0"], "--draws must be at least 1, got 0"),
+        (
+            ["probe", "data.zarr", "--run", "run", "-o", "new", "--untrained", "0"],
+            "--untrained must be at least 1, got 0",
+        ),
+        (["probe", "data.zarr", "--run", "run", "-o", "new", "--factor", "1"], "--factor must be 0 or left out"),
         (
             ["probe", "data.zarr", "--run", "run", "-o", "new", "--min-latent-size", "801"],
             "--min-latent-size must leave",
@@ -127,3 +136,18 @@ def test_checkpoint_is_plain_data(folder):
     state = checkpoint.load(folder / "run" / "checkpoint.pt")
     assert pl.Recipe.from_dict(state["recipe"]) == pl.load(folder / "data.zarr").recipe
     assert state["epoch"] == 2
+
+
+@pytest.mark.slow
+def test_a_factor_of_a_world_is_probed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    recipes = [pl.Recipe(1200, 8, "one_cluster", seeds=seed) for seed in (0, 1)]
+    pl.superpose(recipes, weights=[1, 0], seed=2).save("world.zarr")
+    assert main.run(["train", "world.zarr", "-o", "run", "-q", *SMALL]) == 0
+    command = ["probe", "world.zarr", "--run", "run", "-o", "out", "--min-latent-size", "15", "--max-depth", "20"]
+    command += ["--draws", "2", "--untrained", "1", "--device", "cpu"]
+    assert main.run(command) == 2
+    assert capsys.readouterr().err == "error: --factor must be given where there are 2\n"
+    assert main.run([*command, "--factor", "1"]) == 0
+    assert "untrained  blocks.1" in capsys.readouterr().out
+    assert (tmp_path / "out" / "fig4.png").exists()

@@ -41,9 +41,11 @@ def test_a_stack_computes_what_its_members_compute():
     stacked(x).square().sum().backward()
     for i, one in enumerate(members):
         one(x[i]).square().sum().backward()
+        gradients = member({name: p.grad for name, p in stacked.named_parameters()}, i)
         for name, p in one.named_parameters():
-            assert torch.allclose(stacked.get_parameter(name).grad[i], p.grad, rtol=1e-4, atol=1e-5)
+            assert torch.allclose(gradients[name], p.grad, rtol=1e-4, atol=1e-5)
             assert torch.equal(member(stacked.state_dict(), i)[name], p)
+            assert stacked.get_parameter(name).grad.stride() == stacked.get_parameter(name).stride()
 
 
 def test_each_member_is_its_own_single_run(dataset):

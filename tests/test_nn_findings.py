@@ -7,7 +7,7 @@ import torch
 import percolab as pl
 from percolab.nn import ProbeConfig, controls, findings
 from percolab.nn.power import plant, planted_power, power_curve
-from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.probing import Prober
 from percolab.nn.resampling import Interval
 
@@ -38,7 +38,7 @@ def made(forest, seed, level, *, noise=0.2):
         return (n * np.exp(level(name, fom, depth) + 0.1 * shared + own))[:, None]
 
     value = np.ones((latent.size, 1))
-    return Errors(
+    return ProbeErrors(
         "random", (("z", 0),), depths, np.full(depths.size, 100), latent, np.searchsorted(depths, depth), n, 10 * value,
         10 * value, -value, {name: squared(name) for name in ("raw", *BLOCKS)},
     )  # fmt: skip

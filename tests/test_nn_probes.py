@@ -9,7 +9,8 @@ from sklearn.linear_model import Ridge
 
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, latent_values, probe_rows, probes
-from percolab.nn.probe_errors import LEAST_BASELINE, Errors
+from percolab.nn.probe_errors import LEAST_BASELINE, ProbeErrors
+from percolab.nn.ridge import NormalEquations
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -96,6 +97,7 @@ def test_random_split_has_exact_counts(dataset):
         assert np.array_equal(held_out & inside, ~train & inside)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["random", "subtree"])
 def test_probes_equal_scikit_learn(dataset, features, result, protocol):
     rows, held_out = plans(dataset, protocol)
@@ -234,7 +236,7 @@ def test_relative_errors_leave_out_what_is_one_by_construction(result):
 def test_errors_are_stored_as_they_are(result, tmp_path):
     for errors in result.errors:
         errors.save(tmp_path / "errors.npz")
-        again = Errors.load(tmp_path / "errors.npz")
+        again = ProbeErrors.load(tmp_path / "errors.npz")
         assert (again.protocol, again.columns) == (errors.protocol, errors.columns)
         assert np.array_equal(again.baseline, errors.baseline)
         for name in errors.squared:
@@ -338,3 +340,25 @@ def test_activations_that_do_not_fit(dataset):
 def test_bad_configuration(change, message):
     with pytest.raises(ValueError, match=message):
         ProbeConfig(**change)
+
+
+def test_units_that_are_constant_on_some_lines_do_no_harm():
+    """Units that are constant, nearly so, or copies of each other on the lines that are fitted, and far from 0."""
+    random = np.random.default_rng(0)
+    A = random.standard_normal((3000, 12))
+    A[1:, 3] = A[1:, 4] = 7.0  # another value on the line that moments are about
+    A[:, 5] = A[:, 6] = 100 + 1e-4 * random.standard_normal(3000)
+    A[0, 5:7] = 0
+    t = A[:, :1] + 0.1 * random.standard_normal((3000, 1))
+    equations = NormalEquations(torch.from_numpy(A[0]), 1)
+    equations.add(torch.from_numpy(A[1:]), torch.from_numpy(t[1:]))
+    [(weight, intercept, mean)] = equations.solve([1.0])
+    standard = (A[1:] - A[1:].mean(0)) / (A[1:].std(0) + 1e-6)
+    expected = Ridge(alpha=1.0).fit(standard, t[1:, 0]).predict(standard)
+    assert np.allclose(A[1:] @ weight.numpy()[:, 0] + intercept.item(), expected, atol=2e-3)
+    assert mean.item() == pytest.approx(t[1:].mean())
+    twice = equations.combine(equations)
+    assert twice.n == 2 * equations.n
+    assert torch.allclose(twice.solve([2.0])[0][0], weight, atol=1e-9)
+    nothing = twice.combine(equations, equations, sign=-1)
+    assert nothing.n == 0

@@ -11,10 +11,12 @@ import torch
 
 import percolab as pl
 from percolab.nn import Experiment, ProbeConfig, TrainConfig, activations, experiment, reproduce, train
-from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.sources import Sources
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
+
+pytestmark = pytest.mark.slow
 
 TINY = Experiment(
     "one-cluster",
@@ -89,7 +91,7 @@ def test_tables_are_means_over_networks(run):
     table = pandas.read_csv(out / "probes/per_latent.csv")
     own = table[(table["kind"] == "trained") & (table["protocol"] == "random") & (table["target"] == "z_redrawn")]
     own = own[own["representation"] == "blocks.1"]
-    members = [Errors.load(out / "probes" / f"trained-{seed}-random.npz") for seed in (42, 43)]
+    members = [ProbeErrors.load(out / "probes" / f"trained-{seed}-random.npz") for seed in (42, 43)]
     each = np.stack([one.mse("blocks.1")[:, one.at("z_redrawn")].mean(1) for one in members])
     assert own["latent"].tolist() == members[0].latent.tolist()
     assert np.allclose(own["MSE"], each.mean(0))

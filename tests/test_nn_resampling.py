@@ -59,6 +59,7 @@ def test_groups_share_no_more_than_they_must(mode):
     assert np.unique(groups).size > 10
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say():
     """Latents of a group share noise, as nested ones do: resampling groups covers, resampling latents does not."""
     random = np.random.default_rng(0)

@@ -38,6 +38,7 @@ def same_bytes(a, b):
     return columns and a.forest.equals(b.forest)
 
 
+@pytest.mark.slow
 @given(recipes())
 @settings(max_examples=150, deadline=None)
 def test_every_dataset_is_valid_and_made_again(recipe):
@@ -66,6 +67,7 @@ def test_every_bond_has_the_same_length(recipe):
     np.testing.assert_allclose(length, recipe.step * np.sqrt(recipe.dim), rtol=tolerance)
 
 
+@pytest.mark.slow
 @given(recipes(most=60))
 @settings(max_examples=25, deadline=None)
 def test_save_and_load(recipe):
@@ -93,6 +95,7 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) *
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
 def test_peak_memory_is_what_is_returned_and_half_again():
     for arguments in (("paper-one-cluster", "1", "100"), ("paper-multi-cluster", "500", "100")):

@@ -12,7 +12,7 @@ import pytest
 import percolab as pl
 
 SRC = Path(pl.__file__).parent
-MODULES = ("exports", "features", "nn", "streaming", "theory")
+MODULES = ("exports", "features", "nn", "show", "streaming", "theory")
 OPAQUE = {"Table"}
 """Classes that users pass on without looking inside."""
 

@@ -176,6 +176,7 @@ def killed_at_every_step(monkeypatch, write, after):
     raise AssertionError("never done")
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_of_replacing(old, new, path, system, monkeypatch):
     seen = set()
     new.save(path.with_name("new.zarr"))

@@ -154,6 +154,19 @@ def test_blocks_are_runs_of_neighbours():
     assert np.array_equal(statistics.kin_blocks([5, 3, 4], 20), [2, 0, 1])
 
 
+def test_bins_have_as_many_values_each_and_keep_equal_ones_together():
+    values = np.repeat([1, 2, 3, 10, 50], [25, 25, 25, 20, 5])
+    bins, edges = statistics.equal_bins(np.random.default_rng(0).permutation(values))
+    assert np.bincount(bins).tolist() == [25, 25, 25, 25]
+    assert edges[0] == 1
+    assert edges[-1] == 50
+    bins, _ = statistics.equal_bins(values)
+    for value in np.unique(values):
+        assert np.unique(bins[values == value]).size == 1
+    logs, _ = statistics.log_bins([1, 20, 200, 2000, 10_000], 4)
+    assert logs.tolist() == [0, 1, 2, 3, 3]
+
+
 # ---------------------------------------------------------------------- relevance
 
 
@@ -275,7 +288,7 @@ def crossed_found(rng, effect):
     errors = crossed_errors(rng, 5, 60, 12, effect)
     own, fresh = errors[:, :5], errors[:, 5:]
     interval = crossed.own_interval(own, statistics.kin_blocks(np.arange(60)))
-    null = crossed.null_band(own, fresh)
+    null = crossed.null_band(fresh)
     return interval, null
 
 

@@ -26,6 +26,7 @@ def fail(task):
     raise OSError(28, f"no room for {task}")
 
 
+@pytest.mark.slow
 def test_tasks_of_dead_workers_are_done_by_others(tmp_path):
     flags = [str(tmp_path / str(i)) for i in range(4)]
     Path(flags[1]).touch()
@@ -33,6 +34,7 @@ def test_tasks_of_dead_workers_are_done_by_others(tmp_path):
     assert sorted(runners.run(die_once, flags, "local", 2)) == flags
 
 
+@pytest.mark.slow
 def test_workers_that_always_die_end_the_run():
     with pytest.raises(runners.WorkerError, match="workers died 3 times"):
         list(runners.run(die, [1, 2], "local", 2))

@@ -201,6 +201,7 @@ def save_in_shards(dataset, path, **options):
     shards.generate_store(dataset.recipe, path, shards=1, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [save_whole, save_in_shards])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_power_cut_leaves_a_whole_dataset(write, overwrite, tmp_path, monkeypatch):

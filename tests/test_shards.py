@@ -119,6 +119,7 @@ def test_any_number_of_shards_in_any_order_gives_the_bytes_of_save(mode, count, 
     pl.load(tmp_path / "a.zarr", verify=True).forest.validate()
 
 
+@pytest.mark.slow
 def test_processes_give_the_bytes_of_save(tmp_path, saved):
     made = shards.generate_store(ONE, tmp_path / "a.zarr", shards=4, workers=2)
     assert files(tmp_path / "a.zarr") == saved(ONE)

@@ -73,6 +73,7 @@ def test_the_experiments_take_the_same_function():
     assert nn.Split is pl.Split
 
 
+@pytest.mark.slow
 def test_torch_is_not_needed():
     code = "import sys; sys.modules['torch'] = None; import percolab as pl; from percolab.nn.split import split_rows; \
         print(split_rows(pl.generate(pl.Recipe(100, 2, seeds=0))))"

@@ -45,7 +45,9 @@ def test_the_law_sums_to_one(n):
     assert sum(exact_law(n)) == 1
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 20, 63, 64, 65, 66, 67, 68, 69, 80, 129, 200, 1000, 3001])
+@pytest.mark.parametrize(
+    "n", [2, 3, 4, 5, 7, 20, 63, 64, 65, 66, 67, 68, 69, 80, 129, 200, 1000, pytest.param(3001, marks=pytest.mark.slow)]
+)
 def test_inversion_is_exact(n):
     """Compare with the exact distribution function at random u and within rounding of every place where k changes."""
     cdf = [float(value) for value in np.cumsum([float(p) for p in exact_law(n)])] if n > 200 else None

@@ -253,6 +253,7 @@ def chunk(path, name, block):
     return path / name / "c" / str(block) / "0" if name in ("X", "bond") else path / name / "c" / str(block)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finished", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_chunks_are_found_and_written_again(ds, files, tmp_path, damage, finished):
@@ -396,6 +397,7 @@ def killed_at_every_change(monkeypatch, make, resume):
     raise AssertionError("never done")
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_of_beginning(ds, files, tmp_path, monkeypatch):
     path = tmp_path / "ds.zarr"
 
@@ -410,6 +412,7 @@ def test_killed_at_any_moment_of_beginning(ds, files, tmp_path, monkeypatch):
     assert contents(path) == files
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_of_finishing(ds, files, tmp_path, monkeypatch):
     path, written = tmp_path / "ds.zarr", tmp_path / "written.zarr"
     write_missing(begin(ds, written), ds)
@@ -533,6 +536,7 @@ def local_urls(monkeypatch):
     monkeypatch.setenv("FSSPEC_LOCAL_AUTO_MKDIR", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("local_urls")
 @pytest.mark.parametrize("scheme", ["", "file://", "local://"])
 def test_two_processes_write_at_once(ds, files, tmp_path, scheme):
@@ -549,6 +553,7 @@ def test_two_processes_write_at_once(ds, files, tmp_path, scheme):
     assert pl.load(location, verify=True).forest.equals(ds.forest)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("local_urls")
 @pytest.mark.parametrize("scheme", ["", "local://"])
 def test_a_writer_is_killed(ds, files, tmp_path, scheme):

@@ -127,6 +127,7 @@ def test_wrong_create_prob():
     assert flagged_sizes(planted.clusters(labels, 0.3)) == set()
 
 
+@pytest.mark.slow
 def test_wrong_exponent():
     labels = pl.attachment(200_000, 0.1, 4).astype(np.int64)
     assert "size exponent, s ≥ 35" in flagged_sizes(planted.clusters(labels))
@@ -478,6 +479,7 @@ def store(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_command_line(store, capfd):
     assert main.run(["verify", "a.zarr", "--report", "out"]) == 0
     out, err = capfd.readouterr()

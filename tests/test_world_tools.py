@@ -245,6 +245,7 @@ def page_of(dataset, tmp_path, **how):
     return (tmp_path / "card.html").read_text()
 
 
+@pytest.mark.slow
 def test_cards_of_worlds_and_of_their_factors(world, tmp_path):
     page = page_of(world, tmp_path, name="w.zarr")
     assert "300 samples in 5 dimensions, each with a point of each of 3 factors; y from factors 0 and 1" in page
@@ -256,6 +257,7 @@ def test_cards_of_worlds_and_of_their_factors(world, tmp_path):
     assert "Its recipe does not make it: arrays replaced by hand." in page_of(changed, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("degree", "words"),
     [
@@ -271,6 +273,7 @@ def test_cards_of_random_graphs(degree, words, tmp_path):
         assert word in page
 
 
+@pytest.mark.slow
 def test_cards_of_what_was_edited_taken_or_given_another_target(tmp_path):
     ds = pl.generate(pl.Recipe(150, 3, "one_cluster", seeds=1))
     page = page_of(ds.do(z={3: 2.0}).move(4, by=0.5).turn(6, seed=9), tmp_path)
@@ -342,6 +345,7 @@ def test_subsamples_on_the_command_line(one):
     np.testing.assert_array_equal(pl.load("r.zarr").y, one.take(np.arange(10, 20), y="recomputed").y)
 
 
+@pytest.mark.slow
 def test_worlds_on_the_command_line(one, capfd):
     Path("b.json").write_text(pl.Recipe(80, 4, "one_cluster", seeds=2).to_json())
     words = ["superpose", "a.zarr", "b.json", "--weights", "1,0", "--seed", "3", "--dim", "6", "-o", "w.zarr"]

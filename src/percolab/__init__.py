@@ -32,7 +32,7 @@ from percolab.worlds.superposed import Superposed
 from percolab.worlds.truth import Truth, truth
 
 if TYPE_CHECKING:
-    from percolab import exports, features, nn, streaming, theory
+    from percolab import exports, features, nn, show, streaming, theory
     from percolab.checks.result import Check
     from percolab.checks.suite import Verification, verify
 
@@ -71,6 +71,7 @@ __all__ = [
     "make_percolation",
     "nn",
     "node_paths",
+    "show",
     "split_forest",
     "split_rows",
     "streaming",
@@ -82,7 +83,7 @@ __all__ = [
 ]
 
 # These bring SciPy, Zarr or torch along, so they are imported when first asked for.
-_MODULES = ("exports", "features", "nn", "streaming", "theory")
+_MODULES = ("exports", "features", "nn", "show", "streaming", "theory")
 _HOME = {"Check": "checks.result", "Verification": "checks.suite", "verify": "checks.suite"}
 
 

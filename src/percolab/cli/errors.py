@@ -28,9 +28,11 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "take": {"sizes": "size"},
     "draw": {"latents": "colour"},
+    "explore": {"codes": "features", "n_points": "points"},
     "info": {"output": "html"},
     "verify": {"output": "report"},
     "train": {"run_dir": "output"},
+    "score": {"dataset": "path", "names": "layer", "checkpoint": "run"},
     "represent": {"experiment": "name"},
 }
 """By command, what the library calls that has another name among the command's options."""

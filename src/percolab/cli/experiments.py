@@ -190,7 +190,7 @@ def probe(
     """
     need_packages()
     from percolab.nn import controls, figures, sources, tables
-    from percolab.store import reading
+    from percolab.store import worlds
     from percolab.worlds.truth import truth
 
     if (output / "per_latent.csv").exists() and not overwrite:
@@ -200,13 +200,13 @@ def probe(
     depths = tuple(range(0, check_integer("max_depth", max_depth, 0) + 1, DEPTH_STEP))
     config = ProbeConfig(depths=depths, min_latent_size=min_latent_size, draws=draws)
     check_integer("untrained", untrained, 1)
-    dataset = reading.load(path)
+    dataset = worlds.load(path)
+    forest = truth(dataset, factor).forest
     found = sources.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)
     for words in found.skipped:
         print(f"not probed: {words}")
-    name, forest = PurePath(path).name, truth(dataset, factor).forest
-    figures.write(figures.of_probes(forest, found.by_protocol, name), output)
+    figures.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
     for stem, table in tables.of_kinds(forest, found.by_protocol).items():
         files.write_table(table, output / stem)
     shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]

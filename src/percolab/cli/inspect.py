@@ -33,6 +33,12 @@ def info(
             show_default=False,
         ),
     ] = None,
+    explorer: Annotated[
+        Path | None,
+        typer.Option(
+            "--explorer", metavar="FILE", help="A page of percolab explore for the card to link to.", show_default=False
+        ),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Print what a dataset holds: recipe, sizes, clusters, latents, depths, targets, provenance.
@@ -46,6 +52,10 @@ def info(
     from percolab.store import worlds
     from percolab.worlds.truth import truth
 
+    if explorer is not None and html is None:
+        raise ValueError(f"explorer must be left out without html, got {str(explorer)!r}")
+    if explorer is not None and not explorer.is_file():
+        raise FileNotFoundError(f"explorer must be a file, got {str(explorer)!r}")
     if html is not None:
         files.check_output(html, overwrite=overwrite)
     with bar(label="reading") as display:
@@ -55,7 +65,9 @@ def info(
         if html is not None:
             from percolab.show import card
 
-            card.write_card(dataset, html, name=PurePath(path).name, factor=factor, overwrite=overwrite)
+            card.write_card(
+                dataset, html, name=PurePath(path).name, factor=factor, explorer=explorer, overwrite=overwrite
+            )
         found = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
     found["store_bytes"] = summary.store_bytes(path)
     if verify:

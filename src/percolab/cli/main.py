@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from percolab.cli import draw, edit, errors, experiments, export, generate, inspect, represent
+from percolab.cli import draw, edit, errors, experiments, explore, export, features, generate, inspect, represent
 from percolab.cli.errors import BAD_INPUT, INTERRUPTED, CommandError, WrongUse
 from percolab.cli.options import examples
 from percolab.ground.version import __version__
@@ -24,6 +24,7 @@ app = typer.Typer(
         "percolab info small.zarr",
         "percolab verify small.zarr",
         "percolab draw small.zarr -o small.png",
+        "percolab explore small.zarr -o explorer.html",
         "percolab export small.zarr --format npz -o small",
         "percolab generate --help",
     ),
@@ -46,7 +47,7 @@ def _percolab(
     """Make and inspect percolation datasets: points on fractal clusters, with the hierarchy of latents behind them."""
 
 
-for _room in (generate, edit, inspect, draw, export, experiments, represent):
+for _room in (generate, edit, inspect, draw, explore, export, experiments, represent, features):
     _room.register(app)
 
 

@@ -100,7 +100,8 @@ def _print(results: dict[str, Any], report: Path) -> None:
     from percolab.nn.represent.page import number
 
     for line in results["headline"]:
-        print(f"{line['what']}: {number(line['estimate'])}, {line['note'] or line['verdict']}")
+        note = f" ({line['note']})" if line["note"] else ""
+        print(f"{line['what']}: {number(line['estimate'])}, {line['answer']}{note}")
     print(f"{report}: {clock(sum(results['seconds'].values()))} in all")
 
 

@@ -92,6 +92,14 @@ def on_rows(firing: Firing, concepts: Concepts, matches: Matches, absorbers: Abs
     return np.where(asked, absorbed / size, np.nan), np.where(asked, silent * fires, np.nan)
 
 
+def deepest_latent(absorbers: Absorbers, concepts: Concepts, order: Ints) -> Ints:
+    """Return `Absorbers.deepest` as latents, by row of the codes, of which position p is order[p]."""
+    latents = np.full(order.size, -1, np.int64)
+    known = absorbers.deepest >= 0
+    latents[order[known]] = concepts.latent[absorbers.deepest[known]]
+    return latents
+
+
 # ---------------------------------------------------------------------- kernels
 
 

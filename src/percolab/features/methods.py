@@ -44,16 +44,23 @@ class Decodes:
 
 @dataclass
 class KMeans(Decodes):
-    """Clusters of activations (scikit-learn); a feature a cluster, which fires on its rows with code 1."""
+    """Clusters of activations; a feature a cluster, which fires on its rows with code 1.
+
+    By scikit-learn, or on a GPU by the same steps in torch, with all rows in each.
+    """
 
     n_features: int
     seed: int = 0
     max_iterations: int = 50
     batch_size: int | None = None
     """rows of a mini-batch; None takes all rows in each step, which is better and slower"""
+    device: str = "cpu"
 
     def fit(self, activations: Any) -> Self:
         """Find the clusters."""
+        if self.device != "cpu":
+            self.directions, self.bias = self._fit_on_device(activations), np.zeros(activations.shape[1])
+            return self
         cluster = _sklearn("cluster")
         given = {"n_clusters": self.n_features, "random_state": self.seed, "max_iter": self.max_iterations, "n_init": 1}
         if self.batch_size is None:
@@ -65,11 +72,28 @@ class KMeans(Decodes):
         self.bias = np.zeros(self.directions.shape[1])
         return self
 
+    def _fit_on_device(self, activations: Any) -> Floats:
+        """Find the clusters by `percolab.features.lloyd`, from a tensor on the device."""
+        from percolab.features import lloyd
+
+        _check_rows("n_features", self.n_features, activations)
+        values, seed = activations.float(), check_seed("seed", self.seed)
+        self._centres = lloyd.fit(values, self.n_features, seed, self.max_iterations)
+        return as_array(self._centres)
+
+    def _nearest(self, activations: Any) -> NDArray[np.int64]:
+        if self.device == "cpu":
+            return np.asarray(self._model.predict(check_activations(activations)))
+        from percolab.features import lloyd
+
+        mean = self._centres.mean(0)
+        return as_array(lloyd.nearest(activations.float() - mean, self._centres - mean))
+
     def encode(self, activations: Any) -> Any:
         """Return one 1 a row, at its cluster."""
         import scipy.sparse
 
-        found = self._model.predict(check_activations(activations))
+        found = self._nearest(activations)
         n = found.size
         parts = np.ones(n, np.float32), found.astype(np.int32), np.arange(n + 1)
         return scipy.sparse.csr_array(parts, shape=(n, self.n_features))

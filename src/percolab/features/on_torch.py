@@ -33,11 +33,15 @@ class TorchCodes(DeviceCodes):
         self.shape = (tensor.shape[0], tensor.shape[1])
         self.device = tensor.device
 
-    def take(self, rows: Ints | slice) -> NDArray[Any]:
-        """Return some rows, on the CPU."""
-        chosen = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.device)
-        found: NDArray[Any] = self.tensor[chosen].double().cpu().numpy()
-        return found
+    def take(self, rows: Ints | slice) -> Any:
+        """Return some rows on the CPU, as a CSR array: of sparse codes little is then moved."""
+        import scipy.sparse
+
+        block = self.tensor[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.device)]
+        row, column = torch.nonzero(block, as_tuple=True)
+        parts = (block[row, column].double(), column, torch.bincount(row, minlength=len(block)).cumsum(0))
+        data, indices, ends = (part.cpu().numpy() for part in parts)
+        return scipy.sparse.csr_array((data, indices, np.concatenate([[0], ends])), shape=(len(block), block.shape[1]))
 
     def squared_rest(self, directions: Floats, bias: Floats, values: NDArray[Any]) -> float:
         """Return Σ|values - codes @ directions - bias|², in float64, on the device."""

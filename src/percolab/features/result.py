@@ -61,6 +61,9 @@ class Score:
     """(draws, concepts) best F1 in each draw of chance; their mean is the column"""
     settings: dict[str, Any] = field(default_factory=dict)
     """what it was made with: rows, min_size, ratio, threshold, draws, seed"""
+    absorbed_from: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """(rows,) for each row of the codes, the deepest concept over it that a feature firing there absorbs from, -1 for
+    none: a row of a concept with number i is absorbed where the concept's feature is silent and this is at least i"""
 
     def __repr__(self) -> str:
         found = self.summary

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.features.absorption import Absorbers, find_absorbers, on_edges, on_rows
+from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
 from percolab.features.concepts import SUMMARY_RATIO
@@ -125,7 +126,29 @@ def score(
         extra["explained_variance"] = explained_variance(table, decoder.directions, decoder.bias, decoder.activations)
     stages.done("directions")
     settings = {"rows": place.size, "min_size": least, "ratio": share, "draws": n_draws, "seed": key}
-    return _result(columns, _feature_columns(firing, truth, matches, pairs), drawn, extra, settings)
+    found = _result(columns, _feature_columns(firing, truth, matches, pairs), drawn, extra, settings)
+    return replace(found, absorbed_from=deepest_latent(absorbers, truth.concepts, truth.order))
+
+
+def best_f1(
+    dataset: Any,
+    codes: Any,
+    rows: Any = None,
+    factor: int | None = None,
+    *,
+    min_size: int = 20,
+    ratio: float = SUMMARY_RATIO,
+    threshold: Any = 0.0,
+    threads: int | None = None,
+) -> Floats:
+    """Return the best F1 of every concept that `score` lists, in its order, without the rest of the work."""
+    forest, samples = resolve(dataset, factor)
+    table = as_codes(codes)
+    place = check_rows(rows, samples, forest, table.shape[0])
+    limit = check_threshold(threshold, table.shape[1])
+    truth = find_truth(forest, place, check_integer("min_size", min_size, 2), check_ratio(ratio))
+    _, matches = _match(table, truth, limit, thread_count(threads), _Stages(silent))
+    return matches.f1
 
 
 STAGES = ("packing", "matching", "chance", "splitting", "absorption", "directions")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from percolab.nn.experiments import Experiment, experiment
     from percolab.nn.linear import LinearProbe, linear_probe
     from percolab.nn.model import ResidualMLP
-    from percolab.nn.probe_errors import ProbeResult
+    from percolab.nn.probe_errors import ProbeErrors, ProbeResult
     from percolab.nn.probing import probes
     from percolab.nn.recording import activations, representations
     from percolab.nn.replacing import LossRecovered, loss_recovered
@@ -30,6 +30,7 @@ _HOME = {
     "LinearProbe": "linear",
     "LossRecovered": "replacing",
     "ProbeConfig": "config",
+    "ProbeErrors": "probe_errors",
     "ProbeResult": "probe_errors",
     "ResidualMLP": "model",
     "Score": "scores",
@@ -57,6 +58,7 @@ __all__ = [
     "LinearProbe",
     "LossRecovered",
     "ProbeConfig",
+    "ProbeErrors",
     "ProbeResult",
     "ResidualMLP",
     "Score",

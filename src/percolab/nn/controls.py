@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_errors import ProbeErrors
+from percolab.nn.probe_rows import TARGETS
 from percolab.nn.recording import RAW
 from percolab.nn.resampling import Interval, over_seeds
 
@@ -32,11 +33,12 @@ def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:
     return features
 
 
-ByKind = Mapping[str, Sequence[Errors]]
+TRUE_TARGETS = TARGETS[:2]
+ByKind = Mapping[str, Sequence[ProbeErrors]]
 """By kind, the errors of its members under one protocol."""
 
 
-def relative_errors(members: Sequence[Errors], name: str, target: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def relative_errors(members: Sequence[ProbeErrors], name: str, target: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return (members,) errors over those of the training mean: median over depths, mean over draws."""
     found = []
     for errors in members:
@@ -46,13 +48,13 @@ def relative_errors(members: Sequence[Errors], name: str, target: str) -> np.nda
     return np.array(found)
 
 
-def over_draws(members: Sequence[Errors], name: str, target: str) -> Interval:
+def over_draws(members: Sequence[ProbeErrors], name: str, target: str) -> Interval:
     """Return the mean of relative errors over draws, and the interval that holds 95% of them; means over members."""
     values = np.mean([np.nanmedian(errors.relative(name, target), axis=1) for errors in members], 0)
     return Interval(float(values.mean()), *map(float, np.quantile(values, [0.025, 0.975])))
 
 
-def r_squared(members: Sequence[Errors], name: str, target: str) -> list[float]:
+def r_squared(members: Sequence[ProbeErrors], name: str, target: str) -> list[float]:
     """Return R² of all members, draws and depths where it is defined."""
     found = []
     for errors in members:
@@ -72,8 +74,8 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
     """Return the relative error of every representation of every kind: mean over members, with its interval.
 
     A row for each kind and representation: ``n``, how many members; by target the mean and its 95% interval, over
-    members for true values and over draws for fresh ones. Of trained networks ``over_untrained`` is the ratio to the
-    untrained ones that they started as, by target.
+    members for true values and over draws for fresh and permuted ones. Of trained networks ``over_untrained`` is the
+    ratio to the untrained ones that they started as, by target.
     """
     rows = []
     for kind in KINDS:
@@ -81,20 +83,21 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
         for name in members[0].squared if members else ():
             row: dict[str, Any] = {"kind": kind, "representation": name, "n": len(members)}
             for target in targets:
-                fresh = target.endswith("_redrawn")
-                found = (
-                    over_draws(members, name, target) if fresh else over_seeds(relative_errors(members, name, target))
-                )
-                row[target] = asdict(found)
+                if target.endswith(("_redrawn", "_shuffled")):
+                    row[target] = asdict(over_draws(members, name, target))
+                else:
+                    row[target] = asdict(over_seeds(relative_errors(members, name, target)))
             if kind == TRAINED and by_kind.get(UNTRAINED):
                 row["over_untrained"] = {
-                    target: asdict(ratio_over_seeds(members, by_kind[UNTRAINED], name, target)) for target in targets
+                    target: asdict(ratio_over_seeds(members, by_kind[UNTRAINED], name, target))
+                    for target in targets
+                    if target in TRUE_TARGETS
                 }
             rows.append(row)
     return rows
 
 
-def ratio_over_seeds(of: Sequence[Errors], over: Sequence[Errors], name: str, target: str) -> Interval:
+def ratio_over_seeds(of: Sequence[ProbeErrors], over: Sequence[ProbeErrors], name: str, target: str) -> Interval:
     """Return the ratio of relative errors of networks and of those that they started as, with Student's interval."""
     pairs = zip(relative_errors(of, name, target), relative_errors(over, name, target), strict=False)
     logs = over_seeds([np.log(a / b) for a, b in pairs])
@@ -137,7 +140,7 @@ def held_out(by_kind: ByKind) -> list[dict[str, Any]]:
     return rows
 
 
-def pooled(errors: Errors, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def pooled(errors: ProbeErrors, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return (1 + draws,) relative errors of z and of its fresh draws, each latent counting alike."""
     k = errors.at("z") + errors.at("z_redrawn")
     found: np.ndarray[Any, np.dtype[np.float64]] = errors.mse(name)[:, k].sum(0) / errors.baseline[:, k].sum(0)

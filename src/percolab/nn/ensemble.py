@@ -15,23 +15,26 @@ from torch import nn
 
 
 class StackedLinear(nn.Module):
-    """x W^T + b for each of E members: (E, n, in) to (E, n, out)."""
+    """x W^T + b for each of E members: (E, n, in) to (E, n, out).
+
+    Weights are kept as W^T, (E, in, out): their gradient then comes out in their own layout, as the optimiser wants it.
+    """
 
     def __init__(self, members: Sequence[nn.Linear]) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.stack([member.weight.detach() for member in members]))
+        self.weight = nn.Parameter(torch.stack([member.weight.detach().T for member in members]))
         self.bias = nn.Parameter(torch.stack([member.bias.detach() for member in members]))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return every member's output for its own rows."""
-        return torch.baddbmm(self.bias[:, None], x, self.weight.mT)
+        return torch.baddbmm(self.bias[:, None], x, self.weight)
 
 
 def stack(members: Sequence[nn.Module]) -> nn.Module:
     """Return a module that maps (E, n, d) as the members map (n, d) each; weights are copied.
 
     Members have the same layers: linear ones with a bias, and others that act on each number alone. The weights have
-    the members' names, and one dimension more.
+    the members' names, and one dimension more; see `member`.
     """
     stacked = copy.deepcopy(members[0])
     for name, layer in members[0].named_modules():
@@ -43,5 +46,6 @@ def stack(members: Sequence[nn.Module]) -> nn.Module:
 
 
 def member(weights: Mapping[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
-    """Return the weights of one member, copied from stacked ones."""
-    return {name: value[index].clone() for name, value in weights.items()}
+    """Return the weights of one member, copied from stacked ones; its matrices are transposed back."""
+    own = {name: value[index] for name, value in weights.items()}
+    return {name: value.T.contiguous() if value.ndim == 2 else value.clone() for name, value in own.items()}

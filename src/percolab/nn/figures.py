@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,10 @@ from percolab.model.forest import Forest
 from percolab.nn import controls
 from percolab.nn.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.findings import Measured, blocks, by_fom, power_laws
-from percolab.nn.probe_errors import LEAST_BASELINE, Errors
+from percolab.nn.probe_errors import LEAST_BASELINE, ProbeErrors
 from percolab.nn.recording import RAW, label
 from percolab.show import style
-from percolab.show.style import BLUE, GREY, INK, ORANGE, PALETTE
+from percolab.show.style import BLUE, GREY, INK, ORANGE, PALETTE, PURPLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,11 +44,13 @@ def of_probes(forest: Forest, by_protocol: Mapping[str, ByKind], title: str) -> 
     """Return the figures of probed networks and their controls, by the names of their files."""
     random = by_protocol["random"]
     measured = {
-        target: {kind: Measured(forest, random[kind], random[RAW][0], target) for kind in KINDS if kind in random}
+        target: {
+            kind: Measured(forest, random[kind], random[RAW][0], target) for kind in (*KINDS, RANDOM) if kind in random
+        }
         for target in ("z", "sum")
     }
-    targets = ("z", "z_redrawn")
-    seen, unseen = (controls.table(by_protocol.get(protocol, {}), targets) for protocol in ("random", "subtree"))
+    seen = controls.table(random, tuple(_SHOWN))
+    unseen = controls.table(by_protocol.get("subtree", {}), ("z", "z_redrawn"))
     return {
         "fig4": probes_by_fom(measured["z"], title, target="z"),
         "fig5": probes_by_depth(random, title),
@@ -63,28 +65,33 @@ def of_probes(forest: Forest, by_protocol: Mapping[str, ByKind], title: str) -> 
 def probes_by_fom(
     measured: Mapping[str, Measured], title: str, *, target: str = "z", fit_from: float | None = None
 ) -> Figure:
-    """Draw per-latent MSE against FOM, and below it the ratio to the raw input (Fig. 4; Fig. 7 with target "sum").
+    """Draw per-latent MSE against FOM (Fig. 4; Fig. 7 with target "sum"), for networks and their controls.
 
-    Left for trained networks, right for untrained ones. Markers are medians in 5 logarithmic bins, means over networks;
-    thick bars their 95% interval over networks and groups of latents, thin bars the quartiles over latents. Filled
-    circles are the residual stream, open squares the hidden layers. Lines are power laws fitted to the last block's
-    medians: over all bins, and, short and thick, over bins of the latents above `fit_from`.
+    Markers are medians in 5 logarithmic bins, means over networks; thick bars their 95% interval over networks and
+    groups of latents, thin bars the quartiles over latents. Filled circles are the residual stream, open squares the
+    hidden layers; crosses are permuted targets, on the widest representation. Lines are power laws fitted to the last
+    block's medians: over all bins, and, short and thick, over bins of the latents above `fit_from`. Below: the ratio to
+    the raw input, and the ratio to the error on fresh values.
     """
-    kinds = [kind for kind in KINDS if kind in measured]
+    kinds = [kind for kind in (*KINDS, RANDOM) if kind in measured]
     bins = {kind: by_fom(measured[kind]) for kind in kinds}
     with style.sheet():
-        figure = style.new_figure(1.2 + 4.0 * len(kinds), 7.0)
-        grid = figure.subplots(2, len(kinds), sharex=True, sharey="row", height_ratios=(2.2, 1), squeeze=False)
+        figure = style.new_figure(0.8 + 3.7 * len(kinds), 8.4)
+        grid = figure.subplots(3, len(kinds), sharex=True, sharey="row", height_ratios=(2.3, 1, 0.8), squeeze=False)
         for column, kind in enumerate(kinds):
-            main, ratio = grid[:, column]
-            _fom_column(main, ratio, measured[kind], bins[kind], fit_from)
+            _fom_column(list(grid[:, column]), measured[kind], bins[kind], fit_from)
             networks = len(measured[kind].mse)
-            main.set_title(f"{kind} networks ({networks})", loc="left", color=GREY)
-            ratio.set_xlabel(r"FOM $= s_\mathrm{latent} / \sqrt{s_\mathrm{cluster}}$")
-        highest = max(float(np.nanmax(own[name]["ratio_q75"])) for own in bins.values() for name in _series(own))
-        grid[1, 0].set_ylim(0, max(1.15, min(2.0, 1.05 * highest)))
+            words = f"random features ({networks} draws)" if kind == RANDOM else f"{kind} networks ({networks})"
+            grid[0, column].set_title(words, loc="left", color=GREY)
+            grid[2, column].set_xlabel(r"FOM $= s_\mathrm{latent} / \sqrt{s_\mathrm{cluster}}$")
+        for row, shown, highest in ((1, "ratio", 2.0), (2, "own", 3.0)):
+            tops = [np.nanmax(own[name][f"{shown}_q75"]) for own in bins.values() for name in _series(own)]
+            grid[row, 0].set_ylim(0, max(1.15, min(highest, 1.05 * float(max(tops)))))
+        bottom, top = grid[0, 0].get_ylim()
+        grid[0, 0].set_ylim(bottom, top * (top / bottom) ** 0.2)  # room for the slopes
         grid[0, 0].set_ylabel("MSE of a latent")
         grid[1, 0].set_ylabel("MSE / MSE on\nraw input")
+        grid[2, 0].set_ylabel("MSE / MSE on\nfresh values")
         figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]}", x=0.02, ha="left", fontsize=10)
         _legend_of_streams(figure, grid[0, 0])
     return figure
@@ -96,34 +103,52 @@ def _legend_of_streams(figure: Figure, axes: Axes) -> None:
 
     by_name = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     rows = [[name for name in by_name if part in name] for part, _, _ in STREAMS]
-    raw = label(RAW)
-    pairs = [(raw, ""), *itertools.zip_longest(*rows, fillvalue="")]
+    rest = [name for name in by_name if not any(name in row for row in rows)]
+    pairs = [(*rest, "")[:2], *itertools.zip_longest(*rows, fillvalue="")]
     names = [name for pair in pairs for name in pair]
     handles = [by_name.get(name, Line2D([], [], linestyle="")) for name in names]
     figure.legend(handles, names, loc="outside lower center", ncols=len(pairs))
 
 
+def _streams(names: Iterable[str]) -> list[tuple[str, str, str, list[str]]]:
+    """Return part, marker, line and names of the two streams; of random features, the narrow and the wide ones."""
+    known = list(names)
+    random = sorted((name for name in known if name.startswith("random.")), key=lambda name: int(name[7:]))
+    if random:
+        return [(*stream, [name]) for stream, name in zip(STREAMS, random, strict=False)]
+    return [(*stream, blocks(known, stream[0])) for stream in STREAMS]
+
+
 def _series(bins: Mapping[str, Any]) -> list[str]:
-    return [name for part, _, _ in STREAMS for name in blocks(bins, part)]
+    return [name for *_, names in _streams(bins) for name in names if "own" in bins[name]]
 
 
-def _fom_column(main: Axes, ratio: Axes, measured: Measured, bins: Mapping[str, Any], fit_from: float | None) -> None:
-    count = len(blocks(bins, "residual"))
-    _bars(main, bins["FOM"], bins[RAW], "MSE", 1.0, INK, "D", True, label(RAW))
-    for at, (part, marker, line) in enumerate(STREAMS):
-        names = blocks(bins, part)
+def _fom_column(panels: Sequence[Axes], measured: Measured, bins: Mapping[str, Any], fit_from: float | None) -> None:
+    main, ratio, own = panels
+    streams = _streams(bins)
+    count = len(streams[0][3])
+    fom = bins["FOM"]
+    _bars(main, fom, bins[RAW], "MSE", 1.0, INK, "D", True, label(RAW))
+    for at, (part, marker, line, names) in enumerate(streams):
         for i, name in enumerate(names):
             # Side by side: markers of one bin would hide each other.
             shift = 1.11 ** (at * count + i - count + 0.5 + (0.6 if at else -0.6))
-            look = (shift, PALETTE[i % len(PALETTE)], marker, part == "residual", label(name).replace(" stream", ""))
-            _bars(main, bins["FOM"], bins[name], "MSE", *look)
-            _bars(ratio, bins["FOM"], bins[name], "ratio", *look)
-        _draw_fits(main, measured, names[-1], line, PALETTE[(count - 1) % len(PALETTE)], part, fit_from)
-    ratio.axhline(1, color=INK, linewidth=1)
+            colour = INK if name.startswith("random.") else PALETTE[i % len(PALETTE)]
+            look = (shift, colour, marker, part == "residual", label(name).replace(" stream", ""))
+            for axes, column in ((main, "MSE"), (ratio, "ratio"), (own, "own")):
+                if column in bins[name]:
+                    _bars(axes, fom, bins[name], column, *look)
+        if blocks(names, part):
+            _draw_fits(main, measured, names[-1], line, PALETTE[(count - 1) % len(PALETTE)], part, fit_from)
+    widest = bins[streams[-1][3][-1]]
+    if "permuted" in widest:
+        main.plot(fom, widest["permuted"], "x", color=GREY, markersize=5, label="permuted targets")
+    for axes in (ratio, own):
+        axes.axhline(1, color=INK, linewidth=1)
     main.set_xscale("log")
     main.set_yscale("log")
     # Above the axes, so that it meets neither markers nor another number.
-    for x, n in zip(bins["FOM"], bins["n"], strict=True):
+    for x, n in zip(fom, bins["n"], strict=True):
         ratio.annotate(
             f"{n:,}", (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
             ha="center", va="bottom", fontsize=7, color=GREY,
@@ -177,7 +202,7 @@ def _draw_fits(
 def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure:
     """Draw the MSE over all held-out points of a depth against depth (Fig. 5); depths of constant target are left out.
 
-    Blocks overlap, so below each panel stands the ratio to block 0. Lines are means over networks, bands their range.
+    Blocks overlap, so below each panel stands the ratio to block 0. Lines are medians over networks, bands their range.
     """
     raw = by_kind[RAW][0]
     there = _mean_error(raw, target) >= LEAST_BASELINE
@@ -190,6 +215,7 @@ def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure
         figure = style.new_figure(9.2, 6.6)
         grid = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(1.7, 1))
         names = list(by_kind[TRAINED][0].squared)
+        middles: list[Any] = []
         for column, (part, marker, _) in enumerate(STREAMS):
             top, bottom = grid[:, column]
             top.plot(depths, _mean_error(raw, target)[there], ":", color=GREY, linewidth=1.6, label="training mean")
@@ -206,24 +232,50 @@ def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure
                     _band(top, depths, values, line, shade, words, marker if kind == TRAINED else "")
                     if i:
                         _band(bottom, depths, values / first, line, shade, words, marker if kind == TRAINED else "")
+                        middles.append(np.median(values / first, 0))
+            _other_controls(top, by_kind, own[-1], column, depths, there, target)
             bottom.axhline(1, color=PALETTE[0], linewidth=1)
             top.set_yscale("log")
             top.set_title("residual stream" if part == "residual" else "hidden layer", loc="left", color=GREY)
             bottom.set_xlabel("depth of the latent")
         grid[0, 0].set_ylabel("MSE over held-out points")
         grid[1, 0].set_ylabel("MSE / MSE at block 0")
+        # A probe of a few rows may go far astray; the others are to be seen.
+        low, high = np.quantile(np.concatenate(middles), [0.02, 0.98]) if middles else (1, 1)
+        grid[1, 0].set_ylim(min(0.9, low - 0.1), max(1.1, high + 0.1))
         figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]} by depth", x=0.02, ha="left", fontsize=10)
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
-def _by_depth(errors: Errors, name: str, target: str) -> Any:
-    k = errors.at(target)[0]
+def _other_controls(axes: Axes, by_kind: ByKind, name: str, column: int, depths: Any, there: Any, target: str) -> None:
+    """Draw random features of the same width, and fresh values and permuted targets on the last block."""
+    trained = by_kind[TRAINED]
+    draws = len(trained[0].at(f"{target}_redrawn"))
+    for kind, colour, line, words in (
+        ("redrawn", PURPLE, "-.", "last block, fresh values"),
+        ("shuffled", GREY, "--", "last block, permuted targets"),
+    ):
+        values = [
+            np.mean([_by_depth(one, name, f"{target}_{kind}", draw)[there] for one in trained], 0)
+            for draw in range(draws)
+        ]
+        if values:
+            _band(axes, depths, np.stack(values), line, colour, words, "")
+    random = by_kind.get(RANDOM, ())
+    if random:
+        wide = list(random[0].squared)[column]
+        values = [_by_depth(one, wide, target)[there] for one in random]
+        _band(axes, depths, np.stack(values), "-.", INK, "random features", "")
+
+
+def _by_depth(errors: ProbeErrors, name: str, target: str, draw: int = 0) -> Any:
+    k = errors.at(target)[draw]
     with np.errstate(invalid="ignore"):
         return errors.by_depth(errors.squared[name][:, k]) / errors.by_depth(errors.n)
 
 
-def _mean_error(errors: Errors, target: str) -> Any:
+def _mean_error(errors: ProbeErrors, target: str) -> Any:
     k = errors.at(target)[0]
     with np.errstate(invalid="ignore"):
         return errors.by_depth(errors.baseline[:, k] * errors.n) / errors.by_depth(errors.n)
@@ -231,7 +283,7 @@ def _mean_error(errors: Errors, target: str) -> Any:
 
 def _band(axes: Axes, x: Any, values: Any, line: str, colour: str, words: str, marker: str) -> None:
     axes.fill_between(x, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0)
-    axes.plot(x, values.mean(0), line, marker=marker, color=colour, markersize=3, linewidth=1.1, label=words)
+    axes.plot(x, np.median(values, 0), line, marker=marker, color=colour, markersize=3, linewidth=1.1, label=words)
 
 
 def _lighter(colour: str) -> str:
@@ -270,6 +322,7 @@ def memorising(seen: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, 
     return figure
 
 
+_SHOWN = {"z": "true values", "z_redrawn": "fresh values", "z_shuffled": "permuted targets"}
 _LOOKS = {TRAINED: (BLUE, "trained"), UNTRAINED: (ORANGE, "untrained"), RAW: (INK, ""), RANDOM: (INK, "")}
 
 
@@ -277,17 +330,17 @@ def _members(axes: Axes, rows: Sequence[Mapping[str, Any]], places: Mapping[str,
     told = set()
     for row in rows:
         colour, kind = _LOOKS[row["kind"]]
-        for j, (target, words) in enumerate((("z", "true values"), ("z_redrawn", "fresh values"))):
-            shift = 0.1 * (2 * j - 1) + (0.2 if row["kind"] == UNTRAINED else -0.2 if kind else 0)
+        for j, (target, words) in enumerate(_SHOWN.items()):
+            shift = 0.08 * (j - 1) + (0.2 if row["kind"] == UNTRAINED else -0.2 if kind else 0)
             name = f"{kind}, {words}" if kind else f"no network, {words}"
-            x, y = places[row["representation"]] + shift, row[target]["value"]
+            x, y = places[row["representation"]] + shift, row.get(target, {}).get("value")
             if y is None or not np.isfinite(y):
                 continue
             low, high = (row[target][end] for end in ("low", "high"))
             if low is not None and np.isfinite(low):
                 axes.vlines(x, low, high, color=colour, linewidth=1.2)
             axes.plot(
-                x, y, "s" if row["kind"] == UNTRAINED else "o", color=colour, markersize=6,
+                x, y, "x" if j == 2 else "s" if row["kind"] == UNTRAINED else "o", color=colour, markersize=6,
                 markerfacecolor="white" if j else colour, label=None if name in told else name,
             )  # fmt: skip
             told.add(name)

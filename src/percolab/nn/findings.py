@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.model.forest import Forest
-from percolab.nn.probe_errors import LEAST_BASELINE, Errors
+from percolab.nn.probe_errors import LEAST_BASELINE, ProbeErrors
 from percolab.nn.recording import RAW, label
 from percolab.nn.resampling import (
     RESAMPLES,
@@ -85,7 +85,13 @@ class Measured:
     """Errors of the probes of one target and protocol, on several networks, with resamples of them."""
 
     def __init__(
-        self, forest: Forest, networks: Sequence[Errors], raw: Errors, target: str, *, resamples: int = RESAMPLES
+        self,
+        forest: Forest,
+        networks: Sequence[ProbeErrors],
+        raw: ProbeErrors,
+        target: str,
+        *,
+        resamples: int = RESAMPLES,
     ) -> None:
         k = raw.at(target)[0]
         kept = raw.baseline[:, k] >= LEAST_BASELINE
@@ -95,10 +101,23 @@ class Measured:
         self.raw: Floats = raw.mse(RAW)[kept, k]
         self.mse = np.stack([[errors.mse(name)[kept, k] for name in self.names] for errors in networks])
         """(networks, representations, latents)"""
+        self.fresh, self.permuted = (
+            self._over_draws(networks, raw, kept, f"{target}_{kind}") for kind in ("redrawn", "shuffled")
+        )
         self.groups, self.group_word = groups_of(forest, latent) if latent.size else (latent, "latents")
         self.weights = resampled(self.groups, resamples, seed=0)
         self.networks = Networks(len(networks), self.weights, seed=0)
         self.n, self.depth_index, self.depths = raw.n[kept], raw.depth_index[kept], raw.depths
+
+    def _over_draws(self, networks: Sequence[ProbeErrors], raw: ProbeErrors, kept: Any, target: str) -> Floats | None:
+        """Return (networks, representations, latents) errors for a target of several draws, median over them.
+
+        So the true value is as often below as above, if it is a draw like the others.
+        """
+        k = raw.at(target)
+        if not k:
+            return None
+        return np.stack([[np.median(errors.mse(name)[kept][:, k], 1) for name in self.names] for errors in networks])
 
     def at(self, name: str) -> Floats:
         """Return (networks, latents) errors of a representation."""
@@ -143,14 +162,19 @@ def by_fom(measured: Measured) -> dict[str, Any]:
     """Return what Fig. 4 shows: in bins of FOM, medians over latents of error and of its ratio to the raw input.
 
     ``FOM`` and ``n`` are those of the bins. By representation, for ``MSE`` and ``ratio``: the mean over networks, its
-    interval ``_low`` to ``_high``, and the quartiles over latents, ``_q25`` and ``_q75``, means over networks.
+    interval ``_low`` to ``_high``, and the quartiles over latents, ``_q25`` and ``_q75``, means over networks. So for
+    ``own``, the error on true values over that on fresh ones, and ``permuted``, the error on permuted targets.
     """
     members, middle = measured.bins()
     found: dict[str, Any] = {"FOM": middle, "n": np.array([len(own) for own in members])}
     sources = {RAW: measured.raw[None], **{name: measured.at(name) for name in measured.names}}
     for name, mse in sources.items():
         share = measured.networks if len(mse) > 1 else Networks(1, measured.weights, seed=0)
-        for column, values in (("MSE", mse), ("ratio", mse / measured.raw)):
+        columns = {"MSE": mse, "ratio": mse / measured.raw}
+        if name != RAW and measured.fresh is not None and measured.permuted is not None:
+            at = measured.names.index(name)
+            columns |= {"own": mse / measured.fresh[:, at], "permuted": measured.permuted[:, at]}
+        for column, values in columns.items():
             stats = [interval(share.mean(measured.medians(values, own))) for own in members]
             found.setdefault(name, {}).update({
                 column: np.array([one.value for one in stats]),

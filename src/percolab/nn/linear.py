@@ -118,7 +118,7 @@ def linear_probe(
 ) -> LinearProbe:
     """Fit a ridge regression from activations to something known of their rows, and score it on held-out rows.
 
-    Activations are standardised by the training lines, (a - mean) / (std + 1e-6); the penalty is alpha |w|² for the
+    Activations are standardised by the training lines, (a - mean) / (std + 1e-6); the penalty is ``alpha |w|²`` for the
     standardised weights. Activations are read twice, block by block, and never held as a whole.
 
     Parameters

@@ -19,11 +19,13 @@ from percolab.nn.probe_rows import LATENT_TARGETS, Column
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+LEAST_BASELINE = 1e-4
+"""Latents that the mean alone predicts better than this are left out: their target is all but constant."""
 _ARRAYS = ("depths", "n_train", "latent", "depth_index", "n", "total", "squares", "train_mean")
 
 
 @dataclass(frozen=True, eq=False)
-class Errors:
+class ProbeErrors:
     """Errors of the probes of one protocol: T targets, on held-out lines of L latents at J depths."""
 
     protocol: str
@@ -95,7 +97,7 @@ class Errors:
             )
 
     @staticmethod
-    def load(path: Path) -> Errors:
+    def load(path: Path) -> ProbeErrors:
         """Read what `save` wrote."""
         with np.load(path) as stored:
             parts: dict[str, Any] = {"squared": {}, "alpha": {}}
@@ -105,18 +107,14 @@ class Errors:
                     parts[kind][name] = stored[key].astype(np.float64)
             pairs = zip(stored["targets"].tolist(), stored["draws"].tolist(), strict=True)
             arrays: dict[str, Any] = {name: stored[name] for name in _ARRAYS}
-            return Errors(str(stored["protocol"]), tuple(pairs), **arrays, **parts)
-
-
-LEAST_BASELINE = 1e-4
-"""Latents that the mean alone predicts better than this are left out: their target is all but constant."""
+            return ProbeErrors(str(stored["protocol"]), tuple(pairs), **arrays, **parts)
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeResult:
     """Errors of probes, as tidy tables."""
 
-    errors: tuple[Errors, ...]
+    errors: tuple[ProbeErrors, ...]
     """the same as arrays, a protocol each"""
     forest: Forest
     skipped: tuple[str, ...] = ()
@@ -178,7 +176,7 @@ class ProbeResult:
         return html.table("Probes: error over that of the training mean, median over depths", lines)
 
 
-def _per_latent(part: Errors, forest: Forest) -> pandas.DataFrame:
+def _per_latent(part: ProbeErrors, forest: Forest) -> pandas.DataFrame:
     latent = part.latent
     common = {
         "depth": part.depths[part.depth_index],
@@ -198,7 +196,7 @@ def _per_latent(part: Errors, forest: Forest) -> pandas.DataFrame:
     return pandas.concat(tables, ignore_index=True)
 
 
-def _per_depth(part: Errors) -> pandas.DataFrame:
+def _per_depth(part: ProbeErrors) -> pandas.DataFrame:
     n = part.by_depth(part.n)
     there = np.flatnonzero(n > 0)
     n = n[there]

@@ -20,7 +20,7 @@ from percolab.ground.progress import Progress, shown
 from percolab.model.indices import listed
 from percolab.nn.config import ProbeConfig
 from percolab.nn.device import Device, choose_device, on_device
-from percolab.nn.probe_errors import Errors, ProbeResult
+from percolab.nn.probe_errors import ProbeErrors, ProbeResult
 from percolab.nn.probe_rows import (
     LATENT_TARGETS,
     TARGETS,
@@ -246,7 +246,7 @@ class _Plan:
                     means[self.scored[j, part].at] = (others / self._trained(j, part)).cpu().numpy()
         return means
 
-    def empty(self) -> Errors:
+    def empty(self) -> ProbeErrors:
         """Return results without any representation."""
         n = np.concatenate([scored.n for scored in self.scored.values()])
         depth_index = np.concatenate([np.full(scored.n.size, j) for (j, _), scored in self.scored.items()])
@@ -254,7 +254,7 @@ class _Plan:
             np.mean([self._trained(j, part) for part in range(self.held.n_parts)])
             for j in range(self.rows.depths.size)
         ]).astype(np.int64)  # fmt: skip
-        return Errors(
+        return ProbeErrors(
             self.protocol, self.columns, self.rows.depths, n_train, self.latent, depth_index, n, self.total,
             self.squares, self.train_mean,
         )  # fmt: skip
@@ -336,7 +336,7 @@ def _without(equations: list[NormalEquations], *parts: int) -> NormalEquations:
 
 def _by_latent(values: torch.Tensor, scored: _Scored) -> Floats:
     """Return (k, T) sums over each latent's lines: a difference of running sums."""
-    running = torch.zeros(len(values) + 1, values.shape[1], dtype=torch.float64, device=values.device)
-    torch.cumsum(values, 0, out=running[1:])
-    sums: Floats = (running[scored.end] - running[scored.first]).cpu().numpy()
+    # Along the dimension that is contiguous: across it, a GPU adds line after line.
+    running = torch.nn.functional.pad(torch.cumsum(values.T.contiguous(), 1), (1, 0))
+    sums: Floats = (running[:, scored.end] - running[:, scored.first]).T.cpu().numpy()
     return sums

@@ -93,6 +93,8 @@ def label(name: str) -> str:
         return "raw input"
     if name == "input":
         return "input layer"
+    if name.startswith("random."):
+        return f"random features, width {name.removeprefix('random.')}"
     block, _, part = name.removeprefix("blocks.").partition(".")
     if not block.isdigit() or part not in ("", "hidden"):
         return name

@@ -63,9 +63,9 @@ PLACE_WORDS = (
 )
 CONTROL_WORDS = (
     "MSE of the probes over the MSE of predicting the training mean, median over depths; 1 is no better than the mean. "
-    "Means over networks, with 95% intervals: for true values over seeds (Student's t), for fresh ones over draws. The "
-    "last column is the error of z in a trained network over that in the untrained network it started as: above 1, "
-    "training made z harder to read."
+    "Means over networks, with 95% intervals: for true values over seeds (Student's t), for fresh and permuted ones "
+    "over draws. The last column is the error of z in a trained network over that in the untrained network it started "
+    "as: above 1, training made z harder to read."
 )
 HELD_OUT_WORDS = (
     "Whole subtrees held out: error over that of the training mean, each latent counting alike, mean over networks. "
@@ -78,25 +78,27 @@ POWER_WORDS = (
     "direction of its own, and looked for by the same probes of held-out subtrees. The threshold is such that 5% of "
     "what was not planted is found."
 )
-COLUMNS = {"z": "z", "z_redrawn": "fresh z", "sum": "sum of z", "sum_redrawn": "fresh sum"}
+NO_BREAK = "\N{NO-BREAK SPACE}"
+COLUMNS = {"z": "z", "z_redrawn": "fresh z", "z_shuffled": "permuted z", "sum": "sum of z", "sum_redrawn": "fresh sum"}
 FIGURE_WORDS = {
-    "fig4": "Figure 4. Probes of single latent values against FOM, for trained networks and untrained ones. Markers "
-    "are medians over latents in logarithmic bins, means over networks; thick bars their 95% intervals, thin bars the "
-    "quartiles over latents; filled circles: residual stream, open squares: hidden layers. Thin lines: power laws over "
-    "all bins; thick ones: over the latents above FOM {fit_from}. Below: each latent's error over its error on "
-    "the raw input, and the number of latents.",
-    "fig5": "Figure 5. The same probes by depth: error over all held-out points of a depth; mean over networks, bands "
-    "the range. Blocks overlap: their ratio to block 0 is below.{caption}",
+    "fig4": "Figure 4. Probes of single latent values against FOM, for trained and untrained networks and for random "
+    "features of the same widths. Markers are medians over latents in logarithmic bins, means over networks; thick "
+    "bars their 95% intervals, thin bars the quartiles over latents; filled circles: residual stream, open squares: "
+    "hidden layers, crosses: permuted targets. Thin lines: power laws over all bins; thick ones: over the latents "
+    "above FOM {fit_from}. Below: each latent's error over its error on the raw input, with the number of latents, "
+    "and over its error on fresh values.",
+    "fig5": "Figure 5. The same probes by depth: error over all held-out points of a depth; median over networks, "
+    "bands the range. Blocks overlap: their ratio to block 0 is below. Fresh values and permuted targets are "
+    "those of the last block of trained networks.{caption}",
     "fig7": "Figure 7. As Figure 4, for the sum of the values from the top of the cluster down to the latent.",
     "memorising": "Not in the paper. Error of the probes of z relative to predicting the training mean, with 95% "
-    "intervals: over seeds for true values, over draws for fresh ones.",
+    "intervals: over seeds for true values, over draws for fresh and permuted ones.",
     "power": "Not in the paper. Planted signals on held-out subtrees.",
     "training": "R² by epoch, means over networks, bands the range over seeds.",
 }
 CAPTION = (
-    " The paper's caption names the one-cluster dataset; what its text says of the figure, a fall beyond depth 100 "
-    "because only the few largest clusters have latents so deep, fits the multi-cluster data: one cluster shows no "
-    "such fall."
+    " The paper's caption names the one-cluster dataset. Its text explains a fall beyond depth 100 by the few largest "
+    "clusters that have latents so deep, which one cluster cannot show: the figure fits the multi-cluster data."
 )
 
 
@@ -206,10 +208,8 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    if row["kind"] == RAW:
-        return label(RAW)
-    if row["kind"] == RANDOM:
-        return f"random features, width {row['representation'].removeprefix('random.')}"
+    if row["kind"] in (RAW, RANDOM):
+        return label(row["representation"])
     return f"{row['kind']}, {label(row['representation'])}"
 
 
@@ -266,7 +266,7 @@ def _number(value: float, low: float | None, digits: int) -> str:
     """Return a number with half the width of its interval, where it has one."""
     if low is None or low != low:
         return f"{value:.{digits}f}"
-    return f"{value:.{digits}f} ± {value - low:.{digits}f}"
+    return f"{value:.{digits}f} ± {value - low:.{digits}f}".replace(" ", NO_BREAK)
 
 
 def _interval(found: Mapping[str, Any], *, range_only: bool = False) -> str:
@@ -275,7 +275,8 @@ def _interval(found: Mapping[str, Any], *, range_only: bool = False) -> str:
         return ""
     if low is None or low != low:
         return f"{value:.3f}"
-    return f"{value:.3f} ({low:.3f} to {high:.3f})" if range_only else f"{value:.3f} ± {(high - low) / 2:.3f}"
+    text = f"{value:.2f} ({low:.2f} to {high:.2f})" if range_only else f"{value:.3f} ± {(high - low) / 2:.3f}"
+    return text.replace(" ", NO_BREAK)
 
 
 def _making(results: Mapping[str, Any]) -> Iterable[str]:

@@ -29,7 +29,8 @@ from percolab.nn.controls import ByKind
 from percolab.nn.device import Device, choose_device, device_name
 from percolab.nn.experiments import UNTRAINED, Experiment
 from percolab.nn.power import planted_power
-from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_errors import ProbeErrors
+from percolab.nn.probe_rows import LATENT_TARGETS, TARGETS
 from percolab.nn.probing import Prober
 from percolab.nn.progress import by_epoch
 from percolab.nn.recording import RAW
@@ -44,7 +45,6 @@ from percolab.store.schema import StoreError
 PACKAGES = (*run.PACKAGES, "scikit-learn", "pandas")
 REPORT, RESULTS = "report.html", "results.json"
 FIGURES = ("fig4", "fig5", "fig7", "memorising", "power", "training")
-TARGETS = ("z", "sum")
 
 
 def reproduce(
@@ -103,7 +103,8 @@ class _Reproduction:
         results["probes"] = self._probes()
         results["power"] = self.stages.run("power", self.made_from_all, self._power)
         made_from = {**self.made_from_all, "fit_from": self.chosen.fit_from}
-        results |= self.stages.run("findings", made_from, self._findings)
+        files = ["probes/per_latent.csv", "probes/per_depth.csv"]
+        results |= self.stages.run("findings", made_from, self._findings, files)
         drawn = self.stages.run(
             "figures", made_from, lambda: self._draw(results), [f"figures/{name}.png" for name in FIGURES]
         )
@@ -236,15 +237,15 @@ class _Reproduction:
 
     def by_kind(self, protocol: str) -> ByKind:
         """Return the errors of everything that was probed, by kind."""
-        found: dict[str, list[Errors]] = {}
+        found: dict[str, list[ProbeErrors]] = {}
         for source in self.listed:
             path = self.output / "probes" / f"{source}-{protocol}.npz"
             if path.exists():
-                found.setdefault(source.kind, []).append(Errors.load(path))
+                found.setdefault(source.kind, []).append(ProbeErrors.load(path))
         return found
 
     def _power(self) -> dict[str, Any]:
-        source = Source(controls.TRAINED, self.chosen.seeds[0])
+        source = next(source for source in self.listed if source.kind == controls.TRAINED)
         recorded = self.sources.representations(source)
         name = findings.blocks(recorded, "residual")[-1]
         planted = recorded[name]
@@ -261,9 +262,9 @@ class _Reproduction:
         return {
             target: {
                 kind: findings.Measured(forest, by_kind[kind], raw, target)
-                for kind in (controls.TRAINED, controls.UNTRAINED)
+                for kind in (controls.TRAINED, controls.UNTRAINED, controls.RANDOM)
             }
-            for target in TARGETS
+            for target in controls.TRUE_TARGETS
         }
 
     def _findings(self) -> dict[str, Any]:
@@ -278,10 +279,10 @@ class _Reproduction:
         return {
             "findings": checked,
             "resampled": self.measured["z"][controls.TRAINED].group_word,
-            "controls": controls.table(random, ("z", "z_redrawn", "sum", "sum_redrawn")),
+            "controls": controls.table(random, TARGETS),
             "permuted": controls.permuted(random),
             "held_out": controls.held_out(subtree),
-            "held_out_controls": controls.table(subtree, ("z", "z_redrawn", "sum", "sum_redrawn")),
+            "held_out_controls": controls.table(subtree, LATENT_TARGETS),
         }
 
     def _draw(self, results: Mapping[str, Any]) -> dict[str, Any]:

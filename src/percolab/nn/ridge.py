@@ -9,8 +9,11 @@ from __future__ import annotations
 import torch
 
 STD_FLOOR = 1e-6
-CONSTANT = 1e-12
-"""Variance, as a share of the mean square about the centre, up to which a unit is constant."""
+CONSTANT = 1e-9
+"""Variance, as a share of the mean square about the centre, up to which a unit is constant: rounding makes up to
+about 1e-15 of the mean square, times a hundred thousand lines, which must stay below the penalty."""
+JITTER = 1e-6
+"""Penalty for each line that is added where rounding has left a matrix that is not positive definite."""
 CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 15}
 """Rows of activations that are in float64 at a time, by kind of device."""
 
@@ -78,6 +81,9 @@ class NormalEquations:
         for alpha in alphas:
             normal.diagonal().add_(alpha - penalty)
             penalty = alpha
-            weight = torch.cholesky_solve(right, torch.linalg.cholesky(normal)) / scale[:, None]
+            factor, failed = torch.linalg.cholesky_ex(normal)
+            if failed:
+                factor = torch.linalg.cholesky(normal + JITTER * self.n * torch.eye(len(normal)).to(normal))
+            weight = torch.cholesky_solve(right, factor) / scale[:, None]
             fits.append((weight, t_mean - (self.centre + a_mean) @ weight, t_mean))
         return fits

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
@@ -184,11 +184,14 @@ def measure(dataset: Dataset, s: ScalingSettings, device: torch.device, progress
     jobs = [(int(n), s.training.d_model) for n in counts] + [(pool.size, w) for w in s.widths]
     jobs = list(dict.fromkeys(jobs))  # the widest may be among the first already
     network: dict[tuple[int, int], Floats] = {}
+    fitted: dict[tuple[int, int], list[float]] = {}
     for done, (n, width) in enumerate(jobs):
         progress("training", done, len(jobs))
         config = replace(s.training, d_model=width, epochs=s.epochs(n))
         splits = [Split(chain[:n], validation, test) for chain in chains]
-        network[n, width] = np.stack(list(_network_errors(dataset, config, splits, X, test, device)))
+        results = train_ensemble(dataset, config.with_seeds(range(s.seeds)), split=splits, device=device)
+        network[n, width] = np.stack([_errors(result.model, X, dataset.y, test) for result in results])
+        fitted[n, width] = [float(result.history["train_loss"].iloc[-1]) for result in results]
     progress("training", len(jobs), len(jobs))
     nearest = np.stack([[nearest_errors(X, dataset.y, np.sort(chain[:n]), test) for n in counts] for chain in chains])
     return {
@@ -198,19 +201,18 @@ def measure(dataset: Dataset, s: ScalingSettings, device: torch.device, progress
         "test": test,
         "variance": np.array(float(dataset.y[test].var())),
         "nearest": nearest.astype(np.float32),
+        "training": np.array([fitted[int(n), s.training.d_model] for n in counts]).T,
+        "training_width": np.array([fitted[pool.size, w] for w in s.widths]).T,
         "network": np.stack([network[int(n), s.training.d_model] for n in counts], 1).astype(np.float32),
         "network_width": np.stack([network[pool.size, w] for w in s.widths], 1).astype(np.float32),
     }
 
 
-def _network_errors(
-    dataset: Dataset, config: TrainConfig, splits: Sequence[Split], X: torch.Tensor, test: Ints, device: torch.device
-) -> Iterator[Floats]:
-    """Train a network on each split, all at once, and yield their squared errors on the test rows."""
-    results = train_ensemble(dataset, config.with_seeds(range(len(splits))), split=splits, device=device)
-    rows = torch.from_numpy(test).to(device)
-    for result in results:
-        yield (predict(result.model, X[rows]).double().cpu().numpy() - dataset.y[test]) ** 2
+def _errors(model: nn.Module, X: torch.Tensor, y: Floats, test: Ints) -> Floats:
+    """Return the squared errors of a network on the test rows."""
+    predicted = predict(model, X[torch.from_numpy(test).to(X.device)]).double().cpu().numpy()
+    errors: Floats = (predicted - y[test]) ** 2
+    return errors
 
 
 def _parameters(dim: int, config: TrainConfig) -> int:
@@ -233,6 +235,9 @@ def analyse(found: dict[str, NDArray[Any]], data: str) -> list[Row]:
         told = {"data": data, "model": model, "axis": axis}
         for i, at in enumerate(x):
             rows.append(row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **told))
+            if model == "network":
+                fitted = found[key.replace("network", "training")][:, i, None]
+                rows.append(row(mean_interval(fitted), part="training error", at=int(at), **told))
         rows.append(row(exponent(x.astype(float), errors, blocks), part="exponent", **told))
         upper = max(2, -(-len(x) // 2))
         rows.append(row(exponent(x[-upper:].astype(float), errors[:, -upper:], blocks), part="upper half", **told))

@@ -38,7 +38,9 @@ WORDS = Words(
     "are sums over a hierarchy, and clusters below the least size are left out. So the predictions are something to "
     "compare with, not laws of these data.",
     captions={
-        "rows": "Test error against the number of training rows; intervals are mostly smaller than the marks.",
+        "rows": "Test error against the number of training rows; intervals are mostly smaller than the marks. Below: "
+        "the networks' errors on the rows that they were trained on. Where these meet the test errors, more steps "
+        "would help rather than more rows.",
         "parameters": "Test error of networks trained on all rows, against the number of parameters.",
     },
 )
@@ -52,7 +54,8 @@ def headline(rows: Sequence[Row]) -> list[Line]:
         upper = select(rows, part="upper half", **told)[0]
         note = f"predicted: {PREDICTED[own['data'], own['axis']]}"
         what = f"{own['data']}, {own['model']}, exponent in {AXES[own['axis']]}"
-        lines += [Line(what, own, -1, note=note), Line(f"{what}, upper half", upper, -1, note=note)]
+        for words, line in ((what, own), (f"{what}, upper half", upper)):
+            lines.append(Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises")))
     return lines
 
 
@@ -62,6 +65,9 @@ def draw(rows: Sequence[Row]) -> dict[str, Figure]:
     data = list(dict.fromkeys(r["data"] for r in errors))
     by_rows = {f"{d}, {m}": select(errors, data=d, model=m, axis="n") for d in data for m in ("network", "1NN")}
     by_width = {f"{d}, network": select(errors, data=d, axis="parameters") for d in data}
+    fitted = select(rows, part="training error")
+    for axis, series in (("n", by_rows), ("parameters", by_width)):
+        series |= {f"{d}, network on its training rows": select(fitted, data=d, axis=axis) for d in data}
     label = "mean squared error"
     return {
         "rows": by_number(by_rows, "at", "Test error by training rows", AXES["n"], label, zero=None, log_y=True),

@@ -72,11 +72,11 @@ def scaling_settings(scale: str = "paper", *, seeds: int = 5) -> ScalingSettings
     training = TrainConfig(batch_size=512, lr=5e-4)
     if scale == "paper":
         widths = (8, 16, 32, 64, 128, 256)
-        return ScalingSettings(scale, DATA, tuple(recipes), training, count, 1000, widths, steps=10_000)
+        return ScalingSettings(scale, DATA, tuple(recipes), training, count, 1000, widths, steps=30_000)
     sizes = [_SMALL[name] for name in DATA]
     recipes = [
         replace(recipe, n_points=n, dim=30, min_cluster_size=least)
         for recipe, (n, least) in zip(recipes, sizes, strict=True)
     ]
     training = replace(training, d_model=64, batch_size=128, lr=1e-3)
-    return ScalingSettings(scale, DATA, tuple(recipes), training, count, 250, (4, 8, 16, 64), steps=800)
+    return ScalingSettings(scale, DATA, tuple(recipes), training, count, 250, (4, 16, 64), 400, validation_rows=100)

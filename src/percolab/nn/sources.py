@@ -16,7 +16,7 @@ from percolab.nn.config import ProbeConfig, TrainConfig
 from percolab.nn.controls import RANDOM, TRAINED, UNTRAINED, ByKind, random_features
 from percolab.nn.device import Device, choose_device, on_device
 from percolab.nn.model import ResidualMLP
-from percolab.nn.probe_errors import Errors
+from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.probing import Prober
 from percolab.nn.recording import RAW, activations
 from percolab.nn.training import load_model
@@ -29,6 +29,8 @@ class Source:
 
     kind: str
     seed: int = 0
+    member: int = 0
+    """which network of the run, if it is a trained one"""
 
     def __str__(self) -> str:
         return self.kind if self.kind == RAW else f"{self.kind}-{self.seed}"
@@ -65,7 +67,7 @@ class Sources:
             Source(RAW),
             *(Source(RANDOM, seed) for seed in more),
             *(Source(UNTRAINED, seed) for seed in more),
-            *(Source(TRAINED, config.seeds.weights) for config in self.configs),
+            *(Source(TRAINED, seed, member) for member, seed in enumerate(own)),
         ]
 
     def representations(self, source: Source) -> dict[str, torch.Tensor]:
@@ -77,8 +79,7 @@ class Sources:
             widths = (config.d_model, config.expansion * config.d_model)
             return {f"random.{width}": random_features(self.inputs, width, source.seed) for width in widths}
         if source.kind == TRAINED:
-            member = [config.seeds.weights for config in self.configs].index(source.seed)
-            model = load_model(self.run_dir, self.dataset, member=member, device=self.device)
+            model = load_model(self.run_dir, self.dataset, member=source.member, device=self.device)
         else:
             dim = self.inputs.shape[1]
             model = ResidualMLP(dim, config.d_model, config.n_blocks, config.expansion, seed=source.seed)
@@ -106,7 +107,7 @@ def probe_run(
     progress: bool | Progress = False,
 ) -> ProbedRun:
     """Probe the networks of a run, untrained ones of the same shape, random features and the raw input."""
-    found: dict[str, dict[str, list[Errors]]] = {}
+    found: dict[str, dict[str, list[ProbeErrors]]] = {}
     sources = Sources(dataset, run_dir, choose_device(device))
     prober = Prober(dataset, config, factor=factor, device=device)
     start = time.perf_counter()

@@ -51,6 +51,11 @@ class Stages:
         self.seconds: dict[str, float] = {}
         """time that each stage took, when it was run"""
 
+    def has(self, name: str, made_from: Mapping[str, Any], files: Iterable[str] = ()) -> bool:
+        """Tell whether a stage is there, made from the same things, with its files."""
+        kept = read(self.output / f"{name}.json")
+        return kept.get("made_from") == made_from and all((self.output / path).is_file() for path in files)
+
     def run(
         self,
         name: str,
@@ -72,8 +77,8 @@ class Stages:
             What the stage writes, relative to the directory.
         """
         file = self.output / f"{name}.json"
-        kept = read(file)
-        if kept.get("made_from") == made_from and all((self.output / path).is_file() for path in files):
+        if self.has(name, made_from, files):
+            kept = read(file)
             self.seconds[name] = kept["seconds"]
             self.progress(name, 1, 1)
             return dict(kept["values"])

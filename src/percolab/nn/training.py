@@ -17,16 +17,14 @@ from torch import nn
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import bar
-from percolab.nn import checkpoint
+from percolab.nn import checkpoint, ensemble
 from percolab.nn.config import TrainConfig
 from percolab.nn.device import Device, choose_device, device_name, on_device, tf32
-from percolab.nn.ensemble import stack
 from percolab.nn.epoch import Data
 from percolab.nn.model import ResidualMLP, check_fits, predict
 from percolab.nn.objective import Objective, objective
 from percolab.nn.progress import EpochProgress, by_epoch
 from percolab.nn.run import Plan, Run, Weights, check_same, digest, fitting
-from percolab.nn.scores import LabelScore, Score
 from percolab.nn.split import Split, split_rows
 
 if TYPE_CHECKING:
@@ -42,8 +40,10 @@ class TrainResult:
     history: pandas.DataFrame
     """a row per epoch: epoch, lr, train_loss, train_r2, validation_loss, validation_r2; for labels train_loss,
     validation_loss and validation_accuracy"""
-    validation: Score | LabelScore
-    test: Score | LabelScore
+    validation: Any
+    """`Score` on the validation rows; for labels `LabelScore`"""
+    test: Any
+    """the same on the test rows"""
     seconds: float
     """wall time of all epochs, the recording of the CUDA graph included, over all parts of a resumed run; networks
     trained together have it in common"""
@@ -221,7 +221,7 @@ def load_model(
         raise ValueError(f"member must be from 0 to {n_members - 1}, got {member!r}")
     config = TrainConfig(**state["configs"][member])
     with fitting():
-        weights = {name: value[member] if n_members > 1 else value for name, value in state["model"].items()}
+        weights = ensemble.member(state["model"], member) if n_members > 1 else state["model"]
         outputs = len(weights["output.bias"]) if state["losses"].shape[-1] > 2 else None
         model = _new(config, dataset.recipe.dim, outputs)
         model.load_state_dict(weights)
@@ -267,7 +267,7 @@ def _train(
         X, on_device("y", y, device, goal.dtype), _rows(splits, "train", device), _rows(splits, "validation", device)
     )
     with tf32(configs[0].tf32):
-        stacked = models[0] if len(models) == 1 else stack(models)
+        stacked = models[0] if len(models) == 1 else ensemble.stack(models)
         run = Run(plan, stacked, goal, data, state, graph)
         _loop(run, progress, goal)
         return [

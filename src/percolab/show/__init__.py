@@ -1,1 +1,5 @@
-"""Datasets for the eye: pictures, cards, summaries, and the style that all figures and pages share."""
+"""Datasets for the eye: pictures, cards, the explorer, summaries, and the style that all figures and pages share."""
+
+from percolab.show.explorer import Explorer, Server, explore
+
+__all__ = ["Explorer", "Server", "explore"]

@@ -37,9 +37,10 @@ def write_card(
     *,
     name: str = "",
     factor: int | None = None,
+    explorer: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write the card of a dataset, of a superposed world, or of one factor of it.
+    """Write the card of a dataset, of a superposed world, or of one factor of it; with a link to its `explorer`.
 
     Of a dataset's X only the rows of one cluster are read, of a world's some thousand rows; that of a factor is made
     again.
@@ -52,6 +53,8 @@ def write_card(
         title = (name or "percolation dataset") + ("" if factor is None else f", factor {factor}")
         one = truth(dataset, factor).dataset
         lead, body = _lead(one), _body(one, name if factor is None else "")
+    if explorer is not None:
+        body = [pages.link("Explore it: points in space beside the hierarchy", Path(explorer), Path(path)), *body]
     page = pages.page(f"Dataset card: {title}", lead, body)
     with files.new_files(Path(path), overwrite=overwrite) as (file,):
         file.write(page)

@@ -7,10 +7,13 @@ inverts their lightness and keeps their hues. On a phone wide things scroll in t
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,6 +92,12 @@ def paragraph(text: str, *, quiet: bool = False) -> str:
 def code(text: str) -> str:
     """Return text as it is, in a fixed-width font."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def link(text: str, file: Path, page: Path) -> str:
+    """Return a paragraph that leads to another file, by the way there from the page, so that both can move together."""
+    way = Path(os.path.relpath(file, page.absolute().parent)).as_posix()
+    return f'<p><a href="{escape(quote(way))}">{escape(text)}</a></p>'
 
 
 def folded(title: str, body: Iterable[str]) -> str:

@@ -66,13 +66,11 @@ def own_interval(errors: Floats, blocks: Ints) -> Estimate:
     return jackknife(statistic, [np.arange(len(errors)), blocks])
 
 
-def null_band(errors: Floats, fresh: Floats, seed: int = 0) -> Estimate:
+def null_band(fresh: Floats, seed: int = 0) -> Estimate:
     """Return where the log ratio falls if the values taken to be a network's own are fresh ones.
 
     Parameters
     ----------
-    errors
-        (K, K, L) of network k on draw j.
     fresh
         (K, F, L) of network k on values that no network has seen.
     seed
@@ -91,7 +89,7 @@ def null_band(errors: Floats, fresh: Floats, seed: int = 0) -> Estimate:
         columns = rng.permutation(F)[:K]
         found.append(own_log_ratio(fresh[:, columns]))
     low, high = np.quantile(found, [0.025, 0.975])
-    return Estimate(float(np.mean(found)), float(low), float(high), K, errors.shape[2])
+    return Estimate(float(np.mean(found)), float(low), float(high), K, fresh.shape[2])
 
 
 # ---------------------------------------------------------------------- training and measuring
@@ -153,7 +151,7 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
             own, fresh = table[:, :K], table[:, K:]
             told = {"layer": layer, "target": target}
             rows.append(row(own_interval(own, blocks), part="all", **told))
-            rows.append(row(null_band(own, fresh), part="null", **told))
+            rows.append(row(null_band(fresh), part="null", **told))
             for b in np.unique(bins):
                 here = bins == b
                 if np.count_nonzero(here) < 2:
@@ -163,7 +161,7 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
                     "at": float(np.sqrt(edges[b] * edges[b + 1])),
                 }
                 rows.append(row(own_interval(own[:, :, here], blocks[here]), part="fom", **where, **told))
-                rows.append(row(null_band(own[:, :, here], fresh[:, :, here]), part="fom null", **where, **told))
+                rows.append(row(null_band(fresh[:, :, here]), part="fom null", **where, **told))
     return rows
 
 

@@ -14,6 +14,8 @@ from percolab.nn.represent.work import Row, select
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SAME = "1 if it does not matter where a sample is"
+
 WORDS = Words(
     title="Dose and response",
     question="Does pushing activations along a concept's direction change the prediction as the truth says it should?",
@@ -61,7 +63,9 @@ def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
                 band = direction == "probe"
                 lines.append(Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words, band=band))
         leaks = select(here, measure="leakage")
-        lines += [Line(f"leakage of the {leak['direction']} direction, {where}", leak, -1, 1.0) for leak in leaks]
+        lines += [
+            Line(f"leakage of the {leak['direction']} direction, {where}", leak, -1, 1.0, note=SAME) for leak in leaks
+        ]
     return lines
 
 

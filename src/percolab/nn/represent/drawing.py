@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vPX*"
-DODGE = 1.05
-"""By what factor series of a logarithmic axis are moved apart, so that intervals do not hide each other."""
+FAINT = ("null", "untrained", "random", "raw", "on its training rows")
+"""Words in the names of series that are drawn grey: controls, and what is there for comparison."""
+DODGE = 1.2
+"""By what factor all series of a logarithmic axis are moved apart at most, so that intervals do not hide each other."""
+SHORT = 32
+"""Characters of a name of which three fit side by side."""
 
 
 def by_layer(
@@ -47,7 +51,7 @@ def by_layer(
         figure = style.new_figure(6.4, 3.9)
         axes = figure.subplots()
         place = {name: i for i, name in enumerate(names)}
-        width = 0.62 / max(1, len(series) - 1) if len(series) > 1 else 0.0
+        width = min(0.18, 0.62 / max(1, len(series) - 1))
         for k, (name, rows) in enumerate(series.items()):
             shift = (k - (len(series) - 1) / 2) * width
             _marks(axes, [place[r["layer"]] + shift for r in rows], rows, k, name)
@@ -81,18 +85,24 @@ def by_number(
     a mark at each number.
     """
     with style.sheet():
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         figure = style.new_figure(6.4, 3.9)
         axes = figure.subplots()
         for k, (name, rows) in enumerate(series.items()):
-            shift = DODGE ** (k - (len(series) - 1) / 2) if log_x or symmetric_from is not None else 1.0
+            each = min(1.05, DODGE ** (1 / len(series))) if log_x or symmetric_from is not None else 1.0
+            shift = each ** (k - (len(series) - 1) / 2)
             at = [shift * (float(r[x]) if isinstance(x, str) else x(r)) for r in rows]
             _marks(axes, at, rows, k, name, line="-")
         _line_at(axes, zero)
         if symmetric_from is not None:
             axes.set_xscale("symlog", linthresh=symmetric_from)
             axes.set_xlim(left=-0.15 * symmetric_from)
-        elif log_x:
+        elif log_x and any(series.values()):
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
         if log_y:
             axes.set_yscale("log")
         if ticks:
@@ -114,7 +124,7 @@ def _marks(axes: Axes, x: Sequence[float], rows: Sequence[Row], k: int, name: st
         [max(0.0, v - a) if a == a else 0.0 for v, a in zip(value, low, strict=True)],
         [max(0.0, b - v) if b == b else 0.0 for v, b in zip(value, high, strict=True)],
     ]
-    null = "null" in name or "untrained" in name or "random" in name or "raw" in name
+    null = any(word in name for word in FAINT)
     colour = GREY if null else PALETTE[k % len(PALETTE)]
     axes.errorbar(
         x, value, yerr=spread, fmt=f"{line}{MARKERS[k % len(MARKERS)]}", color=colour, markersize=5, elinewidth=1.1,
@@ -130,7 +140,8 @@ def _line_at(axes: Axes, zero: float | None) -> None:
 def _legend(figure: Figure, axes: Axes, count: int) -> None:
     if count > 1:
         handles, names = axes.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=min(3, count))
+        columns = 3 if max(map(len, names)) <= SHORT else 2
+        figure.legend(handles, names, loc="outside lower center", ncols=min(columns, count))
 
 
 def _number(value: Any) -> float:

@@ -21,6 +21,7 @@ INTERVALS = (
     "another, since neighbours in a hierarchy are not independent (jackknife; the two variances are added). An effect "
     "is said to be found where its interval leaves out the value that means nothing."
 )
+VERDICTS = ("found", "not found", "found, with the other sign")
 LOOKS = {"found": "good", "not found": "mixed", "found, with the other sign": "bad", "not measured": "mixed"}
 
 
@@ -50,6 +51,8 @@ class Line:
     control_words: str = ""
     note: str = ""
     """what stands in place of a control"""
+    answers: tuple[str, str, str] = VERDICTS
+    """what is said of an effect with the expected sign, of none, and of one with the other sign"""
     band: bool = False
     """whether the control's interval is where a single draw of nothing falls: an effect must then be outside of it"""
 
@@ -70,7 +73,13 @@ class Line:
             "control": self.control,
             "note": self.note,
             "verdict": self.verdict,
+            "answer": self.answer,
         }
+
+    @property
+    def answer(self) -> str:
+        """The verdict in the words of this line."""
+        return dict(zip(VERDICTS, self.answers, strict=True)).get(self.verdict, self.verdict)
 
 
 def make(results: Mapping[str, Any], words: Words, headline: Sequence[Line], figures: Mapping[str, bytes]) -> bytes:
@@ -84,7 +93,7 @@ def make(results: Mapping[str, Any], words: Words, headline: Sequence[Line], fig
         pages.paragraph(words.question),
         pages.heading("What was found"),
         _headline(headline),
-        pages.paragraph(INTERVALS, quiet=True),
+        pages.paragraph(f"{INTERVALS} {_by_chance(len(headline))}", quiet=True),
         pages.heading("How it is measured"),
         pages.paragraph(words.method),
         pages.paragraph(words.control),
@@ -94,6 +103,11 @@ def make(results: Mapping[str, Any], words: Words, headline: Sequence[Line], fig
         *_making(results),
     ]
     return pages.page(f"{words.title}, {results['scale']} scale", lead, body)
+
+
+def _by_chance(count: int) -> str:
+    """Say how many of so many lines are found by chance."""
+    return f"If there were nothing at all, about {count / 20:.1f} of these {count} lines would be said to be found."
 
 
 def _networks(results: Mapping[str, Any]) -> str:
@@ -130,9 +144,9 @@ def _headline(lines: Sequence[Line]) -> str:
             number(line.row),
             f"{line.control_words}: {number(line.control)}"
             if line.control
-            else line.note or f"{line.nothing:g} by construction",
+            else line.note or f"{line.nothing:g} if there is nothing",
             f"{line.row['seeds']}, {line.row['units']}",
-            line.verdict,
+            line.answer,
         )
         for line in lines
     ]

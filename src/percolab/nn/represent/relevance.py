@@ -24,7 +24,7 @@ from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.siblings import Siblings, find_siblings
-from percolab.nn.represent.statistics import BLOCKS, kin_blocks, log_bins, mean_interval
+from percolab.nn.represent.statistics import BLOCKS, equal_bins, kin_blocks, mean_interval
 from percolab.nn.represent.work import Arrays, Row, Work, layer_names, row, select
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ Ints = NDArray[np.int64]
 
 MEASURES = ("separation", "accuracy")
 METHODS = ("kmeans", "neurons")
-LEAST = {"separation": 1e-12, "accuracy": 1e-2, "f1": 1e-2}
+SCORES = {"f1": "best F1", "f1_union": "F1 of a union"}
+"""Scores of concepts by features, and their names; a union is of the features that `percolab.features.score` takes."""
+LEAST_SCORE = 1e-2
+LEAST = {"separation": 1e-12, "accuracy": 1e-2}
 """What a measure is taken to be at least before its logarithm is."""
 LEAST_UNITS = 8
 """Pairs of a bin that is shown."""
@@ -113,7 +116,7 @@ def measure(work: Work) -> Arrays:
     found: Arrays = {name: np.full(shape, np.nan, np.float32) for name in MEASURES}
     looked = _Looked(work, pairs)
     found |= {f"raw_{name}": values for name, values in looked.measures(work.inputs).items()}
-    f1: list[dict[str, list[Floats]]] = [{} for _ in range(s.seeds * K)]
+    scores: list[dict[str, Floats]] = [{} for _ in range(s.seeds * K)]
     table: dict[str, Ints] = {}
     for i, j, model in work.looks(range(s.seeds * K), s.keep):
         recorded = activations(model, work.inputs, names, device=work.device)
@@ -121,10 +124,9 @@ def measure(work: Work) -> Arrays:
             for measured, values in looked.measures(recorded[name]).items():
                 found[measured][i, j, k] = values
         if s.keep[j] == work.networks.last:
-            f1[i], table = _features(work, recorded, names)
+            scores[i], table = _features(work, recorded, names)
     found = {name: v.reshape(s.seeds, K, *v.shape[1:]) if name in MEASURES else v for name, v in found.items()}
-    for method in METHODS:
-        found[f"f1_{method}"] = np.stack([np.concatenate(own[method]) for own in f1]).reshape(s.seeds, K, -1)
+    found |= {key: np.stack([own[key] for own in scores]).reshape(s.seeds, K, -1) for key in scores[0]}
     found |= {f"concept_{name}": column for name, column in table.items()}
     found |= columns_of(pairs)
     return {**found, "layers": np.array(names)}
@@ -162,27 +164,27 @@ def columns_of(pairs: list[Siblings]) -> Arrays:
 
 def _features(
     work: Work, recorded: dict[str, torch.Tensor], names: list[str]
-) -> tuple[dict[str, list[Floats]], dict[str, Ints]]:
-    """Return the best F1 of every concept by method, and the concepts: k-means on the last block, and its neurons."""
+) -> tuple[dict[str, Floats], dict[str, Ints]]:
+    """Return scores of every concept by method, and the concepts: k-means on the last block, and its neurons."""
     rows = work.scored
     least = max(10, work.settings.min_size * rows.size // len(work.dataset))
     sources = {"kmeans": names[-1], "neurons": names[-2]}
     makers: dict[str, Any] = {"kmeans": KMeans(work.settings.features, batch_size=4096), "neurons": Neurons()}
-    f1: dict[str, list[Floats]] = {method: [] for method in METHODS}
-    table: dict[str, list[Ints]] = {"factor": [], "size": [], "place": []}
+    scores: dict[str, list[Floats]] = {}
+    table: dict[str, Ints] = {}
     for method, maker in makers.items():
         values = recorded[sources[method]][torch.from_numpy(rows).to(work.device)].cpu().numpy()
         codes = maker.fit(values).encode(values)
-        for k in range(len(work.truths)):
-            found = score(work.dataset, codes, rows, k, min_size=least, draws=1).concepts
-            found = found[found["summarised"]]
-            f1[method].append(found["f1"].to_numpy(np.float64))
-            if method == METHODS[0]:
-                place = work.truths[k].forest.latent_start[found["latent"].to_numpy()]
-                table["factor"].append(np.full(len(found), k))
-                table["size"].append(found["size"].to_numpy())
-                table["place"].append(place)
-    return f1, {name: np.concatenate(parts) for name, parts in table.items()}
+        tables = [
+            score(work.dataset, codes, rows, k, min_size=least, draws=1).concepts for k in range(len(work.truths))
+        ]
+        tables = [one[one["summarised"]] for one in tables]
+        for name in SCORES:
+            scores[f"{name}_{method}"] = [one[name].to_numpy(np.float64) for one in tables]
+        starts = [t.forest.latent_start[one["latent"]] for t, one in zip(work.truths, tables, strict=True)]
+        table["place"] = np.concatenate(starts)
+        table["factor"] = np.repeat(np.arange(len(tables)), [len(one) for one in tables])
+    return {key: np.concatenate(parts) for key, parts in scores.items()}, table
 
 
 # ---------------------------------------------------------------------- estimates
@@ -223,13 +225,13 @@ def _parts(ratio: Floats, found: Arrays, blocks: Ints, told: dict[str, Any]) -> 
     """Return the log ratio in bins of size and of depth, and by factor."""
     rows = []
     for column in ("size", "depth"):
-        bins, edges = log_bins(found[column], 4)
+        bins, edges = equal_bins(found[column])
         for b in np.unique(bins):
             own = bins == b
             if np.count_nonzero(own) < LEAST_UNITS:
                 continue
             name = f"{column} {edges[b]:,.0f} to {edges[b + 1]:,.0f}"
-            middle = float(np.sqrt(edges[b] * edges[b + 1]))
+            middle = float(np.median(found[column][own]))
             rows.append(row(mean_interval(ratio[:, own], blocks[own]), part=column, bin=name, at=middle, **told))
     for k in np.unique(found["factor"]):
         own = found["factor"] == k
@@ -248,17 +250,19 @@ def _levels(values: Floats, raw: Floats, factor: Ints, blocks: Ints, told: dict[
 
 
 def _feature_rows(found: Arrays, s: Settings, names: list[str]) -> list[Row]:
+    """Return log ratios of the scores of features, and the scores themselves."""
     factor = found["concept_factor"]
     blocks = blocks_of(factor, found["concept_place"])
     rows = []
     for method, layer in zip(METHODS, (names[-1], names[-2]), strict=True):
-        values = found[f"f1_{method}"]
-        told = {"measure": f"best F1, {method}", "layer": layer, "epoch": s.keep[-1]}
-        rows.append(row(mean_interval(swap_log_ratio(values, factor, LEAST["f1"]), blocks), part="all", **told))
-        rows += _levels(values, np.full(factor.size, np.nan), factor, blocks, told)[:2]
-        null = idle_log_ratio(values, factor, LEAST["f1"])
-        if null is not None:
-            rows.append(row(mean_interval(null, blocks), part="null", **told))
+        for name, words in SCORES.items():
+            values = found[f"{name}_{method}"]
+            told = {"measure": f"{words}, {method}", "layer": layer, "epoch": s.keep[-1]}
+            rows.append(row(mean_interval(swap_log_ratio(values, factor, LEAST_SCORE), blocks), part="all", **told))
+            rows += _levels(values, np.full(factor.size, np.nan), factor, blocks, told)[:2]
+            null = idle_log_ratio(values, factor, LEAST_SCORE)
+            if null is not None:
+                rows.append(row(mean_interval(null, blocks), part="null", **told))
     return rows
 
 
@@ -272,8 +276,8 @@ WORDS = Words(
     "are trained on it, each on the y of another hierarchy. For every pair of siblings three things are taken: the "
     "separation, which is the squared distance of the siblings' mean activations over their summed variances; how "
     "often a linear reading, fitted on the network's training rows, tells the two apart on rows that neither has "
-    "seen; and the best F1 of a feature. Each is compared with itself: the logarithm where the hierarchy is relevant, "
-    "less the mean logarithm where it is not.",
+    "seen; and the F1 of features, of the best one and of a union. Each is compared with itself: the logarithm where "
+    "the hierarchy is relevant, less the mean logarithm where it is not.",
     control="Both networks see the same X and start from the same weights, so before training the log ratio is 0, and "
     "whatever geometry gives away is in both. With three hierarchies or more there is also a null: the same log ratio "
     "between networks for both of which the pair is irrelevant.",
@@ -283,6 +287,7 @@ WORDS = Words(
         "epochs": "Log ratio of separation by epoch of training. At epoch 0 it is 0 by construction.",
         "size": "Log ratio of separation by the number of samples of the smaller sibling.",
         "depth": "Log ratio of separation by the depth of the siblings.",
+        "accuracy": "Held-out accuracy of the linear reading itself; chance is 0.5.",
         "levels": "Mean separation itself: where the hierarchy is relevant, where it is not, and in the raw input.",
     },
 )
@@ -293,12 +298,13 @@ def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
     last = f"blocks.{s.training.n_blocks - 1}"
     end = s.keep[-1]
     lines = []
-    for measured in (*MEASURES, *(f"best F1, {method}" for method in METHODS)):
+    for measured in (*MEASURES, *(f"{words}, {method}" for method in METHODS for words in SCORES.values())):
         layer = f"{last}.hidden" if measured.endswith("neurons") else last
         told = {"measure": measured, "layer": layer, "epoch": end}
         null = next(iter(select(rows, part="null", **told)), None)
         what = f"log ratio of {measured}, {label(layer)}"
-        lines.append(Line(what, select(rows, part="all", **told)[0], 1, 0.0, null, "irrelevant over irrelevant"))
+        own = select(rows, part="all", **told)[0]
+        lines.append(Line(what, own, 1, 0.0, null, "irrelevant over irrelevant", "0 before training"))
     told = {"measure": "separation", "layer": last, "epoch": end}
     share = select(rows, part="share above 0", **told)[0]
     return [*lines, Line(f"share of pairs with a separation ratio above 1, {label(last)}", share, 1, 0.5)]
@@ -333,5 +339,7 @@ def draw(rows: Sequence[Row], s: Settings) -> dict[str, Figure]:
         drawn[column] = by_number(series, "at", f"{s.data}: separation by {column}", words, ratio)
     cases = ("relevant", "irrelevant", "raw input")
     levels = {case: select(rows, part=f"mean, {case}", epoch=end, **one) for case in cases}
+    accuracy = {case: select(rows, part=f"mean, {case}", epoch=end, measure="accuracy") for case in cases}
+    drawn["accuracy"] = by_layer(accuracy, names, f"{s.data}: linear reading", "held-out accuracy", zero=None)
     drawn["levels"] = by_layer(levels, names, f"{s.data}: separation of siblings", "mean separation", zero=None)
     return drawn

@@ -90,7 +90,9 @@ def represent(
 def _run(work: Work, experiment: Experiment) -> dict[str, Any]:
     s, output = work.settings, work.output
     stages, made_from = Stages(output, work.progress), s.to_dict()
-    scores = stages.run("training", made_from, lambda: experiment.train(work), [FILE])
+    # Networks are large, and once they are measured nothing needs them.
+    measured = stages.has("measures", made_from, [MEASURES])
+    scores = stages.run("training", made_from, lambda: experiment.train(work), [] if measured else [FILE])
     stages.run("measures", made_from, lambda: _measure(work, experiment), [MEASURES])
     start = time.perf_counter()
     with np.load(output / MEASURES) as kept:

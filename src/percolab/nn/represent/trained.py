@@ -183,7 +183,7 @@ def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
         own = select(rows, measure="log ratio, error on z", **told)[0]
         lines.append(Line(f"error on z, log ratio to untrained, {label(layer)}", own, -1, 0.0, fresh, "fresh z"))
         apart = select(rows, measure="log ratio, separation", **told)[0]
-        lines.append(Line(f"separation, log ratio to untrained, {label(layer)}", apart))
+        lines.append(Line(f"separation, log ratio to untrained, {label(layer)}", apart, note="0 before training"))
     return lines
 
 

@@ -1,0 +1,102 @@
+"""Size and speed of the explorer's page: 100,000 points, without and with features, in headless Chromium.
+
+    python benchmarks/explorer.py [--points 100000] [--features 4096]
+
+A page of plain files has no peer to be compared with, so this prints what it is asked to keep to: at most 15 MB, usable
+after 3 s. Of the time until then it also prints what the page's thread computed, which other work on the machine does
+not change. Without a graphics processor the time of a frame is that of the canvas that stands in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+import percolab as pl
+from percolab.features import score
+
+NOISE_PER_ROW = 16
+CONCEPTS = 3000
+FRAMES = """async (moving) => {
+  const { space } = percolabExplorer.app, [x0, x1, y0, y1] = space.range(), times = [];
+  for (let i = 1; i <= 15; i++) {
+    const start = performance.now(), by = (i * (x1 - x0)) / 60;
+    if (moving) space.moving();
+    space.look([x0 + by, x1 + by, y0, y1]);
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+    times.push(performance.now() - start);
+  }
+  return times.slice(3).sort((a, b) => a - b)[6];
+}"""
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--points", type=int, default=100_000)
+    options.add_argument("--features", type=int, default=4096)
+    chosen = options.parse_args()
+    dataset = pl.generate(pl.Recipe(n_points=chosen.points, dim=100, mode="one_cluster", seeds=7))
+    codes = noisy_concepts(dataset.forest, chosen.features)
+    found = score(dataset, codes, ratio=1, draws=1)
+    noisy = dataset.y + 0.4 * np.random.default_rng(1).standard_normal(len(dataset))
+    pages = {"alone": {}, "with features": {"prediction": noisy, "codes": codes, "scores": found}}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, more in pages.items():
+            start = time.perf_counter()
+            pl.show.explore(dataset, **more).save(file := Path(folder) / f"{name}.html")
+            built = time.perf_counter() - start
+            print(
+                f"{name}: {file.stat().st_size / 1e6:.1f} MB (at most 15), built in {built:.1f} s; {in_browser(file)}"
+            )
+    print(f"features: {chosen.features:,}, firing {codes.nnz / 1e6:.1f} million times")
+
+
+def noisy_concepts(forest: pl.Forest, n_features: int) -> Any:
+    """Return codes like those of a dictionary: most features are concepts, with misses, and all have noise."""
+    rng = np.random.default_rng(0)
+    concepts = forest.concepts(20, 2 / 3)[: min(CONCEPTS, n_features)]
+    members = forest.membership(concepts[forest.latent_size[concepts] < forest.n_points]).tocoo()
+    kept = rng.random(members.nnz) < 0.9
+    noise = forest.n_points * NOISE_PER_ROW
+    rows = np.concatenate([members.row[kept], rng.integers(0, forest.n_points, noise)])
+    columns = np.concatenate([members.col[kept], rng.integers(0, n_features, noise)])
+    values = rng.gamma(3, 0.3, rows.size).astype(np.float32)
+    return scipy.sparse.coo_array((values, (rows, columns)), shape=(forest.n_points, n_features)).tocsr()
+
+
+def in_browser(file: Path) -> str:
+    """Return how soon a page is usable, and what a frame takes while it moves and with all points."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        return "not opened: there is no Chromium"
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        metrics = page.context.new_cdp_session(page)
+        metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
+        start = time.perf_counter()
+        page.goto(file.as_uri())
+        page.wait_for_function("document.body.dataset.ready === 'true'")
+        ready = time.perf_counter() - start
+        told = metrics.send("Performance.getMetrics")["metrics"]
+        busy = next(one["value"] for one in told if one["name"] == "TaskDuration")
+        page.wait_for_timeout(2000)
+        moving = page.evaluate(FRAMES, True)
+        page.wait_for_timeout(1000)
+        resting = page.evaluate(FRAMES, False)
+        browser.close()
+    opened = f"usable after {ready:.1f} s (aim 3), {busy:.1f} s of it computing"
+    return f"{opened}; a frame takes {moving:.0f} ms moving, {resting:.0f} ms with all points"
+
+
+if __name__ == "__main__":
+    main()

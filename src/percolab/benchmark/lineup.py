@@ -1,0 +1,118 @@
+"""Which methods are compared, and how each is made for a task, a seed and a device."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from percolab.benchmark.tasks import Budget
+from percolab.features.register import find_method
+from percolab.features.saes import SparseAutoencoder
+
+READING = "linear-reading"
+"""No method but the ceiling beside them: how far siblings are apart, compared with how far each is spread."""
+ORACLE = "oracle"
+
+_SAE = ("n_features", "steps", "batch_size", "lr")
+_STANDARD: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
+    "neurons": ("neurons", (), {}),
+    "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 50}),
+    "pca": ("pca", ("n_components",), {}),
+    "ica": ("ica", ("n_components",), {"max_iterations": 100}),
+    "random-dictionary": ("random-dictionary", ("n_features", "k"), {}),
+    "topk": ("topk", (*_SAE, "k"), {}),
+    "batchtopk": ("batchtopk", (*_SAE, "k"), {}),
+    "jumprelu": ("jumprelu", (*_SAE, "k"), {}),
+    "gated": ("gated", _SAE, {}),
+    "matryoshka": ("matryoshka", (*_SAE, "k"), {}),
+    "batchtopk-frozen-decoder": ("batchtopk", (*_SAE, "k"), {"frozen": "decoder"}),
+    "batchtopk-frozen-encoder": ("batchtopk", (*_SAE, "k"), {"frozen": "encoder"}),
+    "oracle": ("oracle", (), {}),
+    "oracle-flipped": ("oracle", (), {"flipped": 0.05}),
+}
+"""By name: the method, what it takes of the budget, and its other options."""
+STANDARD = (READING, *_STANDARD)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method with its options, but for seed and device."""
+
+    name: str
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def slug(self) -> str:
+        """The name as a part of a file's name."""
+        return re.sub(r"[^A-Za-z0-9.@=+-]", "-", self.name)
+
+
+def entry(spec: str, budget: Budget) -> Entry:
+    """Return a method as it is asked for: NAME, package.module:Class, or either with @option=value+option=value.
+
+    A class of someone else gets those fields of the budget that its constructor has.
+    """
+    name, _, changes = spec.partition("@")
+    if name == READING:
+        return Entry(READING, READING)
+    known, values = _STANDARD.get(name), asdict(budget)
+    if known is not None:
+        method, taken, fixed = known
+        options = {key: values[key] for key in taken} | dict(fixed)
+    else:
+        method, fixed = name, {}
+        options = {key: value for key, value in values.items() if key in _parameters(method)}
+    given = dict(_option(part, spec) for part in changes.split("+")) if changes else {}
+    for key in given:
+        if key not in _parameters(method):
+            raise ValueError(f"method must have the option it is given, got {key!r} for {name!r}")
+    return Entry(spec, method, options | given)
+
+
+def standard(budget: Budget) -> list[Entry]:
+    """Return the methods that are compared by default; sparse autoencoders only where SAELens is installed."""
+    entries = [entry(name, budget) for name in STANDARD]
+    return [found for found in entries if has_sae_lens() or not needs_sae_lens(found)]
+
+
+def has_sae_lens() -> bool:
+    """Return whether SAELens is installed."""
+    return importlib.util.find_spec("sae_lens") is not None
+
+
+def needs_sae_lens(found: Entry) -> bool:
+    """Return whether a method is one of SAELens."""
+    return found.method != READING and issubclass(find_method(found.method), SparseAutoencoder)
+
+
+def make(found: Entry, seed: int, device: str) -> Any:
+    """Return the method; it gets the seed and the device if its constructor has them."""
+    kind, accepted = find_method(found.method), _parameters(found.method)
+    here = {name: value for name, value in (("seed", seed), ("device", device)) if name in accepted}
+    return kind(**here | found.options)
+
+
+def on_device(found: Entry) -> bool:
+    """Return whether a method takes tensors on its device; others take arrays."""
+    return "device" in _parameters(found.method)
+
+
+def _parameters(method: str) -> Mapping[str, Any]:
+    return inspect.signature(find_method(method)).parameters
+
+
+def _option(text: str, spec: str) -> tuple[str, Any]:
+    name, equals, word = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"method must be NAME or NAME@option=value+option=value, got {spec!r}")
+    for kind in (int, float):
+        try:
+            return name, kind(word)
+        except ValueError:
+            continue
+    return name, word

@@ -1,0 +1,115 @@
+"""The report of a benchmark: one table, pictures for each task, and all numbers as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from percolab.benchmark.drawing import pictures
+from percolab.benchmark.tables import Line, failures, lines, makings
+from percolab.ground.files import replacing, write_json
+from percolab.show import pages
+
+if TYPE_CHECKING:
+    from percolab.nn.represent.statistics import Estimate
+
+REPORT, RESULTS = "report.html", "results.json"
+COLUMNS = (
+    ("recovery", "recovery"),
+    ("untrained", "untrained"),
+    ("raw", "raw input"),
+    ("chance", "chance"),
+    ("trained_untrained", "trained - untrained"),
+    ("relevant_irrelevant", "relevant - irrelevant"),
+    ("relevant_irrelevant_share", "better when relevant"),
+    ("recovered", "recovered"),
+    ("purity", "purity"),
+    ("splitting", "splitting"),
+    ("absorption_edge", "absorption, edges"),
+    ("absorption", "absorption, rows"),
+    ("absorption_null", "independent misses"),
+    ("explained_variance", "explained variance"),
+    ("l0", "L0"),
+    ("loss_recovered", "loss recovered"),
+)
+"""Columns of the table: what they hold, and their headings."""
+WITH_INTERVALS = ("recovery", "trained_untrained", "relevant_irrelevant")
+WORDS = (
+    "Recovery is the mean over concepts of the best F1 of any feature, in networks trained on the concepts' hierarchy. "
+    "Beside it the same of an untrained network of the same shape, of the raw input, and of features whose rows are "
+    "permuted (chance). Two gaps count. Trained - untrained: each concept's F1 in the trained network minus that in "
+    "the untrained one. Relevant - irrelevant, by the swap: each concept's F1 in the network trained on its hierarchy "
+    "minus the mean of those trained on another one of the same X. Better when relevant: the share of concepts for "
+    "which that difference is positive, ties counted half; 0.5 is no preference."
+)
+READING_WORDS = (
+    "The linear reading is no method but what the activations hold: the separation of siblings, squared distance of "
+    "their means over their summed variances. Its gaps are log ratios of separations."
+)
+INTERVAL_WORDS = (
+    "After ± stands half of a 95% interval, from leaving out seeds and blocks of neighbouring concepts (jackknife). "
+    "All others are in results.json."
+)
+
+
+def write(output: Path) -> dict[str, Any]:
+    """Write report.html and results.json of all cells that are there, and return the numbers."""
+    found, failed = lines(output), failures(output)
+    results = {"lines": [line.to_dict() for line in found], "failed": failed}
+    write_json(output / RESULTS, results)
+    with replacing(output / REPORT) as partial:
+        partial.write_bytes(page(found, failed, *makings(output)))
+    return results
+
+
+def page(found: list[Line], failed: list[str], tasks: list[dict[str, Any]], provenances: list[dict[str, Any]]) -> bytes:
+    """Return the report as one HTML page."""
+    seeds = max(map(_seeds, found), default=0)
+    lead = f"Methods: {len({line.method for line in found})}, tasks: {len(tasks)}, seeds: {seeds}."
+    body = [
+        pages.paragraph(WORDS),
+        pages.paragraph(READING_WORDS),
+        table(found),
+        pages.paragraph(INTERVAL_WORDS, quiet=True),
+    ]
+    for name in dict.fromkeys(line.task for line in found):
+        body += [pages.heading(name), *pictures([line for line in found if line.task == name])]
+    if failed:
+        body += [pages.heading("Cells that failed"), pages.table([[words] for words in failed])]
+    body.append(pages.heading("How it was made"))
+    for task in tasks:
+        parts = {name: task[name] for name in ("scale", "layers", "min_size", "training", "budget")}
+        body.append(pages.folded(task["name"], [pages.settings(parts), pages.code(json.dumps(task["recipe"]))]))
+    body += [pages.folded("Versions and machine", [pages.settings(facts)]) for facts in provenances]
+    return pages.page("percolab benchmark", lead, body)
+
+
+def table(found: list[Line]) -> str:
+    """Return the table as HTML; columns without any number are left out."""
+    columns = [(name, words) for name, words in COLUMNS if any(line.knows(name) for line in found)]
+    rows = [
+        [line.task, line.layer, line.method, *(_cell(line, name) for name, _ in columns), str(_seeds(line))]
+        for line in found
+    ]
+    head = ["task", "layer", "method", *(words for _, words in columns), "seeds"]
+    return pages.table(rows, head, numbers=range(3, len(head)))
+
+
+def _seeds(line: Line) -> int:
+    return max(found.seeds for found in line.values.values())
+
+
+def _cell(line: Line, name: str) -> str:
+    if not line.knows(name):
+        return ""
+    return words(line.values[name], interval=name in WITH_INTERVALS)
+
+
+def words(estimate: Estimate, *, interval: bool = True) -> str:
+    """Return a number, and half of its interval if there is one."""
+    half = (estimate.high - estimate.low) / 2
+    value = f"{estimate.value:.1f}" if abs(estimate.value) >= 10 else f"{estimate.value:.3f}"
+    return f"{value}\u00a0±\u00a0{half:.3f}" if interval and np.isfinite(half) else value

@@ -1,0 +1,183 @@
+"""Running the benchmark: every cell that is not there is computed and kept, then the report is written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from percolab.benchmark import report
+from percolab.benchmark.cells import Cell, grid
+from percolab.benchmark.evaluating import Evaluator
+from percolab.benchmark.lineup import Entry, entry, has_sae_lens, needs_sae_lens, standard
+from percolab.benchmark.networks import Networks
+from percolab.benchmark.tasks import TASKS, TRUTH, Task, task
+from percolab.features.concepts import SUMMARY_RATIO
+from percolab.ground import text
+from percolab.ground.files import write_json
+from percolab.ground.progress import Display, Progress, shown
+from percolab.ground.validation import check_integer, check_number
+from percolab.ground.version import provenance
+from percolab.nn.device import Device, choose_device, device_name
+from percolab.nn.stages import read
+
+PACKAGES = ("torch", "numpy", "numba", "scikit-learn", "pandas")
+CLAIM = "benchmark.json"
+STAGE = "cells"
+
+
+def benchmark(
+    tasks: Iterable[str | Task] = TASKS,
+    *,
+    output: str | os.PathLike[str],
+    scale: str = "paper",
+    methods: Iterable[str] = (),
+    only: Sequence[str] | None = None,
+    n_seeds: int = 3,
+    seeds: Sequence[int] | None = None,
+    networks: Sequence[str] | None = None,
+    layers: Sequence[str] | None = None,
+    time_limit: float | None = None,
+    device: Device = "auto",
+    progress: bool | Progress = False,
+) -> dict[str, Any]:
+    """Compute the cells that are not there yet, write the report, and return its numbers.
+
+    A cell is a method on a representation with a seed. Cells that are there, made from the same things, are not
+    computed again, so the work can be stopped at any time, and shared out to several processes by the filters.
+
+    Parameters
+    ----------
+    tasks
+        Some of `TASKS`, or tasks of one's own.
+    output
+        Directory; it must be empty, new, or hold a benchmark of the same scale. It gets data, networks, a JSON file for
+        each cell, report.html and results.json.
+    scale
+        ``"paper"``, or ``"small"``: minutes on a laptop.
+    methods
+        More methods beside the standard ones: ``"package.module:Class"``, the name of an entry point, or a name with
+        other options, such as ``"batchtopk@k=128"``.
+    only
+        Filter: names of methods. Of the standard ones and `methods`, compute these.
+    n_seeds
+        Seeds are 0 … n_seeds - 1. The networks of all of them are trained at once.
+    seeds
+        Filter: compute the cells of these seeds.
+    networks
+        Filter: some of "raw", "untrained", "trained", or "trained-K" for one hierarchy, and "truth" for the oracles.
+    layers
+        Modules of the network; None: those of the task.
+    time_limit
+        Seconds after which no further cell is begun.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    progress
+        True shows bars; a function is called with (stage, done, total).
+    """
+    start, directory = time.monotonic(), Path(output)
+    chosen = [one if isinstance(one, Task) else task(one, scale) for one in tasks]
+    limit = float("inf") if time_limit is None else check_number("time_limit", time_limit, 0)
+    all_seeds = range(check_integer("n_seeds", n_seeds, 1))
+    cells = {
+        one.name: grid(
+            one, _entries(one, methods, only), _seeds(seeds, all_seeds), _networks(one, networks), layers or one.layers
+        )
+        for one in chosen
+    }
+    place = choose_device(device)
+    _claim(directory, scale)
+    with shown(progress) as tell:
+        run = _Run(directory, list(all_seeds), place, tell, start + limit)
+        for one in chosen:
+            run.compute(one, cells[one.name])
+    return {**report.write(directory), "cells": {"done": run.done, "asked": run.asked, "failed": run.failed}}
+
+
+class _Run:
+    """The work on some cells, until they are done or time is over."""
+
+    def __init__(self, output: Path, seeds: list[int], device: torch.device, progress: Progress, end: float) -> None:
+        self.output, self.seeds, self.device, self.progress, self.end = output, seeds, device, progress, end
+        self.asked = self.done = self.failed = 0
+        packages = (*PACKAGES, *(("sae-lens",) if has_sae_lens() else ()))
+        self.provenance = provenance(packages, device=device_name(device))
+
+    def compute(self, one: Task, cells: list[Cell]) -> None:
+        """Compute the cells of a task that are missing."""
+        missing = [cell for cell in cells if not cell.is_done(self.output)]
+        self.asked += len(cells)
+        self.done += len(cells) - len(missing)
+        self.progress(STAGE, self.done, self.asked)
+        if not missing or time.monotonic() >= self.end:
+            return
+        evaluator = Evaluator(Networks(one, self.output, self.seeds, self.device, self.progress), self.output)
+        for cell in missing:
+            if time.monotonic() >= self.end:
+                return
+            if isinstance(self.progress, Display):
+                self.progress.note(STAGE, f"{one.name} {cell.name}")
+            self._compute(evaluator, cell)
+            self.progress(STAGE, self.done, self.asked)
+
+    def _compute(self, evaluator: Evaluator, cell: Cell) -> None:
+        """Keep what a cell gives, or why it gives nothing: one method that fails is no reason to stop the others."""
+        kept: dict[str, Any] = {"made_from": cell.made_from(), "provenance": self.provenance}
+        try:
+            kept["values"] = evaluator.evaluate(cell)
+            self.done += 1
+        except Exception as error:
+            kept["failed"] = f"{type(error).__name__}: {text.one_line(error)}"
+            self.failed += 1
+        file = cell.file(self.output)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, kept)
+
+
+def _entries(one: Task, methods: Iterable[str], only: Sequence[str] | None) -> list[Entry]:
+    """Return the methods that are asked for."""
+    entries = [*standard(one.budget), *(entry(spec, one.budget) for spec in methods)]
+    if only is not None:
+        known = {found.name: found for found in entries}
+        entries = [known.get(name) or entry(name, one.budget) for name in only]
+    for found in entries:
+        if needs_sae_lens(found) and not has_sae_lens():
+            raise ImportError(f"{found.name} needs SAELens: pip install 'percolab[sae]'")
+    return entries
+
+
+def _seeds(seeds: Sequence[int] | None, known: range) -> Sequence[int]:
+    if seeds is None:
+        return known
+    for seed in seeds:
+        if seed not in known:
+            raise ValueError(f"seeds must be below n_seeds, {len(known)}, got {seed}")
+    return seeds
+
+
+def _networks(one: Task, names: Sequence[str] | None) -> list[str]:
+    known = [TRUTH, *one.networks]
+    if names is None:
+        return known
+    for name in names:
+        if not any(found.split("-")[0] == name or found == name for found in known):
+            raise ValueError(f"networks must be some of {', '.join(known)}, got {name!r}")
+    return [found for found in known if found in names or found.split("-")[0] in names]
+
+
+def _claim(directory: Path, scale: str) -> None:
+    """Make the directory that of a benchmark of this scale, or say why not."""
+    file, wanted = directory / CLAIM, {"scale": scale, "ratio": SUMMARY_RATIO}
+    if directory.exists() and not directory.is_dir():
+        raise FileExistsError(f"output must be a directory, got {str(directory)!r}")
+    if not file.exists() and directory.exists() and any(directory.iterdir()):
+        raise FileExistsError(f"output must be empty or hold a benchmark, got {str(directory)!r}")
+    if file.exists() and read(file).get("scale") != scale:
+        raise FileExistsError(f"output must hold a benchmark of scale {scale}, got {str(directory)!r}")
+    directory.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
+        write_json(file, wanted)

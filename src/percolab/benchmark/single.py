@@ -1,0 +1,123 @@
+"""Methods on one network: each scored on the trained network, and on an untrained one of the same shape."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from percolab.benchmark.lineup import ORACLE, READING, make, on_device
+from percolab.benchmark.lineup import entry as as_entry
+from percolab.benchmark.tasks import TRAINED, UNTRAINED, Budget
+from percolab.features.result import Score, number
+from percolab.features.scoring import score
+from percolab.nn.device import Device, choose_device
+from percolab.nn.model import ResidualMLP
+from percolab.nn.recording import activations, label
+from percolab.show import pages
+from percolab.worlds.truth import AnyDataset
+
+BUDGET = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_components=32)
+"""Of methods that are not given their sizes."""
+COLUMNS = (
+    "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "explained_variance", "l0", "features",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The score of a method on a network."""
+
+    method: str
+    network: str
+    score: Score
+
+
+def compare(
+    dataset: AnyDataset,
+    model: ResidualMLP,
+    methods: Iterable[str],
+    *,
+    layer: str | None = None,
+    factor: int | None = None,
+    min_size: int = 20,
+    seed: int = 0,
+    device: Device = "auto",
+) -> list[Compared]:
+    """Score methods on a trained network and on an untrained one of the same shape.
+
+    Parameters
+    ----------
+    dataset
+        What the network was trained on.
+    model
+        The network.
+    methods
+        As for the benchmark: names, ``"package.module:Class"``, with options after ``@``.
+    layer
+        Module whose activations are looked at; None: the last block.
+    factor, min_size
+        As for `score`.
+    seed
+        Of the methods, and of the untrained weights.
+    device
+        Where to compute.
+    """
+    place, entries = choose_device(device), [as_entry(spec, BUDGET) for spec in methods]
+    for entry in entries:
+        if entry.method in (READING, ORACLE):
+            raise ValueError(f"method must make features of activations, got {entry.name!r}")
+    name = layer or f"blocks.{len(model.blocks) - 1}"
+    found = []
+    for network, one in ((TRAINED, model), (UNTRAINED, untrained(model, seed))):
+        A = activations(one, dataset.X, [name], device=place)[name]
+        for entry in entries:
+            given: Any = A if on_device(entry) else A.cpu().numpy()
+            method = make(entry, seed, str(place)).fit(given)
+            decoder: dict[str, Any] = {}
+            if getattr(method, "directions", None) is not None:
+                decoder = {"directions": method.directions, "bias": method.bias, "activations": A}
+            codes = method.encode(given)
+            result = score(dataset, codes, factor=factor, min_size=min_size, seed=seed, **decoder)
+            found.append(Compared(entry.name, network, result))
+    return found
+
+
+def untrained(model: ResidualMLP, seed: int) -> ResidualMLP:
+    """Return a network of the same shape with fresh weights, by PyTorch's default initialisation."""
+    fresh = copy.deepcopy(model).cpu()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for module in fresh.modules():
+            if isinstance(module, nn.Linear):
+                module.reset_parameters()
+    return fresh
+
+
+def rows(found: Sequence[Compared]) -> list[list[str]]:
+    """Return a table as text: a heading, then each method, on the trained network first."""
+    order = {one.method: i for i, one in reversed(list(enumerate(found)))}
+    body = [
+        [one.method, one.network, *(number(name, one.score.summary.get(name, float("nan"))) for name in COLUMNS)]
+        for one in sorted(found, key=lambda one: (order[one.method], one.network != TRAINED))
+    ]
+    return [["method", "network", *(name.replace("_", " ") for name in COLUMNS)], *body]
+
+
+def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
+    """Return a page with the table, and the plots of every method on the trained network."""
+    head, *body = rows(found)
+    lead = (
+        f"{found[0].score.settings['rows']:,} rows, {label(layer)}. Each method on the trained network and on one of "
+        "the same shape that was never trained."
+    )
+    parts = [pages.table(body, head, numbers=range(2, len(head)))]
+    for one in found:
+        if one.network == TRAINED:
+            caption = f"{one.method}: recovery by size over chance, purity, splitting by size, absorption by depth."
+            parts += [pages.heading(one.method), pages.picture(one.score.plot(), caption, wide=True)]
+    return pages.page(title, lead, parts)

@@ -1,0 +1,271 @@
+"""From cells to the table: means over seeds, and the gaps between networks, concept by concept, with intervals.
+
+A gap compares each concept with itself: its best F1 in one network minus that in another with the same initial weights
+and the same order of rows. Intervals are 95%, from leaving out seeds and blocks of neighbouring concepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.benchmark.cells import TRUTHS, read_all
+from percolab.benchmark.lineup import ORACLE, READING, STANDARD
+from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
+from percolab.nn.represent.statistics import BLOCKS, Estimate, kin_blocks, mean_interval
+from percolab.nn.stages import read
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Part = Callable[[dict[str, Any], int], dict[str, Any]]
+"""What is read of a cell for a hierarchy."""
+
+METRICS = (
+    "recovery", "recovered", "chance", "purity", "pure", "splitting", "split", "f1_union", "absorption_edge",
+    "absorption", "absorption_null", "absorption_carried", "cosine", "explained_variance", "l0", "dead", "dense",
+)  # fmt: skip
+"""Of the summary of a score, on the hierarchy that the network was trained on."""
+BINNED = {
+    "size": ("concepts", "recovery", "recovered", "chance", "splitting", "f1_union"),
+    "depth": ("concepts", "absorption_edge", "absorption", "absorption_null", "recovery"),
+}
+"""What is kept of the bins of a score."""
+LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: a method on a layer of the networks of a task."""
+
+    task: str
+    layer: str
+    method: str
+    values: dict[str, Estimate]
+    """metrics by name; `raw` and `untrained` are recoveries; the gaps are those of `gaps`"""
+    by_size: dict[str, list[dict[str, float | None]]]
+    """in bins of size: of the trained networks, the untrained ones and the raw input"""
+    by_depth: dict[str, list[dict[str, float | None]]]
+    """in bins of depth: absorption, likewise"""
+
+    def knows(self, name: str) -> bool:
+        """Return whether there is a number of this name."""
+        return name in self.values and bool(np.isfinite(self.values[name].value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        values = {name: found.to_dict() for name, found in self.values.items()}
+        return {
+            "task": self.task,
+            "layer": self.layer,
+            "method": self.method,
+            "values": values,
+            "by_size": self.by_size,
+            "by_depth": self.by_depth,
+        }
+
+
+def lines(output: Path) -> list[Line]:
+    """Return the table of all cells that are there: tasks in their order, methods in theirs."""
+    found = []
+    cells = [cell for cell in read_all(output) if "values" in cell]
+    for task, truth in _truths(output).items():
+        table = _Cells([cell for cell in cells if cell["made_from"]["task"] == task], truth["factors"])
+        found += [_line(table, task, layer, method) for layer in table.layers for method in table.methods(layer)]
+    return found
+
+
+def _truths(output: Path) -> dict[str, dict[str, Any]]:
+    """Return what is kept of the data of each task, in the order of the tasks; those of others come last."""
+    names = [file.stem for file in sorted((output / TRUTHS).glob("*.json"))]
+    order = [name for name in TASKS if name in names] + [name for name in names if name not in TASKS]
+    return {name: kept for name in order if "factors" in (kept := read(output / TRUTHS / f"{name}.json"))}
+
+
+def makings(output: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the tasks whose truths are there, and what made the cells: every version, machine and device once."""
+    tasks = [truth["task"] for truth in _truths(output).values()]
+    made: list[dict[str, Any]] = []
+    for cell in read_all(output):
+        facts = {name: value for name, value in cell["provenance"].items() if name != "created"}
+        if facts not in made:
+            made.append(facts)
+    return tasks, made
+
+
+def failures(output: Path) -> list[str]:
+    """Return the cells that failed, each with its reason, in a line."""
+    return [_words(cell["made_from"]) + f": {cell['failed']}" for cell in read_all(output) if "failed" in cell]
+
+
+def _words(made_from: dict[str, Any]) -> str:
+    return " ".join(str(made_from[name]) for name in ("task", "network", "layer", "name", "seed"))
+
+
+class _Cells:
+    """The cells of one task, by network, layer, method and seed."""
+
+    def __init__(self, cells: Sequence[dict[str, Any]], truths: Sequence[dict[str, Any]]) -> None:
+        self.truths = truths
+        self._values: dict[tuple[str, str, str, int], dict[str, Any]] = {}
+        for cell in cells:
+            m = cell["made_from"]
+            self._values[m["network"], m["layer"], m["name"], m["seed"]] = cell["values"]
+        self.oracles = {m["name"] for cell in cells if (m := cell["made_from"])["method"] == ORACLE}
+        self.networks = [f"{TRAINED}-{k}" for k in range(len(truths))] if len(truths) > 1 else [TRAINED]
+
+    @property
+    def layers(self) -> list[str]:
+        """Layers of networks, then that of the oracles; the raw input only where there is no network."""
+        found = sorted({layer for _, layer, _, _ in self._values})
+        return [layer for layer in found if layer not in (RAW, TRUTH)] or found
+
+    def methods(self, layer: str) -> list[str]:
+        """Return the methods on a layer, with the oracles, in the order of the standard ones."""
+        found = {name for _, at, name, _ in self._values if at in (layer, TRUTH)}
+        order = {name: i for i, name in enumerate(STANDARD)}
+        return sorted(found, key=lambda name: (order.get(name, len(order)), name))
+
+    def seeds(self, method: str) -> list[int]:
+        """Return the seeds of a method."""
+        return sorted({seed for _, _, name, seed in self._values if name == method})
+
+    def get(self, network: str, layer: str, method: str, seed: int) -> dict[str, Any] | None:
+        """Return the values of a cell, None if it is not there; the raw input and the truth are their own layers."""
+        return self._values.get((network, network if network in (RAW, TRUTH) else layer, method, seed))
+
+    def on_hierarchies(self, networks: Sequence[str], layer: str, method: str) -> list[dict[int, dict[str, Any]]]:
+        """Return, by seed, the values of the k-th network by its hierarchy k.
+
+        Networks that no seed has are left out, and then seeds that lack one of the others.
+        """
+        found = []
+        for seed in self.seeds(method):
+            cells = ((k, self.get(network, layer, method, seed)) for k, network in enumerate(networks))
+            found.append({k: cell for k, cell in cells if cell})
+        known = {k for row in found for k in row}
+        return [row for row in found if row and row.keys() == known]
+
+
+def _line(cells: _Cells, task: str, layer: str, method: str) -> Line:
+    count = len(cells.networks)
+    home = [TRUTH] * count if method in cells.oracles else cells.networks
+    places = {TRAINED: home, UNTRAINED: [UNTRAINED] * count, RAW: [RAW] * count}
+    values: dict[str, Estimate] = {}
+    if method == READING:
+        values |= _gaps(cells, layer, READING, "separation", "pairs")
+        return Line(task, layer, method, values, {}, {})
+    for metric in METRICS:
+        values[metric] = _mean(cells, home, layer, method, metric)
+    for name in (UNTRAINED, RAW):
+        values[name] = _mean(cells, places[name], layer, method, "recovery")
+    values["loss_recovered"] = _mean(cells, home, layer, method, "share", _loss)
+    values |= _gaps(cells, layer, method, "f1", "concepts")
+    binned = [
+        {name: _binned(cells, where, layer, method, column) for name, where in places.items()} for column in BINNED
+    ]
+    return Line(task, layer, method, values, *binned)
+
+
+def _summary(cell: dict[str, Any], factor: int) -> dict[str, Any]:
+    return dict(cell["factors"][str(factor)]["summary"])
+
+
+def _loss(cell: dict[str, Any], factor: int) -> dict[str, Any]:
+    return dict(cell.get("loss_recovered") or {})
+
+
+def _mean(
+    cells: _Cells, networks: Sequence[str], layer: str, method: str, metric: str, part: Part = _summary
+) -> Estimate:
+    """Return the mean over hierarchies and seeds, with its interval over seeds."""
+    rows = cells.on_hierarchies(networks, layer, method)
+    means = [[np.mean([_number(part(cell, k).get(metric)) for k, cell in row.items()])] for row in rows]
+    return mean_interval(np.array(means).reshape(len(rows), 1))
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+# ---------------------------------------------------------------------- gaps
+
+
+def _gaps(cells: _Cells, layer: str, method: str, column: str, units: str) -> dict[str, Estimate]:
+    """Return the gaps of a method by name, and for each the share of concepts on whose side it is.
+
+    ``trained_untrained``: trained minus untrained, for the hierarchy that was trained on. ``trained_raw``: minus the
+    raw input. ``relevant_irrelevant``: minus the mean of the networks trained on the other hierarchies. For the linear
+    reading they are differences of logarithms of separations.
+    """
+    scale = (lambda x: np.log(np.maximum(x, LEAST))) if method == READING else (lambda x: x)
+    own: list[Floats] = []
+    against: dict[str, list[Floats]] = {"trained_untrained": [], "trained_raw": [], "relevant_irrelevant": []}
+    blocks: list[Ints] = []
+    for k, (network, truth) in enumerate(zip(cells.networks, cells.truths, strict=True)):
+        start = np.asarray(truth[units]["start"])
+        if units == "concepts":
+            start = start[np.asarray(truth[units]["counted"], np.bool_)]
+        others = [name for name in cells.networks if name != network]
+        found = {
+            name: scale(_by_seed(cells, name, layer, method, column, k, start.size))
+            for name in (network, UNTRAINED, RAW, *others)
+        }
+        own.append(found[network])
+        against["trained_untrained"].append(found[UNTRAINED])
+        against["trained_raw"].append(found[RAW])
+        against["relevant_irrelevant"].append(_mean_known([found[name] for name in others], found[network].shape))
+        blocks.append(kin_blocks(start) + BLOCKS * k)
+    return _compared(own, against, np.concatenate(blocks))
+
+
+def _mean_known(tables: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
+    """Return the mean of what is not NaN, cell by cell; NaN where nothing is."""
+    stacked = np.array(tables).reshape(-1, *shape)
+    known = np.isfinite(stacked)
+    total = np.where(known, stacked, 0).sum(0)
+    return np.where(known.any(0), total / np.maximum(known.sum(0), 1), np.nan)
+
+
+def _compared(own: list[Floats], against: dict[str, list[Floats]], kin: Ints) -> dict[str, Estimate]:
+    """Return the mean difference to each, and the share of units on whose side it is, ties counted half."""
+    found: dict[str, Estimate] = {}
+    for name, values in against.items():
+        difference = np.concatenate([a - b for a, b in zip(own, values, strict=True)], axis=1)
+        found[name] = mean_interval(difference, kin)
+        won = np.where(np.isnan(difference), np.nan, (np.sign(difference) + 1) / 2)
+        found[f"{name}_share"] = mean_interval(won, kin)
+    return found
+
+
+def _by_seed(cells: _Cells, network: str, layer: str, method: str, column: str, factor: int, size: int) -> Floats:
+    """Return (seeds, units) of one network against one hierarchy; NaN for seeds that are not there."""
+    seeds = cells.seeds(method)
+    table = np.full((len(seeds), size), np.nan)
+    for i, seed in enumerate(seeds):
+        cell = cells.get(network, layer, method, seed)
+        if cell is not None:
+            table[i] = [_number(value) for value in cell["factors"][str(factor)][column]]
+    return table
+
+
+def _binned(
+    cells: _Cells, networks: Sequence[str], layer: str, method: str, column: str
+) -> list[dict[str, float | None]]:
+    """Return the bins of a score by "size" or "depth": means over seeds and hierarchies of the means in a bin."""
+    found: dict[tuple[float, float], list[list[float]]] = {}
+    for row in cells.on_hierarchies(networks, layer, method):
+        for k, cell in row.items():
+            table = cell["factors"][str(k)][f"by_{column}"]
+            for i, ends in enumerate(zip(table["from"], table["to"], strict=True)):
+                found.setdefault(ends, []).append([_number(table[name][i]) for name in BINNED[column]])
+    bins = []
+    for (low, high), rows in sorted(found.items()):
+        means = _mean_known([np.array(row) for row in rows], (len(BINNED[column]),))
+        known = (None if np.isnan(value) else float(value) for value in means)
+        bins.append({"from": low, "to": high, **dict(zip(BINNED[column], known, strict=True))})
+    return bins

@@ -1,0 +1,131 @@
+"""The command ``percolab explore``: a page in which a dataset, a network and features are seen."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path, PurePath
+from typing import Annotated, Any
+
+import typer
+
+from percolab.cli.errors import Command
+from percolab.cli.options import Overwrite, Store, examples, number_option
+from percolab.cli.options import seed as seed_number
+from percolab.ground import files
+
+LOOPBACK = "127.0.0.1"
+
+
+def explore(
+    path: Store,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, .html.", show_default=False)
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="DIR", help="A run of percolab train, for predictions.", show_default=False),
+    ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            "--features", metavar="FILE", help="Codes of features, .npz or .npy; they are scored.", show_default=False
+        ),
+    ] = None,
+    points: Annotated[int, number_option("--points", "Most points that are drawn.", default=100_000)] = 100_000,
+    min_size: Annotated[int, number_option("--min-size", "Fewest points of a concept.", default=20)] = 20,
+    seed: Annotated[int, number_option("--seed", "Seed of the sample.", seed_number, 0)] = 0,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Answer from the store instead of writing a file; until Ctrl-C.")
+    ] = False,
+    host: Annotated[str, typer.Option("--host", metavar="NAME", help="Where --serve listens.")] = LOOPBACK,
+    port: Annotated[int, number_option("--port", "Where --serve listens; 0 takes a free one.", default=0)] = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a page in which a dataset is seen: points in space beside the tree of latents, linked both ways.
+
+    The page opens offline in any browser. Of more points than --points a uniform random sample is drawn, and says so.
+    FILE of --features is what scipy.sparse.save_npz wrote, a .npy with an array (rows, features), or a .npz with an
+    array named codes; rows in the .npz name the dataset's row of each row of the codes.
+    With --serve the points of a latent are read from the store when they are looked at, and nothing is written. It
+    listens on this machine alone unless --host is given; whoever can reach that address can then see the dataset.
+    """
+    from percolab.ground.progress import bar
+    from percolab.show.explorer import explore as build
+    from percolab.store import worlds
+
+    if (output is None) != serve:
+        raise ValueError(f"output must be {'left out with' if serve else 'given unless'} serve, got {output}")
+    if output is not None:
+        files.check_output(output, overwrite=overwrite)
+    codes, rows = (None, None) if features is None else read_codes(features)
+    dataset = worlds.load(path)
+    with bar(label="reading") as display:
+        page = build(
+            dataset,
+            prediction=None if run is None else _predictions(run, dataset),
+            codes=codes,
+            rows=rows,
+            scores=None if features is None else _scores(dataset, codes, rows, min_size),
+            name=PurePath(path).name,
+            features_name="" if features is None else features.name,
+            n_points=points,
+            min_size=min_size,
+            seed=seed,
+            progress=display,
+        )
+    if output is not None:
+        page.save(output, overwrite=overwrite)
+        print(f"wrote {output}")
+    else:
+        server = page.serve(host=host, port=port)
+        print(f"{server.address} (Ctrl-C ends it)", flush=True)
+        server.run()
+
+
+def _predictions(run: Path, dataset: Any) -> Any:
+    from percolab.cli.experiments import need_packages
+
+    need_packages()
+    from percolab.nn.predicting import predictor
+    from percolab.nn.training import load_model
+
+    return predictor(load_model(run, dataset))
+
+
+def _scores(dataset: Any, codes: Any, rows: Any, min_size: int) -> list[Any]:
+    """Return a score for each hierarchy, of all concepts rather than those told apart: the page shows them all."""
+    from percolab.features import score
+
+    count = len(getattr(dataset, "factors", (dataset,)))
+    return [score(dataset, codes, rows, factor=k, min_size=min_size, ratio=1) for k in range(count)]
+
+
+def read_codes(path: Path) -> tuple[Any, Any]:
+    """Return the codes in a file, dense or sparse, and the rows they are of, None for all."""
+    import numpy as np
+    import scipy.sparse
+
+    if not path.is_file():
+        raise FileNotFoundError(f"features must be a file, got {str(path)!r}")
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found, None
+        rows = found.get("rows")
+        return (found["codes"] if "codes" in found else scipy.sparse.load_npz(path)), rows
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile):
+        raise ValueError(f"features must be a .npz or .npy file of codes, got {str(path)!r}") from None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to a program."""
+    app.command(
+        cls=Command,
+        epilog=examples(
+            "percolab explore small.zarr -o explorer.html",
+            "# with a network's predictions and the codes of a dictionary",
+            "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
+            "# a store larger than memory",
+            "percolab explore big.zarr --serve",
+        ),
+    )(explore)

@@ -1,0 +1,329 @@
+"""The commands ``percolab score | benchmark``; neither imports torch before it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from percolab.benchmark.tasks import TASKS
+from percolab.cli.errors import Command
+from percolab.cli.experiments import Device, need_packages, resumable
+from percolab.cli.options import (
+    AsJson,
+    Overwrite,
+    Quiet,
+    Store,
+    choice_option,
+    completion,
+    examples,
+    number,
+    number_option,
+)
+from percolab.cli.options import seed as seed_number
+from percolab.ground import files
+from percolab.nn.experiments import SCALES
+
+if TYPE_CHECKING:
+    from percolab.features.result import Score
+
+TAKEN = ("codes", "rows", "directions", "bias", "activations")
+"""Arrays that an .npz of codes may hold."""
+SUFFIXES = (".html", ".csv", ".json")
+SHOWN = (
+    "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "absorption", "absorption_null", "l0",
+    "explained_variance", "cosine", "features", "dead", "dense",
+)  # fmt: skip
+"""What the table on the terminal shows of a summary."""
+
+
+def score(
+    path: Store,
+    codes: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CODES]",
+            help="Codes (rows, features): a SciPy sparse .npz, or an .npz with an array codes.",
+            show_default=False,
+        ),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="DIR", help="Instead of codes: a run of percolab train on this dataset."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="With --run: what makes features of its activations. May be repeated. Default: neurons and kmeans.",
+        ),
+    ] = None,
+    layer: Annotated[
+        str | None, typer.Option("--layer", metavar="NAME", help="With --run: the module. Default: the last block.")
+    ] = None,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", metavar="FILE", help="An .npy: the dataset's row of each row of the codes.")
+    ] = None,
+    factor: Annotated[int | None, number_option("--factor", "Which hierarchy of a superposed world.")] = None,
+    min_size: Annotated[int, number_option("--min-size", "Fewest rows of a concept.", default=20)] = 20,
+    threshold: Annotated[float, number_option("--threshold", "A feature fires above it.", number, default=0)] = 0.0,
+    draws: Annotated[int, number_option("--draws", "Draws of chance.", default=5)] = 5,
+    seed: Annotated[int, number_option("--seed", "Seed of the draws.", seed_number, default=0)] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help=".html: tables and plots; .csv: concepts; .json: everything."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    device: Device = "auto",
+) -> None:
+    """Score features against the concepts of a dataset: codes made elsewhere, or methods on a trained network.
+
+    An .npz with an array codes may also hold rows, and the decoder: directions (features, d), bias (d,) and
+    activations (rows, d).
+    With --run, every method is also scored on an untrained network of the same shape.
+    """
+    from percolab import features
+    from percolab.store.worlds import load
+
+    if (codes is None) == (run is None):
+        raise ValueError(f"codes or run must be given, got {'neither' if codes is None else 'both'}")
+    if output is not None:
+        known = SUFFIXES if run is None else SUFFIXES[:1]
+        if output.suffix not in known:
+            raise ValueError(f"output must end in {' or '.join(known)}, got {output.name!r}")
+        files.check_output(output, overwrite=overwrite)
+    if codes is None:
+        _compare(path, run, method or ["neurons", "kmeans"], layer, factor, min_size, seed, output, as_json, device)
+        return
+    given = read_codes(codes)
+    if rows is not None:
+        given["rows"] = _read_array("rows", rows)
+    dataset = load(path)
+    found = features.score(
+        dataset, factor=factor, min_size=min_size, threshold=threshold, draws=draws, seed=seed, **given
+    )
+    if output is not None:
+        _write(found, output, f"{codes.name} against {PurePath(path).name}")
+    if as_json:
+        print(json.dumps({name: _plain(value) for name, value in found.summary.items()}, indent=1))
+        return
+    print(_text(found))
+
+
+def _compare(
+    path: str, run: Any, methods: list[str], layer: str | None, factor: int | None, min_size: int, seed: int,
+    output: Path | None, as_json: bool, device: str,
+) -> None:  # fmt: skip
+    """Score methods on a network of a run."""
+    need_packages()
+    from percolab.benchmark import single
+    from percolab.nn.training import load_model
+    from percolab.store.worlds import load
+
+    if any(":" in name for name in methods):
+        sys.path.insert(0, "")
+    dataset = load(path)
+    model = load_model(run, dataset, device=device)
+    name = layer or f"blocks.{len(model.blocks) - 1}"
+    found = single.compare(
+        dataset, model, methods, layer=name, factor=factor, min_size=min_size, seed=seed, device=device
+    )
+    if output is not None:
+        with files.replacing(output) as partial:
+            partial.write_bytes(single.page(found, f"Features of {PurePath(run).name}", name))
+    if as_json:
+        values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
+        print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
+        return
+    table = single.rows(found)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = [
+            word.ljust(width) if i < 2 else word.rjust(width)
+            for i, (word, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def read_codes(path: Path) -> dict[str, Any]:
+    """Return what a file of codes holds, by the names that `score` takes: codes and, if there, rows and decoder."""
+    import numpy as np
+    import scipy.sparse
+
+    held = _read_array("codes", path)
+    if not isinstance(held, np.lib.npyio.NpzFile):
+        return {"codes": held}
+    with held, _reading("codes", path):
+        if "format" in held.files:
+            return {"codes": scipy.sparse.load_npz(path)}
+        found = {name: held[name] for name in TAKEN if name in held.files}
+    if "codes" not in found:
+        raise ValueError(f"codes must have an array named codes, got {', '.join(held.files) or 'none'}")
+    return found
+
+
+def _read_array(name: str, path: Path) -> Any:
+    import numpy as np
+
+    with _reading(name, path):
+        return np.load(path, allow_pickle=False)
+
+
+@contextmanager
+def _reading(name: str, path: Path) -> Iterator[None]:
+    """Say in one line that a file does not hold arrays."""
+    try:
+        yield
+    except (ValueError, EOFError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{name} must be a file as NumPy or SciPy save arrays, got {str(path)!r}") from error
+
+
+def _plain(value: Any) -> Any:
+    return value if value == value else None
+
+
+def _text(found: Score) -> str:
+    """Return the summary and the table by size as text."""
+    from percolab.features.result import number
+
+    lines = [
+        f"{name.replace('_', ' '):20}{number(name, found.summary[name]):>10}"
+        for name in SHOWN
+        if _plain(found.summary.get(name, float("nan"))) is not None
+    ]
+    columns = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption")
+    lines += ["", f"{'rows of a concept':>20}" + "".join(f"{name:>12}" for name in columns)]
+    for _, row in found.by("size").iterrows():
+        ends = f"{row['from']:,.0f} to {row['to'] - 1:,.0f}"
+        lines.append(f"{ends:>20}" + "".join(f"{number(name, row[name]):>12}" for name in columns))
+    return "\n".join(lines)
+
+
+def _write(found: Score, output: Path, title: str) -> None:
+    if output.suffix == ".html":
+        from percolab.show import pages
+
+        caption = "Recovery by size over chance, purity of features, splitting by size, absorption by depth."
+        body = [found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
+        lead = f"{found.settings['rows']:,} rows, concepts of at least {found.settings['min_size']:,}."
+        with files.replacing(output) as partial:
+            partial.write_bytes(pages.page(title, lead, body))
+    elif output.suffix == ".csv":
+        with files.replacing(output) as partial:
+            found.concepts.to_csv(partial, index=False)
+    else:
+        tables = {name: getattr(found, name).to_dict("list") for name in ("concepts", "features")}
+        by = {f"by_{name}": found.by(name).to_dict("list") for name in ("size", "depth", "fom")}
+        files.write_json(output, {"summary": found.summary, "settings": found.settings, **by, **tables})
+
+
+# ---------------------------------------------------------------------- the benchmark
+
+
+def _words(name: str, text: str, values: Sequence[str] = ()) -> Any:
+    """Return an option that takes words between commas."""
+    return typer.Option(name, metavar="A,B,…", help=text, show_default=False, autocompletion=completion(values))
+
+
+def _split(words: str | None) -> list[str] | None:
+    return None if words is None else [word for word in words.split(",") if word]
+
+
+def _integers(name: str, words: list[str] | None) -> list[int] | None:
+    try:
+        return None if words is None else [int(word) for word in words]
+    except ValueError:
+        raise ValueError(f"{name} must be integers, got {','.join(words or ())!r}") from None
+
+
+def benchmark(
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: benchmark-SCALE.")
+    ] = None,
+    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: minutes on a laptop. ")] = "paper",
+    tasks: Annotated[str | None, _words("--tasks", f"Some of {', '.join(TASKS)}. Default: all.", TASKS)] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="Another method beside the others: package.module:Class, or a name with other options, such as "
+            "batchtopk@k=128+n_features=1024. May be repeated.",
+        ),
+    ] = None,
+    only: Annotated[str | None, _words("--only", "Compute these methods alone.")] = None,
+    n_seeds: Annotated[int, number_option("--n-seeds", "Seeds 0, 1, … of networks and methods.", default=3)] = 3,
+    seeds: Annotated[str | None, _words("--seeds", "Compute the cells of these seeds alone.")] = None,
+    networks: Annotated[
+        str | None, _words("--networks", "Compute these alone: raw, untrained, trained, trained-K, truth.")
+    ] = None,
+    layers: Annotated[
+        str | None, _words("--layers", "Modules of the network. Default: blocks.2, after the last block.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, number_option("--time-limit", "Seconds after which no further cell is begun.", number)
+    ] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Compare methods: how well their features match concepts in trained networks, and what the controls give.
+
+    Every method is fitted to the raw input, to untrained and to trained networks, with several seeds.
+    DIR gets a JSON file for each such cell, report.html, which needs nothing else, and results.json.
+    A cell that is there, made from the same things, is not computed again: the same command resumes, and processes
+    that share DIR can each take a part.
+    """
+    need_packages()
+    from percolab.benchmark.running import benchmark as run
+    from percolab.ground.progress import bar
+
+    if method and any(":" in name for name in method):
+        sys.path.insert(0, "")  # as `python -m` does: a module beside the user is found
+    directory = output or Path(f"benchmark-{scale}")
+    with resumable("the same command resumes it"), bar(visible=not quiet) as display:
+        results = run(
+            _split(tasks) or TASKS, output=directory, scale=scale, methods=method or (), only=_split(only),
+            n_seeds=n_seeds, seeds=_integers("seeds", _split(seeds)),
+            networks=_split(networks), layers=_split(layers), time_limit=time_limit, device=device, progress=display,
+        )  # fmt: skip
+    if quiet:
+        return
+    cells = results["cells"]
+    left = cells["asked"] - cells["done"] - cells["failed"]
+    rest = f", {left} left: the same command goes on" if left else ""
+    failed = f", {cells['failed']} failed, as the report says" if cells["failed"] else ""
+    print(f"{directory / 'report.html'}: {cells['done']} of {cells['asked']} cells{failed}{rest}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to a program."""
+    app.command(
+        cls=Command,
+        epilog=examples(
+            "percolab score one.zarr codes.npz",
+            "percolab score world.zarr codes.npz --factor 1 -o score.html",
+            "# methods on a network of percolab train, beside an untrained one",
+            "percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024",
+        ),
+    )(score)
+    app.command(
+        cls=Command,
+        epilog=examples(
+            "# minutes on a laptop",
+            "percolab benchmark --scale small --tasks superposed-2 --n-seeds 2",
+            "# a method of one's own beside the others",
+            "percolab benchmark --scale small --tasks superposed-2 --method my_package:MyMethod",
+            "# a part of the full benchmark, for which a GPU is wanted",
+            "percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500",
+        ),
+    )(benchmark)

@@ -1,0 +1,178 @@
+"""What the page shows: points, trees, columns and features of a dataset, as plain values and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.ground.progress import Progress
+from percolab.show.explorer import firing, planes, trees
+from percolab.show.explorer.firing import Features
+from percolab.worlds.superposed import Superposed
+from percolab.worlds.truth import AnyDataset, Truth, truth
+
+MOST_PLANE_ROWS = 400_000
+"""Points of all sets of components together, six bytes each."""
+READ_ROWS = 1 << 14
+"""Rows of X that are read at a time."""
+
+Ints = NDArray[np.int64]
+Predict = Callable[[NDArray[Any]], Any]
+"""Gives the prediction for rows of X."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is explored: a dataset, perhaps a network's predictions, perhaps features."""
+
+    dataset: AnyDataset
+    name: str
+    prediction: NDArray[Any] | Predict | None
+    features: Features | None
+    min_size: int
+    """fewest points of a concept"""
+    n_points: int
+    """most points that are drawn"""
+    seed: int
+
+    @cached_property
+    def truths(self) -> list[Truth]:
+        """The hierarchies, one a factor."""
+        count = len(self.dataset.factors) if isinstance(self.dataset, Superposed) else 1
+        return [truth(self.dataset, k) for k in range(count)]
+
+    def sample(self, factor: int = 0, latent: int | None = None) -> tuple[Ints, int]:
+        """Return the samples to draw, increasing, and of how many: of all, or of a latent.
+
+        Where there are more than are drawn these are uniform, without replacement. With features, they are of the
+        samples that have codes.
+        """
+        if latent is None:
+            known = np.arange(len(self.dataset)) if self.features is None else self.features.rows
+        else:
+            known = self.truths[factor].samples_of(latent)
+            if self.features is not None:
+                known = np.intersect1d(known, self.features.rows)
+        if known.size <= self.n_points:
+            return known, known.size
+        chosen = np.random.default_rng(self.seed).choice(known.size, self.n_points, replace=False)
+        return known[np.sort(chosen)], known.size
+
+
+def overview(subject: Subject, progress: Progress) -> dict[str, Any]:
+    """Return all that a page starts with."""
+    samples, total = subject.sample()
+    X = read(subject.dataset.X, samples, progress)
+    truths = subject.truths
+    listings = [trees.list_latents(one.forest, subject.min_size) for one in truths]
+    sets = _sets(truths, listings, samples)
+    progress("components", 0, 1)
+    found = {
+        "name": subject.name,
+        "lead": _lead(subject.dataset),
+        "seed": subject.seed,
+        "planes": planes.of_latents(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size)).packed(),
+        "trees": [
+            trees.columns(one, listing) | _about(subject.dataset, k)
+            for k, (one, listing) in enumerate(zip(truths, listings, strict=True))
+        ],
+    }
+    progress("components", 1, 1)
+    return found | points(subject, samples, total, X)
+
+
+def part(subject: Subject, factor: int, latent: int) -> dict[str, Any]:
+    """Return the points of one latent, in their own components, and what is below it in the tree."""
+    samples, total = subject.sample(factor, latent)
+    X = read(subject.dataset.X, samples)
+    own = planes.Planes()
+    own.add(X, factor, latent)
+    one = subject.truths[factor]
+    listing = trees.list_latents(one.forest, 2, latent)
+    found = {"planes": own.packed(), "factor": factor, "tree": trees.columns(one, listing)}
+    return found | points(subject, samples, total, X)
+
+
+def points(subject: Subject, samples: Ints, total: int, X: NDArray[Any]) -> dict[str, Any]:
+    """Return what is known of some samples: where they are in each hierarchy, their columns, what fires on them."""
+    features = subject.features
+    found: dict[str, Any] = {"samples": samples, "total": total, "columns": _columns(subject, samples, X), "places": []}
+    for k, one in enumerate(subject.truths):
+        rows = one.rows[samples]
+        place = {"rows": rows, "depth": one.forest.point_depth[rows]}
+        if features is not None:
+            place |= firing.score_columns(features, k, samples)
+        found["places"].append(place)
+    return found if features is None else found | {"features": firing.columns(features, samples)}
+
+
+def read(X: Any, rows: Ints, progress: Progress | None = None) -> NDArray[Any]:
+    """Return some rows of X, increasing, read part by part."""
+    out = np.empty((rows.size, X.shape[1]), X.dtype)
+    for lo in range(0, rows.size, READ_ROWS):
+        out[lo : lo + READ_ROWS] = X[rows[lo : lo + READ_ROWS]]
+        if progress is not None:
+            progress("reading", min(lo + READ_ROWS, rows.size), rows.size)
+    return out
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def _sets(truths: list[Truth], listings: list[trees.Listing], samples: Ints) -> list[tuple[int, int, Ints]]:
+    """Return the latents that get components of their own, with their points among those drawn."""
+    sets = []
+    for k, (one, listing) in enumerate(zip(truths, listings, strict=True)):
+        rows = one.rows[samples]
+        order = np.argsort(rows, kind="stable")
+        for latent in trees.seen_alone(one.forest, listing).tolist():
+            inside = one.forest.points_of(latent)
+            lo, hi = np.searchsorted(rows[order], [inside.start, inside.stop])
+            if hi - lo >= trees.FEWEST_SEEN:
+                sets.append((k, latent, np.sort(order[lo:hi])))
+    return sorted(sets, key=lambda one: -one[2].size)
+
+
+def _columns(subject: Subject, samples: Ints, X: NDArray[Any]) -> list[dict[str, Any]]:
+    """Return y and, where there is a network, its prediction and error; of sequences of labels the first level."""
+    y = _flat(np.asarray(subject.dataset.y[samples]))
+    labels = y.dtype.kind in "iu"
+    kind = "label" if labels else "number"
+    found = [{"name": "y", "kind": kind, "values": y if labels else y.astype(np.float32)}]
+    given = subject.prediction
+    if given is not None:
+        guess = _flat(np.asarray(given(X) if callable(given) else given[samples]))
+        error = (guess != y).astype(np.float32) if labels else (guess - y).astype(np.float32)
+        found.append({"name": "prediction", "kind": kind, "values": guess if labels else guess.astype(np.float32)})
+        found.append({"name": "error", "kind": "wrong" if labels else "number", "values": error})
+    return found
+
+
+def _flat(values: NDArray[Any]) -> NDArray[Any]:
+    return values[:, 0] if values.ndim > 1 else values
+
+
+def _lead(dataset: AnyDataset) -> str:
+    """Return the dataset in one line."""
+    n, dim = dataset.X.shape
+    if isinstance(dataset, Superposed):
+        return f"{n:,} samples in {dim} dimensions, {len(dataset.factors)} hierarchies added"
+    forest = dataset.forest
+    clusters = f"{forest.n_clusters:,} cluster{'' if forest.n_clusters == 1 else 's'}"
+    return f"{n:,} points in {dim} dimensions, {clusters}, {forest.n_latents:,} latents"
+
+
+def _about(dataset: AnyDataset, factor: int) -> dict[str, Any]:
+    """Return what a tree is called, and whether y depends on it."""
+    if not isinstance(dataset, Superposed):
+        return {"title": "Tree", "relevant": True, "weight": ""}
+    relevant = factor in dataset.relevant
+    weights = dataset.weights
+    weight = "in a product" if weights is None else f"weight {weights[factor]:g}"
+    said = f"relevant to y ({weight})" if relevant else "irrelevant to y"
+    return {"title": f"Factor {factor}: {said}", "relevant": relevant, "weight": weight if relevant else ""}

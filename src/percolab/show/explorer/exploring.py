@@ -1,0 +1,142 @@
+"""`explore`: a dataset as one page that opens offline."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from percolab.ground import files
+from percolab.ground.progress import Progress, shown
+from percolab.ground.validation import check_integer, check_number, check_seed
+from percolab.show.explorer import data, firing, page
+from percolab.show.explorer.packing import pack
+from percolab.show.explorer.serve import LOOPBACK, Server
+from percolab.worlds.truth import AnyDataset
+
+MOST_POINTS = 100_000
+"""Points that are drawn unless more are asked for."""
+MIN_SIZE = 20
+HEIGHT = 760
+"""Of the frame in a notebook."""
+
+
+class Explorer:
+    """A page made by `explore`. A notebook shows it; `save` writes it, `serve` answers for more of the dataset."""
+
+    def __init__(self, subject: data.Subject, packed: bytes, n_trees: int) -> None:
+        self._subject, self._packed, self._n_trees = subject, packed, n_trees
+
+    def __repr__(self) -> str:
+        return f"Explorer({self._subject.name!r}, {len(self._packed):,} bytes of data)"
+
+    @property
+    def html(self) -> str:
+        """The page."""
+        return page.build(self._packed, self._n_trees, title=f"Explorer: {self._subject.name}")
+
+    def _repr_html_(self) -> str:
+        # A frame of its own keeps the page's styles and scripts from the notebook's.
+        return (
+            f'<iframe title="percolab explorer" style="width: 100%; height: {HEIGHT}px; border: 0" '
+            f'srcdoc="{escape(self.html)}"></iframe>'
+        )
+
+    def save(self, output: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the page to a file."""
+        files.check_output(output, overwrite=overwrite)
+        content = self.html.encode()
+        with files.new_files(Path(output), overwrite=overwrite) as (file,):
+            file.write(content)
+
+    def serve(self, *, host: str = LOOPBACK, port: int = 0) -> Server:
+        """Return a server of the page that reads more of the dataset as it is looked at; 0 takes a free port."""
+        return Server(self._subject, self._packed, self._n_trees, host=host, port=port)
+
+
+def explore(
+    dataset: AnyDataset,
+    *,
+    prediction: Any = None,
+    codes: Any = None,
+    scores: Any = None,
+    rows: Any = None,
+    threshold: float = 0.0,
+    name: str = "",
+    features_name: str = "",
+    n_points: int = MOST_POINTS,
+    min_size: int = MIN_SIZE,
+    seed: int = 0,
+    progress: bool | Progress = False,
+) -> Explorer:
+    """Return a page in which a dataset is seen: points in space beside the tree of latents, linked both ways.
+
+    Of X only the points that are drawn are read: all, or a uniform sample of `n_points`, which the page states.
+    Components are those of the points drawn. Needs Bokeh, in the extra ``explore``.
+
+    Parameters
+    ----------
+    dataset
+        A dataset or a superposed world, in memory or loaded.
+    prediction
+        What a network predicts: a value, or label, for each row of the dataset, or a function of rows of X.
+    codes
+        (rows, features) activations of features, dense or sparse.
+    scores
+        What `percolab.features.score` says of these codes; for a world one for each factor.
+    rows
+        Row i of the codes is row ``rows[i]`` of the dataset; only these rows are drawn. None: all rows in order.
+    threshold
+        Features fire above it.
+    name, features_name
+        What the page calls the dataset and the features.
+    n_points
+        Most points that are drawn.
+    min_size
+        Fewest points of a concept; where a tree would have more than 20,000 of them, twice as many, and so on.
+    seed
+        Of the sample.
+    progress
+        True shows a bar; or a function that is called with (stage, done, total).
+    """
+    subject = _subject(dataset, prediction, name or "dataset", n_points, min_size, seed)
+    if codes is not None or scores is not None:
+        if codes is None or scores is None:
+            raise ValueError(
+                f"codes and scores must be given together, got no {'codes' if codes is None else 'scores'}"
+            )
+        limit = check_number("threshold", threshold, 0)
+        features = firing.gather(
+            codes, rows, scores, len(dataset), len(subject.truths), limit, features_name or "features"
+        )
+        subject = replace(subject, features=features)
+    with shown(progress) as report:
+        packed = pack(data.overview(subject, report))
+    return Explorer(subject, packed, len(subject.truths))
+
+
+def _subject(dataset: AnyDataset, prediction: Any, name: str, n_points: int, min_size: int, seed: int) -> data.Subject:
+    if len(dataset) < 1:
+        raise ValueError("dataset must have at least 1 point, got 0")
+    if prediction is not None and not callable(prediction):
+        if hasattr(prediction, "detach"):
+            prediction = prediction.detach().cpu().numpy()
+        prediction = np.asarray(prediction)
+        if prediction.shape[:1] != (len(dataset),) or prediction.dtype.kind not in "biuf":
+            raise ValueError(
+                f"prediction must have a number for each of the {len(dataset)} rows, "
+                f"got {prediction.dtype} of shape {prediction.shape}"
+            )
+    return data.Subject(
+        dataset=dataset,
+        name=name,
+        prediction=prediction,
+        features=None,
+        n_points=check_integer("n_points", n_points, 1),
+        min_size=check_integer("min_size", min_size, 2),
+        seed=check_seed("seed", seed),
+    )

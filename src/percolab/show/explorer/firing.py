@@ -1,0 +1,128 @@
+"""Features on the page: where each fires among the points that are drawn, and what the judge says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+MOST_BYTES, BYTES_OF_TREE = 5_000_000, 1_000_000
+"""Bytes of firing points before compression, less those of each further tree; the worst features above are left out."""
+LEVELS = 255
+"""Levels of an activation, from 0 to the largest of its feature."""
+OF_CONCEPTS = ("f1", "chance", "f1_union", "absorption", "absorption_null", "absorption_edge", "cosine")
+COUNTS_OF_CONCEPTS = ("best_feature", "k", "recovering")
+OF_FEATURES = ("f1", "precision", "recall", "purity")
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Codes of some samples, and a score for each hierarchy; of scores only tables are used, see `features.Score`."""
+
+    codes: scipy.sparse.csr_array
+    """(codes, features), without what does not fire"""
+    rows: Ints
+    """the sample of each row of the codes, increasing"""
+    order: Ints
+    """where each of them was in the codes as they were given"""
+    scores: Sequence[Any]
+    name: str
+
+
+def gather(codes: Any, rows: Any, scores: Any, n_samples: int, n_trees: int, threshold: float, name: str) -> Features:
+    """Return codes and scores that go with a dataset, or say what is wrong with them."""
+    import scipy.sparse
+
+    if hasattr(codes, "detach"):
+        codes = codes.detach().cpu().numpy()
+    matrix = scipy.sparse.csr_array(codes)
+    where = np.arange(matrix.shape[0]) if rows is None else np.asarray(rows)
+    if where.ndim != 1 or where.size != matrix.shape[0] or where.dtype.kind not in "iu":
+        raise ValueError(f"rows must name the row of each of the {matrix.shape[0]} rows of the codes, got {where.size}")
+    if rows is None and matrix.shape[0] != n_samples:
+        raise ValueError(f"codes must have a row for each of the {n_samples} rows, got {matrix.shape[0]}")
+    if where.size and not 0 <= where.min() <= where.max() < n_samples:
+        raise ValueError(f"rows must be between 0 and {n_samples - 1}, got {where.min()} to {where.max()}")
+    given = list(scores) if isinstance(scores, list | tuple) else [scores]
+    if len(given) != n_trees or any(one is None for one in given):
+        raise ValueError(f"scores must be one for each of {n_trees} hierarchies, got {len(given)}")
+    for one in given:
+        if len(one.features) != matrix.shape[1]:
+            raise ValueError(
+                f"scores must be of the {matrix.shape[1]} features of the codes, got {len(one.features)} features"
+            )
+    matrix.data = np.where(matrix.data > threshold, matrix.data, 0)
+    matrix.eliminate_zeros()
+    samples, order = np.unique(where, return_index=True)
+    return Features(matrix, samples.astype(np.int64), order, given, name)
+
+
+def columns(features: Features, samples: Ints) -> dict[str, Any]:
+    """Return the features that fit on the page, those that match best first, over increasing samples."""
+    place = features.order[np.searchsorted(features.rows, samples)]
+    table = features.codes[place].tocsc()
+    table.sort_indices()
+    best = np.max([one.features["f1"].to_numpy() for one in features.scores], axis=0)
+    count = np.diff(table.indptr)
+    order = np.lexsort((np.arange(best.size), -best))
+    order = order[count[order] > 0]
+    room = max(MOST_BYTES - BYTES_OF_TREE * (len(features.scores) - 1), BYTES_OF_TREE)
+    shown = order[np.cumsum(2 * count[order]) <= room]
+    pieces = [table.indices[table.indptr[f] : table.indptr[f + 1]] for f in shown]
+    values = [table.data[table.indptr[f] : table.indptr[f + 1]] for f in shown]
+    top = np.array([part.max() for part in values], np.float32)
+    return {
+        "name": features.name,
+        "total": best.size,
+        "shown": shown,
+        "count": count[shown],
+        "top": top,
+        "gaps": varints(np.concatenate([np.diff(part, prepend=0) for part in pieces]) if pieces else np.empty(0, int)),
+        "levels": _levels(values, top),
+        "fired": features.scores[0].features["fired"].to_numpy(),
+        "rows": features.rows.size,
+    }
+
+
+def score_columns(features: Features, factor: int, samples: Ints) -> dict[str, Any]:
+    """Return what one hierarchy's score says of concepts and of features, and which points are absorbed."""
+    score = features.scores[factor]
+    concepts, found = score.concepts, score.features
+    taken = {"latent": concepts["latent"].to_numpy(), "recovered": score.summary["recovered"]}
+    taken |= {name: concepts[name].to_numpy().astype(np.float32) for name in OF_CONCEPTS}
+    taken |= {name: concepts[name].to_numpy() for name in COUNTS_OF_CONCEPTS}
+    of_features = {name: found[name].to_numpy().astype(np.float32) for name in OF_FEATURES}
+    place = features.order[np.searchsorted(features.rows, samples)]
+    absorbed = np.asarray(score.absorbed_from)[place]
+    return {"concepts": taken, "features": of_features | {"latent": found["latent"].to_numpy()}, "absorbed": absorbed}
+
+
+def varints(numbers: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return numbers that are not negative as bytes: seven bits each, the lowest first, the highest bit for "more"."""
+    left = np.asarray(numbers, np.uint64)
+    length = np.ones(left.size, np.int64)
+    for bits in range(7, 35, 7):
+        length += left >= 1 << bits
+    first = np.cumsum(length) - length
+    out = np.empty(int(length.sum()), np.uint8)
+    for i in range(int(length.max(initial=0))):
+        here = length > i
+        more = (length[here] > i + 1).astype(np.uint64) << np.uint64(7)
+        out[first[here] + i] = ((left[here] >> np.uint64(7 * i)) & np.uint64(127)) | more
+    return out
+
+
+def _levels(values: Sequence[NDArray[Any]], top: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Return activations in levels; what fires has at least 1."""
+    if not values:
+        return np.empty(0, np.uint8)
+    scaled = [np.clip(np.rint(part / most * LEVELS), 1, LEVELS) for part, most in zip(values, top, strict=True)]
+    return np.concatenate(scaled).astype(np.uint8)

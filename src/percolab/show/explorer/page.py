@@ -1,0 +1,161 @@
+"""The page: Bokeh's figures, still empty, with our scripts, our style and the packed data in one file.
+
+Bokeh draws points, rectangles and axes, and zooms; our scripts in ``browser/`` fill its sources and link the two. Text
+from a dataset is in the packed data alone, and the scripts show it as text. The page forbids itself to load anything.
+"""
+
+from __future__ import annotations
+
+import base64
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from percolab.show import style
+
+if TYPE_CHECKING:
+    from bokeh.models import ColumnDataSource
+
+MISSING = "the explorer needs Bokeh: pip install 'percolab[explore]'"
+SCRIPTS = (
+    "unpack.js",
+    "trees.js",
+    "points.js",
+    "features.js",
+    "colours.js",
+    "space.js",
+    "icicle.js",
+    "panel.js",
+    "address.js",
+    "explorer.js",
+    "controls.js",
+)
+"""In the order in which they are read."""
+MARKS = {
+    "hits": ("circle", style.BLUE),
+    "missed": ("x", style.ORANGE),
+    "absorbed": ("triangle", style.VERMILION),
+    "added": ("diamond", style.PURPLE),
+}
+"""What a feature does on a point, told apart by shape and by colour."""
+
+
+def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str:
+    """Return the page of packed data with a figure of space and `n_trees` of trees; served, it may ask for more."""
+    try:
+        from bokeh.document import Document
+        from bokeh.embed import file_html
+        from bokeh.models import CustomJS
+        from bokeh.resources import Resources
+        from jinja2 import Template
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    document = Document()
+    for figure in (_space(), *(_tree(k) for k in range(n_trees))):
+        document.add_root(figure)
+    document.js_on_event("document_ready", CustomJS(code="percolabExplorer.start(cb_obj)"))
+    parts = resources.files("percolab.show.explorer") / "browser"
+    script = "\n".join((parts / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    html: str = file_html(
+        document,
+        Resources(mode="inline"),
+        title,
+        template=Template((parts / "page.html").read_text(encoding="utf-8")),
+        template_variables={
+            "style": (parts / "style.css").read_text(encoding="utf-8"),
+            "script": script,
+            "data": base64.b64encode(data).decode(),
+            "served": served,
+            "n_trees": n_trees,
+        },
+    )
+    return html
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def _space() -> Any:
+    """Return the figure of points: all of them, fewer for when it moves, those picked, and a feature's marks."""
+    from bokeh.models import LinearColorMapper
+
+    space = _figure("space", "pan,wheel_zoom", "wheel_zoom", output_backend="webgl")
+    mapper = LinearColorMapper(palette=[style.MIDDLE], low=0, high=1, nan_color=style.MIDDLE, name="space_colours")
+    shade = {"field": "value", "transform": mapper}
+    for name in ("cloud", "thin"):
+        dots = space.scatter("x", "y", source=_source(name, "x", "y", "value"), fill_color=shade, line_color=None)
+        dots.name = f"{name}_dots"
+    picked = space.scatter("x", "y", source=_source("picked", "x", "y", "value"), fill_color=shade, line_color=None)
+    picked.name = "picked_dots"
+    for name, (marker, colour) in MARKS.items():
+        hollow = marker == "x"
+        marks = space.scatter("x", "y", source=_source(name, "x", "y"), marker=marker, size=7, fill_color=colour)
+        marks.glyph.line_color, marks.glyph.line_width = (colour, 1.5) if hollow else (None, 0)
+        marks.name = f"{name}_dots"
+    ring = space.scatter("x", "y", source=_source("ring", "x", "y"), size=14, fill_color=None, line_width=2.5)
+    ring.name = "ring_dots"
+    for axis in (*space.xaxis, *space.yaxis):
+        axis.ticker.desired_num_ticks = 4
+    return space
+
+
+def _tree(factor: int) -> Any:
+    """Return the figure of a hierarchy: rectangles, the one picked, and under them where a feature fires."""
+    from bokeh.models import CustomJSTickFormatter, HoverTool, LinearColorMapper
+
+    tree = _figure(f"tree{factor}", "xpan,xwheel_zoom", "xwheel_zoom", y_axis_type="log")
+    mapper = LinearColorMapper(palette=[style.MIDDLE], low=0, high=1, nan_color=style.MIDDLE, name=f"colours{factor}")
+    edges = {"left": "left", "right": "right", "bottom": "bottom", "top": "top"}
+    sides = tuple(edges)
+    rectangles = tree.quad(
+        **edges,
+        source=_source(f"rectangles{factor}", *sides, "value", "latent", "size", "z"),
+        fill_color={"field": "value", "transform": mapper},
+        line_color="#ffffff",
+        line_width=0.4,
+    )
+    rectangles.name = f"rectangles{factor}_quads"
+    tree.quad(
+        **edges, source=_source(f"strip{factor}", *sides, "colour", "alpha"), fill_color="colour", fill_alpha="alpha",
+        line_color=None,
+    )  # fmt: skip
+    chosen = tree.quad(**edges, source=_source(f"chosen{factor}", *sides), fill_color=None, line_width=2.5)
+    chosen.name = f"chosen{factor}_quads"
+    words = [("latent", "@latent{0,0}"), ("points", "@size{0,0}"), ("z", "@z{0.000}"), ("colour", "@value{0.000}")]
+    tree.add_tools(HoverTool(renderers=[rectangles], tooltips=words, point_policy="follow_mouse"))
+    count = "return tick >= 1e6 ? tick / 1e6 + ' M' : tick >= 1e4 ? tick / 1e3 + ' k' : String(tick)"
+    for axis in (*tree.xaxis, *tree.yaxis):
+        axis.formatter = CustomJSTickFormatter(code=count)
+    tree.xaxis.ticker.desired_num_ticks = 4
+    tree.xaxis.axis_label, tree.yaxis.axis_label = "row, in leaf order", "points"
+    return tree
+
+
+def _figure(name: str, tools: str, scroll: str, **options: Any) -> Any:
+    """Return an empty figure without a ground of its own, so that it suits a light and a dark page."""
+    from bokeh.models import Range1d
+    from bokeh.plotting import figure
+
+    made = figure(
+        name=name,
+        tools=tools,
+        active_scroll=scroll,
+        toolbar_location=None,
+        sizing_mode="stretch_both",
+        x_range=Range1d(0, 1),
+        y_range=Range1d(0.5, 1),
+        min_border=4,
+        **options,
+    )
+    made.background_fill_alpha = made.border_fill_alpha = 0
+    made.outline_line_color = None
+    made.grid.visible = False
+    for axis in (*made.xaxis, *made.yaxis):
+        axis.minor_tick_line_color = None
+        axis.axis_label_text_font_style = "normal"
+    return made
+
+
+def _source(name: str, *columns: str) -> ColumnDataSource:
+    from bokeh.models import ColumnDataSource
+
+    return ColumnDataSource({column: [] for column in columns}, name=name)

@@ -1,0 +1,399 @@
+"""The benchmark: its cells, how they are shared out and resumed, and the gaps of its table against planted numbers."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import percolab as pl  # noqa: E402
+from percolab.benchmark import Budget, Task, benchmark, report, tables, task  # noqa: E402
+from percolab.benchmark.cells import CELLS, TRUTHS, Cell, grid  # noqa: E402
+from percolab.benchmark.evaluating import Evaluator  # noqa: E402
+from percolab.benchmark.lineup import READING, STANDARD, entry, make  # noqa: E402
+from percolab.benchmark.networks import Networks  # noqa: E402
+from percolab.features import score  # noqa: E402
+from percolab.nn import ResidualMLP, TrainConfig, loss_recovered  # noqa: E402
+
+TINY = Budget(n_features=12, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
+TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=2, batch_size=64, lr=1e-2)
+WORLD = Task(
+    "world",
+    "small",
+    pl.Superposition([pl.Recipe(300, 4, "one_cluster", seeds=seed) for seed in (1, 2)], seed=0),
+    TRAINING,
+    ("blocks.0",),
+    10,
+    TINY,
+)
+CLUSTER = replace(WORLD, name="cluster", recipe=pl.Recipe(300, 4, "one_cluster", seeds=1))
+METHODS = ["linear-reading", "neurons", "kmeans@batch_size=64", "oracle"]
+GIVEN = {"scale": "small", "n_seeds": 2, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A benchmark of a tiny task."""
+    output = tmp_path_factory.mktemp("benchmark") / "all"
+    results = benchmark([WORLD], output=output, only=METHODS, **GIVEN)
+    return output, results
+
+
+def kept(output, name, task="world"):
+    return json.loads((output / CELLS / task / f"{name}.json").read_text())
+
+
+# ---------------------------------------------------------------------- cells
+
+
+def test_every_cell_is_a_file_that_says_what_made_it(made):
+    output, results = made
+    names = {file.stem for file in (output / CELLS / "world").iterdir()}
+    places = ["raw_raw", "untrained_blocks.0", "trained-0_blocks.0", "trained-1_blocks.0"]
+    wanted = {f"{place}_{m.replace('_', '-')}_{seed}" for place in places for m in METHODS[:3] for seed in (0, 1)}
+    assert names == wanted | {"truth_truth_oracle_0"}
+    assert results["cells"] == {"done": 25, "asked": 25, "failed": 0}
+    cell = kept(output, "trained-1_blocks.0_kmeans@batch-size=64_1")
+    made_from = cell["made_from"]
+    assert made_from["recipe"] == WORLD.recipe.to_dict()
+    assert made_from["training"]["epochs"] == 2
+    assert made_from["options"] == {"n_features": 12, "batch_size": 64, "max_iterations": 50}
+    assert (made_from["network"], made_from["layer"], made_from["seed"]) == ("trained-1", "blocks.0", 1)
+    assert cell["provenance"]["percolab"] == pl.__version__
+    assert kept(output, "raw_raw_neurons_0")["made_from"]["training"] is None
+
+
+def test_a_cell_holds_what_score_gives(made):
+    output, _ = made
+    networks = Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None)
+    A = networks.activations("trained-1", "blocks.0", 1)
+    method = make(entry(METHODS[2], TINY), 1, "cpu").fit(A)
+    decoder = {"directions": method.directions, "bias": method.bias, "activations": A}
+    values = kept(output, "trained-1_blocks.0_kmeans@batch-size=64_1")["values"]
+    for factor in (0, 1):
+        found = score(networks.dataset, method.encode(A), factor=factor, min_size=10, seed=1, **decoder)
+        f1 = found.concepts["f1"][found.concepts["summarised"]]
+        np.testing.assert_allclose(values["factors"][str(factor)]["f1"], f1, rtol=1e-3)
+    assert values["factors"]["1"]["summary"]["recovery"] == pytest.approx(found.summary["recovery"])
+    assert "summary" not in values["factors"]["0"]  # irrelevant: the best F1 is all that is used
+    test = networks.split.test
+    decoded = method.encode(A[test]) @ method.directions + method.bias
+    model = networks.model("trained-1", 1)
+    lost = loss_recovered(model, networks.dataset.X[test], networks.y(1)[test], "blocks.0", decoded, device="cpu")
+    assert values["loss_recovered"]["replaced"] == pytest.approx(lost.replaced)
+    assert values["loss_recovered"]["loss"] == pytest.approx(lost.loss)
+    assert kept(output, "untrained_blocks.0_neurons_0")["values"]["loss_recovered"] is None
+
+
+def test_networks_of_a_seed_differ_in_what_they_were_trained_for_alone(made):
+    output, _ = made
+    run = torch.load(output / "networks" / "world" / "0-1" / "checkpoint.pt", weights_only=True)
+    seeds = [(config["seed"], config["split_seed"]) for config in run["configs"]]
+    assert seeds == [(0, 42), (0, 42), (1, 42), (1, 42)]
+    networks = Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None)
+    fresh = ResidualMLP(4, 8, 1, seed=1)
+    same = zip(networks.model("untrained", 1).parameters(), fresh.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in same)
+    members = [networks.model(name, 1).input.weight for name in ("trained-0", "trained-1", "untrained")]
+    assert not torch.equal(members[0], members[1])
+    assert not torch.equal(members[1], members[2])
+    assert np.array_equal(networks.y(1), networks.dataset.swapped(1).y)
+
+
+def test_the_reading_is_the_separation_of_siblings(made):
+    output, _ = made
+    networks = Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None)
+    A = networks.activations("trained-0", "blocks.0", 0).double().numpy()
+    truth = json.loads((output / TRUTHS / "world.json").read_text())["factors"][1]["pairs"]
+    rows = pl.truth(networks.dataset, 1).rows
+    forest = networks.dataset.factors[1].forest
+    found = kept(output, "trained-0_blocks.0_linear-reading_0")["values"]["factors"]["1"]["separation"]
+    assert len(found) == len(truth["parent"]) > 3
+    for parent, value in zip(truth["parent"], found, strict=True):
+        below = forest.points_of(parent)
+        middle = below.start + forest.left_size[parent]
+        left, right = (A[(rows >= lo) & (rows < hi)] for lo, hi in ((below.start, middle), (middle, below.stop)))
+        assert min(len(left), len(right)) >= 10
+        spread = left.var(0).sum() + right.var(0).sum()
+        assert value == pytest.approx(((left.mean(0) - right.mean(0)) ** 2).sum() / spread, rel=1e-3)
+
+
+# ---------------------------------------------------------------------- resuming and sharing out
+
+
+def test_what_is_there_is_not_computed_again(made, monkeypatch):
+    output, before = made
+    monkeypatch.setattr(Evaluator, "evaluate", lambda *given: pytest.fail("computed again"))
+    again = benchmark([WORLD], output=output, only=METHODS, **GIVEN)
+    assert again == before
+
+
+@pytest.mark.slow
+def test_parts_give_what_the_whole_gives(made, tmp_path):
+    whole, results = made
+    output = tmp_path / "parts"
+    part = {"output": output, "only": METHODS, **GIVEN}
+    assert benchmark([WORLD], time_limit=0, **part)["cells"] == {"done": 0, "asked": 25, "failed": 0}
+    assert benchmark([WORLD], networks=["raw"], seeds=[1], **part)["cells"]["asked"] == 3
+    some = benchmark([WORLD], networks=["trained-0", "truth"], **part)
+    assert some["cells"] == {"done": 7, "asked": 7, "failed": 0}
+    assert benchmark([WORLD], **part)["cells"]["done"] == 25
+    found = json.loads((output / report.RESULTS).read_text())
+    assert found == json.loads((whole / report.RESULTS).read_text())
+    assert found["lines"] == json.loads(json.dumps(found["lines"]))
+    assert [line["method"] for line in results["lines"]][:4] == ["linear-reading", "neurons", "oracle", METHODS[2]]
+
+
+def test_networks_that_are_gone_are_trained_again(made, tmp_path):
+    shutil.copytree(made[0] / "data", tmp_path / "data")
+    shutil.copytree(made[0] / "networks", tmp_path / "networks")
+    (tmp_path / "networks" / "world" / "0-1" / "checkpoint.pt").unlink()
+    before, after = (
+        Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None).activations(
+            "trained-1", "blocks.0", 1
+        )
+        for output in (made[0], tmp_path)
+    )
+    assert torch.allclose(before, after, atol=1e-5)
+
+
+def test_a_clock_that_runs_out_ends_after_the_cell(tmp_path, monkeypatch):
+    moments = iter(range(1000))  # asked at the start, before the task and before each cell
+    monkeypatch.setattr("percolab.benchmark.running.time", SimpleNamespace(monotonic=lambda: next(moments)))
+    given = {"output": tmp_path / "limited", "only": ["neurons"], "networks": ["raw"], **GIVEN}
+    assert benchmark([CLUSTER], time_limit=3, **given)["cells"] == {"done": 1, "asked": 2, "failed": 0}
+
+
+def test_another_recipe_is_computed_again(made, tmp_path):
+    cell = Cell(WORLD, "raw", "raw", entry("neurons", TINY), 0)
+    assert cell.is_done(made[0])
+    for changed in (replace(WORLD, min_size=11), replace(WORLD, recipe=WORLD.recipe.swapped(0))):
+        assert not replace(cell, task=changed).is_done(made[0])
+    assert replace(cell, task=replace(WORLD, training=replace(TRAINING, epochs=3))).is_done(made[0])  # no network
+    trained = Cell(WORLD, "trained-0", "blocks.0", entry("neurons", TINY), 0)
+    assert trained.is_done(made[0])
+    assert not replace(trained, task=replace(WORLD, training=replace(TRAINING, epochs=3))).is_done(made[0])
+
+
+def test_a_method_that_fails_is_noted_and_tried_again(tmp_path, monkeypatch):
+    (tmp_path / "own_methods.py").write_text(
+        "import numpy as np\n"
+        "class Broken:\n"
+        "    def fit(self, activations):\n        raise RuntimeError('first line\\nsecond line')\n"
+        "    def encode(self, activations):\n        return activations\n"
+        "class Negative:\n"
+        "    def __init__(self, n_features=3, shift=0.0):\n        self.n, self.shift = n_features, shift\n"
+        "    def fit(self, activations):\n        return self\n"
+        "    def encode(self, activations):\n        return np.ones((len(activations), self.n)) + self.shift\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = ["own_methods:Broken", "own_methods:Negative@shift=-2", "own_methods:Negative"]
+    given = {"output": tmp_path / "failing", "networks": ["raw"], "seeds": [0], **GIVEN}
+    for _ in range(2):
+        found = benchmark([CLUSTER], methods=own, only=[*own, "neurons"], **given)
+        assert found["cells"] == {"done": 2, "asked": 4, "failed": 2}
+        broken, negative = found["failed"]
+        assert broken == "cluster raw raw own_methods:Broken 0: RuntimeError: first line second line"
+        assert negative.startswith("cluster raw raw own_methods:Negative@shift=-2 0: ValueError: codes must be finite")
+    page = (tmp_path / "failing" / report.REPORT).read_text()
+    assert "own_methods:Broken 0: RuntimeError: first line second line" in page
+    cell = kept(tmp_path / "failing", "raw_raw_own-methods-Negative_0", "cluster")
+    assert cell["made_from"]["options"] == {"n_features": 12}
+
+
+# ---------------------------------------------------------------------- methods and grid
+
+
+def test_methods_get_their_size_from_the_task():
+    assert make(entry("random-dictionary", TINY), 5, "cpu") == make(entry("random-dictionary@seed=5", TINY), 1, "cpu")
+    found = make(entry("batchtopk@k=2+frozen=decoder", TINY), 7, "cpu")
+    assert (found.n_features, found.k, found.frozen, found.seed, found.steps) == (12, 2, "decoder", 7, 5)
+    assert make(entry("batchtopk-frozen-encoder", TINY), 0, "cpu").frozen == "encoder"
+    assert {entry(name, TINY).name for name in STANDARD} == set(STANDARD)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nothing", r"^method must be one of neurons, .* or package\.module:Class, got 'nothing'$"),
+        ("kmeans@size=3", r"^method must have the option it is given, got 'size' for 'kmeans'$"),
+        ("kmeans@3", r"^method must be NAME or NAME@option=value\+option=value, got 'kmeans@3'$"),
+    ],
+)
+def test_unknown_methods_are_one_line(spec, message):
+    with pytest.raises(ValueError, match=message):
+        entry(spec, TINY)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tasks": ["mnist"]}, r"^tasks must be one of paper-one-cluster, .*, got 'mnist'$"),
+        ({"scale": "large"}, r"^scale must be one of paper, small, got 'large'$"),
+        ({"seeds": [2]}, r"^seeds must be below n_seeds, 2, got 2$"),
+        ({"n_seeds": 0}, r"^n_seeds must be at least 1, got 0$"),
+        ({"networks": ["frozen"]}, r"^networks must be some of truth, raw, untrained, trained-0, .*, got 'frozen'$"),
+        ({"time_limit": -1}, r"^time_limit must be a number of at least 0, got -1$"),
+        ({"methods": ["nothing"]}, r"^method must be one of "),
+    ],
+)
+def test_bad_input_is_one_line_before_any_work(given, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        benchmark(**{"tasks": ["superposed-2"], "output": tmp_path / "new"} | GIVEN | given)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_directory_must_be_that_of_a_benchmark(made, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"^output must be empty or hold a benchmark, got "):
+        benchmark([CLUSTER], output=tmp_path, **GIVEN)
+    with pytest.raises(FileExistsError, match=r"^output must hold a benchmark of scale paper, got "):
+        benchmark([CLUSTER], output=made[0], **GIVEN | {"scale": "paper"})
+
+
+def test_tasks_at_both_scales():
+    for name in ("paper-one-cluster", "paper-multi-cluster", "superposed-2", "superposed-4"):
+        full, small = task(name), task(name, "small")
+        assert full.recipe == pl.PRESETS[name]
+        assert full.n_factors == small.n_factors == {"superposed-2": 2, "superposed-4": 4}.get(name, 1)
+        assert full.budget.n_features == full.budget.batch_size == 4096
+        assert len(grid(full, [entry("neurons", TINY)], [0, 1], full.networks, ["a", "b"])) == 2 * (
+            1 + 2 * (1 + full.n_factors)
+        )
+        assert Task(**vars(small)).to_dict() == json.loads(json.dumps(small.to_dict()))
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def planted(output, effects, seeds=(0, 1, 2), counts=(40, 30), method="kmeans", column="f1"):
+    """Write cells in which a network's F1 of a concept is that of the concept plus an effect and a little noise."""
+    rng = np.random.default_rng(0)
+    base = [rng.uniform(0.2, 0.4, count) for count in counts]
+    units = [{"start": list(range(0, 10 * count, 10)), "counted": [True] * count} for count in counts]
+    (output / TRUTHS).mkdir(parents=True, exist_ok=True)
+    truth = {"task": WORLD.to_dict(), "factors": [{"concepts": unit, "pairs": unit} for unit in units]}
+    (output / TRUTHS / "world.json").write_text(json.dumps(truth))
+    (output / CELLS / "world").mkdir(parents=True, exist_ok=True)
+    for network in ("raw", "untrained", "trained-0", "trained-1"):
+        for seed in seeds:
+            factors = {}
+            for k, values in enumerate(base):
+                values = values + effects.get((network, k), 0) + 0.01 * rng.normal(size=values.size)
+                summary = {"recovery": float(values.mean()), "l0": 3.0 + seed}
+                names = {name for names in tables.BINNED.values() for name in names}
+                bins = {"from": [16], "to": [32], **{name: [None if seed else 0.5] for name in names}}
+                bins["recovery"] = [float(values.mean())]
+                values = np.exp(values) if column == "separation" else values
+                factors[str(k)] = {"summary": summary, "by_size": bins, "by_depth": bins, column: values.tolist()}
+            layer = "raw" if network == "raw" else "blocks.0"
+            made_from = {"task": "world", "network": network, "layer": layer, "name": method, "seed": seed}
+            made_from["method"] = method
+            cell = {"made_from": made_from, "provenance": {}, "values": {"factors": factors}}
+            (output / CELLS / "world" / f"{network}_{method}_{seed}.json").write_text(json.dumps(cell))
+
+
+EFFECTS = {("trained-0", 0): 0.3, ("trained-1", 1): 0.1, ("trained-1", 0): 0.05, ("untrained", 1): -0.1}
+
+
+@pytest.mark.parametrize(("method", "column"), [("kmeans", "f1"), (READING, "separation")])
+def test_planted_gaps_are_found(method, column, tmp_path):
+    planted(tmp_path, EFFECTS, method=method, column=column)
+    (line,) = tables.lines(tmp_path)
+    gaps = {name: line.values[name] for name in ("trained_untrained", "trained_raw", "relevant_irrelevant")}
+    wanted = {
+        "trained_untrained": (40 * 0.3 + 30 * 0.2) / 70,
+        "trained_raw": (40 * 0.3 + 30 * 0.1) / 70,
+        "relevant_irrelevant": (40 * (0.3 - 0.05) + 30 * 0.1) / 70,
+    }
+    for name, found in gaps.items():
+        assert found.low < wanted[name] < found.high
+        assert found.value == pytest.approx(wanted[name], abs=0.005)
+        assert (found.seeds, found.units) == (3, 70)
+    assert line.values["relevant_irrelevant_share"].value > 0.98
+
+
+def test_no_effect_gives_no_gap(tmp_path):
+    planted(tmp_path, {("trained-0", 0): 0.3, ("trained-1", 0): 0.3})  # as large where it is irrelevant
+    (line,) = tables.lines(tmp_path)
+    assert abs(line.values["relevant_irrelevant"].value) < 0.005
+    assert not line.values["relevant_irrelevant"].found
+    assert abs(line.values["relevant_irrelevant_share"].value - 0.5) < 0.1
+    assert line.values["trained_untrained"].value > 0.1
+
+
+def test_means_are_over_seeds_on_the_hierarchy_that_was_trained_on(tmp_path):
+    planted(tmp_path, EFFECTS)
+    (line,) = tables.lines(tmp_path)
+    cells = [json.loads(file.read_text()) for file in sorted((tmp_path / CELLS / "world").glob("trained-*.json"))]
+    own = [cell["values"]["factors"][cell["made_from"]["network"][-1]]["summary"]["recovery"] for cell in cells]
+    assert line.values["recovery"].value == pytest.approx(np.mean(own))
+    assert line.values["recovery"].seeds == 3
+    assert line.values["l0"].value == pytest.approx(4)
+    by_seed = np.array([3, 4, 5])
+    half = 4.302653 * by_seed.std(ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
+    assert line.values["l0"].high - line.values["l0"].value == pytest.approx(half, rel=1e-4)
+    for bins in (line.by_size, line.by_depth):
+        assert bins["trained"][0]["recovery"] == pytest.approx(np.mean(own))
+    assert line.by_depth["trained"][0]["absorption"] == 0.5  # what is not known is left out
+
+
+def test_seeds_that_lack_a_network_are_left_out(tmp_path):
+    planted(tmp_path, EFFECTS)
+    (tmp_path / CELLS / "world" / "trained-1_kmeans_2.json").unlink()
+    (line,) = tables.lines(tmp_path)
+    assert line.values["recovery"].seeds == 2
+    assert line.values["untrained"].seeds == 3
+    assert line.values["relevant_irrelevant"].seeds == 2
+    assert line.values["relevant_irrelevant"].value == pytest.approx(13 / 70, abs=0.01)
+
+
+def test_a_network_that_is_not_asked_for_is_no_loss(tmp_path):
+    planted(tmp_path, EFFECTS, counts=(40, 30, 20))
+    for seed in range(3):  # of three hierarchies, two have networks
+        assert not list((tmp_path / CELLS / "world").glob(f"trained-2_*_{seed}.json"))
+    (line,) = tables.lines(tmp_path)
+    assert line.values["recovery"].seeds == 3
+    assert line.values["relevant_irrelevant"].units == 70
+    assert line.values["relevant_irrelevant"].value == pytest.approx(13 / 70, abs=0.01)
+
+
+def test_the_report_shows_every_method_and_its_gaps(made):
+    output, results = made
+    page = (output / report.REPORT).read_text()
+    for words in (*METHODS, "trained - untrained", "relevant - irrelevant", "better when relevant", "How it was made"):
+        assert words in page
+    assert ">nan" not in page
+    assert "data:image/png" in page
+    oracle = next(line for line in results["lines"] if line["method"] == "oracle")
+    assert oracle["values"]["recovery"]["value"] == 1
+
+
+# ---------------------------------------------------------------------- with SAELens
+
+
+@pytest.mark.sae
+def test_autoencoders_are_compared(tmp_path):
+    names = ["topk", "batchtopk", "jumprelu", "gated", "matryoshka", "batchtopk-frozen-decoder"]
+    found = benchmark([WORLD], output=tmp_path / "sae", only=names, **GIVEN | {"n_seeds": 1})
+    assert found["cells"] == {"done": 24, "asked": 24, "failed": 0}
+    cell = kept(tmp_path / "sae", "trained-0_blocks.0_topk_0")
+    assert cell["values"]["factors"]["0"]["summary"]["l0"] == 3
+    assert cell["provenance"]["sae-lens"]
+
+
+def test_autoencoders_are_left_out_where_saelens_is_not_installed(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "sae_lens", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    from percolab.benchmark.lineup import standard
+
+    names = {found.name for found in standard(TINY)}
+    assert "kmeans" in names
+    assert not names & {"topk", "batchtopk", "jumprelu", "gated", "matryoshka"}
+    with pytest.raises(ImportError, match=r"^topk needs SAELens: pip install 'percolab\[sae\]'$"):
+        benchmark([WORLD], output=tmp_path / "new", only=["topk"], **GIVEN)

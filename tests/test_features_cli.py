@@ -1,0 +1,205 @@
+"""``percolab score`` and ``percolab benchmark``: what they print, what they write, and bad input in one line."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import percolab as pl
+from percolab.cli.main import run
+from percolab.features import score
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A dataset, a world, and codes for them in files."""
+    folder = tmp_path_factory.mktemp("score")
+    dataset = pl.generate(pl.Recipe(600, 4, "one_cluster", seeds=1))
+    dataset.save(folder / "one.zarr")
+    recipes = [dataset.recipe, pl.Recipe(600, 4, "one_cluster", seeds=2)]
+    pl.generate(pl.Superposition(recipes, seed=0)).save(folder / "world.zarr")
+    rng = np.random.default_rng(0)
+    codes = np.maximum(np.asarray(dataset.X) @ rng.normal(size=(4, 9)), 0)
+    rows = rng.integers(0, 600, 200)
+    decoder = {"directions": rng.normal(size=(9, 4)), "bias": np.ones(4), "activations": np.asarray(dataset.X)}
+    np.savez(folder / "dense.npz", codes=codes)
+    np.savez(folder / "decoder.npz", codes=codes, **decoder)
+    np.savez(folder / "part.npz", codes=codes[rows], rows=rows)
+    np.save(folder / "plain.npy", codes[rows])
+    np.save(folder / "rows.npy", rows)
+    scipy.sparse.save_npz(folder / "sparse.npz", scipy.sparse.csr_array(codes))
+    np.savez(folder / "negative.npz", codes=codes - 1)
+    np.savez(folder / "dead.npz", codes=0 * codes)
+    np.savez(folder / "short.npz", codes=codes[:7])
+    np.savez(folder / "unnamed.npz", a=codes, b=codes)
+    np.savez(folder / "objects.npz", codes=np.array([{}], object))
+    (folder / "junk.npz").write_text("no archive")
+    np.save(folder / "far.npy", np.full(7, 600))
+    return folder, dataset, codes, rows, decoder
+
+
+def scored(place, *arguments):
+    folder = place[0]
+    words = [str(folder / word) if word.endswith((".zarr", ".npz", ".npy")) else word for word in arguments]
+    return run(["score", *words])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["dense.npz"], ["sparse.npz"], ["part.npz"], ["plain.npy", "--rows", "rows.npy"], ["decoder.npz"]],
+    ids=lambda words: words[0],
+)
+def test_codes_of_every_kind_are_scored(arguments, place, capsys):
+    _, dataset, codes, rows, decoder = place
+    assert scored(place, "one.zarr", *arguments, "--json", "--min-size", "10", "--seed", "3") == 0
+    found = json.loads(capsys.readouterr().out)
+    part = arguments[0] in ("part.npz", "plain.npy")
+    given = (codes[rows], rows) if part else (codes,)
+    more = decoder if arguments[0] == "decoder.npz" else {}
+    wanted = score(dataset, *given, min_size=10, seed=3, **more).summary
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert found[name] == (None if np.isnan(value) else pytest.approx(value))
+
+
+def test_a_table_is_printed(place, capsys):
+    assert scored(place, "one.zarr", "dense.npz") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("recovery ")
+    assert "nan" not in out
+    assert [line for line in out.splitlines() if line.strip().startswith("rows of a concept")]
+
+
+def test_a_world_is_scored_by_factor(place, capsys):
+    summaries = []
+    for factor in ("0", "1"):
+        assert scored(place, "world.zarr", "dense.npz", "--factor", factor, "--json") == 0
+        summaries.append(json.loads(capsys.readouterr().out))
+    assert summaries[0]["recovery"] > summaries[1]["recovery"]
+
+
+def test_tables_and_pages_are_written(place, tmp_path, capsys):
+    _, dataset, codes, *_ = place
+    wanted = score(dataset, codes)
+    for name in ("a.html", "a.csv", "a.json"):
+        assert scored(place, "one.zarr", "dense.npz", "-o", str(tmp_path / name)) == 0
+    page = (tmp_path / "a.html").read_text()
+    assert "data:image/png" in page
+    assert "By size" in page
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines[0].split(",")[:2] == ["latent", "size"]
+    assert len(lines) == 1 + len(wanted.concepts)
+    values = json.loads((tmp_path / "a.json").read_text())
+    assert values["features"]["fired"] == wanted.features["fired"].tolist()
+    assert values["summary"]["recovery"] == pytest.approx(wanted.summary["recovery"])
+    capsys.readouterr()
+    assert scored(place, "one.zarr", "dense.npz", "-o", str(tmp_path / "a.csv")) == 2
+    assert "--output must not exist unless --overwrite is given" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def trained(place):
+    """A run on the dataset, of which nothing was learned that counts."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    words = ["--d-model", "8", "--n-blocks", "2", "--epochs", "1", "--batch-size", "64", "--device", "cpu", "-q"]
+    assert run(["train", str(place[0] / "one.zarr"), "-o", str(place[0] / "run"), *words]) == 0
+    return place[0] / "run"
+
+
+def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_path, capsys):
+    from percolab.features.methods import KMeans
+    from percolab.nn import activations, load_model
+
+    given = ["one.zarr", "--run", str(trained), "--method", "kmeans@n_features=8", "--method", "neurons"]
+    given += ["--layer", "blocks.0", "--device", "cpu"]
+    assert scored(place, *given, "--json", "-o", str(tmp_path / "features.html")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {(row["method"], row["network"]) for row in found} == {
+        (method, network) for method in ("kmeans@n_features=8", "neurons") for network in ("trained", "untrained")
+    }
+    A = activations(load_model(trained, place[1]), place[1].X, ["blocks.0"], device="cpu")["blocks.0"].numpy()
+    wanted = score(place[1], KMeans(8, batch_size=16384, max_iterations=50).fit(A).encode(A)).summary
+    assert found[0]["recovery"] == pytest.approx(wanted["recovery"])
+    assert found[0]["recovery"] != found[2]["recovery"]
+    page = (tmp_path / "features.html").read_text()
+    assert page.count("data:image/png") == 2
+    assert scored(place, *given) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        [method, network] for method in ("kmeans@n_features=8", "neurons") for network in ("trained", "untrained")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "CODES or --run must be given, got neither"),
+        (["dense.npz", "--run", "RUN"], "CODES or --run must be given, got both"),
+        (["--run", "RUN", "--layer", "head"], "--layer must be modules of the model (input, "),
+        (["--run", "RUN", "--method", "oracle"], "--method must make features of activations, got 'oracle'"),
+        (["--run", "RUN", "-o", "score.csv"], "--output must end in .html, got 'score.csv'"),
+        (["--run", "nothing"], "--run must exist, got 'nothing/checkpoint.pt'"),
+    ],
+)
+def test_methods_on_a_network_are_refused_in_one_line(arguments, message, place, trained, capsys):
+    words = [str(trained) if word == "RUN" else word for word in arguments]
+    assert scored(place, "one.zarr", *words) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+BAD = {
+    "negative": ("one.zarr negative.npz", "CODES must be finite and not negative, got "),
+    "dead": ("one.zarr dead.npz", "CODES must be above the threshold somewhere, got none in 9 features"),
+    "short": ("one.zarr short.npz", "CODES must have a row for each of the 600 rows, unless --rows are given, "),
+    "far": ("one.zarr short.npz --rows far.npy", "--rows must be between 0 and 599, got 600"),
+    "large": ("one.zarr dense.npz --min-size 601", "--min-size must leave a concept: the largest cluster has 600"),
+    "small": ("one.zarr dense.npz --min-size 1", "--min-size must be at least 2, got 1"),
+    "unnamed": ("one.zarr unnamed.npz", "CODES must have an array named codes, got a, b"),
+    "junk": ("one.zarr junk.npz", "CODES must be a file as NumPy or SciPy save arrays, got "),
+    "objects": ("one.zarr objects.npz", "CODES must be a file as NumPy or SciPy save arrays, got "),
+    "nothing": ("one.zarr nothing.npz", "CODES must be a file as NumPy or SciPy save arrays, got "),
+    "rows": ("one.zarr dense.npz --rows nothing.npy", "--rows must be a file as NumPy or SciPy save arrays, got "),
+    "factor": ("world.zarr dense.npz", "--factor must be given for a world of 2 hierarchies"),
+    "suffix": ("one.zarr dense.npz -o score.png", "--output must end in .html or .csv or .json, got 'score.png'"),
+    "threshold": ("one.zarr dense.npz --threshold -1", "--threshold must be at least 0, got -1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line(case, place, capsys):
+    arguments, message = BAD[case]
+    assert scored(place, *arguments.split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {message}")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tasks", "mnist"], "--tasks must be one of paper-one-cluster, "),
+        (["--scale", "huge"], "--scale must be one of paper, small, got 'huge'"),
+        (["--only", "lasso"], "--method must be one of neurons, "),
+        (["--method", "no_such:Thing"], "--method must be a class that can be imported, got 'no_such:Thing'"),
+        (["--seeds", "one"], "--seeds must be integers, got 'one'"),
+        (["--seeds", "3"], "--seeds must be below n_seeds, 3, got 3"),
+        (["--networks", "resnet"], "--networks must be some of truth, raw, untrained, trained, got 'resnet'"),
+    ],
+)
+def test_a_benchmark_refuses_in_one_line(arguments, message, tmp_path, capsys):
+    pytest.importorskip("torch")
+    given = [] if "--tasks" in arguments else ["--tasks", "paper-one-cluster"]
+    assert run(["benchmark", "-o", str(tmp_path / "new"), *given, *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_benchmark_that_is_out_of_time_says_how_to_go_on(tmp_path, capsys):
+    pytest.importorskip("torch")
+    words = ["--tasks", "superposed-2", "--scale", "small", "--only", "kmeans", "--time-limit", "0"]
+    assert run(["benchmark", "-o", str(tmp_path / "new"), *words]) == 0
+    out = capsys.readouterr().out
+    assert out == f"{tmp_path / 'new' / 'report.html'}: 0 of 12 cells, 12 left: the same command goes on\n"
+    assert (tmp_path / "new" / "report.html").exists()
