@@ -1,7 +1,12 @@
 """Batches in memory that a worker and its parent share: right, never overwritten while they are held, used again."""
 
 import gc
+import itertools
+import os
 import pickle
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
@@ -42,7 +47,8 @@ def is_shared(slots, array):
 
 @pytest.fixture
 def slots():
-    return sharing.Slots(private, 10, 3)
+    yield sharing.Slots(private, 10, 3)
+    sharing._MAPPED.clear()  # which here is of a process that has not ended
 
 
 def test_a_tensor_arrives_in_the_same_memory(slots):
@@ -99,6 +105,49 @@ def test_what_is_computed_from_a_shared_tensor_is_plain(slots):
         np.testing.assert_array_equal(sent(other), other)
 
 
+@pytest.mark.parametrize("change", [torch.Tensor.t_, torch.Tensor.requires_grad_, lambda X: X.set_(torch.ones(2))])
+def test_a_shared_tensor_that_was_changed_arrives_as_it_is(slots, change):
+    tensor = slots.tensor(filled(slots.room(10), 2)[0])
+    change(tensor)
+    there = sent(tensor)
+    assert there.requires_grad == tensor.requires_grad
+    np.testing.assert_array_equal(there.detach(), tensor.detach())
+
+
+def test_a_shared_tensor_in_a_file_is_plain(slots, tmp_path):
+    tensor = slots.tensor(filled(slots.room(10), 2)[0])
+    torch.save(tensor, tmp_path / "tensor.pt")
+    there = torch.load(tmp_path / "tensor.pt")
+    assert type(there) is torch.Tensor
+    np.testing.assert_array_equal(there, tensor)
+
+
+def test_what_a_forked_process_drops_is_still_held_here(slots):
+    X, _ = filled(slots.room(10), 2)
+    kept = [sent(slots.tensor(X))]
+    del X
+    child = os.fork()
+    if not child:
+        kept.clear()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [is_shared(slots, X) for X, _ in [slots.room(10) for _ in range(3)]] == [True, True, False]
+    kept.clear()
+    assert is_shared(slots, slots.room(10)[0])
+
+
+def test_slots_may_be_given_back_while_others_are_taken(slots):
+    """By other threads: the numbers of free slots stay right."""
+
+    def use(turn):
+        X, y = filled(slots.room(10), turn)
+        return all((column == turn).all() for column in (X, y))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(use, range(2000)))
+    assert [is_shared(slots, X) for X, _ in [slots.room(10) for _ in range(4)]] == [True, True, True, False]
+
+
 # ---------------------------------------------------------------------- with a loader
 
 
@@ -150,3 +199,64 @@ def test_readers_that_work_ahead_give_the_same(store, monkeypatch):
     monkeypatch.setattr(streaming, "worked_ahead", lambda parts: parts)
     again = [batch[0] for batch in streaming.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
     np.testing.assert_array_equal(np.concatenate(once), np.concatenate(again))
+
+
+# ---------------------------------------------------------------------- what is left
+
+
+def mapped():
+    """Return how often memory of batches is mapped here."""
+    gc.collect()
+    with open("/proc/self/maps") as file:
+        return sum("percolab-batches" in line for line in file)
+
+
+def loader(path, batch_size, **options):
+    data = exports.to_torch_stream(path, batch_size, columns=["X", "point_id"], buffer_rows=640)
+    return torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, **options)
+
+
+@pytest.mark.slow
+def test_a_worker_may_be_done_before_its_first_batch_arrives(store):
+    batches = iter(loader(store, 3000))
+    time.sleep(2)  # both have sent their only batch, and have been asked for another
+    assert sorted(np.concatenate([ids for _, ids in batches]).tolist()) == list(range(6000))
+
+
+@pytest.mark.slow
+def test_workers_that_stay_use_the_same_memory_again(store):
+    workers, seen = loader(store, 50, persistent_workers=True), []
+    for epoch in range(3):
+        workers.dataset.set_epoch(epoch)
+        batches = iter(workers)
+        ids = [ids.clone() for _, ids in (itertools.islice(batches, 10) if epoch == 1 else batches)]
+        seen.append(torch.cat(ids).tolist())
+        assert mapped() == 2
+    assert sorted(seen[0]) == sorted(seen[2]) == list(range(6000))
+    assert seen[0] != seen[2]
+    assert len(set(seen[1])) == 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["at the end", "early", "killed"])
+def test_nothing_is_left_of_an_epoch(store, end):
+    before = set(os.listdir("/dev/shm"))
+    batches = iter(loader(store, 50))
+    for X, ids in itertools.islice(batches, 20):  # noqa: B007
+        pass
+    assert mapped() == 2
+    if end == "at the end":
+        for X, ids in batches:  # noqa: B007
+            pass
+    elif end == "killed":
+        for worker in batches._workers:
+            os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match="killed by signal|exited unexpectedly"):
+            list(batches)
+    del batches
+    assert mapped() <= 2
+    right = ids.clone()
+    np.testing.assert_array_equal(ids, right)  # what is held stays, without its worker
+    del X, ids
+    assert mapped() == 0
+    assert set(os.listdir("/dev/shm")) <= before

@@ -282,6 +282,8 @@ def test_an_epoch_that_is_left_early_ends_its_threads(path, reads, kind, monkeyp
     elif kind == "ray":
         ray_data = pytest.importorskip("percolab.loaders.ray_data")
         monkeypatch.setattr(ray_data, "read_ahead", reading)
+        # Tables of one block: of those that Ray wants, the first one has all rows.
+        monkeypatch.setattr(ray_data.DataContext.get_current(), "target_max_block_size", 1)
         (task,) = ray_data.PercolabSource(path, shuffle=True, buffer_rows=64).get_read_tasks(1)
         batches = task.read_fn()
     else:

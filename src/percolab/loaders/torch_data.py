@@ -94,6 +94,8 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
         self._length = self.stream.n_batches(self.share.world_size)
         # Shared, so that workers that outlive an epoch learn of the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        # Made by each worker, and kept until it ends: the parent may ask for a batch when the epoch is over here.
+        self._slots: sharing.Slots | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next pass over the data."""
@@ -108,11 +110,11 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
             yield from self._batches(self.share, None, torch.from_numpy)
             return
         share = replace(self.share, worker=worker.id, n_workers=worker.num_workers)
-        slots = sharing.slots_for(*self.stream.parts())
-        if slots is None:
+        self._slots = self._slots or sharing.slots_for(*self.stream.parts())
+        if self._slots is None:
             yield from self._batches(share, None, torch.from_numpy)
         else:
-            yield from self._batches(share, slots.room, slots.tensor)
+            yield from self._batches(share, self._slots.room, self._slots.tensor)
 
     def _batches(
         self, share: Share, room: Room | None, tensor: Callable[[NDArray[Any]], torch.Tensor]
