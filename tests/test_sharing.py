@@ -252,20 +252,20 @@ def no_word_of_children(monkeypatch):
 def test_nothing_is_left_of_an_epoch(store, end):
     before = set(os.listdir("/dev/shm"))
     batches = iter(loader(store, 50))
-    for X, ids in itertools.islice(batches, 20):  # noqa: B007
-        pass
+    held = list(itertools.islice(batches, 20))
+    right = [ids.clone() for _, ids in held]
     assert mapped() == 2
     if end == "at the end":
-        for X, ids in batches:  # noqa: B007
+        for _ in batches:
             pass
     elif end == "killed":
         for worker in batches._workers:
             worker.kill()
             worker.join()
     del batches
-    assert mapped() <= 2
-    right = ids.clone()
-    np.testing.assert_array_equal(ids, right)  # what is held stays, without its worker
-    del X, ids
+    for (_, ids), ours in zip(held, right, strict=True):  # what is held stays, without its worker
+        np.testing.assert_array_equal(ids, ours)
+    assert mapped() == 2
+    del held, ids
     assert mapped() == 0
     assert set(os.listdir("/dev/shm")) <= before
