@@ -217,6 +217,24 @@ def test_outputs_are_refused_before_work(store, fails):
     fails(["generate", "--n-points", "10", "--dim", "4"], BAD_INPUT, "--output must be given (see percolab")
 
 
+@pytest.mark.parametrize("shards", [[], ["--shards", "2"]])
+def test_locations_that_cannot_be_are_refused_before_work(shards, fails):
+    huge = ["generate", "--n-points", "2000000000", "--dim", "100000", *shards, "-o"]
+    fails([*huge, "foo://x"], BAD_INPUT, "--output must be a path or a URL that fsspec knows, got 'foo://x'\n")
+    fails(["info", "foo://x"], BAD_INPUT, "location must be a path or a URL that fsspec knows, got 'foo://x'\n")
+    fails([*huge, "x" * 256], BAD_INPUT, "--output must have a name of at most 255 bytes, got one of 256\n")
+    fails([*huge, "é" * 128], BAD_INPUT, "--output must have a name of at most 255 bytes, got one of 256\n")
+
+
+@pytest.mark.parametrize("length", [230, 255])
+def test_long_names(length, fails):
+    assert main.run([*SMALL, "--seed", "1", "-o", "x" * length]) == 0
+    assert main.run([*SMALL, "--seed", "2", "--overwrite", "-o", "x" * length]) == 0
+    assert pl.load("x" * length).recipe.seeds.graph == 2
+    assert len(os.listdir()) == 1
+    fails(["export", "x" * length, "--format", "npz", "-o", "y" * 252], BAD_INPUT, "--output must have a name of at")
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a directory that nobody can write to")
 def test_unwritable_output(store, fails):
     message = "--output must be in a writable directory, got '/proc/a"
