@@ -426,6 +426,17 @@ def test_broken_stores_are_failures(store, fails):
     fails(["info", "a.zarr"], FAILURE, "a.zarr is not a percolab dataset")
 
 
+def test_an_empty_dataset_in_shards(capfd):
+    words = ["generate", "--n-points", "300", "--dim", "4", "--min-cluster-size", "301", "--seed", "1"]
+    words += ["--shards", "2", "-o", "a.zarr"]
+    said = "a.zarr: 0 points in R^4, 0 clusters, 0 latents; seeds 1, 10001, 20001\n"
+    assert main.run(words) == 0
+    assert capfd.readouterr().out == f"{said}no point is in a cluster that large, so there was no shard to make\n"
+    assert main.run(words) == 0
+    assert capfd.readouterr().out == f"{said}nothing was missing, and everything matches its digests\n"
+    assert len(pl.load("a.zarr", verify=True).y) == 0
+
+
 def test_an_empty_dataset_is_a_dataset(capfd, fails):
     words = ["--min-cluster-size", "301", "--seed", "1"]
     assert main.run([*SMALL, *words, "-o", "a.zarr"]) == 0
