@@ -13,14 +13,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import boto3
 import timing
 
 import percolab as pl
 from percolab.loaders.streaming import Stream
-from percolab.store import objects
+from percolab.store import objects, saving
 
 SERVER = """
 import logging, sys, time
@@ -43,10 +43,12 @@ def s3() -> Iterator[None]:
     endpoint = server.stdout.readline().strip()
     os.environ |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = "us-east-1"
-    boto3.client("s3").create_bucket(Bucket=BUCKET)
-    yield
-    server.stdin.close()
-    server.wait()
+    try:
+        boto3.client("s3").create_bucket(Bucket=BUCKET)
+        yield
+    finally:
+        server.stdin.close()
+        server.wait()
 
 
 def through(schemes: tuple[str, ...], function: Callable[[], None]) -> Callable[[], None]:
@@ -69,9 +71,20 @@ def jobs(dataset: pl.Dataset) -> dict[str, Callable[[], None]]:
         for _ in Stream(url, 1024).batches():
             pass
 
+    def interrupted() -> None:
+        def stop_at_half(stage: str, done: int, total: int) -> None:
+            if 2 * done > total:
+                raise InterruptedError
+
+        target = f"s3://{BUCKET}/{next(count)}.zarr"
+        with suppress(InterruptedError):
+            saving.save(dataset, target, progress=stop_at_half)
+        dataset.save(target)  # reads what is there, writes the rest
+
     dataset.save(url)
     return {
         "save": lambda: dataset.save(f"s3://{BUCKET}/{next(count)}.zarr"),
+        "save, stopped at half, resumed": interrupted,
         "open": lambda: [pl.load(url) for _ in range(5)],  # type: ignore[dict-item]
         "verify": lambda: pl.load(url, verify=True),
         "stream": stream,

@@ -1,12 +1,14 @@
 """How fast shuffled batches come from a store, as ratios to reading its files raw, within one run.
 
     python benchmarks/reading.py [--n-points 1000000] [--dim 100] [--directory .] [--repeats 5] [--no-ray] [--json file]
+    python benchmarks/reading.py --only "torch, 0" "torch, 2" Ray           # readers whose names begin like that
     python benchmarks/reading.py --once 2000000000 --n-points 70000000      # only: one epoch, in so many bytes
 
 The peer reads every chunk file of X by `os.read` into the same few megabytes, one file after another, on one thread,
 and looks at nothing: no checksum, no y, no order, no batches. "cached" has all files in the page cache, so the peer is
 a copy in memory; "disk" drops them from it before each run (a disk's own cache, or a host's, may still have them).
-Ratios are of times: 2 means half the raw rate. Workers of torch pass each batch from process to process, so these are
+Ratios are of times: 2 means half the raw rate. An epoch includes what it takes to start workers or tasks, so the
+larger the store, the less that counts. Workers of torch pass each batch from process to process, so these are
 also set against workers that pass constants of the same shape.
 
 `--once` makes a store in shards, drops it from the page cache, and takes one shuffled epoch of it in a process that may
@@ -180,6 +182,7 @@ def main() -> None:
     options.add_argument("--directory", help="where to make the store; a new temporary one by default")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--once", type=int, metavar="BYTES", help="only one epoch, in so many bytes of addresses")
+    options.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="beginnings of the readers' names")
     options.add_argument("--no-ray", dest="ray", action="store_false")
     options.add_argument("--json")
     chosen = options.parse_args()
@@ -196,6 +199,7 @@ def main() -> None:
             compare(store, what, ours, cached, chosen.repeats)
             for cached in (True, False)
             for what, ours in timed.items()
+            if what.startswith(tuple(chosen.only))
         ]
         rows.append(passing(store, chosen.repeats))
         timing.show(f"reading {chosen.n_points:,} x {chosen.dim}, batches of {BATCH}", rows, chosen.json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -86,7 +85,7 @@ class Clusters:
         """Sort the clusters that labels describe and keep those of at least `min_cluster_size` points. Linear time.
 
         With labels of type `dtype` and the critical size law this takes, at its peak, 2.3 numbers of that type for a
-        point, labels included: where one array is needed no longer, the next is made, in its memory if that fits.
+        point, labels included: where one array is needed no longer, the next is made.
 
         Parameters
         ----------
@@ -109,28 +108,10 @@ class Clusters:
         order.place(size)
         point_id = np.empty(order.n_rows, dtype)
         parallel.run([(collect, (found, lo, hi, size, point_id)) for lo, hi in shares], threads)
-        start, birth = _in_place_of(found, order.n_clusters, dtype)
         del found
+        start, birth = np.empty(order.n_clusters + 1, np.int64), np.empty(order.n_clusters, dtype)
         parallel.run([(order.fill_start, (start,)), (order.fill_birth, (size, birth))], threads)
         return cls(start, birth, point_id, born_size)
-
-
-def _in_place_of(
-    labels: Labels, n_clusters: int, dtype: type[np.integer[Any]]
-) -> tuple[Ints, NDArray[np.integer[Any]]]:
-    """Return memory for starts and births: that of the labels, if they fill most of it. New memory takes time."""
-    held = labels if labels.base is None else labels.base
-    split = (n_clusters + 1) * np.dtype(np.int64).itemsize
-    end = split + n_clusters * np.dtype(dtype).itemsize
-    if not 0.75 * held.nbytes < end <= held.nbytes:
-        return np.empty(n_clusters + 1, np.int64), np.empty(n_clusters, dtype)
-    held = held.view(np.uint8)
-    return held[:split].view(np.int64), held[split:end].view(dtype)
-
-
-def room_for_labels(n_points: int, dtype: type[np.signedinteger[Any]]) -> Labels:
-    """Return memory for labels, with a little more: at the critical size law births and starts then just fit in it."""
-    return np.empty(n_points + 10 * math.isqrt(n_points) + 2, dtype)[:n_points]
 
 
 def batches(size: Ints, points: int) -> list[tuple[int, int]]:

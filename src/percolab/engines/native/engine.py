@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from percolab.engines import needs
 from percolab.engines.arrays import Arrays
 from percolab.engines.attachment import attach_keyed, follow_to_founder
-from percolab.engines.clusters import Clusters, room_for_labels
+from percolab.engines.clusters import Clusters
 from percolab.engines.native import random_graph, trees, values, walk
 from percolab.engines.native.pieces import GROUP
 from percolab.engines.native.stand import Stand
@@ -73,7 +73,7 @@ def find_clusters(recipe: Recipe, threads: int) -> Clusters:
         return Clusters.single(recipe.n_points, keep=recipe.n_points >= recipe.min_cluster_size)
     dtype: type[np.signedinteger[Any]] = np.int32 if recipe.n_points < 2**31 else np.int64
     threads = min(threads, max(1, recipe.n_points // ALONE))
-    labels = [room_for_labels(recipe.n_points, dtype)]
+    labels = [np.empty(recipe.n_points, dtype)]
     attach_keyed(recipe.attachment_prob, seed_key(recipe.seeds.graph), labels[0], threads)
     return Clusters.from_labels(labels, recipe.min_cluster_size, dtype, threads=threads)
 
