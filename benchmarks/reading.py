@@ -170,7 +170,9 @@ print(sum(len(X) for X, y in stream.batches()), time.perf_counter() - start)
     raw = timing.seconds(partial(read_raw, store))
     X = pl.load(store).X
     assert int(rows) == len(X)
-    print(f"memory of this machine: {readable(psutil.virtual_memory().total)}, of the process: {readable(limit)} at most")
+    print(
+        f"memory of this machine: {readable(psutil.virtual_memory().total)}, of the process: {readable(limit)} at most"
+    )
     print(f"X of {readable(X.nbytes)}, shuffled, once: {float(seconds):.1f} s, {readable(peak)} at peak")
     print(f"{readable(X.nbytes / float(seconds))}/s, {raw / float(seconds):.2f} of raw, {readable(X.nbytes / raw)}/s")
 

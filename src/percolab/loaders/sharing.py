@@ -136,7 +136,7 @@ class SharedTensor(torch.Tensor):
     """A tensor that is sent to the parent by its place. What is computed from it is a plain tensor."""
 
     place: Place
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)  # to a file, say
@@ -165,7 +165,7 @@ def _attached(
     memory = _MAPPED.get((pid, file, inode)) or _map(pid, file, inode)
     kind = np.dtype(dtype)
     count = int(np.prod(shape))
-    held = (ctypes.c_char * (count * kind.itemsize)).from_buffer(memory, offset)
+    held: Any = (ctypes.c_char * (count * kind.itemsize)).from_buffer(memory, offset)
     weakref.finalize(held, _drop, memory, slot, os.getpid()).atexit = False
     return torch.from_numpy(np.frombuffer(held, kind, count).reshape(shape))
 
