@@ -217,6 +217,24 @@ def test_outputs_are_refused_before_work(store, fails):
     fails(["generate", "--n-points", "10", "--dim", "4"], BAD_INPUT, "--output must be given (see percolab")
 
 
+@pytest.mark.parametrize("shards", [[], ["--shards", "2"]])
+def test_locations_that_cannot_be_are_refused_before_work(shards, fails):
+    huge = ["generate", "--n-points", "2000000000", "--dim", "100000", *shards, "-o"]
+    fails([*huge, "foo://x"], BAD_INPUT, "--output must be a path or a URL that fsspec knows, got 'foo://x'\n")
+    fails(["info", "foo://x"], BAD_INPUT, "location must be a path or a URL that fsspec knows, got 'foo://x'\n")
+    fails([*huge, "x" * 256], BAD_INPUT, "--output must have a name of at most 255 bytes, got one of 256\n")
+    fails([*huge, "é" * 128], BAD_INPUT, "--output must have a name of at most 255 bytes, got one of 256\n")
+
+
+@pytest.mark.parametrize("length", [230, 255])
+def test_long_names(length, fails):
+    assert main.run([*SMALL, "--seed", "1", "-o", "x" * length]) == 0
+    assert main.run([*SMALL, "--seed", "2", "--overwrite", "-o", "x" * length]) == 0
+    assert pl.load("x" * length).recipe.seeds.graph == 2
+    assert len(os.listdir()) == 1
+    fails(["export", "x" * length, "--format", "npz", "-o", "y" * 252], BAD_INPUT, "--output must have a name of at")
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a directory that nobody can write to")
 def test_unwritable_output(store, fails):
     message = "--output must be in a writable directory, got '/proc/a"
@@ -406,6 +424,17 @@ def test_broken_stores_are_failures(store, fails):
     fails(["info", "a.zarr"], FAILURE, "y")
     (store / "zarr.json").unlink()
     fails(["info", "a.zarr"], FAILURE, "a.zarr is not a percolab dataset")
+
+
+def test_an_empty_dataset_in_shards(capfd):
+    words = ["generate", "--n-points", "300", "--dim", "4", "--min-cluster-size", "301", "--seed", "1"]
+    words += ["--shards", "2", "-o", "a.zarr"]
+    said = "a.zarr: 0 points in R^4, 0 clusters, 0 latents; seeds 1, 10001, 20001\n"
+    assert main.run(words) == 0
+    assert capfd.readouterr().out == f"{said}no point is in a cluster that large, so there was no shard to make\n"
+    assert main.run(words) == 0
+    assert capfd.readouterr().out == f"{said}nothing was missing, and everything matches its digests\n"
+    assert len(pl.load("a.zarr", verify=True).y) == 0
 
 
 def test_an_empty_dataset_is_a_dataset(capfd, fails):
