@@ -4,6 +4,7 @@ Numba recompiles a kernel when its own file changes, but not when a kernel it ca
 """
 
 import fcntl
+import gc
 import hashlib
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ SOURCES = (path.read_bytes() for path in sorted((ROOT / "src" / "percolab").rglo
 STATE = hashlib.sha256(b"".join(text for text in SOURCES if b"numba" in text or b"@kernel" in text)).hexdigest()[:16]
 CACHE = ROOT / ".pytest_cache" / "numba" / STATE
 os.environ["NUMBA_CACHE_DIR"] = str(CACHE)
+gc.set_threshold(100_000, 50, 100)  # what is imported stays: looking through it again and again takes seconds
 
 
 def pytest_sessionstart(session):
