@@ -71,18 +71,16 @@ def overview(subject: Subject, progress: Progress) -> dict[str, Any]:
     truths = subject.truths
     listings = [trees.list_latents(one.forest, subject.min_size) for one in truths]
     sets = _sets(truths, listings, samples)
-    progress("components", 0, 1)
     found = {
         "name": subject.name,
         "lead": _lead(subject.dataset),
         "seed": subject.seed,
-        "planes": planes.of_latents(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size)).packed(),
+        "planes": planes.of_latents(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size), progress).packed(),
         "trees": [
             trees.columns(one, listing) | _about(subject.dataset, k)
             for k, (one, listing) in enumerate(zip(truths, listings, strict=True))
         ],
     }
-    progress("components", 1, 1)
     return found | points(subject, samples, total, X)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.progress import Progress
+
 AXES = 3
 PART_ROWS = 1 << 13
 STEPS = 2**16 - 1
@@ -87,14 +89,18 @@ class Planes:
         return columns | {"scale": np.concatenate(self._scales), "values": np.concatenate(self._parts)}
 
 
-def of_latents(X: NDArray[Any], sets: Sequence[tuple[int, int, Ints]], most_rows: int) -> Planes:
+def of_latents(
+    X: NDArray[Any], sets: Sequence[tuple[int, int, Ints]], most_rows: int, progress: Progress | None = None
+) -> Planes:
     """Return the components of all points, and of sets of them (factor, latent, rows of X), while there is room.
 
     The sets come in their order, and those that do not fit in `most_rows` are left out.
     """
     planes = Planes()
     planes.add(X, 0, -1)
-    for factor, latent, rows in sets:
+    for i, (factor, latent, rows) in enumerate(sets):
         if planes.rows + rows.size <= most_rows:
             planes.add(X[rows], factor, latent)
+        if progress is not None:
+            progress("components", i + 1, len(sets))
     return planes

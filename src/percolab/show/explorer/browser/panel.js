@@ -10,7 +10,8 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-const number = (value) => value.toLocaleString("en");
+const THOUSANDS = new Intl.NumberFormat("en");
+const number = (value) => THOUSANDS.format(value);
 const decimal = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits).replace("-", "−") : "–");
 const percent = (value) => (Number.isFinite(value) ? `${(100 * value).toFixed(1)}%` : "–");
 
