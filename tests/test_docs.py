@@ -148,3 +148,9 @@ def test_links_and_images_exist(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_tables_of_the_results_are_those_of_their_files():
+    program = ROOT / "docs" / "results" / "make_tables.py"
+    done = subprocess.run([sys.executable, str(program), "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

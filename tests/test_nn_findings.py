@@ -5,11 +5,10 @@ import pytest
 import torch
 
 import percolab as pl
-from percolab.nn import ProbeConfig, controls, findings
+from percolab.nn import ProbeConfig, controls, findings, intervals
 from percolab.nn.power import plant, planted_power, power_curve
 from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.probing import Prober
-from percolab.nn.resampling import Interval
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -44,12 +43,12 @@ def made(forest, seed, level, *, noise=0.2):
     )  # fmt: skip
 
 
-def measured(forest, level, seeds=range(3)):
+def measured(forest, level, seeds=range(5)):
     networks = [made(forest, seed, level) for seed in seeds]
     raw = made(forest, 99, level, noise=0)
     for errors in networks:
         del errors.squared["raw"]
-    return findings.Measured(forest, networks, raw, "z", resamples=200)
+    return findings.Measured(forest, networks, raw, "z", redraws=200)
 
 
 def as_in_the_paper(name, fom, depth):
@@ -108,7 +107,7 @@ def test_verdicts_do_not_flip_with_the_seed(forest):
         return as_in_the_paper(name, fom, depth) + (0 if name == "raw" else 0.68 - 0.1 * np.log(fom))
 
     first, *others = (
-        verdicts(findings.check(measured(forest, slight, range(3 * k, 3 * k + 3)), None)) for k in range(4)
+        verdicts(findings.check(measured(forest, slight, range(5 * k, 5 * k + 5)), None)) for k in range(4)
     )
     for other in others:
         for one, two in zip(first, other, strict=True):
@@ -130,24 +129,24 @@ def test_the_fit_range_is_kept(forest):
 
 def test_no_rank_correlation_is_claimed_more_often_than_stated(forest):
     """Where clusters share their noise and nothing else, p < 0.05 comes in about one case of twenty."""
-    own = measured(forest, as_in_the_paper)
-    fom = np.sqrt(forest.cluster_size[own.groups])  # as at the tops, where the dependence is worst
-    claimed = {"groups": 0, "latents": 0}
+    latents = np.flatnonzero((forest.latent_size >= 40) & (forest.latent_depth % 5 == 0) & (forest.latent_depth <= 40))
+    cluster = forest.latent_cluster[latents]
+    size = np.sqrt(forest.cluster_size[cluster])  # as at the tops, where the dependence is worst
+    claimed = {"kin": 0, "latents": 0}
     trials = 60
     for trial in range(trials):
-        random = np.random.default_rng(trial)
-        noise = random.standard_normal(forest.n_clusters)[own.groups]
-        for name, groups in (("groups", own.groups), ("latents", np.arange(own.fom.size))):
-            weights = findings.resampled(groups, 200, trial)
-            found = findings.interval(findings.rank_correlation(fom, noise, weights), null=0)
+        noise = np.random.default_rng(trial).standard_normal(forest.n_clusters)[cluster]
+        for name, blocks in (("kin", intervals.kin(intervals.places(forest, latents))), ("latents", latents)):
+            weights = intervals.redrawn(blocks, 200, trial)
+            found = intervals.bootstrap(intervals.rank_correlation(size, noise, weights)[None], blocks, null=0)
             claimed[name] += found.p < 0.05
-    assert claimed["groups"] <= 10  # 3 expected; more than 10 has probability 0.0005
+    assert claimed["kin"] <= 10  # 3 expected; more than 10 has probability 0.0005
     assert claimed["latents"] > 20  # what counting latents as independent would claim
 
 
 def test_verdict_of_cases():
     def case(low, high):
-        return findings.Case("", Interval((low + high) / 2, low, high), high=1)
+        return findings.Case("", intervals.Estimate((low + high) / 2, low, high), high=1)
 
     good, bad, open_ = case(0.1, 0.9), case(1.1, 1.2), case(0.9, 1.1)
     assert findings.verdict([good, good]) == "holds"

@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import Ridge
 
 import percolab as pl
-from percolab.nn import ResidualMLP, activations
+from percolab.nn import ResidualMLP, activations, binning, intervals, lines
 from percolab.nn.represent import (
     crossed,
     dose_estimates,
@@ -16,7 +16,6 @@ from percolab.nn.represent import (
     reading,
     relevance,
     siblings,
-    statistics,
     trained,
 )
 
@@ -116,54 +115,19 @@ def test_a_linear_reading_is_scored_on_samples_it_has_not_seen(pairs):
         assert found[i] == pytest.approx(expected, abs=2.1 / min(map(len, right_way)))
 
 
-# ---------------------------------------------------------------------- intervals
-
-
-def nested_noise(rng, seeds, units, blocks, effect=0.0):
-    """Return (seeds, units) numbers that vary by seed, by block of kin, by unit and by both."""
-    by_block = rng.normal(0, 0.5, blocks.max() + 1)[blocks]
-    return effect + rng.normal(0, 0.3, (seeds, 1)) + by_block + rng.normal(0, 1, (seeds, units))
-
-
-def test_an_interval_of_a_mean_misses_the_truth_rarely():
-    blocks = statistics.kin_blocks(np.arange(120))
-    missed = rate(lambda rng: statistics.mean_interval(nested_noise(rng, 5, 120, blocks), blocks).found)
-    assert 0.005 < missed < LARGEST_RATE  # neither too narrow nor so wide that it finds nothing
-
-
-def test_an_interval_that_forgets_kin_would_miss_it_often():
-    blocks = statistics.kin_blocks(np.arange(120))
-    missed = rate(lambda rng: statistics.mean_interval(nested_noise(rng, 5, 120, blocks)[:1], None).found)
-    assert missed > LARGEST_RATE
-
-
-def test_a_mean_interval_is_the_jackknife():
-    rng = np.random.default_rng(1)
-    values, blocks = rng.standard_normal((4, 30)), statistics.kin_blocks(rng.permutation(30), 7)
-    values[2, 3] = np.nan
-    quick = statistics.mean_interval(values, blocks)
-    slow = statistics.jackknife(lambda s, u: np.nanmean(values[np.ix_(s, u)]), [np.arange(4), blocks])
-    assert quick.to_dict() == pytest.approx(slow.to_dict())
-
-
-def test_blocks_are_runs_of_neighbours():
-    place = np.random.default_rng(0).permutation(100)
-    blocks = statistics.kin_blocks(place, 10)
-    assert np.array_equal(np.sort(blocks), np.repeat(np.arange(10), 10))
-    assert np.array_equal(blocks, place // 10)
-    assert np.array_equal(statistics.kin_blocks([5, 3, 4], 20), [2, 0, 1])
+# ---------------------------------------------------------------------- bins
 
 
 def test_bins_have_as_many_values_each_and_keep_equal_ones_together():
     values = np.repeat([1, 2, 3, 10, 50], [25, 25, 25, 20, 5])
-    bins, edges = statistics.equal_bins(np.random.default_rng(0).permutation(values))
+    bins, edges = binning.equal_bins(np.random.default_rng(0).permutation(values))
     assert np.bincount(bins).tolist() == [25, 25, 25, 25]
     assert edges[0] == 1
     assert edges[-1] == 50
-    bins, _ = statistics.equal_bins(values)
+    bins, _ = binning.equal_bins(values)
     for value in np.unique(values):
         assert np.unique(bins[values == value]).size == 1
-    logs, _ = statistics.log_bins([1, 20, 200, 2000, 10_000], 4)
+    logs, _ = binning.log_bins([1, 20, 200, 2000, 10_000], 4)
     assert logs.tolist() == [0, 1, 2, 3, 3]
 
 
@@ -203,9 +167,9 @@ def relevant(rng, factors, effect):
     own, members = factors
     values = planted_world(rng, own, members, effect)
     factor = np.repeat(np.arange(3), [len(part) for part in own])
-    blocks = relevance.blocks_of(factor, np.concatenate([part.place for part in own]))
-    swap = statistics.mean_interval(relevance.swap_log_ratio(values, factor), blocks)
-    idle = statistics.mean_interval(relevance.idle_log_ratio(values, factor), blocks)
+    blocks = intervals.kin(np.concatenate([part.place for part in own]), factor)
+    swap = intervals.mean_interval(relevance.swap_log_ratio(values, factor), blocks)
+    idle = intervals.mean_interval(relevance.idle_log_ratio(values, factor), blocks)
     return swap, idle
 
 
@@ -287,7 +251,7 @@ def crossed_errors(rng, K, L, F, effect):
 def crossed_found(rng, effect):
     errors = crossed_errors(rng, 5, 60, 12, effect)
     own, fresh = errors[:, :5], errors[:, 5:]
-    interval = crossed.own_interval(own, statistics.kin_blocks(np.arange(60)))
+    interval = crossed.own_interval(own, intervals.kin(np.arange(60)))
     null = crossed.null_band(fresh)
     return interval, null
 
@@ -327,13 +291,13 @@ def test_draws_of_values_follow_the_law():
 
 
 def test_a_change_by_training_is_found_where_it_is_planted_and_not_elsewhere():
-    blocks = statistics.kin_blocks(np.arange(80))
+    blocks = intervals.kin(np.arange(80))
 
     def found(effect):
         def once(rng):
             measure = np.exp(rng.normal(0, 0.4, (5, 2, 80)) + rng.normal(0, 1, 80) + rng.normal(0, 0.1, (5, 1, 1)))
             measure[:, 1] *= np.exp(-effect)
-            return statistics.mean_interval(trained.log_change(measure)[:, 1], blocks).found
+            return intervals.mean_interval(trained.log_change(measure)[:, 1], blocks).found
 
         return once
 
@@ -358,7 +322,7 @@ def slopes(pairs, A, rest, y, doses=(0.5, 1.0, 2.0)):
     samples = pushing.sibling_samples(pairs, 8).reshape(-1, 8)
     vectors = pushing.own_directions(A, siblings.ready(pairs, CPU)).flatten(0, 1)
     response = pushing.push(A, rest, samples, vectors, doses)[0].reshape(2, len(pairs), -1)
-    blocks = statistics.kin_blocks(pairs.place)
+    blocks = intervals.kin(pairs.place)
     true = pushing.true_differences(pairs, y)
     found = [dose_estimates.response_line(d * true, response[None, ..., i], blocks) for i, d in enumerate(doses)]
     return [slope for slope, _ in found], [r2 for _, r2 in found]
@@ -441,9 +405,9 @@ def test_along_probes_directions_a_network_that_follows_the_law_responds_by_it()
     for t in range(9):
         vectors = along[torch.from_numpy(places.depth_index), t]
         response, _ = pushing.push(A, lambda h: h[:, :3] @ weight, inside, vectors, (1.0,))
-        found.append(statistics.line_through_origin(law, response[:, 0]).slope)
+        found.append(lines.line_through_origin(law, response[:, 0]).slope)
     assert found[0] == pytest.approx(1, abs=0.3)  # by chance values of two depths go together in the largest clusters
-    null = statistics.prediction(found[1:])
+    null = intervals.prediction(found[1:])
     assert null.low < 0 < null.high < found[0]
 
 
@@ -460,7 +424,7 @@ def test_responses_are_sorted_by_relevance():
 def test_leakage_is_what_happens_elsewhere_over_what_happens_here():
     inside = np.full((3, 40), 2.0)
     outside = np.where(np.arange(40) % 4, 0.5, np.nan)[None].repeat(3, 0)
-    found = dose_estimates.leakage(inside, outside, statistics.kin_blocks(np.arange(40)))
+    found = dose_estimates.leakage(inside, outside, intervals.kin(np.arange(40)))
     assert found.value == pytest.approx(0.25)
 
 

@@ -9,8 +9,7 @@ import torch
 
 import percolab as pl
 from percolab.cli import main
-from percolab.nn import ResidualMLP, Split, TrainConfig, scaling, train
-from percolab.nn.represent import statistics
+from percolab.nn import ResidualMLP, Split, TrainConfig, intervals, scaling, train
 from percolab.nn.scaling_settings import scaling_settings
 from percolab.nn.training import train_ensemble
 
@@ -20,8 +19,8 @@ torch.set_num_threads(1)  # threads that wait for each other are slow where test
 def planted(rng, slope, seeds=4, rows=200):
     """Return squared errors whose mean is n^slope, with kin that are alike and seeds that differ."""
     n = 100.0 * 2 ** np.arange(6)
-    blocks = statistics.kin_blocks(np.arange(rows))
-    level = np.exp(rng.normal(0, 0.2, 20))[blocks] * np.exp(rng.normal(0, 0.05, (seeds, 6, 1)))
+    blocks = intervals.kin(np.arange(rows))
+    level = np.exp(rng.normal(0, 0.2, intervals.BLOCKS))[blocks] * np.exp(rng.normal(0, 0.05, (seeds, 6, 1)))
     return n, n[:, None] ** slope * level * rng.chisquare(1, (seeds, 6, rows)), blocks
 
 

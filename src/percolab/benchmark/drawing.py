@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,37 +12,44 @@ from numpy.typing import NDArray
 from percolab.benchmark.lineup import READING
 from percolab.benchmark.tables import Line
 from percolab.benchmark.tasks import RAW, TRAINED, UNTRAINED
-from percolab.show import pages, style
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+WORDS = {TRAINED: "trained network", UNTRAINED: "untrained", RAW: "raw input"}
 
-def pictures(found: list[Line]) -> list[str]:
-    """Return the pictures of a task as HTML, for each layer."""
-    shown = []
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure, what it shows, and whether it needs the width of the page."""
+
+    figure: Figure
+    caption: str
+    wide: bool = False
+
+
+def pictures(found: list[Line]) -> dict[str, Picture]:
+    """Return the pictures of a task by name, for each layer."""
+    shown: dict[str, Picture] = {}
     for layer in dict.fromkeys(line.layer for line in found):
         own = [line for line in found if line.layer == layer]
         by_size = [line for line in own if line.by_size.get(TRAINED)]
         if by_size:
+            caption = f"Recovery by size of the concept, layer {layer}. Chance is that in the trained network."
+            shown[f"{layer}-recovery"] = Picture(draw_by_size(by_size), caption, wide=True)
             caption = (
-                f"Recovery by size, layer {layer}. Blue: trained network; orange: untrained; green: raw input; "
-                "grey: chance in the trained network."
+                f"Absorption by depth in the trained network, layer {layer}. On edges: recall of the upper concept's "
+                "feature outside the lower one minus inside. On rows: missed and taken by a feature of a concept below."
             )
-            shown.append(pages.picture(draw_by_size(by_size), caption, wide=True))
-            caption = (
-                f"Absorption by depth in the trained network, layer {layer}. Blue: on edges, recall of the upper "
-                "concept's feature outside the lower one minus inside; vermilion: on rows; grey: what independent "
-                "misses give."
-            )
-            shown.append(pages.picture(draw_absorption(by_size), caption, wide=True))
+            shown[f"{layer}-absorption"] = Picture(draw_absorption(by_size), caption, wide=True)
         if any(line.knows("trained_untrained") for line in own):
             caption = (
                 f"The gaps, layer {layer}: difference of best F1, mean over concepts with its 95% interval. The linear "
                 "reading is in the table: it has another unit."
             )
-            shown.append(pages.picture(draw_gaps(own), caption))
+            shown[f"{layer}-gaps"] = Picture(draw_gaps(own), caption)
     return shown
 
 
@@ -70,6 +78,8 @@ def _panels(found: list[Line], draw: Callable[[Axes, Line], None], x: str, y: st
             axes.set_axis_off()
         figure.supxlabel(x, fontsize=9)
         figure.supylabel(y, fontsize=9)
+        known = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
+        figure.legend(known.values(), known.keys(), loc="outside upper center", ncols=len(known), fontsize=8)
     return figure
 
 
@@ -78,18 +88,19 @@ def _draw_sizes(axes: Axes, line: Line) -> None:
     for name, colour in colours.items():
         rows = line.by_size[name]
         x = np.sqrt(_column(rows, "from") * _column(rows, "to"))
-        axes.plot(x, _column(rows, "recovery"), "o-", markersize=3, color=colour)
+        label = WORDS[name]
+        axes.plot(x, _column(rows, "recovery"), "o-", markersize=3, color=colour, label=label)
         if name == TRAINED:
-            axes.plot(x, _column(rows, "chance"), color=style.GREY)
+            axes.plot(x, _column(rows, "chance"), color=style.GREY, label="chance")
     axes.set_xscale("log")
 
 
 def _draw_depths(axes: Axes, line: Line) -> None:
     rows = line.by_depth[TRAINED]
     x = np.sqrt((_column(rows, "from") + 1) * (_column(rows, "to") + 1))
-    axes.plot(x, _column(rows, "absorption_edge"), "o-", markersize=3, color=style.BLUE)
-    axes.plot(x, _column(rows, "absorption"), "s-", markersize=3, color=style.VERMILION)
-    axes.plot(x, _column(rows, "absorption_null"), "--", color=style.GREY)
+    axes.plot(x, _column(rows, "absorption_edge"), "o-", markersize=3, color=style.BLUE, label="on edges")
+    axes.plot(x, _column(rows, "absorption"), "s-", markersize=3, color=style.VERMILION, label="on rows")
+    axes.plot(x, _column(rows, "absorption_null"), "--", color=style.GREY, label="independent misses")
     axes.axhline(0, color=style.INK, linewidth=0.8)
     axes.set_xscale("log", base=2)
 

@@ -61,7 +61,7 @@ class Evaluator:
             return {"factors": {str(k): {"separation": _rounded(values)} for k, values in enumerate(found)}}
         start = time.perf_counter()
         given = _given(cell.entry, A)
-        method = make(cell.entry, cell.seed, str(self.networks.device)).fit(given)
+        method = make(cell.entry, cell.seed, str(self.networks.device), A.shape[1]).fit(given)
         fitted = time.perf_counter()
         codes = method.encode(given)
         seconds = {"fit": fitted - start, "encode": time.perf_counter() - fitted}

@@ -90,11 +90,17 @@ def needs_sae_lens(found: Entry) -> bool:
     return found.method != READING and issubclass(find_method(found.method), SparseAutoencoder)
 
 
-def make(found: Entry, seed: int, device: str) -> Any:
-    """Return the method; it gets the seed and the device if its constructor has them."""
+def make(found: Entry, seed: int, device: str, width: int | None = None) -> Any:
+    """Return the method; it gets the seed and the device if its constructor has them.
+
+    There are at most `width` components: the raw input may have fewer columns than the budget has components.
+    """
     kind, accepted = find_method(found.method), _parameters(found.method)
     here = {name: value for name, value in (("seed", seed), ("device", device)) if name in accepted}
-    return kind(**here | found.options)
+    options = dict(found.options)
+    if width is not None and "n_components" in options:
+        options["n_components"] = min(options["n_components"], width)
+    return kind(**here | options)
 
 
 def on_device(found: Entry) -> bool:

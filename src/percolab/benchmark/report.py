@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from percolab.benchmark.drawing import pictures
+from percolab.benchmark.drawing import Picture, pictures
 from percolab.benchmark.tables import Line, failures, lines, makings
 from percolab.ground.files import replacing, write_json
+from percolab.nn import figures
 from percolab.show import pages
 
 if TYPE_CHECKING:
-    from percolab.nn.represent.statistics import Estimate
+    from percolab.nn.intervals import Estimate
 
-REPORT, RESULTS = "report.html", "results.json"
+REPORT, RESULTS, FIGURES = "report.html", "results.json", "figures"
 COLUMNS = (
     ("recovery", "recovery"),
     ("untrained", "untrained"),
@@ -25,32 +27,43 @@ COLUMNS = (
     ("trained_untrained", "trained - untrained"),
     ("relevant_irrelevant", "relevant - irrelevant"),
     ("relevant_irrelevant_share", "better when relevant"),
+    ("relevant_irrelevant_ratio", "log ratio"),
+    ("relevant_irrelevant_ratio_over_kmeans", "over that of k-means"),
     ("recovered", "recovered"),
     ("purity", "purity"),
     ("splitting", "splitting"),
     ("absorption_edge", "absorption, edges"),
     ("absorption", "absorption, rows"),
     ("absorption_null", "independent misses"),
+    ("absorption_excess", "rows - independent misses"),
     ("explained_variance", "explained variance"),
     ("l0", "L0"),
     ("loss_recovered", "loss recovered"),
 )
 """Columns of the table: what they hold, and their headings."""
-WITH_INTERVALS = ("recovery", "trained_untrained", "relevant_irrelevant")
+WITH_INTERVALS = (
+    "recovery",
+    "trained_untrained",
+    "relevant_irrelevant",
+    "relevant_irrelevant_ratio",
+    "relevant_irrelevant_ratio_over_kmeans",
+    "absorption_excess",
+)
 WORDS = (
     "Recovery is the mean over concepts of the best F1 of any feature, in networks trained on the concepts' hierarchy. "
     "Beside it the same of an untrained network of the same shape, of the raw input, and of features whose rows are "
     "permuted (chance). Two gaps count. Trained - untrained: each concept's F1 in the trained network minus that in "
     "the untrained one. Relevant - irrelevant, by the swap: each concept's F1 in the network trained on its hierarchy "
     "minus the mean of those trained on another one of the same X. Better when relevant: the share of concepts for "
-    "which that difference is positive, ties counted half; 0.5 is no preference."
+    "which that difference is positive, ties counted half; 0.5 is no preference. Methods of unequal recovery are "
+    "compared by the log ratio of the two means, relevant over irrelevant, and by its difference to that of k-means."
 )
 READING_WORDS = (
     "The linear reading is no method but what the activations hold: the separation of siblings, squared distance of "
     "their means over their summed variances. Its gaps are log ratios of separations."
 )
 INTERVAL_WORDS = (
-    "After ± stands half of a 95% interval, from leaving out seeds and blocks of neighbouring concepts (jackknife). "
+    "After ± stands half of a 95% interval, over seeds and blocks of neighbouring concepts (jackknife). "
     "All others are in results.json."
 )
 
@@ -60,13 +73,26 @@ def write(output: Path) -> dict[str, Any]:
     found, failed = lines(output), failures(output)
     results = {"lines": [line.to_dict() for line in found], "failed": failed}
     write_json(output / RESULTS, results)
+    drawn = {
+        name: pictures([line for line in found if line.task == name])
+        for name in dict.fromkeys(line.task for line in found)
+    }
+    (output / FIGURES).mkdir(exist_ok=True)
+    for task, own in drawn.items():
+        figures.write({f"{task}-{name}": one.figure for name, one in own.items()}, output / FIGURES)
     with replacing(output / REPORT) as partial:
-        partial.write_bytes(page(found, failed, *makings(output)))
+        partial.write_bytes(page(found, drawn, failed, *makings(output)))
     return results
 
 
-def page(found: list[Line], failed: list[str], tasks: list[dict[str, Any]], provenances: list[dict[str, Any]]) -> bytes:
-    """Return the report as one HTML page."""
+def page(
+    found: list[Line],
+    drawn: Mapping[str, Mapping[str, Picture]],
+    failed: list[str],
+    tasks: list[dict[str, Any]],
+    provenances: list[dict[str, Any]],
+) -> bytes:
+    """Return the report as one HTML page; `drawn` has the pictures by task and name."""
     seeds = max(map(_seeds, found), default=0)
     lead = f"Methods: {len({line.method for line in found})}, tasks: {len(tasks)}, seeds: {seeds}."
     body = [
@@ -75,8 +101,8 @@ def page(found: list[Line], failed: list[str], tasks: list[dict[str, Any]], prov
         table(found),
         pages.paragraph(INTERVAL_WORDS, quiet=True),
     ]
-    for name in dict.fromkeys(line.task for line in found):
-        body += [pages.heading(name), *pictures([line for line in found if line.task == name])]
+    for name, own in drawn.items():
+        body += [pages.heading(name), *(pages.picture(one.figure, one.caption, wide=one.wide) for one in own.values())]
     if failed:
         body += [pages.heading("Cells that failed"), pages.table([[words] for words in failed])]
     body.append(pages.heading("How it was made"))

@@ -1,13 +1,14 @@
 """From cells to the table: means over seeds, and the gaps between networks, concept by concept, with intervals.
 
 A gap compares each concept with itself: its best F1 in one network minus that in another with the same initial weights
-and the same order of rows. Intervals are 95%, from leaving out seeds and blocks of neighbouring concepts.
+and the same order of rows. Intervals are over seeds and blocks of kin (`percolab.nn.intervals`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from percolab.benchmark.cells import TRUTHS, read_all
 from percolab.benchmark.lineup import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
-from percolab.nn.represent.statistics import BLOCKS, Estimate, kin_blocks, mean_interval
+from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval, share_interval
 from percolab.nn.stages import read
 
 Floats = NDArray[np.float64]
@@ -27,7 +28,8 @@ Part = Callable[[dict[str, Any], int], dict[str, Any]]
 
 METRICS = (
     "recovery", "recovered", "chance", "purity", "pure", "splitting", "split", "f1_union", "absorption_edge",
-    "absorption", "absorption_null", "absorption_carried", "cosine", "explained_variance", "l0", "dead", "dense",
+    "absorption", "absorption_null", "absorption_excess", "absorption_carried", "cosine", "explained_variance",
+    "l0", "dead", "dense",
 )  # fmt: skip
 """Of the summary of a score, on the hierarchy that the network was trained on."""
 BINNED = {
@@ -36,6 +38,8 @@ BINNED = {
 }
 """What is kept of the bins of a score."""
 LEAST = 1e-12
+PLAIN = "kmeans"
+"""What sparse autoencoders have to beat."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +138,20 @@ class _Cells:
         """Return the seeds of a method."""
         return sorted({seed for _, _, name, seed in self._values if name == method})
 
-    def get(self, network: str, layer: str, method: str, seed: int) -> dict[str, Any] | None:
+    def get(self, network: str | None, layer: str, method: str, seed: int) -> dict[str, Any] | None:
         """Return the values of a cell, None if it is not there; the raw input and the truth are their own layers."""
+        if network is None:
+            return None
         return self._values.get((network, network if network in (RAW, TRUTH) else layer, method, seed))
 
-    def on_hierarchies(self, networks: Sequence[str], layer: str, method: str) -> list[dict[int, dict[str, Any]]]:
+    def trained_on(self, layer: str, method: str) -> set[int]:
+        """Return the hierarchies of which there are trained networks."""
+        seeds = self.seeds(method)
+        return {k for k, name in enumerate(self.networks) if any(self.get(name, layer, method, seed) for seed in seeds)}
+
+    def on_hierarchies(
+        self, networks: Sequence[str | None], layer: str, method: str
+    ) -> list[dict[int, dict[str, Any]]]:
         """Return, by seed, the values of the k-th network by its hierarchy k.
 
         Networks that no seed has are left out, and then seeds that lack one of the others.
@@ -154,7 +167,10 @@ class _Cells:
 def _line(cells: _Cells, task: str, layer: str, method: str) -> Line:
     count = len(cells.networks)
     home = [TRUTH] * count if method in cells.oracles else cells.networks
-    places = {TRAINED: home, UNTRAINED: [UNTRAINED] * count, RAW: [RAW] * count}
+    trained = cells.trained_on(layer, method) or range(count)
+    places: dict[str, Sequence[str | None]] = {
+        TRAINED: home, **{name: [name if k in trained else None for k in range(count)] for name in (UNTRAINED, RAW)}
+    }  # fmt: skip
     values: dict[str, Estimate] = {}
     if method == READING:
         values |= _gaps(cells, layer, READING, "separation", "pairs")
@@ -165,6 +181,8 @@ def _line(cells: _Cells, task: str, layer: str, method: str) -> Line:
         values[name] = _mean(cells, places[name], layer, method, "recovery")
     values["loss_recovered"] = _mean(cells, home, layer, method, "share", _loss)
     values |= _gaps(cells, layer, method, "f1", "concepts")
+    if method != PLAIN:
+        values |= _over_plain(cells, layer, method)
     binned = [
         {name: _binned(cells, where, layer, method, column) for name, where in places.items()} for column in BINNED
     ]
@@ -172,7 +190,10 @@ def _line(cells: _Cells, task: str, layer: str, method: str) -> Line:
 
 
 def _summary(cell: dict[str, Any], factor: int) -> dict[str, Any]:
-    return dict(cell["factors"][str(factor)]["summary"])
+    """Return the summary of a score, and what there is of absorption beyond independent misses."""
+    found = dict(cell["factors"][str(factor)]["summary"])
+    excess = _number(found.get("absorption")) - _number(found.get("absorption_null"))
+    return {**found, "absorption_excess": excess}
 
 
 def _loss(cell: dict[str, Any], factor: int) -> dict[str, Any]:
@@ -180,7 +201,7 @@ def _loss(cell: dict[str, Any], factor: int) -> dict[str, Any]:
 
 
 def _mean(
-    cells: _Cells, networks: Sequence[str], layer: str, method: str, metric: str, part: Part = _summary
+    cells: _Cells, networks: Sequence[str | None], layer: str, method: str, metric: str, part: Part = _summary
 ) -> Estimate:
     """Return the mean over hierarchies and seeds, with its interval over seeds."""
     rows = cells.on_hierarchies(networks, layer, method)
@@ -195,32 +216,91 @@ def _number(value: Any) -> float:
 # ---------------------------------------------------------------------- gaps
 
 
-def _gaps(cells: _Cells, layer: str, method: str, column: str, units: str) -> dict[str, Estimate]:
-    """Return the gaps of a method by name, and for each the share of concepts on whose side it is.
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """What each unit has in the networks trained on its hierarchy, and in those that it is compared with."""
 
-    ``trained_untrained``: trained minus untrained, for the hierarchy that was trained on. ``trained_raw``: minus the
-    raw input. ``relevant_irrelevant``: minus the mean of the networks trained on the other hierarchies. For the linear
-    reading they are differences of logarithms of separations.
-    """
-    scale = (lambda x: np.log(np.maximum(x, LEAST))) if method == READING else (lambda x: x)
+    own: Floats
+    """(seeds, units), the hierarchies one after another; NaN for what is not there"""
+    against: dict[str, Floats]
+    kin: Ints
+    """(units,) blocks of neighbours"""
+
+
+def _pairs(cells: _Cells, layer: str, method: str, column: str, units: str) -> _Pairs:
     own: list[Floats] = []
     against: dict[str, list[Floats]] = {"trained_untrained": [], "trained_raw": [], "relevant_irrelevant": []}
-    blocks: list[Ints] = []
+    places: list[Ints] = []
     for k, (network, truth) in enumerate(zip(cells.networks, cells.truths, strict=True)):
         start = np.asarray(truth[units]["start"])
         if units == "concepts":
             start = start[np.asarray(truth[units]["counted"], np.bool_)]
         others = [name for name in cells.networks if name != network]
         found = {
-            name: scale(_by_seed(cells, name, layer, method, column, k, start.size))
+            name: _by_seed(cells, name, layer, method, column, k, start.size)
             for name in (network, UNTRAINED, RAW, *others)
         }
         own.append(found[network])
         against["trained_untrained"].append(found[UNTRAINED])
         against["trained_raw"].append(found[RAW])
         against["relevant_irrelevant"].append(_mean_known([found[name] for name in others], found[network].shape))
-        blocks.append(kin_blocks(start) + BLOCKS * k)
-    return _compared(own, against, np.concatenate(blocks))
+        places.append(start)
+    joined = {name: np.concatenate(values, axis=1) for name, values in against.items()}
+    hierarchy = np.repeat(np.arange(len(places)), [len(start) for start in places])
+    return _Pairs(np.concatenate(own, axis=1), joined, kin(np.concatenate(places), hierarchy))
+
+
+def _gaps(cells: _Cells, layer: str, method: str, column: str, units: str) -> dict[str, Estimate]:
+    """Return the gaps of a method by name, each also as a share of units and as a log ratio.
+
+    ``trained_untrained``: trained minus untrained, for the hierarchy that was trained on. ``trained_raw``: minus the
+    raw input. ``relevant_irrelevant``: minus the mean of the networks trained on the other hierarchies. ``…_share``:
+    the share of units on whose side it is, ties counted half. ``…_ratio``: the log ratio of the two means, which
+    compares methods of unequal recovery. For the linear reading all are differences of logarithms of separations.
+    """
+    pairs = _pairs(cells, layer, method, column, units)
+    if method == READING:
+        own = np.log(np.maximum(pairs.own, LEAST))
+        against = {name: np.log(np.maximum(values, LEAST)) for name, values in pairs.against.items()}
+        pairs = _Pairs(own, against, pairs.kin)
+    found: dict[str, Estimate] = {}
+    for name, values in pairs.against.items():
+        difference = pairs.own - values
+        found[name] = mean_interval(difference, pairs.kin)
+        won = np.where(np.isnan(difference), np.nan, (np.sign(difference) + 1) / 2)
+        found[f"{name}_share"] = share_interval(won, pairs.kin)
+        if method != READING:
+            statistic = partial(_log_ratio, pairs.own, values)
+            found[f"{name}_ratio"] = jackknife(statistic, len(difference), pairs.kin)
+    return found
+
+
+def _over_plain(cells: _Cells, layer: str, method: str) -> dict[str, Estimate]:
+    """Return how much larger the gaps of a method are than those of k-means: same seeds, same concepts."""
+    if cells.seeds(method) != cells.seeds(PLAIN):
+        return {}
+    mine, plain = (_pairs(cells, layer, name, "f1", "concepts") for name in (method, PLAIN))
+    found: dict[str, Estimate] = {}
+    for name in ("trained_untrained", "relevant_irrelevant"):
+        tables = mine.own, mine.against[name], plain.own, plain.against[name]
+        known = np.where(np.isfinite(sum(tables)), 1.0, np.nan)
+        a, b, c, d = (table * known for table in tables)
+        found[f"{name}_over_{PLAIN}"] = mean_interval((a - b) - (c - d), mine.kin)
+        found[f"{name}_ratio_over_{PLAIN}"] = jackknife(partial(_log_ratios, a, b, c, d), len(mine.own), mine.kin)
+    return found
+
+
+def _log_ratio(own: Floats, against: Floats, seeds: Ints, units: Ints) -> float:
+    """Return the log ratio of the means over what both have; NaN where one of the means is 0."""
+    a, b = own[seeds][:, units], against[seeds][:, units]
+    known = np.isfinite(a) & np.isfinite(b)
+    top, bottom = float(a[known].sum()), float(b[known].sum())
+    return float(np.log(top / bottom)) if top > 0 and bottom > 0 else float("nan")
+
+
+def _log_ratios(a: Floats, b: Floats, c: Floats, d: Floats, seeds: Ints, units: Ints) -> float:
+    """Return the log ratio of a over b less that of c over d."""
+    return _log_ratio(a, b, seeds, units) - _log_ratio(c, d, seeds, units)
 
 
 def _mean_known(tables: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
@@ -229,17 +309,6 @@ def _mean_known(tables: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
     known = np.isfinite(stacked)
     total = np.where(known, stacked, 0).sum(0)
     return np.where(known.any(0), total / np.maximum(known.sum(0), 1), np.nan)
-
-
-def _compared(own: list[Floats], against: dict[str, list[Floats]], kin: Ints) -> dict[str, Estimate]:
-    """Return the mean difference to each, and the share of units on whose side it is, ties counted half."""
-    found: dict[str, Estimate] = {}
-    for name, values in against.items():
-        difference = np.concatenate([a - b for a, b in zip(own, values, strict=True)], axis=1)
-        found[name] = mean_interval(difference, kin)
-        won = np.where(np.isnan(difference), np.nan, (np.sign(difference) + 1) / 2)
-        found[f"{name}_share"] = mean_interval(won, kin)
-    return found
 
 
 def _by_seed(cells: _Cells, network: str, layer: str, method: str, column: str, factor: int, size: int) -> Floats:
@@ -254,7 +323,7 @@ def _by_seed(cells: _Cells, network: str, layer: str, method: str, column: str, 
 
 
 def _binned(
-    cells: _Cells, networks: Sequence[str], layer: str, method: str, column: str
+    cells: _Cells, networks: Sequence[str | None], layer: str, method: str, column: str
 ) -> list[dict[str, float | None]]:
     """Return the bins of a score by "size" or "depth": means over seeds and hierarchies of the means in a bin."""
     found: dict[tuple[float, float], list[list[float]]] = {}

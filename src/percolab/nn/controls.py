@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from percolab.nn.intervals import Estimate, central, over_seeds
 from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.probe_rows import TARGETS
 from percolab.nn.recording import RAW
-from percolab.nn.resampling import Interval, over_seeds
 
 TRAINED, UNTRAINED, RANDOM = "trained", "untrained", "random"
 KINDS = (RAW, RANDOM, UNTRAINED, TRAINED)
@@ -48,10 +48,10 @@ def relative_errors(members: Sequence[ProbeErrors], name: str, target: str) -> n
     return np.array(found)
 
 
-def over_draws(members: Sequence[ProbeErrors], name: str, target: str) -> Interval:
+def over_draws(members: Sequence[ProbeErrors], name: str, target: str) -> Estimate:
     """Return the mean of relative errors over draws, and the interval that holds 95% of them; means over members."""
     values = np.mean([np.nanmedian(errors.relative(name, target), axis=1) for errors in members], 0)
-    return Interval(float(values.mean()), *map(float, np.quantile(values, [0.025, 0.975])))
+    return central(values, len(members))
 
 
 def r_squared(members: Sequence[ProbeErrors], name: str, target: str) -> list[float]:
@@ -97,11 +97,10 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def ratio_over_seeds(of: Sequence[ProbeErrors], over: Sequence[ProbeErrors], name: str, target: str) -> Interval:
+def ratio_over_seeds(of: Sequence[ProbeErrors], over: Sequence[ProbeErrors], name: str, target: str) -> Estimate:
     """Return the ratio of relative errors of networks and of those that they started as, with Student's interval."""
     pairs = zip(relative_errors(of, name, target), relative_errors(over, name, target), strict=False)
-    logs = over_seeds([np.log(a / b) for a, b in pairs])
-    return Interval(*(float(np.exp(value)) for value in (logs.value, logs.low, logs.high)))
+    return over_seeds([np.log(a / b) for a, b in pairs]).through(np.exp)
 
 
 def permuted(by_kind: ByKind) -> dict[str, float]:
@@ -115,8 +114,8 @@ def permuted(by_kind: ByKind) -> dict[str, float]:
     ]
     if not values:
         return {}
-    low, median, high = np.quantile(values, [0.025, 0.5, 0.975])
-    return {"median": float(median), "low": float(low), "high": float(high), "n": len(values)}
+    found = central(values)
+    return {"median": float(np.median(values)), "low": found.low, "high": found.high, "n": len(values)}
 
 
 def held_out(by_kind: ByKind) -> list[dict[str, Any]]:
@@ -131,10 +130,10 @@ def held_out(by_kind: ByKind) -> list[dict[str, Any]]:
         for name in members[0].squared if members else ():
             scores = np.mean([pooled(errors, name) for errors in members], 0)
             fresh = scores[1:]
-            low, high = np.quantile(fresh, [0.025, 0.975])
+            null = central(fresh)
             rows.append({
                 "kind": kind, "representation": name, "n": len(members), "error": float(scores[0]),
-                "fresh": {"value": float(fresh.mean()), "low": float(low), "high": float(high)},
+                "fresh": {"value": null.value, "low": null.low, "high": null.high},
                 "draws": int(fresh.size), "p": float((1 + np.sum(fresh <= scores[0])) / (1 + fresh.size)),
             })  # fmt: skip
     return rows

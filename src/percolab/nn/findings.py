@@ -1,8 +1,8 @@
 """The paper's findings about linear probes, each as statistics with intervals, a stated rule, and its control.
 
-A statistic is the mean over networks of several seeds; its interval is from resampling networks and whole groups of
-latents (`resampling`). A case is decided when its interval is on one side, so a verdict does not turn on the seed. The
-same rule is put to untrained networks: what holds for them too is no effect of training.
+A statistic is the mean over networks of several seeds; its interval is over networks and blocks of kin among latents
+(`intervals`). A case is decided when its interval is on one side, so a verdict does not turn on the seed. The same rule
+is put to untrained networks: what holds for them too is no effect of training.
 """
 
 from __future__ import annotations
@@ -16,19 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.model.forest import Forest
+from percolab.nn.binning import log_bins
+from percolab.nn.intervals import REDRAWS, Estimate, bootstrap, kin, places, quantiles, rank_correlation, redrawn
+from percolab.nn.lines import log_lines
 from percolab.nn.probe_errors import LEAST_BASELINE, ProbeErrors
 from percolab.nn.recording import RAW, label
-from percolab.nn.resampling import (
-    RESAMPLES,
-    Interval,
-    Networks,
-    groups_of,
-    interval,
-    lines,
-    quantiles,
-    rank_correlation,
-    resampled,
-)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,7 +40,7 @@ class Case:
     """One of the cases that a finding is made of: a statistic, and the side that the paper says it is on."""
 
     what: str
-    value: Interval
+    value: Estimate
     low: float = -np.inf
     high: float = np.inf
     """the paper says low < value < high"""
@@ -82,7 +74,7 @@ def verdict(cases: Sequence[Case]) -> str:
 
 
 class Measured:
-    """Errors of the probes of one target and protocol, on several networks, with resamples of them."""
+    """Errors of the probes of one target and protocol, on several networks, and how to redraw the latents."""
 
     def __init__(
         self,
@@ -91,7 +83,7 @@ class Measured:
         raw: ProbeErrors,
         target: str,
         *,
-        resamples: int = RESAMPLES,
+        redraws: int = REDRAWS,
     ) -> None:
         k = raw.at(target)[0]
         kept = raw.baseline[:, k] >= LEAST_BASELINE
@@ -104,9 +96,7 @@ class Measured:
         self.fresh, self.permuted = (
             self._over_draws(networks, raw, kept, f"{target}_{kind}") for kind in ("redrawn", "shuffled")
         )
-        self.groups, self.group_word = groups_of(forest, latent) if latent.size else (latent, "latents")
-        self.weights = resampled(self.groups, resamples, seed=0)
-        self.networks = Networks(len(networks), self.weights, seed=0)
+        self.place, self.redraws = places(forest, latent), redraws
         self.n, self.depth_index, self.depths = raw.n[kept], raw.depth_index[kept], raw.depths
 
     def _over_draws(self, networks: Sequence[ProbeErrors], raw: ProbeErrors, kept: Any, target: str) -> Floats | None:
@@ -132,23 +122,25 @@ class Measured:
         fom = self.fom[self.fom >= least]
         if fom.size < N_BINS:
             return [], np.zeros(0)
-        edges = np.geomspace(fom.min() * (1 - 1e-9), fom.max() * (1 + 1e-9), N_BINS + 1)
-        place = np.where(self.fom >= edges[0], np.digitize(self.fom, edges[1:-1]), -1)
-        found = [(np.flatnonzero(place == b), np.sqrt(edges[b] * edges[b + 1])) for b in range(N_BINS)]
-        found = [(members, middle) for members, middle in found if members.size]
-        return [members for members, _ in found], np.array([middle for _, middle in found])
+        bins, edges = log_bins(fom, N_BINS)
+        above, there = np.flatnonzero(self.fom >= least), np.unique(bins)
+        return [above[bins == b] for b in there], np.sqrt(edges[there] * edges[there + 1])
 
-    def medians(self, values: Floats, members: Ints) -> Floats:
-        """Return (networks, 1 + B) medians over some latents of values (networks, latents)."""
-        return quantiles(values[:, members], self.weights[:, members])
+    def draw(self, members: Ints) -> tuple[Ints, Floats]:
+        """Return the blocks of kin among some latents, and how often each counts when blocks are redrawn (1 + B, L)."""
+        blocks = kin(self.place[members])
+        return blocks, redrawn(blocks, self.redraws)
 
-    def mean(self, statistics: Floats) -> Floats:
-        """Return (…, 1 + B) means over networks."""
-        return self.networks.mean(statistics)
+    def median(self, values: Floats, members: Ints) -> Estimate:
+        """Return the median over some latents of positive values (networks, latents)."""
+        blocks, weights = self.draw(members)
+        return bootstrap(quantiles(values[:, members], weights), blocks, positive=True)
 
-    def ratio(self, of: Floats, over: Floats) -> Interval:
-        """Return the ratio of (networks, 1 + B) statistics, geometric mean over networks."""
-        return interval(np.exp(self.mean(np.log(of) - np.log(over))))
+    def ratio(self, of: Floats, over: Floats, members: Ints) -> Estimate:
+        """Return the ratio of the medians over some latents of positive values, geometric mean over networks."""
+        blocks, weights = self.draw(members)
+        logs = [np.log(quantiles(values[:, members], weights)) for values in (of, over)]
+        return bootstrap(logs[0] - logs[1], blocks).through(np.exp)
 
 
 def blocks(names: Any, part: str) -> list[str]:
@@ -169,13 +161,12 @@ def by_fom(measured: Measured) -> dict[str, Any]:
     found: dict[str, Any] = {"FOM": middle, "n": np.array([len(own) for own in members])}
     sources = {RAW: measured.raw[None], **{name: measured.at(name) for name in measured.names}}
     for name, mse in sources.items():
-        share = measured.networks if len(mse) > 1 else Networks(1, measured.weights, seed=0)
         columns = {"MSE": mse, "ratio": mse / measured.raw}
         if name != RAW and measured.fresh is not None and measured.permuted is not None:
             at = measured.names.index(name)
             columns |= {"own": mse / measured.fresh[:, at], "permuted": measured.permuted[:, at]}
         for column, values in columns.items():
-            stats = [interval(share.mean(measured.medians(values, own))) for own in members]
+            stats = [measured.median(values, own) for own in members]
             found.setdefault(name, {}).update({
                 column: np.array([one.value for one in stats]),
                 f"{column}_low": np.array([one.low for one in stats]),
@@ -280,8 +271,7 @@ def _beats_raw(measured: Measured) -> tuple[list[Case], str]:
     for name in measured.blocks("residual") + measured.blocks("hidden"):
         ratio = measured.at(name) / measured.raw
         for own, fom in zip(members, middle, strict=True):
-            value = interval(measured.mean(measured.medians(ratio, own)))
-            cases.append(Case(f"{label(name)}, FOM {fom:.2g}", value, high=1))
+            cases.append(Case(f"{label(name)}, FOM {fom:.2g}", measured.median(ratio, own), high=1))
     return cases, _counted(cases, "pairs of bin and layer", "median ratio")
 
 
@@ -290,38 +280,54 @@ def _hidden_beats_residual(measured: Measured) -> tuple[list[Case], str]:
     cases = []
     for hidden, residual in zip(measured.blocks("hidden"), measured.blocks("residual"), strict=True):
         for own, fom in zip(members, middle, strict=True):
-            of, over = (measured.medians(measured.at(name), own) for name in (hidden, residual))
-            cases.append(Case(f"{label(hidden)}, FOM {fom:.2g}", measured.ratio(of, over), high=1))
+            ratio = measured.ratio(measured.at(hidden), measured.at(residual), own)
+            cases.append(Case(f"{label(hidden)}, FOM {fom:.2g}", ratio, high=1))
     return cases, _counted(cases, "pairs of bin and block", "ratio of medians")
 
 
 def _shrinks(measured: Measured) -> tuple[list[Case], str]:
     cases = []
+    blocks, weights = measured.draw(np.arange(measured.fom.size))
     for name in measured.blocks("residual") + measured.blocks("hidden"):
         ratio = measured.at(name) / measured.raw
-        ranks = np.stack([rank_correlation(measured.fom, one, measured.weights) for one in ratio])
-        cases.append(Case(label(name), interval(measured.mean(ranks), null=0), low=0))
+        ranks = np.stack([rank_correlation(measured.fom, one, weights) for one in ratio])
+        cases.append(Case(label(name), bootstrap(ranks, blocks, null=0).within(-1, 1), low=0))
     largest = max(case.value.p or 0 for case in cases)
     return cases, f"{_counted(cases, 'layers', 'rank correlation')}, p up to {largest:.2g}"
 
 
-def power_laws(measured: Measured, name: str, least: float = 0.0) -> dict[str, Interval]:
-    """Return slopes and R² of log error on log FOM, in bins of the latents above `least`, and on log depth."""
+def power_laws(measured: Measured, name: str, least: float = 0.0) -> dict[str, Estimate]:
+    """Return slopes and R² of log error on log FOM, in bins of the latents above `least`, and on log depth.
+
+    R² of the networks are averaged, and compared, as Fisher's z.
+    """
     mse = measured.at(name)
+    blocks, weights = measured.draw(np.arange(measured.fom.size))
     members, middle = measured.bins(least)
-    medians = np.stack([measured.medians(mse, own) for own in members], 1) if members else np.ones((len(mse), 1, 1))
-    slope, intercept, r2 = lines(middle if members else np.ones(1), medians)
-    weighted = measured.weights * measured.n
+    medians = [quantiles(mse[:, own], weights[:, own]) for own in members] or [np.ones((len(mse), 1))]
+    slope, intercept, r2 = log_lines(middle if members else np.ones(1), np.stack(medians, 1))
+    weighted = weights * measured.n
     inside = np.zeros((measured.depths.size, measured.fom.size))
     inside[measured.depth_index, np.arange(measured.fom.size)] = 1
     with np.errstate(invalid="ignore"):
         by_depth = np.stack([inside @ (weighted * one).T / (inside @ weighted.T) for one in mse])
-    depth_slope, _, depth_r2 = lines(measured.depths.astype(np.float64), by_depth)
+    depth_slope, _, depth_r2 = log_lines(measured.depths.astype(np.float64), by_depth)
+    z, depth_z = _fisher(r2), _fisher(depth_r2)
     statistics = {
-        "slope": slope, "intercept": intercept, "r2": r2, "depth_slope": depth_slope, "depth_r2": depth_r2,
-        "r2_difference": r2 - depth_r2,
+        "slope": slope, "intercept": intercept, "r2": z, "depth_slope": depth_slope, "depth_r2": depth_z,
+        "z_difference": z - depth_z,
     }  # fmt: skip
-    return {key: interval(measured.mean(values)) for key, values in statistics.items()}
+    fitted = blocks[np.concatenate(members)] if members else blocks[:0]
+    found = {
+        key: bootstrap(values, blocks if key.startswith("depth") else fitted) for key, values in statistics.items()
+    }
+    return found | {key: found[key].through(lambda z: np.tanh(max(0.0, z)) ** 2) for key in ("r2", "depth_r2")}
+
+
+def _fisher(r2: Floats) -> Floats:
+    """Return Fisher's z of correlations whose squares are given: their errors are alike for weak and strong ones."""
+    found: Floats = np.arctanh(np.sqrt(np.clip(r2, 0, 1 - 1e-12)))
+    return found
 
 
 def _power(measured: Measured, least: float) -> tuple[list[Case], str]:
@@ -334,7 +340,7 @@ def _power(measured: Measured, least: float) -> tuple[list[Case], str]:
         cases += [
             Case(f"{label(name)}, slope in FOM", fit["slope"], high=0),
             Case(f"{label(name)}, R² in FOM", fit["r2"], low=LEAST_R2),
-            Case(f"{label(name)}, R² in FOM less R² in depth", fit["r2_difference"], low=0),
+            Case(f"{label(name)}, R² in FOM against R² in depth, difference of Fisher's z", fit["z_difference"], low=0),
         ]
         words.append(
             f"{label(name)}: FOM slope {fit['slope']}, R² {fit['r2']}; depth slope {fit['depth_slope']}, "
@@ -365,10 +371,10 @@ def _layer_rules(multi_cluster: bool) -> list[tuple[str, str, Checked]]:
     ]
 
 
-def _between(measured: Measured, later: str, earlier: str) -> Interval:
-    every = np.arange(measured.fom.size)
-    ratio = measured.medians(np.log(measured.at(later) / measured.at(earlier)), every)
-    return interval(np.exp(measured.mean(ratio)))
+def _between(measured: Measured, later: str, earlier: str) -> Estimate:
+    blocks, weights = measured.draw(np.arange(measured.fom.size))
+    logs = quantiles(np.log(measured.at(later) / measured.at(earlier)), weights)
+    return bootstrap(logs, blocks).through(np.exp)
 
 
 def _layers(measured: Measured, first: int) -> tuple[list[Case], str]:

@@ -28,13 +28,13 @@ from percolab.nn.config import TrainConfig
 from percolab.nn.controls import ByKind
 from percolab.nn.device import Device, choose_device, device_name
 from percolab.nn.experiments import UNTRAINED, Experiment
+from percolab.nn.intervals import BLOCKS, LEVEL, REDRAWS, over_seeds
 from percolab.nn.power import planted_power
 from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.probe_rows import LATENT_TARGETS, TARGETS
 from percolab.nn.probing import Prober
 from percolab.nn.progress import by_epoch
 from percolab.nn.recording import RAW
-from percolab.nn.resampling import over_seeds
 from percolab.nn.sources import Source, Sources
 from percolab.nn.stages import Stages, claim
 from percolab.nn.training import train_ensemble
@@ -102,7 +102,8 @@ class _Reproduction:
             results["shorter_training"] = self._trained("shorter", config)
         results["probes"] = self._probes()
         results["power"] = self.stages.run("power", self.made_from_all, self._power)
-        made_from = {**self.made_from_all, "fit_from": self.chosen.fit_from}
+        intervals = {"level": LEVEL, "blocks": BLOCKS, "redraws": REDRAWS}
+        made_from = {**self.made_from_all, "fit_from": self.chosen.fit_from, "intervals": intervals}
         files = ["probes/per_latent.csv", "probes/per_depth.csv"]
         results |= self.stages.run("findings", made_from, self._findings, files)
         drawn = self.stages.run(
@@ -256,7 +257,7 @@ class _Reproduction:
 
     @cached_property
     def measured(self) -> dict[str, dict[str, findings.Measured]]:
-        """Errors under the paper's protocol, by target and kind, with resamples."""
+        """Errors under the paper's protocol, by target and kind."""
         by_kind, forest = self.by_kind("random"), self.dataset.forest
         raw = by_kind[RAW][0]
         return {
@@ -278,7 +279,7 @@ class _Reproduction:
             write_table(table, self.output / "probes" / name)
         return {
             "findings": checked,
-            "resampled": self.measured["z"][controls.TRAINED].group_word,
+            "resampled": "blocks of kin",
             "controls": controls.table(random, TARGETS),
             "permuted": controls.permuted(random),
             "held_out": controls.held_out(subtree),

@@ -25,9 +25,9 @@ from percolab.ground.version import provenance
 from percolab.nn import figures, run, scaling_page
 from percolab.nn.config import TrainConfig
 from percolab.nn.device import Device, choose_device, device_name, on_device
+from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.model import predict
 from percolab.nn.represent import page
-from percolab.nn.represent.statistics import Estimate, jackknife, kin_blocks, mean_interval
 from percolab.nn.represent.work import Row, row
 from percolab.nn.scaling_settings import ScalingSettings
 from percolab.nn.split import Split, split_rows
@@ -65,7 +65,7 @@ def exponent(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
         mean = errors[seeds][:, :, rows].mean((0, 2))
         return float(logs @ np.log(np.maximum(mean, 1e-300)) / (logs @ logs))
 
-    return jackknife(statistic, [np.arange(len(errors)), blocks])
+    return jackknife(statistic, len(errors), blocks)
 
 
 def nearest_errors(X: torch.Tensor, y: Floats, train: Ints, test: Ints, block_bytes: int | None = None) -> Floats:
@@ -223,7 +223,7 @@ def _parameters(dim: int, config: TrainConfig) -> int:
 
 def analyse(found: dict[str, NDArray[Any]], data: str) -> list[Row]:
     """Return errors with intervals, and exponents: over all, and between neighbouring numbers of rows."""
-    blocks = kin_blocks(found["test"])
+    blocks = kin(found["test"])
     rows: list[Row] = []
     cases = (
         ("nearest", "1NN", "n", found["n"]),

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
 from percolab.model.target import Target
+from percolab.nn.binning import log_bins
+from percolab.nn.intervals import Estimate, central, jackknife, kin
 from percolab.nn.latent_values import fresh_values, path_sums
 from percolab.nn.recording import activations, label
 from percolab.nn.represent import reading
@@ -23,7 +25,6 @@ from percolab.nn.represent.drawing import by_layer, by_number
 from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.statistics import Estimate, jackknife, kin_blocks, log_bins
 from percolab.nn.represent.work import Arrays, Row, Work, layer_names, row, select
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def own_interval(errors: Floats, blocks: Ints) -> Estimate:
     def statistic(networks: Ints, latents: Ints) -> float:
         return own_log_ratio(errors[np.ix_(networks, networks, latents)])
 
-    return jackknife(statistic, [np.arange(len(errors)), blocks])
+    return jackknife(statistic, len(errors), blocks)
 
 
 def null_band(fresh: Floats, seed: int = 0) -> Estimate:
@@ -88,8 +89,7 @@ def null_band(fresh: Floats, seed: int = 0) -> Estimate:
     for _ in range(ASSIGNMENTS):
         columns = rng.permutation(F)[:K]
         found.append(own_log_ratio(fresh[:, columns]))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return Estimate(float(np.mean(found)), float(low), float(high), K, fresh.shape[2])
+    return central(found, K, fresh.shape[2])
 
 
 # ---------------------------------------------------------------------- training and measuring
@@ -117,32 +117,32 @@ def measure(work: Work) -> Arrays:
     """Read every draw of values, and fresh ones, from every layer of every network."""
     s, [one] = work.settings, work.truths
     drawn = [z for z, _ in draws_of(one.dataset, s.seeds)]
-    places = reading.find_places(one.forest, one.rows, s.depths, s.min_size, seed=0)
+    [probed] = work.probed()
     z = np.column_stack([*drawn, fresh_values(one.forest, s.fresh, seed=0)])
-    values = np.concatenate([z, path_sums(one.forest, z)], axis=1)[places.latent]
+    values = np.concatenate([z, path_sums(one.forest, z)], axis=1)[probed.latent]
     names = layer_names(work.networks.model(0, 0, work.device))[1:]
-    mse = np.empty((s.seeds, len(names), len(TARGETS), s.seeds + s.fresh, len(places)), np.float32)
+    mse = np.empty((s.seeds, len(names), len(TARGETS), s.seeds + s.fresh, len(probed)), np.float32)
     for i, _, model in work.looks(range(s.seeds), (work.networks.last,)):
         recorded = activations(model, work.inputs, names, device=work.device)
         for k, name in enumerate(names):
-            found = reading.read(recorded[name], places, values).mse
-            mse[i, k] = found.T.reshape(len(TARGETS), -1, len(places))
+            found = reading.read(recorded[name], probed, values).mse
+            mse[i, k] = found.T.reshape(len(TARGETS), -1, len(probed))
     return {
         "mse": mse,
         "layers": np.array(names),
-        "place": places.start,
-        "fom": one.forest.figure_of_merit[places.latent],
+        "place": probed.start,
+        "fom": one.forest.figure_of_merit[probed.latent],
     }
 
 
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(found: Arrays, s: Settings) -> list[Row]:
+def analyse(found: Arrays, work: Work) -> list[Row]:
     """Return log ratios of errors, own over others, by layer and figure of merit, and where they fall for nothing."""
-    K, names = s.seeds, [str(name) for name in found["layers"]]
+    K, names = work.settings.seeds, [str(name) for name in found["layers"]]
     usable = np.isfinite(found["mse"]).all((0, 1, 2, 3))
-    blocks, fom = kin_blocks(found["place"][usable]), found["fom"][usable]
+    place, fom = work.latent_places()[usable], found["fom"][usable]
     bins, edges = log_bins(fom, 4)
     rows: list[Row] = []
     for k, layer in enumerate(names):
@@ -150,7 +150,7 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
             table = found["mse"][:, k, t][:, :, usable].astype(np.float64)
             own, fresh = table[:, :K], table[:, K:]
             told = {"layer": layer, "target": target}
-            rows.append(row(own_interval(own, blocks), part="all", **told))
+            rows.append(row(own_interval(own, kin(place)), part="all", **told))
             rows.append(row(null_band(fresh), part="null", **told))
             for b in np.unique(bins):
                 here = bins == b
@@ -160,7 +160,7 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
                     "bin": f"FOM {edges[b]:.2g} to {edges[b + 1]:.2g}",
                     "at": float(np.sqrt(edges[b] * edges[b + 1])),
                 }
-                rows.append(row(own_interval(own[:, :, here], blocks[here]), part="fom", **where, **told))
+                rows.append(row(own_interval(own[:, :, here], kin(place[here])), part="fom", **where, **told))
                 rows.append(row(null_band(fresh[:, :, here]), part="fom null", **where, **told))
     return rows
 

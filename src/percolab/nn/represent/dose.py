@@ -30,6 +30,7 @@ from percolab.nn.represent.dose_report import WORDS, draw, headline
 from percolab.nn.represent.networks import forward_from, streams
 from percolab.nn.represent.pushing import (
     FRESH_PROBES,
+    LEAST_DEPTH,
     Rest,
     beyond_rows,
     own_directions,
@@ -61,14 +62,13 @@ train = relevance.train
 class _Hierarchy:
     """One hierarchy, and the samples of it that are pushed: found once, for all networks and layers."""
 
-    def __init__(self, work: Work, number: int, pairs: Siblings) -> None:
+    def __init__(self, work: Work, number: int, pairs: Siblings, places: reading.Places) -> None:
         s, truth = work.settings, work.truths[number]
-        depths = [depth for depth in s.depths if depth > 0]
-        self.number, self.forest, self.pairs, self.n = number, truth.forest, pairs, truth.rows.size
+        self.number, self.forest, self.pairs, self.places = number, truth.forest, pairs, places
+        self.n = truth.rows.size
         self.ready = siblings.ready(pairs, work.device)
         self.samples = sibling_samples(pairs, s.rows)
         self.true = true_differences(pairs, truth.y[truth.rows])
-        self.places = reading.find_places(truth.forest, truth.rows, depths, s.min_size, seed=0)
         fresh = fresh_values(truth.forest, FRESH_PROBES, seed=number)
         self.values = np.column_stack([truth.latent_z, fresh])[self.places.latent]
         self.inside, self.outside = place_samples(self.places, s.rows)
@@ -84,7 +84,8 @@ class _Hierarchy:
 def measure(work: Work) -> Arrays:
     """Push in every layer but the last of every network, before and after training, for every hierarchy."""
     s, K = work.settings, len(work.truths)
-    hierarchies = [_Hierarchy(work, k, own) for k, own in enumerate(relevance.pairs_of(work))]
+    units = zip(relevance.pairs_of(work), work.probed(LEAST_DEPTH), strict=True)
+    hierarchies = [_Hierarchy(work, k, *own) for k, own in enumerate(units)]
     epochs = (0, work.networks.last)
     names = [RAW, *streams(work.networks.model(0, 0, work.device))]
     parts: dict[str, list[Floats]] = {}

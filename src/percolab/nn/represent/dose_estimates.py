@@ -7,14 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.nn.represent.pushing import FRESH_PROBES
-from percolab.nn.represent.relevance import blocks_of
-from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.statistics import Estimate, jackknife, line_through_origin, prediction
-from percolab.nn.represent.work import Arrays, Row, row
+from percolab.nn.intervals import Estimate, jackknife, kin, prediction
+from percolab.nn.lines import line_through_origin
+from percolab.nn.represent.pushing import FRESH_PROBES, LEAST_DEPTH
+from percolab.nn.represent.work import Arrays, Row, Work, row
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Blocks = dict[str, Ints]
+"""Of kin, among pairs and among latents."""
+LESS_OTHER = "feature less another"
+"""The response to a concept's own feature less that to another concept's: what the right feature does."""
+At = tuple[int, int, int]
+"""Epoch, layer and dose, by their numbers."""
 
 
 def response_line(truth: Floats, response: Floats, blocks: Ints) -> tuple[Estimate, Estimate]:
@@ -39,8 +44,8 @@ def response_line(truth: Floats, response: Floats, blocks: Ints) -> tuple[Estima
 
         return statistic
 
-    axes = [np.arange(len(response)), blocks]
-    return jackknife(line("slope"), axes), jackknife(line("r2"), axes)
+    S = len(response)
+    return jackknife(line("slope"), S, blocks), jackknife(line("r2"), S, blocks)
 
 
 def leakage(inside: Floats, outside: Floats, blocks: Ints) -> Estimate:
@@ -51,7 +56,7 @@ def leakage(inside: Floats, outside: Floats, blocks: Ints) -> Estimate:
         known = np.isfinite(there) & np.isfinite(here)
         return float(there[known].mean() / here[known].mean()) if known.any() else np.nan
 
-    return jackknife(statistic, [np.arange(len(inside)), blocks])
+    return jackknife(statistic, len(inside), blocks)
 
 
 def by_relevance(values: Floats, factor: Ints) -> dict[str, Floats]:
@@ -70,47 +75,52 @@ def by_relevance(values: Floats, factor: Ints) -> dict[str, Floats]:
     return {"relevant": own, "irrelevant": (values.sum(1) - own) / (K - 1)}
 
 
-def analyse(found: Arrays, s: Settings) -> list[Row]:
+def analyse(found: Arrays, work: Work) -> list[Row]:
     """Return slopes, r² and leakage by direction, layer and dose: relevant, irrelevant, untrained, and the nulls."""
-    names = [str(name) for name in found["layers"]]
+    names, blocks = [str(name) for name in found["layers"]], _blocks(found, work)
     rows: list[Row] = []
     for e, epoch in enumerate(found["epochs"]):
         for k, layer in enumerate(names):
-            for d, dose in enumerate(s.doses):
+            for d, dose in enumerate(work.settings.doses):
                 told = {"network": "trained" if epoch else "untrained", "layer": layer, "dose": dose}
-                rows += _own_rows(found, (e, k, d), dose, told)
-                rows += _probe_rows(found, (e, k, d), dose, told)
+                rows += _own_rows(found, blocks, (e, k, d), dose, told)
+                rows += _probe_rows(found, blocks, (e, k, d), dose, told)
                 if dose == 1.0 and epoch:
-                    rows += _leak_rows(found, (e, k, d), told)
+                    rows += _leak_rows(found, blocks, (e, k, d), told)
     return rows
 
 
-def _own_rows(found: Arrays, at: tuple[int, int, int], dose: float, told: dict[str, Any]) -> list[Row]:
-    """Return slopes along own, random and features' directions."""
-    factor = found["factor"]
-    blocks = blocks_of(factor, found["place"])
+def _blocks(found: Arrays, work: Work) -> Blocks:
+    return {
+        "pairs": kin(found["place"], found["factor"]),
+        "latents": kin(work.latent_places(LEAST_DEPTH), found["latent_factor"]),
+    }
+
+
+def _own_rows(found: Arrays, blocks: Blocks, at: At, dose: float, told: dict[str, Any]) -> list[Row]:
+    """Return slopes along own, random and features' directions, and of the right feature less another."""
     e, k, d = at
+    responses = {name: found[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")}
+    responses[LESS_OTHER] = responses["feature"] - responses["other_feature"]
     rows = []
-    for direction in ("own", "random", "feature", "other_feature"):
-        cases = by_relevance(found[direction][:, :, e, k, :, :, d], factor)
-        for case, response in cases.items():
+    for direction, values in responses.items():
+        for case, response in by_relevance(values, found["factor"]).items():
             if not np.isfinite(response).any():
                 continue
-            slope, r2 = response_line(dose * found["true"], response, blocks)
+            slope, r2 = response_line(dose * found["true"], response, blocks["pairs"])
             here = {"direction": direction.replace("_", " "), "case": case, **told}
             rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
     return rows
 
 
-def _probe_rows(found: Arrays, at: tuple[int, int, int], dose: float, told: dict[str, Any]) -> list[Row]:
+def _probe_rows(found: Arrays, blocks: Blocks, at: At, dose: float, told: dict[str, Any]) -> list[Row]:
     """Return slopes along probes' directions, and of those of fresh values, all draws of them together."""
     factor = found["latent_factor"]
-    blocks = blocks_of(factor, found["latent_place"])
     e, k, d = at
     rows = []
     for case in ("relevant", "irrelevant"):
         own = by_relevance(found["probe"][:, :, e, k, :, d], factor)[case]
-        slope, r2 = response_line(dose * found["law"], own, blocks)
+        slope, r2 = response_line(dose * found["law"], own, blocks["latents"])
         here = {"direction": "probe", "case": case, **told}
         rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
         draws = [found[f"fresh_{t}"][:, :, e, k, :, d] for t in range(1, FRESH_PROBES + 1)]
@@ -126,19 +136,19 @@ def _fresh_slope(law: Floats, fresh: Floats) -> Estimate:
     return prediction(slopes, law.size)
 
 
-def _leak_rows(found: Arrays, at: tuple[int, int, int], told: dict[str, Any]) -> list[Row]:
+def _leak_rows(found: Arrays, blocks: Blocks, at: At, told: dict[str, Any]) -> list[Row]:
     """Return leakage of probes' and features' directions where the hierarchy is relevant."""
     e, k, d = at
     rows = []
     latents, pairs = found["latent_factor"], found["factor"]
-    for direction, factor, place in (("probe", latents, "latent_place"), ("feature", pairs, "place")):
+    for direction, factor, units in (("probe", latents, "latents"), ("feature", pairs, "pairs")):
         parts = []
         for part in ("size", "leak"):
             values = found[f"{direction}_{part}"][:, :, e, k, ..., d]
             own = by_relevance(values, factor)["relevant"]
             parts.append(own if own.ndim == 2 else _mean_of_known(own))
         if np.isfinite(parts[0]).any():
-            value = leakage(parts[0], parts[1], blocks_of(factor, found[place]))
+            value = leakage(parts[0], parts[1], blocks[units])
             rows.append(row(value, measure="leakage", direction=direction, case="relevant", **told))
     return rows
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from percolab.nn.recording import RAW, label
+from percolab.nn.represent.dose_estimates import LESS_OTHER
 from percolab.nn.represent.drawing import by_layer, by_number
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
@@ -32,7 +33,8 @@ WORDS = Words(
     control="The same is done where the hierarchy is irrelevant to the target, in the network before training, along "
     "random directions of the same length, along directions of probes of fresh values, and along the feature of "
     "another concept. Of fresh values the interval is where 95% of further draws fall, and a probe's slope counts as "
-    "found only outside of it: with few latents at a depth, any values go along with y by chance. After the last "
+    "found only outside of it: with few latents at a depth, any values go along with y by chance. A feature's slope "
+    "counts by what it has beyond that of another concept's feature. After the last "
     "block the readout is linear, so the mean response to a difference of means is right by construction, whatever "
     "was learned: the last block is left out.",
     captions={
@@ -53,13 +55,13 @@ def headline(rows: Sequence[Row], s: Settings) -> list[Line]:
         here = select(rows, network="trained", layer=layer, dose=1.0)
         slopes = {(r["direction"], r["case"]): r for r in select(here, measure="slope")}
         where = label(layer)
-        for direction, control, words in (
-            ("own", ("own", "irrelevant"), "irrelevant"),
-            ("probe", ("fresh probe", "relevant"), "fresh values"),
-            ("feature", ("other feature", "relevant"), "another feature"),
+        for direction, along, control, words in (
+            ("own", "the own direction", ("own", "irrelevant"), "irrelevant"),
+            ("probe", "the probe direction", ("fresh probe", "relevant"), "fresh values"),
+            (LESS_OTHER, "the feature's direction less another's", ("other feature", "relevant"), "another feature"),
         ):
             if (direction, "relevant") in slopes:
-                what = f"slope along the {direction} direction, {where}"
+                what = f"slope along {along}, {where}"
                 band = direction == "probe"
                 lines.append(Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words, band=band))
         leaks = select(here, measure="leakage")

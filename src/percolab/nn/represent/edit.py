@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.model.forest import Forest
+from percolab.nn.intervals import Estimate, jackknife, mean_interval
+from percolab.nn.lines import line_through_origin
 from percolab.nn.model import ResidualMLP, predict
 from percolab.nn.recording import activations, label
 from percolab.nn.represent.drawing import by_layer
@@ -24,7 +26,6 @@ from percolab.nn.represent.networks import forward_from, load_networks, streams,
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.siblings import find_siblings
-from percolab.nn.represent.statistics import Estimate, jackknife, line_through_origin
 from percolab.nn.represent.work import Arrays, Row, Work, row, select
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def shared_interval(vectors: Floats) -> Estimate:
         return float(np.mean([shared_cosine(vectors[s, latents]) for s in seeds]))
 
     S, L = vectors.shape[:2]
-    return jackknife(statistic, [np.arange(S), np.arange(L)])
+    return jackknife(statistic, S, np.arange(L))
 
 
 # ---------------------------------------------------------------------- training and measuring
@@ -183,7 +184,7 @@ def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(found: Arrays, s: Settings) -> list[Row]:
+def analyse(found: Arrays, work: Work) -> list[Row]:
     """Return how much of a direction edits share, with and without that of the prediction's slope, and the null."""
     rows: list[Row] = []
     for k, layer in enumerate(str(name) for name in found["layers"]):
@@ -195,18 +196,19 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
             rows.append(row(shared_interval(rest), measure="shared cosine, rest", case=case, layer=layer))
             rows.append(row(_along(vectors, slope), measure="cosine with the slope", case=case, layer=layer))
     inside = found["inside"].astype(np.float64)
+    across = len(inside), np.arange(inside.shape[1])  # edited latents are disjoint: each is a block
     learned = jackknife(
         lambda seeds, units: (
             line_through_origin(
                 np.broadcast_to(found["law"][units], (len(seeds), len(units))), inside[np.ix_(seeds, units)]
             ).slope
         ),
-        [np.arange(len(inside)), np.arange(inside.shape[1])],
+        *across,
     )
     outside = found["outside"].astype(np.float64)
     leak = jackknife(
         lambda seeds, units: float(outside[np.ix_(seeds, units)].mean() / np.abs(inside[np.ix_(seeds, units)]).mean()),
-        [np.arange(len(inside)), np.arange(inside.shape[1])],
+        *across,
     )
     return [*rows, row(learned, measure="learned"), row(leak, measure="leakage")]
 
@@ -216,8 +218,7 @@ def _along(vectors: Floats, slope: Floats) -> Estimate:
     unit = slope / np.linalg.norm(slope, axis=1, keepdims=True)
     length = np.linalg.norm(vectors, axis=2)
     cosine = np.einsum("slw,sw->sl", vectors, unit) / np.where(length > 0, length, 1)
-    axes = [np.arange(len(cosine)), np.arange(cosine.shape[1])]
-    return jackknife(lambda seeds, latents: float(cosine[np.ix_(seeds, latents)].mean()), axes)
+    return mean_interval(cosine)
 
 
 # ---------------------------------------------------------------------- report

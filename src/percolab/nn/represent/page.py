@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from percolab.ground.progress import clock
+from percolab.nn.intervals import Estimate, verdict
 from percolab.nn.recording import label
-from percolab.nn.represent.statistics import Estimate, verdict
 from percolab.nn.represent.work import Row
 from percolab.show import pages
 
@@ -17,9 +17,9 @@ REDUCED = (
     "finds need not hold at full scale."
 )
 INTERVALS = (
-    "Every number has a 95% interval. It comes from leaving out one network after another, and one block of kin after "
-    "another, since neighbours in a hierarchy are not independent (jackknife; the two variances are added). An effect "
-    "is said to be found where its interval leaves out the value that means nothing."
+    "Every number has a 95% interval over networks and units. It comes from leaving out one network after another, "
+    "and one block of kin after another, since neighbours in a hierarchy are not independent (jackknife, with "
+    "Student's t). An effect is said to be found where its interval leaves out the value that means nothing."
 )
 VERDICTS = ("found", "not found", "found, with the other sign")
 LOOKS = {"found": "good", "not found": "mixed", "found, with the other sign": "bad", "not measured": "mixed"}

@@ -20,6 +20,8 @@ Rest = Callable[[torch.Tensor], torch.Tensor]
 
 FRESH_PROBES = 10
 """Probes of fresh values whose directions are a null."""
+LEAST_DEPTH = 1
+"""Of the latents whose probes are pushed along: a latent of depth 0 is a whole cluster."""
 PUSH_ROWS = 1 << 16
 """Samples that are pushed at a time."""
 

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans, Neurons
 from percolab.features.scoring import score
+from percolab.nn.binning import equal_bins
+from percolab.nn.intervals import kin, mean_interval, share_interval
 from percolab.nn.recording import activations, label
 from percolab.nn.represent import siblings
 from percolab.nn.represent.drawing import by_layer, by_number
@@ -24,7 +26,6 @@ from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.siblings import Siblings, find_siblings
-from percolab.nn.represent.statistics import BLOCKS, equal_bins, kin_blocks, mean_interval
 from percolab.nn.represent.work import Arrays, Row, Work, layer_names, row, select
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ LEAST = {"separation": 1e-12, "accuracy": 1e-2}
 """What a measure is taken to be at least before its logarithm is."""
 LEAST_UNITS = 8
 """Pairs of a bin that is shown."""
-LEAST_BLOCKS = 8
-"""Blocks of kin of a factor, at least."""
 
 
 # ---------------------------------------------------------------------- statistics
@@ -190,10 +189,10 @@ def _features(
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(found: Arrays, s: Settings) -> list[Row]:
+def analyse(found: Arrays, work: Work) -> list[Row]:
     """Return log ratios, relevant over irrelevant: by layer and epoch; by size, depth and factor at the last epoch."""
-    factor, names = found["factor"], [str(name) for name in found["layers"]]
-    blocks = blocks_of(factor, found["place"])
+    s, factor, names = work.settings, found["factor"], [str(name) for name in found["layers"]]
+    blocks = kin(found["place"], factor)
     rows: list[Row] = []
     for measured in MEASURES:
         for k, layer in enumerate(names):
@@ -211,19 +210,9 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
     return rows + _feature_rows(found, s, names)
 
 
-def blocks_of(factor: Ints, place: Ints) -> Ints:
-    """Return blocks of kin, none of them across two factors."""
-    names, blocks = np.unique(factor), np.empty(factor.size, np.int64)
-    each = max(LEAST_BLOCKS, BLOCKS // names.size)
-    for i, k in enumerate(names):
-        own = factor == k
-        blocks[own] = i * each + kin_blocks(place[own], each)
-    return blocks
-
-
 def _parts(ratio: Floats, found: Arrays, blocks: Ints, told: dict[str, Any]) -> list[Row]:
     """Return the log ratio in bins of size and of depth, and by factor."""
-    rows = []
+    rows, place, factor = [], found["place"], found["factor"]
     for column in ("size", "depth"):
         bins, edges = equal_bins(found[column])
         for b in np.unique(bins):
@@ -232,12 +221,13 @@ def _parts(ratio: Floats, found: Arrays, blocks: Ints, told: dict[str, Any]) -> 
                 continue
             name = f"{column} {edges[b]:,.0f} to {edges[b + 1]:,.0f}"
             middle = float(np.median(found[column][own]))
-            rows.append(row(mean_interval(ratio[:, own], blocks[own]), part=column, bin=name, at=middle, **told))
-    for k in np.unique(found["factor"]):
-        own = found["factor"] == k
-        rows.append(row(mean_interval(ratio[:, own], blocks[own]), part="factor", bin=f"factor {k}", at=int(k), **told))
+            value = mean_interval(ratio[:, own], kin(place[own], factor[own]))
+            rows.append(row(value, part=column, bin=name, at=middle, **told))
+    for k in np.unique(factor):
+        value = mean_interval(ratio[:, factor == k], kin(place[factor == k]))
+        rows.append(row(value, part="factor", bin=f"factor {k}", at=int(k), **told))
     share = (ratio > 0).astype(np.float64)
-    return [*rows, row(mean_interval(share, blocks), part="share above 0", **told)]
+    return [*rows, row(share_interval(share, blocks), part="share above 0", **told)]
 
 
 def _levels(values: Floats, raw: Floats, factor: Ints, blocks: Ints, told: dict[str, Any]) -> list[Row]:
@@ -252,7 +242,7 @@ def _levels(values: Floats, raw: Floats, factor: Ints, blocks: Ints, told: dict[
 def _feature_rows(found: Arrays, s: Settings, names: list[str]) -> list[Row]:
     """Return log ratios of the scores of features, and the scores themselves."""
     factor = found["concept_factor"]
-    blocks = blocks_of(factor, found["concept_place"])
+    blocks = kin(found["concept_place"], factor)
     rows = []
     for method, layer in zip(METHODS, (names[-1], names[-2]), strict=True):
         for name, words in SCORES.items():

@@ -39,8 +39,8 @@ class Experiment(Protocol):
     def measure(self, work: Work) -> Arrays:
         """Measure the networks."""
 
-    def analyse(self, found: Arrays, s: Settings) -> list[Row]:
-        """Return estimates with intervals, from what was measured alone."""
+    def analyse(self, found: Arrays, work: Work) -> list[Row]:
+        """Return estimates with intervals, from what was measured and the data; networks are not asked."""
 
     def headline(self, rows: Sequence[Row], s: Settings) -> list[page.Line]:
         """Return the estimates that answer the question, each with its null."""
@@ -96,7 +96,7 @@ def _run(work: Work, experiment: Experiment) -> dict[str, Any]:
     stages.run("measures", made_from, lambda: _measure(work, experiment), [MEASURES])
     start = time.perf_counter()
     with np.load(output / MEASURES) as kept:
-        rows = experiment.analyse(dict(kept), s)
+        rows = experiment.analyse(dict(kept), work)
     drawn = experiment.draw(rows, s)
     (output / "figures").mkdir(exist_ok=True)
     figures.write(drawn, output / "figures", work.progress)

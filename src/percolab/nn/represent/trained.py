@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.nn.binning import log_bins
+from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.latent_values import fresh_values, path_sums
 from percolab.nn.recording import RAW, activations, label
 from percolab.nn.represent import reading, siblings
@@ -21,7 +23,6 @@ from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.siblings import find_siblings
-from percolab.nn.represent.statistics import jackknife, kin_blocks, log_bins, mean_interval
 from percolab.nn.represent.work import Arrays, Row, Work, layer_names, row, select
 
 if TYPE_CHECKING:
@@ -60,14 +61,14 @@ def measure(work: Work) -> Arrays:
     s, [one] = work.settings, work.truths
     pairs = find_siblings(one.forest, one.rows, s.min_size, s.most_pairs)
     whole = siblings.ready(pairs, work.device)
-    places = reading.find_places(one.forest, one.rows, s.depths, s.min_size, seed=0)
+    [probed] = work.probed()
     z = np.column_stack([one.latent_z, fresh_values(one.forest, 1, seed=0)])
-    values = np.column_stack([z[:, 0], path_sums(one.forest, z[:, :1])[:, 0], z[:, 1]])[places.latent]
+    values = np.column_stack([z[:, 0], path_sums(one.forest, z[:, :1])[:, 0], z[:, 1]])[probed.latent]
     names = layer_names(work.networks.model(0, 0, work.device))
     shape = (s.seeds, len(s.keep), len(names))
     found: Arrays = {
         "separation": np.empty((*shape, len(pairs)), np.float32),
-        "mse": np.empty((*shape, len(places), len(TARGETS)), np.float32),
+        "mse": np.empty((*shape, len(probed), len(TARGETS)), np.float32),
     }
     raw: tuple[Floats, Floats] | None = None
     for i, j, model in work.looks(range(s.seeds), s.keep):
@@ -77,10 +78,10 @@ def measure(work: Work) -> Arrays:
                 found["separation"][i, j, k], found["mse"][i, j, k] = raw
                 continue
             A = work.inputs if name == RAW else recorded[name]
-            probed = reading.read(A, places, values)
+            read = reading.read(A, probed, values)
             found["separation"][i, j, k] = siblings.separation(siblings.sums(A, whole))
-            found["mse"][i, j, k] = probed.mse
-            found["baseline"] = probed.baseline
+            found["mse"][i, j, k] = read.mse
+            found["baseline"] = read.baseline
             if name == RAW:
                 raw = found["separation"][i, j, k].copy(), found["mse"][i, j, k].copy()
     forest = one.forest
@@ -89,21 +90,22 @@ def measure(work: Work) -> Arrays:
         "layers": np.array(names),
         "pair_place": pairs.place,
         "pair_size": pairs.size,
-        "latent_place": places.start,
-        "fom": forest.figure_of_merit[places.latent],
-        "latent_depth": forest.latent_depth[places.latent],
+        "latent_place": probed.start,
+        "fom": forest.figure_of_merit[probed.latent],
+        "latent_depth": forest.latent_depth[probed.latent],
     }
 
 
 # ---------------------------------------------------------------------- estimates
 
 
-def analyse(found: Arrays, s: Settings) -> list[Row]:
+def analyse(found: Arrays, work: Work) -> list[Row]:
     """Return log ratios, trained over untrained, and the measures themselves, by layer and epoch."""
-    names = [str(name) for name in found["layers"]]
+    s, names = work.settings, [str(name) for name in found["layers"]]
     usable = (found["baseline"] >= LEAST_BASELINE).all(1) & np.isfinite(found["mse"]).all((0, 1, 2, 4))
     baseline, mse = found["baseline"][usable], found["mse"][:, :, :, usable].astype(np.float64)
-    blocks, pair_blocks = kin_blocks(found["latent_place"][usable]), kin_blocks(found["pair_place"])
+    place = work.latent_places()[usable]
+    blocks, pair_blocks = kin(place), kin(found["pair_place"])
     rows: list[Row] = []
     for k, layer in enumerate(names):
         separation = log_change(found["separation"][:, :, k])
@@ -119,24 +121,24 @@ def analyse(found: Arrays, s: Settings) -> list[Row]:
                 rows.append(
                     row(_relative(mse[:, j, k, :, t], baseline[:, t], blocks), measure=f"error on {target}", **told)
                 )
-        rows += _by_fom(change[:, -1, :, 0], found["fom"][usable], blocks, layer, s.keep[-1])
+        rows += _by_fom(change[:, -1, :, 0], found["fom"][usable], place, layer, s.keep[-1])
     return rows
 
 
-def _relative(mse: Floats, baseline: Floats, blocks: Ints) -> Any:
+def _relative(mse: Floats, baseline: Floats, blocks: Ints) -> Estimate:
     """Return the error of probes over that of the mean, all latents together, with its interval."""
 
     def statistic(seeds: Ints, latents: Ints) -> float:
         return float(mse[np.ix_(seeds, latents)].mean(0).sum() / baseline[latents].sum())
 
-    return jackknife(statistic, [np.arange(mse.shape[0]), blocks])
+    return jackknife(statistic, len(mse), blocks)
 
 
-def _by_fom(change: Floats, fom: Floats, blocks: Ints, layer: str, epoch: int) -> list[Row]:
+def _by_fom(change: Floats, fom: Floats, place: Ints, layer: str, epoch: int) -> list[Row]:
     bins, edges = log_bins(fom, 4)
     return [
         row(
-            mean_interval(change[:, bins == b], blocks[bins == b]),
+            mean_interval(change[:, bins == b], kin(place[bins == b])),
             measure="log ratio by FOM, error on z",
             layer=layer,
             epoch=epoch,

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from percolab.ground.progress import Progress
 from percolab.nn.device import on_device
+from percolab.nn.intervals import Estimate, places
 from percolab.nn.model import ResidualMLP
 from percolab.nn.recording import RAW
+from percolab.nn.represent import reading
 from percolab.nn.represent.networks import Networks, load_networks
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.statistics import Estimate
 from percolab.nn.split import Split, split_rows
 from percolab.worlds.generation import generate
 from percolab.worlds.truth import AnyDataset, Truth, truth
@@ -53,6 +54,17 @@ class Work:
         """The hierarchies behind the samples."""
         count = len(getattr(self.dataset.recipe, "factors", (None,)))
         return [truth(self.dataset, k) for k in range(count)]
+
+    def probed(self, least_depth: int = 0) -> list[reading.Places]:
+        """Return the latents of each hierarchy that are probed."""
+        s = self.settings
+        depths = [depth for depth in s.depths if depth >= least_depth]
+        return [reading.find_places(t.forest, t.rows, depths, s.min_size, seed=0) for t in self.truths]
+
+    def latent_places(self, least_depth: int = 0) -> NDArray[np.int64]:
+        """Return where the probed latents are, hierarchy after hierarchy, for blocks of kin."""
+        probed = zip(self.truths, self.probed(least_depth), strict=True)
+        return np.concatenate([places(one.forest, found.latent) for one, found in probed])
 
     @cached_property
     def split(self) -> Split:

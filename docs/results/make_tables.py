@@ -1,0 +1,255 @@
+"""Fill the tables of the pages here from the JSON files beside them, between the comments that name them.
+
+    python docs/results/make_tables.py [--check]
+
+The commands on each page make the JSON files; this program computes nothing. With --check it writes nothing, and says
+which page is not up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+LAYERS = {
+    "raw": "raw input",
+    "input": "input layer",
+    **{f"blocks.{i}.hidden": f"block {i}, hidden" for i in range(3)},
+    **{f"blocks.{i}": f"block {i}, residual stream" for i in range(3)},
+}
+HIDDEN, STREAM = ([name for name in LAYERS if re.fullmatch(kind, name)] for kind in (r".*hidden", r"blocks\.\d"))
+
+
+def main() -> None:
+    """Write every page again, or check it."""
+    check, stale = "--check" in sys.argv[1:], []
+    for name, tables in PAGES.items():
+        page = HERE / name
+        text = page.read_text(encoding="utf-8")
+        filled = text
+        for words, make in tables.items():
+            pattern = re.compile(rf"(<!-- table: {re.escape(words)} -->\n).*?(<!-- end -->)", re.S)
+            filled, count = pattern.subn(lambda found, make=make: f"{found[1]}{make()}\n{found[2]}", filled)
+            if count != 1:
+                raise SystemExit(f"{name} must have one table {words!r}, got {count}")
+        if filled != text and not check:
+            page.write_text(filled, encoding="utf-8")
+        stale += [name] if filled != text else []
+    if check and stale:
+        raise SystemExit(f"not what make_tables.py writes: {', '.join(stale)}")
+
+
+@cache
+def read(name: str) -> Any:
+    """Return a JSON file."""
+    return json.loads((HERE / name).read_text(encoding="utf-8"))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def interval(found: dict[str, Any] | None, digits: int = 3) -> str:
+    """Return a value with its interval, if it has one; nothing for no value."""
+    value, low, high = ((found or {}).get(key) for key in ("value", "low", "high"))
+    if value is None:
+        return ""
+    if low is None:
+        return f"{value:.{digits}f}"
+    return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+# ---------------------------------------------------------------------- what a network represents
+
+
+def estimate(experiment: str, digits: int = 2, **given: Any) -> str:
+    """Return the estimate of an experiment that has these properties."""
+    rows = [row for row in read(f"represent/{experiment}.json")["estimates"] if given.items() <= row.items()]
+    if len(rows) != 1:
+        raise SystemExit(f"{experiment}.json must have one estimate of {given}, got {len(rows)}")
+    return interval(rows[0], digits)
+
+
+def trained() -> str:
+    """Return the change by layer."""
+    names = ("error on z", "error on fresh z", "separation")
+    rows = [
+        [LAYERS[layer], *(estimate("trained", measure=f"log ratio, {name}", layer=layer, epoch=500) for name in names)]
+        for layer in (*HIDDEN, *STREAM)
+    ]
+    return table(["layer", *names], rows)
+
+
+def crossed() -> str:
+    """Return the error on own values, and where fresh values fall."""
+    rows = [
+        [
+            LAYERS[layer],
+            *(
+                estimate("crossed", 3, part=part, layer=layer, target=target)
+                for target in ("z", "sum")
+                for part in ("all", "null")
+            ),
+        ]
+        for layer in (*HIDDEN, *STREAM)
+    ]
+    return table(["layer", "z, own over others'", "95% of the null", "sum, own over others'", "95% of the null"], rows)
+
+
+def relevance() -> str:
+    """Return the log ratios, relevant over irrelevant."""
+    measures = [
+        *(("separation", layer, "separation") for layer in STREAM),
+        ("separation", "blocks.2.hidden", "separation"),
+        ("accuracy", "blocks.2", "held-out accuracy of a linear reading"),
+        ("best F1, kmeans", "blocks.2", "best F1 of k-means, 256 clusters"),
+        ("best F1, neurons", "blocks.2.hidden", "best F1 of neurons"),
+    ]
+    rows = [
+        [words, LAYERS[layer], estimate("relevance", 3, part="all", measure=measure, layer=layer, epoch=200)]
+        for measure, layer, words in measures
+    ]
+    return table(["measure", "layer", "log ratio"], rows)
+
+
+def dose(direction: str, control: str, layers: Sequence[str]) -> str:
+    """Return slopes along a direction, beside the controls."""
+    full = {"measure": "slope", "dose": 1.0}
+    rows = []
+    for layer in layers:
+        at = {**full, "layer": layer}
+        cells = [
+            estimate("dose", **at, direction=direction, case="relevant", network="trained"),
+            estimate("dose", **at, direction=direction, case="irrelevant", network="trained"),
+            estimate("dose", **at, direction=control, case="relevant", network="trained"),
+        ]
+        if direction == "own":
+            cells.append(estimate("dose", **at, direction=direction, case="relevant", network="untrained"))
+        if direction == "feature":
+            cells.append(estimate("dose", **at, direction="feature less another", case="relevant", network="trained"))
+        rows.append([LAYERS[layer], *cells])
+    words = {"random": "random direction", "other feature": "another concept's feature", "fresh probe": "95% of fresh"}
+    more = {"own": ["untrained"], "feature": ["the right one less another"]}
+    return table(["pushed after", "relevant", "irrelevant", words[control], *more.get(direction, ())], rows)
+
+
+def edit() -> str:
+    """Return cosines of the changes, beside those without an edit."""
+    rows = [
+        [
+            LAYERS[layer],
+            *(
+                estimate("edit", 3, measure=measure, case=case, layer=layer)
+                for measure in ("shared cosine", "shared cosine, rest")
+                for case in ("edit", "null")
+            ),
+        ]
+        for layer in ("input", "blocks.0", "blocks.1")
+    ]
+    return table(["layer", "shared cosine", "no edit", "slope taken out", "no edit"], rows)
+
+
+# ---------------------------------------------------------------------- features
+
+
+def lines(file: str, task: str, methods: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Return the lines of a task that have a number, in the order of the benchmark or of the methods."""
+    found = {line["method"]: line for line in read(f"features/{file}.json")["lines"] if line["task"] == task}
+    return [found[name] for name in (methods or found)]
+
+
+def standard(task: str) -> list[str]:
+    """Return the methods of a task with their usual options."""
+    return [line["method"] for line in lines("results", task) if "@" not in line["method"]]
+
+
+def features(task: str, columns: dict[str, str], methods: Sequence[str] | None = None, file: str = "results") -> str:
+    """Return some columns of the benchmark; methods without any of these numbers are left out."""
+    rows = []
+    for line in lines(file, task, methods):
+        cells = [interval(line["values"].get(name), 3) for name in columns]
+        if any(cells):
+            rows.append([f"`{line['method']}`", *cells])
+    return table(["method", *columns.values()], rows)
+
+
+def by_size(task: str, methods: Sequence[str]) -> str:
+    """Return recovery in trained networks by size of the concept."""
+    bins = [
+        {row["from"]: row["recovery"] for row in line["by_size"]["trained"]} for line in lines("results", task, methods)
+    ]
+    counts = {row["from"]: row for row in lines("results", task, methods)[0]["by_size"]["trained"]}
+    rows = [
+        [f"{row['from']:,.0f} to {row['to'] - 1:,.0f}", f"{row['concepts']:,.0f}", *(f"{own[low]:.2f}" for own in bins)]
+        for low, row in counts.items()
+    ]
+    return table(["rows", "concepts", *(f"`{name}`" for name in methods)], rows)
+
+
+FOUND = {
+    "recovery": "trained",
+    "untrained": "untrained",
+    "raw": "raw input",
+    "chance": "chance",
+    "trained_untrained": "trained - untrained",
+}
+RELEVANT = {
+    "relevant_irrelevant": "relevant - irrelevant",
+    "relevant_irrelevant_ratio": "log ratio",
+    "relevant_irrelevant_ratio_over_kmeans": "log ratio, minus that of k-means",
+    "relevant_irrelevant_share": "share of concepts",
+}
+ABSORBED = {
+    "absorption_edge": "edges: recall outside - inside",
+    "absorption": "rows",
+    "absorption_null": "independent misses",
+    "absorption_excess": "rows - independent misses",
+}
+SHAPE = {
+    "recovery": "recovery",
+    "purity": "purity",
+    "splitting": "features a concept",
+    "explained_variance": "explained variance",
+    "loss_recovered": "loss recovered",
+}
+LEARNED = ["kmeans", "batchtopk", "matryoshka", "batchtopk-frozen-decoder"]
+WIDTHS = ["batchtopk@n_features=256", "batchtopk@n_features=1024", "batchtopk"]
+SPARSITIES = ["batchtopk@k=8", "batchtopk", "batchtopk@k=128"]
+
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "represent.md": {
+        "trained": trained,
+        "crossed": crossed,
+        "relevance": relevance,
+        "dose, own": lambda: dose("own", "random", ["raw", "input", "blocks.0", "blocks.1"]),
+        "dose, feature": lambda: dose("feature", "other feature", ["blocks.0", "blocks.1"]),
+        "dose, probe": lambda: dose("probe", "fresh probe", ["raw", "input", "blocks.0", "blocks.1"]),
+        "edit": edit,
+    },
+    "features.md": {
+        "one-cluster": lambda: features("paper-one-cluster", FOUND),
+        "superposed-2": lambda: features("superposed-2", FOUND, standard("superposed-2")),
+        "relevant": lambda: features("superposed-2", RELEVANT, ["linear-reading", "neurons", "pca", *LEARNED]),
+        "sizes, one-cluster": lambda: by_size("paper-one-cluster", ["kmeans", "batchtopk", "matryoshka"]),
+        "sizes, superposed-2": lambda: by_size("superposed-2", LEARNED),
+        "shape, one-cluster": lambda: features("paper-one-cluster", SHAPE, ["kmeans", "batchtopk", "matryoshka"]),
+        "shape, superposed-2": lambda: features("superposed-2", SHAPE, LEARNED),
+        "widths": lambda: features("superposed-2", SHAPE, WIDTHS, "widths"),
+        "sparsities": lambda: features("superposed-2", SHAPE, SPARSITIES, "widths"),
+        "absorption, one-cluster": lambda: features(
+            "paper-one-cluster", ABSORBED, ["kmeans", "batchtopk", "matryoshka"]
+        ),
+        "absorption, superposed-2": lambda: features("superposed-2", ABSORBED, LEARNED[1:]),
+    },
+}
+
+if __name__ == "__main__":
+    main()
