@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,11 +28,16 @@ def in_tmp_path(tmp_path, monkeypatch):
     )  # tests may be slow, and check all that is printed
 
 
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    path = tmp_path_factory.mktemp("generated") / "a.zarr"
+    assert main.run([*SMALL, "--seed", "7", "-q", "-o", str(path)]) == 0
+    return path
+
+
 @pytest.fixture
-def store(capfd):
-    assert main.run([*SMALL, "--seed", "7", "-o", "a.zarr"]) == 0
-    capfd.readouterr()
-    return Path("a.zarr")
+def store(generated, in_tmp_path):
+    return shutil.copytree(generated, Path("a.zarr"))
 
 
 @pytest.fixture
@@ -566,21 +572,30 @@ def test_every_option_has_its_name_in_the_library():
         assert all(spelling.startswith("--") or spelling.isupper() for spelling in found.values())
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        ("percolab gen", {"generate"}),
-        ("percolab generate --eng", {"--engine"}),
-        ("percolab generate --engine ", set(ENGINE_NAMES)),
-        ("percolab generate p", set(PRESETS)),
-        ("percolab reproduce m", {"multi-cluster"}),
-    ],
-)
-def test_shells_complete(words, found):
-    variables = {"_PERCOLAB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    program = [sys.executable, "-c", "from percolab.cli.main import main; main()"]
-    done = subprocess.run(program, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
-    assert set(done.stdout.split()) == found, done.stderr
+COMPLETE = """
+import os, sys
+from percolab.cli.main import main
+for words in sys.argv[1:]:
+    if not os.fork():
+        os.environ |= {"_PERCOLAB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        sys.argv = ["percolab"]
+        main()
+    os.wait()
+    print(";", flush=True)
+"""
+
+
+def test_shells_complete():
+    wanted = {
+        "percolab gen": {"generate"},
+        "percolab generate --eng": {"--engine"},
+        "percolab generate --engine ": set(ENGINE_NAMES),
+        "percolab generate p": set(PRESETS),
+        "percolab reproduce m": {"multi-cluster"},
+    }
+    done = subprocess.run([sys.executable, "-c", COMPLETE, *wanted], capture_output=True, text=True, check=False)
+    found = [set(one.split()) for one in done.stdout.split(";")[:-1]]
+    assert found == list(wanted.values()), done.stderr
 
 
 @pytest.mark.slow
