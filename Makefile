@@ -7,6 +7,9 @@ WORKERS ?= 2
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+# A worker takes neighbouring tests, which share what they are made from, until it has none left.
+PYTEST = $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+
 INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
 
 # torch is pinned: a looser requirement may bring gigabytes of accelerator libraries.
@@ -15,7 +18,7 @@ TORCH := torch==2.13.0
 # timing.py is what the programs share.
 BENCHMARKS = $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help demo test test-slow test-sae test-browser test-all check docs bench figures clean
+.PHONY: help demo test test-slow test-sae test-browser test-all lint check docs bench figures clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -38,14 +41,17 @@ demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's
 	@echo "demo/one-cluster/report.html: the paper's experiment on 20,000 points: a network, baselines, linear probes."
 	@echo "demo/features.html: k-means and neurons of that network, scored against the truth, beside an untrained one."
 
-test: check ## Check, then run the tests that take seconds.
-	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not ray and not sae and not browser"
+# Types are checked while the tests run; what was found is shown after them.
+test: lint ## Check, and run the tests that take seconds.
+	@mkdir -p build; $(MAKE) --no-print-directory check > build/check.txt 2>&1 & checks=$$!; \
+	$(PYTEST) -m "not slow and not ray and not sae and not browser"; failed=$$?; \
+	wait $$checks || failed=1; cat build/check.txt; exit $$failed
 
 test-slow: $(VENV)/.ray ## Run the other tests: those that take longer, and those with Ray.
-	$(BIN)/pytest -q -n $(WORKERS) -m "(slow or ray) and not sae"
+	$(PYTEST) -m "(slow or ray) and not sae"
 
 test-sae: $(VENV)/.sae ## Run the tests with SAELens, which brings some 100 packages.
-	$(BIN)/pytest -q -n $(WORKERS) -m sae
+	$(PYTEST) -m sae
 
 # A test that finds no Chromium fails and says so; where apt-get cannot install it that is what is seen.
 test-browser: $(VENV)/.test ## Run the tests of the explorer in Chromium, which apt-get installs where it is missing.
@@ -55,9 +61,11 @@ test-browser: $(VENV)/.test ## Run the tests of the explorer in Chromium, which 
 
 test-all: test test-slow test-sae test-browser ## Run all tests.
 
-check: $(VENV)/.test ## Check format, lint, types, and who imports whom.
+lint: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+
+check: lint ## Check format, lint, types, and who imports whom.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

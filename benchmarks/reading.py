@@ -1,12 +1,19 @@
 """How fast shuffled batches come from a store, as ratios to reading its files raw, within one run.
 
     python benchmarks/reading.py [--n-points 1000000] [--dim 100] [--directory .] [--repeats 5] [--no-ray] [--json file]
+    python benchmarks/reading.py --only "torch, 0" "torch, 2" Ray           # readers whose names begin like that
+    python benchmarks/reading.py --once 2000000000 --n-points 70000000      # only: one epoch, in so many bytes
 
 The peer reads every chunk file of X by `os.read` into the same few megabytes, one file after another, on one thread,
 and looks at nothing: no checksum, no y, no order, no batches. "cached" has all files in the page cache, so the peer is
 a copy in memory; "disk" drops them from it before each run (a disk's own cache, or a host's, may still have them).
-Ratios are of times: 2 means half the raw rate. Workers of torch pass each batch from process to process, so these are
+Ratios are of times: 2 means half the raw rate. An epoch includes what it takes to start workers or tasks, so the
+larger the store, the less that counts. Workers of torch pass each batch from process to process, so these are
 also set against workers that pass constants of the same shape.
+
+`--once` makes a store in shards, drops it from the page cache, and takes one shuffled epoch of it in a process that may
+not have more addresses than that (RLIMIT_AS: all of its memory, shared or not, but not the page cache). Choose more
+points than the machine has memory for: 70 million of 100 dimensions are 28 GB.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import timing
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -145,23 +153,55 @@ def memory(store: Path, pool: int) -> None:
     print(f"X of {readable(X.nbytes)} through a pool of {readable(held)}: peak {readable(peak)} beyond opening")
 
 
+def stream_once(store: Path, limit: int) -> None:
+    """Print time and memory of an epoch in a process that may have `limit` bytes of addresses."""
+    code = f"""
+import resource, time
+resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit}))
+from percolab.streaming import Stream
+stream = Stream({str(store)!r}, {BATCH})
+start = time.perf_counter()
+print(sum(len(X) for X, y in stream.batches()), time.perf_counter() - start)
+"""
+    forget(store)
+    printed, peak = timing.run_and_peak(code)
+    rows, seconds = printed.split()
+    forget(store)
+    raw = timing.seconds(partial(read_raw, store))
+    X = pl.load(store).X
+    assert int(rows) == len(X)
+    print(
+        f"memory of this machine: {readable(psutil.virtual_memory().total)}, of the process: {readable(limit)} at most"
+    )
+    print(f"X of {readable(X.nbytes)}, shuffled, once: {float(seconds):.1f} s, {readable(peak)} at peak")
+    print(f"{readable(X.nbytes / float(seconds))}/s, {raw / float(seconds):.2f} of raw, {readable(X.nbytes / raw)}/s")
+
+
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--n-points", type=int, default=10**6)
     options.add_argument("--dim", type=int, default=100)
     options.add_argument("--directory", help="where to make the store; a new temporary one by default")
     options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--once", type=int, metavar="BYTES", help="only one epoch, in so many bytes of addresses")
+    options.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="beginnings of the readers' names")
     options.add_argument("--no-ray", dest="ray", action="store_false")
     options.add_argument("--json")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.directory) as directory:
         store = Path(directory) / "store.zarr"
+        if chosen.once:
+            recipe = pl.Recipe(chosen.n_points, chosen.dim, seeds=1)
+            pl.generate_store(recipe, store, shards=max(2, chosen.n_points // 330_000))
+            stream_once(store, chosen.once)
+            return
         pl.generate(pl.Recipe(chosen.n_points, chosen.dim, seeds=1)).save(store)
         timed = readers(store) | (ray_readers(store) if chosen.ray else {})
         rows = [
             compare(store, what, ours, cached, chosen.repeats)
             for cached in (True, False)
             for what, ours in timed.items()
+            if what.startswith(tuple(chosen.only))
         ]
         rows.append(passing(store, chosen.repeats))
         timing.show(f"reading {chosen.n_points:,} x {chosen.dim}, batches of {BATCH}", rows, chosen.json)

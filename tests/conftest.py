@@ -1,8 +1,10 @@
-"""Give the tests a numba cache of their own for every state of the files that hold kernels.
+"""Give the tests a numba cache of their own for every state of the files that hold kernels, and fill it once.
 
 Numba recompiles a kernel when its own file changes, but not when a kernel it calls from another file does.
 """
 
+import fcntl
+import gc
 import hashlib
 import os
 from pathlib import Path
@@ -10,4 +12,42 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SOURCES = (path.read_bytes() for path in sorted((ROOT / "src" / "percolab").rglob("*.py")))
 STATE = hashlib.sha256(b"".join(text for text in SOURCES if b"numba" in text or b"@kernel" in text)).hexdigest()[:16]
-os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "numba" / STATE)
+CACHE = ROOT / ".pytest_cache" / "numba" / STATE
+os.environ["NUMBA_CACHE_DIR"] = str(CACHE)
+gc.set_threshold(100_000, 50, 100)  # what is imported stays: looking through it again and again takes seconds
+
+
+def pytest_sessionstart(session):
+    """Compile the kernels that most tests use, so that workers that start at once do not all compile the same ones.
+
+    Each worker begins with another group. A group is locked while it is compiled; who comes later loads it.
+    """
+    worker = getattr(session.config, "workerinput", {}).get("workerid", "").removeprefix("gw")
+    if not worker:
+        return
+    CACHE.mkdir(parents=True, exist_ok=True)
+    groups = [native_kernels, paper_kernels]
+    for i in range(len(groups)):
+        compile_group = groups[(int(worker) + i) % len(groups)]
+        with open(CACHE / f"{compile_group.__name__}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            compile_group()
+
+
+def native_kernels():
+    import percolab as pl
+
+    for dtype in ("float32", "float64"):
+        pl.generate(pl.Recipe(3000, 4, seeds=1, dtype=dtype), threads=1)
+
+
+def paper_kernels():
+    """Compile those of the paper engine, and of what is computed from any dataset."""
+    import numpy as np
+
+    import percolab as pl
+
+    for dtype in ("float32", "float64"):
+        made = pl.generate(pl.Recipe(300, 4, seeds=1, dtype=dtype, engine="paper"), threads=1)
+    pl.features.score(made, np.maximum(made.X, 0))
+    pl.truth(pl.superpose([made.recipe, made.recipe]), 0)

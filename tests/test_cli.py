@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,11 +28,16 @@ def in_tmp_path(tmp_path, monkeypatch):
     )  # tests may be slow, and check all that is printed
 
 
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    path = tmp_path_factory.mktemp("generated") / "a.zarr"
+    assert main.run([*SMALL, "--seed", "7", "-q", "-o", str(path)]) == 0
+    return path
+
+
 @pytest.fixture
-def store(capfd):
-    assert main.run([*SMALL, "--seed", "7", "-o", "a.zarr"]) == 0
-    capfd.readouterr()
-    return Path("a.zarr")
+def store(generated, in_tmp_path):
+    return shutil.copytree(generated, Path("a.zarr"))
 
 
 @pytest.fixture
@@ -215,6 +221,24 @@ def test_outputs_are_refused_before_work(store, fails):
     fails([*huge, "-o", "no/a.zarr"], BAD_INPUT, "--output must be in an existing directory, got 'no/a.zarr'")
     fails([*huge, "-o", "file/a.zarr"], BAD_INPUT, "--output must be in an existing directory, got 'file/a.zarr'")
     fails(["generate", "--n-points", "10", "--dim", "4"], BAD_INPUT, "--output must be given (see percolab")
+
+
+@pytest.mark.parametrize("shards", [[], ["--shards", "2"]])
+def test_locations_that_cannot_be_are_refused_before_work(shards, fails):
+    huge = ["generate", "--n-points", "2000000000", "--dim", "100000", *shards, "-o"]
+    fails([*huge, "foo://x"], BAD_INPUT, "--output must be a path or a URL that fsspec knows, got 'foo://x'\n")
+    fails(["info", "foo://x"], BAD_INPUT, "location must be a path or a URL that fsspec knows, got 'foo://x'\n")
+    fails([*huge, "x" * 256], BAD_INPUT, "--output must have a name of at most 255 bytes, got one of 256\n")
+    fails([*huge, "é" * 128], BAD_INPUT, "--output must have a name of at most 255 bytes, got one of 256\n")
+
+
+@pytest.mark.parametrize("length", [230, 255])
+def test_long_names(length, fails):
+    assert main.run([*SMALL, "--seed", "1", "-o", "x" * length]) == 0
+    assert main.run([*SMALL, "--seed", "2", "--overwrite", "-o", "x" * length]) == 0
+    assert pl.load("x" * length).recipe.seeds.graph == 2
+    assert len(os.listdir()) == 1
+    fails(["export", "x" * length, "--format", "npz", "-o", "y" * 252], BAD_INPUT, "--output must have a name of at")
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a directory that nobody can write to")
@@ -408,6 +432,17 @@ def test_broken_stores_are_failures(store, fails):
     fails(["info", "a.zarr"], FAILURE, "a.zarr is not a percolab dataset")
 
 
+def test_an_empty_dataset_in_shards(capfd):
+    words = ["generate", "--n-points", "300", "--dim", "4", "--min-cluster-size", "301", "--seed", "1"]
+    words += ["--shards", "2", "-o", "a.zarr"]
+    said = "a.zarr: 0 points in R^4, 0 clusters, 0 latents; seeds 1, 10001, 20001\n"
+    assert main.run(words) == 0
+    assert capfd.readouterr().out == f"{said}no point is in a cluster that large, so there was no shard to make\n"
+    assert main.run(words) == 0
+    assert capfd.readouterr().out == f"{said}nothing was missing, and everything matches its digests\n"
+    assert len(pl.load("a.zarr", verify=True).y) == 0
+
+
 def test_an_empty_dataset_is_a_dataset(capfd, fails):
     words = ["--min-cluster-size", "301", "--seed", "1"]
     assert main.run([*SMALL, *words, "-o", "a.zarr"]) == 0
@@ -537,21 +572,30 @@ def test_every_option_has_its_name_in_the_library():
         assert all(spelling.startswith("--") or spelling.isupper() for spelling in found.values())
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        ("percolab gen", {"generate"}),
-        ("percolab generate --eng", {"--engine"}),
-        ("percolab generate --engine ", set(ENGINE_NAMES)),
-        ("percolab generate p", set(PRESETS)),
-        ("percolab reproduce m", {"multi-cluster"}),
-    ],
-)
-def test_shells_complete(words, found):
-    variables = {"_PERCOLAB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    program = [sys.executable, "-c", "from percolab.cli.main import main; main()"]
-    done = subprocess.run(program, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
-    assert set(done.stdout.split()) == found, done.stderr
+COMPLETE = """
+import os, sys
+from percolab.cli.main import main
+for words in sys.argv[1:]:
+    if not os.fork():
+        os.environ |= {"_PERCOLAB_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        sys.argv = ["percolab"]
+        main()
+    os.wait()
+    print(";", flush=True)
+"""
+
+
+def test_shells_complete():
+    wanted = {
+        "percolab gen": {"generate"},
+        "percolab generate --eng": {"--engine"},
+        "percolab generate --engine ": set(ENGINE_NAMES),
+        "percolab generate p": set(PRESETS),
+        "percolab reproduce m": {"multi-cluster"},
+    }
+    done = subprocess.run([sys.executable, "-c", COMPLETE, *wanted], capture_output=True, text=True, check=False)
+    found = [set(one.split()) for one in done.stdout.split(";")[:-1]]
+    assert found == list(wanted.values()), done.stderr
 
 
 @pytest.mark.slow

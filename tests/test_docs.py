@@ -90,10 +90,22 @@ def test_the_pages_with_examples_are_found():
     assert {"README.md", "start.md", "scale.md"} <= {page.name for page in PAGES if commands(page)}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name_of)
+SECONDS = {"README.md", "docs/scale.md", "docs/tutorials/scale.md"}
+"""Pages whose commands take seconds."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] * (name_of(page) in SECONDS), id=name_of(page))
+        for page in PAGES
+        if commands(page)
+    ],
+)
 def test_commands_run_in_the_order_of_the_page(page, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     for command in commands(page):
+        capfd.readouterr()  # what the last one said
         words = shlex.split(command, comments=True)[1:]
         if set(words) & set(PRESETS):
             # The paper's datasets take seconds and a gigabyte: ask only whether the words are understood.

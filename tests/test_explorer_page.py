@@ -3,6 +3,7 @@
 import re
 import shutil
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -330,6 +331,31 @@ def test_a_world_has_a_tree_a_factor(visit, tmp_path):
     below = pl.truth(world, 1).samples_of(latent)
     points = one.js("Array.from(app.points.within(1, app.trees[1].start[5], app.trees[1].end(5)))")
     assert sorted(points) == below.tolist()
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_trees_of_a_world_lie_one_under_the_other(visit, tmp_path, viewport):
+    recipes = [pl.Recipe(n_points=400, dim=6, seeds=seed, mode="one_cluster") for seed in (1, 2, 3)]
+    explore(pl.generate(pl.Superposition(recipes, seed=3)), name="three").save(tmp_path / "three.html")
+    one = visit((tmp_path / "three.html").as_uri(), viewport=viewport)
+    boxes = one.js(
+        "[...document.querySelectorAll('#trees > *, #details')].map((e) => e.getBoundingClientRect().toJSON())"
+    )
+    assert len(boxes) == 8
+    assert all(lower["top"] >= upper["bottom"] - 1 for upper, lower in pairwise(boxes))
+    assert all(box["height"] >= 100 for box in boxes[2::2])
+
+
+def test_colours_go_to_the_largest_of_many_clusters(visit, tmp_path):
+    dataset = pl.generate(pl.Recipe(n_points=2000, dim=4, seeds=7))
+    explore(dataset, name="many").save(tmp_path / "many.html")
+    one = visit((tmp_path / "many.html").as_uri())
+    largest = dataset.forest.latent_size[one.js("app.grouped.groups.map((i) => app.trees[0].latent[i])")]
+    sizes = np.diff(dataset.forest.cluster_start)
+    assert sorted(largest, reverse=True) == sizes[: len(largest)].tolist()
+    assert len(largest) == min(6, (sizes >= 20).sum()) > 1
+    assert one.page.inner_text("#space-legend").endswith("others")
+    assert one.page.inner_text("#title0").endswith("blank rows have none")
 
 
 @pytest.mark.parametrize("kind", ["one point", "clusters", "labels", "cycles"])

@@ -12,17 +12,28 @@ import zarr
 import percolab as pl
 from percolab.store import arrays, schema
 
+BLOCK_BYTES = 1 << 12
+"""Many blocks, as in a large dataset."""
+
 
 @pytest.fixture(scope="module")
 def ds():
     return pl.generate(pl.Recipe(3000, 6, seeds=2, engine="paper", min_cluster_size=3))
 
 
+@pytest.fixture(scope="module")
+def saved(ds, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "ds.zarr"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
+        ds.save(path)
+    return path
+
+
 @pytest.fixture
-def path(ds, tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "BLOCK_BYTES", 1 << 12)  # many blocks, as in a large dataset
-    ds.save(tmp_path / "ds.zarr")
-    return tmp_path / "ds.zarr"
+def path(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
+    return shutil.copytree(saved, tmp_path / "ds.zarr")
 
 
 def assert_same(a, b):

@@ -18,11 +18,12 @@ from percolab.store import beginning, reading, replacing, runners, saving, schem
 
 OLD = pl.Recipe(400, 3, seeds=1)
 NEW = pl.Recipe(500, 3, seeds=2)
+CELL = 256
 
 
 @pytest.fixture(autouse=True)
 def small_cells(monkeypatch):
-    monkeypatch.setattr(schema, "CELL", 256)
+    monkeypatch.setattr(schema, "CELL", CELL)
     monkeypatch.setattr(runners, "run", lambda function, tasks, *_: map(function, tasks))
 
 
@@ -36,10 +37,18 @@ def new():
     return pl.generate(NEW)
 
 
+@pytest.fixture(scope="module")
+def saved(old, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "ds.zarr"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "CELL", CELL)
+        old.save(path)
+    return path
+
+
 @pytest.fixture
-def path(old, tmp_path):
-    old.save(tmp_path / "ds.zarr")
-    return tmp_path / "ds.zarr"
+def path(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "ds.zarr")
 
 
 @pytest.fixture(params=["exchange", "steps"])

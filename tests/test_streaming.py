@@ -46,13 +46,19 @@ def saved(dataset, path, block=BLOCK):
 def reads(monkeypatch):
     """The slices that are read, as (array, start, stop)."""
     found = []
-    read = arrays.StoredArray.__getitem__
+    read, read_into = arrays.StoredArray.__getitem__, arrays.StoredArray.read_into
 
     def recorded(array, index):
         found.append((array.name, index.start, index.stop))
         return read(array, index)
 
+    def recorded_into(array, start, out):
+        if out.dtype == array.dtype:
+            found.append((array.name, start, start + len(out)))
+        read_into(array, start, out)
+
     monkeypatch.setattr(arrays.StoredArray, "__getitem__", recorded)
+    monkeypatch.setattr(arrays.StoredArray, "read_into", recorded_into)
     return found
 
 
@@ -255,7 +261,7 @@ def test_damage_is_named(path, tmp_path):
 
 
 def readers():
-    return {thread for thread in threading.enumerate() if thread.name.startswith("percolab-read")}
+    return {thread for thread in threading.enumerate() if thread.name.startswith(("percolab-read", "percolab-mix"))}
 
 
 RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ignore")])
@@ -276,6 +282,8 @@ def test_an_epoch_that_is_left_early_ends_its_threads(path, reads, kind, monkeyp
     elif kind == "ray":
         ray_data = pytest.importorskip("percolab.loaders.ray_data")
         monkeypatch.setattr(ray_data, "read_ahead", reading)
+        # Tables of one block: of those that Ray wants, the first one has all rows.
+        monkeypatch.setattr(ray_data.DataContext.get_current(), "target_max_block_size", 1)
         (task,) = ray_data.PercolabSource(path, shuffle=True, buffer_rows=64).get_read_tasks(1)
         batches = task.read_fn()
     else:

@@ -23,11 +23,13 @@ from percolab.store.schema import COLUMNS, KINDS
 from percolab.store.unfinished import Unfinished, open_unfinished
 
 CELL = 128
+BLOCK_BYTES = 8 * CELL
+"""No block of any array has more rows than a cell."""
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(schema, "BLOCK_BYTES", 8 * CELL)  # no block of any array has more rows than a cell
+    monkeypatch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +37,20 @@ def ds():
     return pl.generate(pl.Recipe(500, 2, seeds=2, engine="paper"))
 
 
-@pytest.fixture
-def files(ds, tmp_path):
-    """Return the files of the dataset as `save` writes it."""
-    ds.save(tmp_path / "saved.zarr")
-    return contents(tmp_path / "saved.zarr")
+@pytest.fixture(scope="module")
+def saved(ds, tmp_path_factory):
+    """Return where the dataset is as `save` writes it."""
+    path = tmp_path_factory.mktemp("saved") / "saved.zarr"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
+        ds.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(saved):
+    """Return its files."""
+    return contents(saved)
 
 
 def contents(path):
@@ -539,11 +550,11 @@ def local_urls(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("local_urls")
 @pytest.mark.parametrize("scheme", ["", "file://", "local://"])
-def test_two_processes_write_at_once(ds, files, tmp_path, scheme):
+def test_two_processes_write_at_once(ds, saved, files, tmp_path, scheme):
     location = f"{scheme}{tmp_path / 'ds.zarr'}"
     store = begin(ds, location)
     cells = all_cells(store)
-    with Writer(location, tmp_path / "saved.zarr") as one, Writer(location, tmp_path / "saved.zarr") as two:
+    with Writer(location, saved) as one, Writer(location, saved) as two:
         for i, (kind, index) in enumerate(cells):
             (one, two)[i % 2].tell(kind, index)
         for i, _ in enumerate(cells):
@@ -556,10 +567,10 @@ def test_two_processes_write_at_once(ds, files, tmp_path, scheme):
 @pytest.mark.slow
 @pytest.mark.usefixtures("local_urls")
 @pytest.mark.parametrize("scheme", ["", "local://"])
-def test_a_writer_is_killed(ds, files, tmp_path, scheme):
+def test_a_writer_is_killed(ds, saved, files, tmp_path, scheme):
     location = f"{scheme}{tmp_path / 'ds.zarr'}"
     store = begin(ds, location)
-    with Writer(location, tmp_path / "saved.zarr") as writer:
+    with Writer(location, saved) as writer:
         for kind, index in all_cells(store):
             writer.tell(kind, index)
         writer.wait()

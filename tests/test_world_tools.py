@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -299,13 +300,20 @@ def test_summaries_of_worlds_are_plain(world):
 # ---------------------------------------------------------------------- commands
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A dataset, and where it is."""
+    ds, path = pl.generate(pl.Recipe(100, 4, "one_cluster", seeds=1)), tmp_path_factory.mktemp("one") / "a.zarr"
+    ds.save(path)
+    return ds, path
+
+
 @pytest.fixture
-def one(tmp_path, monkeypatch):
+def one(saved, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("percolab.ground.progress.LINE_SECONDS", 1e6)
-    ds = pl.generate(pl.Recipe(100, 4, "one_cluster", seeds=1))
-    ds.save("a.zarr")
-    return ds
+    shutil.copytree(saved[1], "a.zarr")
+    return saved[0]
 
 
 def test_edits_and_targets_on_the_command_line(one):

@@ -67,6 +67,37 @@ def interval(found: dict[str, Any] | None, digits: int = 3) -> str:
     return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
+# ---------------------------------------------------------------------- the paper's experiments
+
+
+def probes(data: str) -> str:
+    """Return the errors of probes of z, untrained beside trained, and of fresh values."""
+    by: dict[str, dict[str, Any]] = {}
+    for row in read(f"{data}/results.json")["controls"]:
+        by.setdefault(row["representation"], {})[row["kind"]] = row
+    words = {"random.256": "random features, as wide as the residual stream"}
+    words |= {"random.1024": "random features, as wide as a hidden layer", **LAYERS}
+    order = ["raw", "random.256", "random.1024", *(name for pair in zip(STREAM, HIDDEN, strict=True) for name in pair)]
+    rows = []
+    for name in order:
+        own = by[name]
+        control = own.get("untrained") or own.get("random") or own["raw"]
+        found = own.get("trained")
+        ratio = interval(found["over_untrained"]["z"], 2) if found else ""
+        cells = [interval(control["z"]), interval(found["z"]) if found else "", ratio]
+        rows.append([words[name], *cells, interval((found or control)["z_redrawn"])])
+    return table(["representation", "z, untrained", "z, trained", "trained over untrained", "fresh values"], rows)
+
+
+def findings(data: str) -> str:
+    """Return the findings with their verdicts."""
+    rows = [
+        [one["claim"], one["verdict"], one["numbers"], one["untrained_numbers"]]
+        for one in read(f"{data}/results.json")["findings"]["z"]
+    ]
+    return table(["finding", "verdict", "trained networks", "untrained networks"], rows)
+
+
 # ---------------------------------------------------------------------- what a network represents
 
 
@@ -225,6 +256,10 @@ WIDTHS = ["batchtopk@n_features=256", "batchtopk@n_features=1024", "batchtopk"]
 SPARSITIES = ["batchtopk@k=8", "batchtopk", "batchtopk@k=128"]
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {
+        "probes, one-cluster": lambda: probes("one-cluster"),
+        "findings, one-cluster": lambda: findings("one-cluster"),
+    },
     "represent.md": {
         "trained": trained,
         "crossed": crossed,

@@ -215,6 +215,8 @@ def _in_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite: bool
     if made.shards_made:
         taken = readable(made.peak_bytes)
         print(f"made {made.shards_made} of {made.shards} shards; a worker took up to {taken} of memory")
+    elif made.rows_made and not made.n_points:
+        print("no point is in a cluster that large, so there was no shard to make")
     elif made.rows_made:
         print("the columns of clusters were damaged and are written again")
     else:

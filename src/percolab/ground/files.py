@@ -31,13 +31,17 @@ _LONG = 180
 # ---------------------------------------------------------------------- before the work
 
 
-def check_directory(path: PathLike) -> None:
-    """Raise OSError, in one line, unless something new may be made beside `path`."""
-    absolute = Path(path).absolute()
-    length = len(os.fsencode(absolute.name))
+def check_name(path: PathLike) -> None:
+    """Raise OSError, in one line, unless the last part of a path is short enough for a file system."""
+    length = len(os.fsencode(Path(path).absolute().name))
     if length > LONGEST_NAME:
         raise OSError(f"output must have a name of at most {LONGEST_NAME} bytes, got one of {length}")
-    parent = absolute.parent
+
+
+def check_directory(path: PathLike) -> None:
+    """Raise OSError, in one line, unless something new may be made beside `path`."""
+    check_name(path)
+    parent = Path(path).absolute().parent
     if not parent.is_dir():
         raise FileNotFoundError(f"output must be in an existing directory, got {str(path)!r}")
     try:

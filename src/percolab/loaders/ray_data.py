@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
 
 import numpy as np
-from ray.data import Datasource, ReadTask
+from ray.data import DataContext, Datasource, ReadTask
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 
 from percolab.ground.validation import check_integer, check_seed
-from percolab.loaders.streaming import Columns, block_order, generator, mixed, pool_rows, read_ahead, row_ranges
+from percolab.loaders.streaming import (
+    Batches,
+    Columns,
+    block_order,
+    cut,
+    generator,
+    mixed,
+    pool_rows,
+    read_ahead,
+    read_together,
+    row_ranges,
+)
 from percolab.store.locations import Location, absolute
 
 
@@ -94,8 +106,49 @@ def _read(
     pool: int,
     key: tuple[int, int, int],
 ) -> Iterator[Block]:
-    """Read ranges of rows as tables, mixed if there is a pool."""
-    parts = read_ahead(Columns(path, names, identity), ranges)
-    with closing(mixed(parts, pool, generator(*key)) if pool else parts) as rows:
-        for part in rows:
+    """Read ranges of rows as tables, mixed if there is a pool.
+
+    Tables have the size that Ray wants, so that it does not put them together itself, which would take another copy.
+    """
+    columns = Columns(path, names, identity)
+    rows = sum(stop - start for start, stop in ranges)
+    wanted = DataContext.get_current().target_max_block_size or rows * columns.row_bytes
+    size = columns.block_rows * max(1, -(-wanted // (columns.block_rows * columns.row_bytes)))
+    sizes = [min(size, rows - first) for first in range(0, rows, size)]
+    if not pool:
+        parts = _in_order(columns, ranges, sizes)
+    elif pool == rows:
+        parts = _permuted(columns, ranges, sizes, generator(*key))
+    else:
+        parts = cut(mixed(read_ahead(columns, ranges), pool, generator(*key)), sizes)
+    with closing(parts):
+        for part in parts:
             yield BlockAccessor.batch_to_block(dict(zip(names, part, strict=True)))
+
+
+def _in_order(columns: Columns, ranges: list[tuple[int, int]], sizes: list[int]) -> Batches:
+    """Yield parts of these sizes, each read into memory of its own."""
+    left = deque(ranges)
+    for size in sizes:
+        wanted = []
+        while size:
+            start, stop = left.popleft()
+            here = min(stop, start + size)
+            wanted.append((start, here))
+            size -= here - start
+            if here < stop:
+                left.appendleft((here, stop))
+        yield read_together(columns, wanted)
+
+
+def _permuted(
+    columns: Columns, ranges: list[tuple[int, int]], sizes: list[int], random: np.random.Generator
+) -> Batches:
+    """Yield parts of these sizes of a random permutation of all rows, which are read at once."""
+    whole = read_together(columns, ranges)
+    order = random.permutation(len(whole[0]))
+    for last, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True):
+        part = columns.room(size)
+        for column, out in zip(whole, part, strict=True):
+            column.take(order[last - size : last], axis=0, out=out, mode="clip")
+        yield part

@@ -17,7 +17,7 @@ the blocks is uniform for a store of up to so many rows, and in a larger one blo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -37,13 +37,15 @@ Batch = tuple[NDArray[Any], ...]
 """The same rows of several columns."""
 Batches = Generator[Batch, None, None]
 """Batches one after another. Whoever takes them closes them: what a generator holds must not wait for a collector."""
+Room = Callable[[int], Batch]
+"""Gives memory for so many rows of every column. It is called by several threads."""
 
 BUFFER_BYTES = 1 << 28
 """Size that a pool has unless `buffer_rows` says otherwise."""
 READERS = 4
 """Blocks read at the same time, ahead of their use."""
 OPEN_ROWS = 1 << 23
-"""Batch among which the order of blocks is drawn at a time; of them, all columns but X are in memory."""
+"""Rows among which the order of blocks is drawn at a time; of them, all columns but X are in memory."""
 
 
 # ---------------------------------------------------------------------- reading
@@ -79,16 +81,24 @@ class Columns:
         """Number of blocks, of which the last may be shorter."""
         return -(-self.n_points // self.block_rows)
 
-    def read(self, start: int, stop: int) -> Batch:
-        """Return the rows from `start` to `stop`, which are of one block."""
-        return tuple(self._read(name, start, stop) for name in self._arrays)
+    def room(self, n_rows: int) -> Batch:
+        """Return memory for so many rows."""
+        return tuple(np.empty((n_rows, *array.shape[1:]), _type(array)) for array in self._arrays.values())
 
-    def _read(self, name: str, start: int, stop: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int, room: Room | None = None) -> Batch:
+        """Return the rows from `start` to `stop`, which are of one block, in memory that is given or new."""
+        batch = (room or self.room)(stop - start)
+        for name, out in zip(self._arrays, batch, strict=True):
+            self._read(name, start, out)
+        return batch
+
+    def _read(self, name: str, start: int, out: NDArray[Any]) -> None:
         array = self._arrays[name]
         chunk, first = divmod(start, array.block_rows)
-        if array.block_rows == self.block_rows or first + stop - start > array.block_rows:
-            return np.require(array[start:stop], _type(array), ["C", "W"])
-        return self._chunk(name, chunk)[first : first + stop - start].copy()
+        if array.block_rows == self.block_rows or first + len(out) > array.block_rows:
+            array.read_into(start, out)
+        else:
+            out[:] = self._chunk(name, chunk)[first : first + len(out)]
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -111,19 +121,45 @@ def _type(array: StoredArray) -> np.dtype[Any]:
     return np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
 
 
-def read_ahead(columns: Columns, ranges: Iterable[tuple[int, int]]) -> Batches:
+def read_ahead(columns: Columns, ranges: Iterable[tuple[int, int]], room: Room | None = None) -> Batches:
     """Yield ranges of rows in turn, while the next ones are being read. Closing it ends the threads that read."""
     readers = ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read")
     pending: deque[Future[Batch]] = deque()
     try:
         for start, stop in ranges:
-            pending.append(readers.submit(columns.read, start, stop))
+            pending.append(readers.submit(columns.read, start, stop, room))
             if len(pending) > READERS:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     finally:
         readers.shutdown(cancel_futures=True)
+
+
+def read_together(columns: Columns, ranges: Sequence[tuple[int, int]]) -> Batch:
+    """Return ranges of rows, each of one block, one after another in one piece of memory."""
+    ends = np.cumsum([stop - start for start, stop in ranges]).tolist()
+    whole = columns.room(ends[-1] if ends else 0)
+
+    def read(rows: tuple[int, int], end: int) -> None:
+        columns.read(*rows, lambda count: tuple(column[end - count : end] for column in whole))
+
+    with ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read") as readers:
+        list(readers.map(read, ranges, ends))
+    return whole
+
+
+def worked_ahead(parts: Batches) -> Batches:
+    """Yield parts in turn, while another thread works at the next one. Closing it ends that thread."""
+    worker = ThreadPoolExecutor(1, thread_name_prefix="percolab-mix")
+    try:
+        pending = worker.submit(next, parts, None)
+        while (part := pending.result()) is not None:
+            pending = worker.submit(next, parts, None)
+            yield part
+    finally:
+        worker.shutdown()  # a generator cannot be closed while it runs
+        parts.close()
 
 
 # ---------------------------------------------------------------------- order
@@ -156,8 +192,11 @@ def row_ranges(order: NDArray[np.int64], columns: Columns, lo: int, hi: int) -> 
     return list(zip((start + first)[here].tolist(), (start + last)[here].tolist(), strict=True))
 
 
-def mixed(parts: Batches, buffer_rows: int, random: np.random.Generator) -> Batches:
-    """Mix rows through a pool. Every part has at most `buffer_rows` rows, and its memory is used for what leaves."""
+def mixed(parts: Batches, buffer_rows: int, random: np.random.Generator, room: Room | None = None) -> Batches:
+    """Mix rows through a pool. Every part has at most `buffer_rows` rows, and its memory is used for what leaves.
+
+    What leaves last, when no part comes any more, is put into memory that `room` gives.
+    """
     pool: Batch = ()
     filled = most = 0
     with closing(parts):
@@ -176,7 +215,11 @@ def mixed(parts: Batches, buffer_rows: int, random: np.random.Generator) -> Batc
                 yield tuple(values[new:] for values in part)
     leaving = random.permutation(filled)
     for k in range(0, filled, max(1, most)):
-        yield tuple(column.take(leaving[k : k + most], axis=0) for column in pool)
+        rows = leaving[k : k + most]
+        out = room(rows.size) if room else tuple(np.empty_like(column[: rows.size]) for column in pool)
+        for column, values in zip(pool, out, strict=True):
+            column.take(rows, axis=0, out=values, mode="clip")  # other modes copy once more
+        yield out
 
 
 @kernel
@@ -239,7 +282,7 @@ class Stream:
     path
         Where the store is.
     batch_size
-        Batch of a batch.
+        Rows of a batch.
     columns
         What a batch holds, of X, y, point_z and point_id. Floats are float32.
     shuffle
@@ -247,7 +290,7 @@ class Stream:
     seed
         What the order is drawn from, with the epoch.
     buffer_rows
-        Batch that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
+        Rows that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
     drop_last
         Give full batches alone, and as many to every rank: up to `batch_size` rows a rank are left out, those that come
         last in the order of the epoch.
@@ -287,17 +330,23 @@ class Stream:
             )
         return count
 
-    def batches(self, epoch: int = 0, share: Share = Share()) -> Batches:  # noqa: B008  # it is frozen
-        """Yield the batches of an epoch that are in a share. Close it to end an epoch early."""
+    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:  # noqa: B008  # frozen
+        """Yield the batches of an epoch that are in a share, in memory that is given or new. Close it to end early."""
         key = check_integer("epoch", epoch, 0)
         lo, hi, sizes = self._extent(share)
         columns = Columns(self.path, self.columns, self.identity)
         if not self.shuffle:
             ranges = row_ranges(np.arange(columns.n_blocks), columns, lo, hi)
-            return cut(read_ahead(columns, ranges), sizes)
+            return cut(read_ahead(columns, ranges, room), sizes)
         order = block_order(columns, generator(self.seed, key))
-        parts = read_ahead(columns, row_ranges(order, columns, lo, hi))
-        return cut(mixed(parts, min(self.buffer_rows, max(1, hi - lo)), generator(self.seed, key, lo)), sizes)
+        parts = read_ahead(columns, row_ranges(order, columns, lo, hi), room)
+        pool = min(self.buffer_rows, max(1, hi - lo))
+        return cut(worked_ahead(mixed(parts, pool, generator(self.seed, key, lo), room)), sizes)
+
+    def parts(self) -> tuple[Room, int, int]:
+        """Return what gives memory for parts of an epoch, the most rows of a part, and how many there are at a time."""
+        columns = Columns(self.path, self.columns, self.identity)
+        return columns.room, columns.block_rows, READERS + 6
 
     def _extent(self, share: Share) -> tuple[int, int, list[int]]:
         """Return the range of a share's rows in the order of the epoch, and the sizes of its batches."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ import torch.utils.data
 from numpy.typing import NDArray
 
 from percolab.ground.validation import check_integer
-from percolab.loaders.streaming import Share, Stream
+from percolab.loaders import sharing
+from percolab.loaders.streaming import Room, Share, Stream
 from percolab.store.locations import Location
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
         self._length = self.stream.n_batches(self.share.world_size)
         # Shared, so that workers that outlive an epoch learn of the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        # Made by each worker, and kept until it ends: the parent may ask for a batch when the epoch is over here.
+        self._slots: sharing.Slots | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next pass over the data."""
@@ -103,10 +106,22 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
         worker = torch.utils.data.get_worker_info()
-        share = self.share if worker is None else replace(self.share, worker=worker.id, n_workers=worker.num_workers)
-        with closing(self.stream.batches(int(self._epoch), share)) as batches:
+        if worker is None:
+            yield from self._batches(self.share, None, torch.from_numpy)
+            return
+        share = replace(self.share, worker=worker.id, n_workers=worker.num_workers)
+        self._slots = self._slots or sharing.slots_for(*self.stream.parts())
+        if self._slots is None:
+            yield from self._batches(share, None, torch.from_numpy)
+        else:
+            yield from self._batches(share, self._slots.room, self._slots.tensor)
+
+    def _batches(
+        self, share: Share, room: Room | None, tensor: Callable[[NDArray[Any]], torch.Tensor]
+    ) -> Iterator[tuple[torch.Tensor, ...]]:
+        with closing(self.stream.batches(int(self._epoch), share, room)) as batches:
             for batch in batches:
-                yield tuple(map(torch.from_numpy, batch))
+                yield tuple(map(tensor, batch))
 
 
 def _share(rank: int | None, world_size: int | None) -> Share:

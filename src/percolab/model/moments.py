@@ -115,7 +115,9 @@ def carry(block, first, origin, edges, carried, kept):
     e = np.searchsorted(edges, first)
     for r in range(block.shape[0]):
         if e < edges.size and edges[e] == first + r:
-            kept[e] = carried
+            for i in range(carried.shape[0]):
+                for j in range(carried.shape[1]):
+                    kept[e, i, j] = carried[i, j]
             e += 1
         for j in range(block.shape[1]):
             x, x_rest = two_sum(block[r, j], -origin[j])

@@ -83,6 +83,18 @@ class StoredArray:
         found: NDArray[Any] = part[plan.rest]
         return found
 
+    def read_into(self, start: int, out: NDArray[Any]) -> None:
+        """Fill a C-contiguous array with the rows from `start` on, converted to its type."""
+        if out.dtype != self.dtype:
+            out[:] = self[start : start + len(out)]
+            return
+        try:
+            for block, rows, where in self._jobs(slice(start, start + len(out))):
+                self._chunks.read_into(block, rows.start, out[where])  # type: ignore[union-attr]
+        finally:
+            if self._unchanged is not None:
+                self._unchanged()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("an array on disk cannot be had without a copy")

@@ -54,6 +54,9 @@ def status(location: Location, recipe: Recipe, *, cell: int | None = None) -> st
 
     Raises FileExistsError if something else is there.
     """
+    path = locations.local_path(location)
+    if path is not None:
+        files.check_name(path)
     try:
         there = metadata.attributes(source(location), location)
     except FileNotFoundError:

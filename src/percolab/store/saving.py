@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from percolab.dataset.dataset import Dataset, save_with
 from percolab.ground import files, locks, moves
 from percolab.ground.progress import Progress, silent
-from percolab.store import beginning, leases, locations, replacing
+from percolab.store import beginning, leases, locations, metadata, replacing
 from percolab.store.locations import Location
 from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, KINDS, StoreError
+from percolab.store.sources import source
 
 
 def save(
@@ -77,8 +78,7 @@ def check_target(path: Location, *, overwrite: bool) -> None:
     """Raise, in one line, unless a dataset may be written to a path or a URL."""
     local = locations.local_path(path)
     if local is None:
-        if replacing.status(path) not in ("nothing", "writing"):
-            raise FileExistsError(f"output must not exist, since URLs are not overwritten, got {str(path)!r}")
+        _check_url(path)
         return
     target = Path(locations.writing_target(path))
     files.check_directory(target if os.path.islink(local) else local)
@@ -95,6 +95,17 @@ def check_target(path: Location, *, overwrite: bool) -> None:
             return
     except locks.HeldError:
         raise StoreError(f"{path} is being written by another process") from None
+
+
+def _check_url(url: Location) -> None:
+    try:
+        status = metadata.attributes(source(url), url).get("status")
+    except FileNotFoundError:
+        return
+    except StoreError as fault:  # something else is there, or nobody answers
+        raise FileExistsError(f"output must be new, since URLs are not overwritten: {fault}") from fault
+    if status != "writing":
+        raise FileExistsError(f"output must not exist, since URLs are not overwritten, got {str(url)!r}")
 
 
 def _write(dataset: Dataset, path: Location, progress: Progress) -> None:

@@ -185,6 +185,8 @@ class Remote:
 
     def _fetch(self, key: str, most: int) -> Any:
         """Return the bytes of a file that has at most so many, or a larger number if it has more."""
+        if not objects.handles(self.url):
+            _ = self._system  # a URL that nobody knows is no fault of a store
         try:
             if objects.handles(self.url):
                 return objects.fetch(self.url, key, most)

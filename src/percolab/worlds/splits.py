@@ -179,15 +179,31 @@ def _by_groups(
 @kernel
 def deal(order, sizes, wanted, uniforms, part_of):
     """Give each group, in this order, to a part that lacks rows; the last ones to parts that are empty."""
-    lacks = wanted.copy()
+    # Loops, not expressions on three numbers: those take seconds to compile.
+    lacks, n_parts = wanted.copy(), wanted.size
+    is_open = np.empty(n_parts, np.bool_)
     for at in range(order.size):
-        size = sizes[order[at]]
-        empty, fitting = (lacks == wanted) & (wanted > 0), lacks >= size
-        open_parts = empty if order.size - at <= empty.sum() else wanted > 0
-        chances = np.where(open_parts & fitting, lacks, 0.0)
-        part = np.searchsorted(np.cumsum(chances), uniforms[at] * chances.sum(), side="right")
-        if part >= lacks.size or chances[part] == 0.0:  # none fits, or the sums were rounded
-            part = np.argmax(np.where(open_parts, lacks, -np.inf))
+        size, n_empty = sizes[order[at]], 0
+        for k in range(n_parts):
+            is_open[k] = lacks[k] == wanted[k] and wanted[k] > 0
+            n_empty += is_open[k]
+        if order.size - at > n_empty:
+            for k in range(n_parts):
+                is_open[k] = wanted[k] > 0
+        total = 0.0
+        for k in range(n_parts):
+            if is_open[k] and lacks[k] >= size:
+                total += lacks[k]
+        part, passed = -1, 0.0
+        for k in range(n_parts):
+            if is_open[k] and lacks[k] >= size and part < 0:
+                passed += lacks[k]
+                if uniforms[at] * total < passed:
+                    part = k
+        if part < 0:  # none fits, or the sums were rounded
+            for k in range(n_parts):
+                if is_open[k] and (part < 0 or lacks[k] > lacks[part]):
+                    part = k
         lacks[part] -= size
         part_of[order[at]] = part
 

@@ -205,7 +205,8 @@ def _draw_starts(X, batch, start, skipped, stream):
         pcg64.skip_normals(stream, skipped[k] * dim)
         pcg64.normals(stream, gauss)
         embedding.normalise(gauss)
-        X[start[batch[k]]] = gauss
+        for j in range(dim):
+            X[start[batch[k]], j] = gauss[j]
 
 
 @kernel
@@ -217,7 +218,8 @@ def _draw_origins(origins, skipped, stream, scale):
         pcg64.skip_normals(stream, skipped[k] * (dim + 2))
         pcg64.normals(stream, gauss)
         embedding.normalise(gauss)
-        origins[k] = scale * gauss[:dim]
+        for j in range(dim):
+            origins[k, j] = scale * gauss[j]
 
 
 @kernel

@@ -71,18 +71,16 @@ def overview(subject: Subject, progress: Progress) -> dict[str, Any]:
     truths = subject.truths
     listings = [trees.list_latents(one.forest, subject.min_size) for one in truths]
     sets = _sets(truths, listings, samples)
-    progress("components", 0, 1)
     found = {
         "name": subject.name,
         "lead": _lead(subject.dataset),
         "seed": subject.seed,
-        "planes": planes.of_latents(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size)).packed(),
+        "planes": planes.of_latents(X, sets, max(MOST_PLANE_ROWS, 2 * samples.size), progress).packed(),
         "trees": [
             trees.columns(one, listing) | _about(subject.dataset, k)
             for k, (one, listing) in enumerate(zip(truths, listings, strict=True))
         ],
     }
-    progress("components", 1, 1)
     return found | points(subject, samples, total, X)
 
 
@@ -170,7 +168,7 @@ def _lead(dataset: AnyDataset) -> str:
 def _about(dataset: AnyDataset, factor: int) -> dict[str, Any]:
     """Return what a tree is called, and whether y depends on it."""
     if not isinstance(dataset, Superposed):
-        return {"title": "Tree", "relevant": True, "weight": ""}
+        return {"title": "Tree of concepts, over each those inside it", "relevant": True, "weight": ""}
     relevant = factor in dataset.relevant
     weights = dataset.weights
     weight = "in a product" if weights is None else f"weight {weights[factor]:g}"

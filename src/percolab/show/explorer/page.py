@@ -50,7 +50,7 @@ def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str
     except ImportError as error:
         raise ImportError(MISSING) from error
     document = Document()
-    for figure in (_space(), *(_tree(k) for k in range(n_trees))):
+    for figure in (_space(), *(_tree(k, n_trees) for k in range(n_trees))):
         document.add_root(figure)
     document.js_on_event("document_ready", CustomJS(code="percolabExplorer.start(cb_obj)"))
     parts = resources.files("percolab.show.explorer") / "browser"
@@ -98,8 +98,11 @@ def _space() -> Any:
     return space
 
 
-def _tree(factor: int) -> Any:
-    """Return the figure of a hierarchy: rectangles, the one picked, and under them where a feature fires."""
+def _tree(factor: int, n_trees: int) -> Any:
+    """Return the figure of a hierarchy: rectangles, the one picked, and under them where a feature fires.
+
+    Of several, which lie one under the other, the last alone says what is across.
+    """
     from bokeh.models import CustomJSTickFormatter, HoverTool, LinearColorMapper
 
     tree = _figure(f"tree{factor}", "xpan,xwheel_zoom", "xwheel_zoom", y_axis_type="log")
@@ -126,7 +129,9 @@ def _tree(factor: int) -> Any:
     for axis in (*tree.xaxis, *tree.yaxis):
         axis.formatter = CustomJSTickFormatter(code=count)
     tree.xaxis.ticker.desired_num_ticks = 4
-    tree.xaxis.axis_label, tree.yaxis.axis_label = "row, in leaf order", "points"
+    tree.yaxis.axis_label = "points"
+    if factor == n_trees - 1:
+        tree.xaxis.axis_label = "row, in leaf order"
     return tree
 
 

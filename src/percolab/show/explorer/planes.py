@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.progress import Progress
+
 AXES = 3
+PART_ROWS = 1 << 13
 STEPS = 2**16 - 1
 """Steps of a coordinate between its least and its largest: finer than a screen, even enlarged a hundred times."""
 
@@ -22,19 +25,28 @@ def principal_axes(X: NDArray[Any]) -> tuple[Floats, Floats]:
     Axes have the sign that makes their largest entry positive, so that a picture is the same everywhere. Where there
     are fewer than three the others are 0.
     """
-    points = np.asarray(X, np.float64)
-    points = points - points.mean(axis=0)
-    n, dim = points.shape
-    wide = n < dim
-    variance, vectors = np.linalg.eigh(points @ points.T if wide else points.T @ points)
+    n, dim = X.shape
+    mean = X.mean(axis=0, dtype=np.float64)
+    # In parts: as float64 and without its mean, a sample of many dimensions would be the most that is in memory.
+    parts = [slice(lo, lo + PART_ROWS) for lo in range(0, n, PART_ROWS)]
+    if n < dim:
+        points = X - mean
+        squares = points @ points.T
+    else:
+        squares = np.zeros((dim, dim))
+        for part in parts:
+            points = X[part] - mean
+            squares += points.T @ points
+    variance, vectors = np.linalg.eigh(squares)
     count = min(AXES, variance.size)
     top, axes = np.maximum(variance[::-1][:count], 0), vectors[:, ::-1][:, :count]
-    if wide:
+    if n < dim:
         axes = points.T @ axes
         axes /= np.maximum(np.linalg.norm(axes, axis=0), np.finfo(float).tiny)
     axes *= np.where(axes[np.abs(axes).argmax(axis=0), np.arange(count)] < 0, -1.0, 1.0)
     places, share = np.zeros((n, AXES)), np.zeros(AXES)
-    places[:, :count] = points @ axes
+    for part in parts:
+        places[part, :count] = (X[part] - mean) @ axes
     share[:count] = top / max(float(np.maximum(variance, 0).sum()), np.finfo(float).tiny)
     return places, share
 
@@ -77,14 +89,18 @@ class Planes:
         return columns | {"scale": np.concatenate(self._scales), "values": np.concatenate(self._parts)}
 
 
-def of_latents(X: NDArray[Any], sets: Sequence[tuple[int, int, Ints]], most_rows: int) -> Planes:
+def of_latents(
+    X: NDArray[Any], sets: Sequence[tuple[int, int, Ints]], most_rows: int, progress: Progress | None = None
+) -> Planes:
     """Return the components of all points, and of sets of them (factor, latent, rows of X), while there is room.
 
     The sets come in their order, and those that do not fit in `most_rows` are left out.
     """
     planes = Planes()
     planes.add(X, 0, -1)
-    for factor, latent, rows in sets:
+    for i, (factor, latent, rows) in enumerate(sets):
         if planes.rows + rows.size <= most_rows:
             planes.add(X[rows], factor, latent)
+        if progress is not None:
+            progress("components", i + 1, len(sets))
     return planes

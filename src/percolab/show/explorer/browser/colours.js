@@ -37,7 +37,8 @@ function numberScale(values, kind) {
   return { palette: STEADY, low, high: high > low ? high : low + 1 };
 }
 
-// A scale of a few kinds, each with a name; values are their numbers, and NaN is grey.
-function kindScale(kinds) {
-  return { palette: kinds.map(([, colour]) => colour), low: -0.5, high: kinds.length - 0.5, kinds };
+// A scale of a few kinds, each with a name; values are their numbers, and NaN is grey, which may have a name too.
+function kindScale(kinds, rest = null) {
+  const palette = kinds.length ? kinds.map(([, colour]) => colour) : [MIDDLE];
+  return { palette, low: -0.5, high: palette.length - 0.5, kinds: rest ? [...kinds, [rest, MIDDLE]] : kinds };
 }

@@ -30,8 +30,8 @@ Object.assign(Explorer.prototype, {
     dark.addEventListener("change", apply);
   },
 
-  legend(id, scale, what) {
-    const box = document.getElementById(id), name = element("span", { class: "what" }, what);
+  legend(id, scale, what = "") {
+    const box = document.getElementById(id), name = what ? element("span", { class: "what" }, what) : "";
     if (scale.kinds) {
       const kinds = scale.kinds.map(([words, colour]) => {
         const patch = element("i", { class: "patch" });
@@ -42,7 +42,7 @@ Object.assign(Explorer.prototype, {
     }
     const bar = element("i", { class: "bar" });
     bar.style.background = `linear-gradient(to right, ${[0, 64, 128, 191, 255].map((i) => scale.palette[i]).join(",")})`;
-    const short = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(2))));
+    const short = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(2)))).replace("-", "−");
     return box.replaceChildren(name, short(scale.low), bar, short(scale.high));
   },
 

@@ -1,7 +1,7 @@
 // The explorer: one state, and what follows from it. `go` changes the state; `render` shows what differs.
 
-const SPACE_COLOURS = { latent: "latent", depth: "depth", y: "y", prediction: "prediction", error: "error", activation: "the feature's activation" };
-const TREE_COLOURS = { z: "z", latent: "latent, as in space", recovery: "recovery", f1: "best feature's F1", firing: "share on which the feature fires", y: "mean y", error: "mean error" };
+const SPACE_COLOURS = { latent: "large latents", depth: "depth", y: "y", prediction: "prediction", error: "error", activation: "the feature's activation" };
+const TREE_COLOURS = { z: "z, the latent's value", latent: "large latents, as in space", recovery: "recovery", f1: "best feature's F1", firing: "share on which the feature fires", y: "mean y", error: "mean error" };
 
 class Explorer {
   constructor(document, data, served) {
@@ -103,8 +103,9 @@ class Explorer {
     this.space.place(x, y, index, this.points.length);
     const of = this.points.planes.latent[plane];
     const whose = of < 0 ? "all points" : `latent ${number(of)}${of === latent ? "" : `, the nearest above ${number(latent)} that has its own`}`;
-    const variance = [...which].map((a) => `${a}: ${percent(share[a - 1])}`).join(", ");
-    document.getElementById("plane").textContent = `components of ${whose}; variance ${variance}`;
+    const [a, b] = which, part = (c) => percent(share[c - 1]), together = percent(share[0] + share[1] + share[2]);
+    const shown = which === "123" ? `1 to 3 (${together} of the variance)` : `${a} across (${part(a)} of the variance), ${b} up (${part(b)})`;
+    document.getElementById("plane").textContent = `principal components of ${whose}, ${shown}`;
     document.getElementById("sample").textContent = this.sampled();
     this.viewGroup = of < 0 ? [0, -1] : [factor, tree.find(of)];
   }
@@ -131,7 +132,8 @@ class Explorer {
       scale = numberScale(values, "rising");
     } else [values, scale] = this.byGroup();
     this.space.colour(values, scale);
-    this.legend("space-legend", scale, SPACE_COLOURS[colour] ?? "latent");
+    const of = this.trees.length > 1 && scale.factor !== undefined ? ` of factor ${scale.factor}` : "";
+    this.legend("space-legend", scale, (SPACE_COLOURS[colour] ?? SPACE_COLOURS.latent) + of);
   }
 
   // Large latents of the picture, each in its colour; for points and for the tree.
@@ -142,7 +144,7 @@ class Explorer {
       for (const p of this.points.within(factor, tree.start[i], tree.end(i))) values[p] = g;
     });
     this.grouped = { factor, groups };
-    return [values, kindScale(groups.length ? groups.map((i, g) => [`${number(tree.latent[i])}`, GROUPS[g]]) : [["all", BLUE]])];
+    return [values, { ...kindScale(groups.map((i, g) => [number(tree.latent[i]), GROUPS[g]]), "others"), factor }];
   }
 
   choose() {
@@ -179,7 +181,7 @@ class Explorer {
     for (const icicle of this.icicles) {
       const [value, scale] = this.treeColour(icicle.tree);
       icicle.colour(value, scale);
-      if (icicle.tree.factor === this.state.factor) this.legend("tree-legend", scale, TREE_COLOURS[this.state.tree] ?? "z");
+      if (icicle.tree.factor === this.state.factor) this.legend("tree-legend", scale);
     }
   }
 
@@ -190,7 +192,7 @@ class Explorer {
       if (!this.grouped) this.byGroup();
       const { factor, groups } = this.grouped;
       const value = (i) => (factor !== tree.factor ? NaN : groups.findIndex((g) => tree.start[g] <= tree.start[i] && tree.end(i) <= tree.end(g)));
-      return [(i) => (value(i) < 0 ? NaN : value(i)), kindScale(groups.map((i, g) => [number(this.trees[factor].latent[i]), GROUPS[g]]))];
+      return [(i) => (value(i) < 0 ? NaN : value(i)), kindScale(groups.map((i, g) => [number(this.trees[factor].latent[i]), GROUPS[g]]), "others")];
     }
     if ((how === "f1" || how === "recovery") && features) {
       const { concepts } = points.places[tree.factor];
@@ -200,7 +202,7 @@ class Explorer {
       };
       if (how === "f1") return [(i) => (score(i) < 0 ? NaN : concepts.f1[score(i)]), numberScale([0, 1], "share")];
       const outcome = (c) => (c < 0 ? NaN : concepts.f1[c] > RECOVERED ? 0 : concepts.f1_union[c] > RECOVERED ? 1 : 2);
-      return [(i) => outcome(score(i)), kindScale(OUTCOMES)];
+      return [(i) => outcome(score(i)), kindScale(OUTCOMES, "not scored")];
     }
     if (how === "firing" && features && state.feature !== null) {
       const mask = features.fires(state.feature);

@@ -49,9 +49,10 @@ class Icicle {
     const [from, to] = this.range(), { tree } = this;
     const width = this.figure.inner_width || 500, height = this.figure.inner_height || 240;
     const least = Math.max(2, ((to - from) / width) * THIN);
-    const high = Math.min(tree.nRows, 3 * (to - from)) * 1.15, low = Math.max(1, least / 1.5);
-    const room = Math.log(high / low), foot = low * Math.exp((-room * STRIP) / (1 - STRIP));
-    const step = (room / (height * (1 - STRIP))) * FLAT;
+    const low = Math.max(1, least / 1.5), high = Math.max(Math.min(tree.most, 3 * (to - from)) * 1.15, 3 * low);
+    const strip = this.kinds ? STRIP : 0;
+    const room = Math.log(high / low), foot = low * Math.exp((-room * strip) / (1 - strip));
+    const step = (room / (height * (1 - strip))) * FLAT;
     this.figure.y_range.setv({ start: foot, end: high });
     this.drawn = this.visible(from, to, least, step);
     const columns = { left: [], right: [], top: [], bottom: [], value: [], latent: [], size: [], z: [] };

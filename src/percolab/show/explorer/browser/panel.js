@@ -10,8 +10,9 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-const number = (value) => value.toLocaleString("en");
-const decimal = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits) : "–");
+const THOUSANDS = new Intl.NumberFormat("en");
+const number = (value) => THOUSANDS.format(value);
+const decimal = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits).replace("-", "−") : "–");
 const percent = (value) => (Number.isFinite(value) ? `${(100 * value).toFixed(1)}%` : "–");
 
 function facts(rows) {
@@ -57,9 +58,12 @@ class Panel {
         ...(features ? [["features", `${features.name}: ${number(features.total)}, ${number(features.shown.length)} on this page`]] : []),
       ]),
     ];
-    if (trees.length > 1) parts.push(element("p", {}, trees.map((tree) => tree.title).join(" · ")));
-    parts.push(element("h3", {}, "Largest concepts"));
-    for (const tree of trees) parts.push(element("p", { class: "links" }, ...tree.groups(GROUPS.length, -1).map((i) => this.latentLink(tree, i))));
+    for (const tree of trees) {
+      const large = tree.groups(GROUPS.length, -1);
+      if (!large.length) continue;
+      parts.push(element("h3", {}, `Large latents and their points${trees.length > 1 ? `, ${tree.title.toLowerCase()}` : ""}`));
+      parts.push(element("p", { class: "links" }, ...large.map((i) => this.latentLink(tree, i))));
+    }
     if (features) {
       parts.push(element("h3", {}, "Features that match best"));
       const some = Array.from(features.shown.subarray(0, 12));
@@ -147,9 +151,9 @@ class Panel {
     const kinds = app.kinds;
     if (kinds) {
       parts.push(element("h3", {}, `Against latent ${number(state.latent)}, points drawn`));
-      const words = { hits: "fires, inside", missed: "silent, inside: missed", absorbed: "silent, a feature of something smaller fires: absorbed", added: "fires outside: added" };
+      const words = { hits: "hit: inside, fires", missed: "missed: inside, silent", absorbed: "absorbed: inside, silent, and the feature of a smaller concept fires", added: "added: outside, fires" };
       parts.push(element("ul", { class: "marks" }, ...Object.keys(MARKS).map((kind) =>
-        element("li", { "data-kind": kind }, element("span", { class: `mark ${kind}`, "aria-hidden": "true" }, SHAPES[kind]), ` ${words[kind]}: `, element("b", {}, number(kinds[kind].length))))));
+        element("li", { "data-kind": kind }, element("span", { class: `mark ${kind}`, "aria-hidden": "true" }, SHAPES[kind]), element("b", {}, number(kinds[kind].length)), ` ${words[kind]}`))));
     }
     parts.push(element("p", { class: "links" },
       this.link("previous", app.featureChange(app.nextFeature(-1)), { title: "better match" }),

@@ -37,17 +37,25 @@ class Points {
     const n = count[plane], at = 3 * first[plane];
     const axes = [0, 1, 2].map((a) => {
       const low = scale[9 * plane + a], step = scale[9 * plane + 3 + a];
-      return Float32Array.from(values.subarray(at + a * n, at + (a + 1) * n), (v) => low + step * v);
+      const out = new Float32Array(n);
+      for (let i = 0; i < n; i++) out[i] = low + step * values[at + a * n + i];
+      return out;
     });
     const share = scale.subarray(9 * plane + 6, 9 * plane + 9);
-    if (n === this.length) return { axes, share, index: Int32Array.from({ length: n }, (_, i) => i) };
+    if (n === this.length) return { axes, share, index: upTo(n) };
     const i = tree.find(latent[plane]);
     return { axes, share, index: this.within(tree.factor, tree.start[i], tree.end(i)).slice().sort() };
   }
 }
 
+function upTo(n) {
+  const out = new Int32Array(n);
+  for (let i = 0; i < n; i++) out[i] = i;
+  return out;
+}
+
 function argsort(values) {
-  const order = Int32Array.from(values, (_, i) => i);
+  const order = upTo(values.length);
   for (let i = 1; i < values.length; i++) if (values[i] < values[i - 1]) return order.sort((a, b) => values[a] - values[b]);
   return order;
 }

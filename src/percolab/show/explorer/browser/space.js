@@ -30,7 +30,7 @@ class Space {
   colour(values, scale) {
     this.values = values;
     this.mapper.setv({ palette: scale.palette, low: scale.low, high: scale.high });
-    const own = Float32Array.from(this.index, (point) => values[point]);
+    const own = pick(values, this.index);
     this.model("cloud").data = { x: this.x, y: this.y, value: own };
     const step = this.slow && own.length > 2 * FEWER ? Math.ceil(own.length / FEWER) : 0;
     const some = step ? Int32Array.from({ length: Math.ceil(own.length / step) }, (_, i) => i * step) : [];

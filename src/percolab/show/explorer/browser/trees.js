@@ -5,7 +5,6 @@ const APART = 2 / 3; // of nested concepts those are named that have at most thi
 class Tree {
   constructor(columns, factor) {
     this.factor = factor;
-    this.title = columns.title;
     this.minSize = columns.min_size;
     this.nRows = columns.n_rows;
     this.nLatents = columns.n_latents;
@@ -13,6 +12,10 @@ class Tree {
     this.clusterStart = columns.cluster_start;
     this.scores = null;
     this.take(columns);
+    const outer = this.children().get(-1) ?? []; // concepts that lie in no other
+    this.most = outer.reduce((most, i) => Math.max(most, this.size[i]), 2);
+    const held = outer.reduce((sum, i) => sum + this.size[i], 0);
+    this.title = columns.title + (held < 0.99 * this.nRows ? "; blank rows have none" : "");
   }
 
   take({ latent, start, size, depth, z, concept }) {
@@ -117,7 +120,7 @@ class Tree {
   groups(count, whole) {
     if (!this.inside) this.inside = this.children();
     const least = 0.04 * (whole >= 0 ? this.size[whole] : this.nRows);
-    let pieces = whole >= 0 ? [whole] : (this.inside.get(-1) ?? []).filter((i) => this.size[i] >= least);
+    let pieces = whole >= 0 ? [whole] : this.largest(count, least);
     const parted = new Map();
     while (pieces.length < count) {
       pieces.sort((a, b) => this.size[b] - this.size[a]);
@@ -128,6 +131,13 @@ class Tree {
     }
     pieces = pieces.filter((i) => i !== whole).sort((a, b) => this.size[b] - this.size[a]).slice(0, count);
     return pieces.sort((a, b) => this.start[a] - this.start[b]);
+  }
+
+  // The concepts that lie in no other, those of at least so many points; of many small ones the largest few.
+  largest(count, least) {
+    const outer = [...(this.inside.get(-1) ?? [])].sort((a, b) => this.size[b] - this.size[a]);
+    const large = outer.filter((i) => this.size[i] >= least);
+    return 2 * large.reduce((sum, i) => sum + this.size[i], 0) >= this.nRows ? large : outer.slice(0, count);
   }
 
   // The first large concepts, two or more, that a latent falls into on the way down; none if half of it is lost before.
