@@ -27,18 +27,22 @@ def jackknife(statistic: Statistic, seeds: int, blocks: Ints) -> Estimate:
     blocks
         (U,) the block of each unit: all of a block are left out together.
     """
-    names, counts = np.unique(blocks, return_counts=True)
-    kept_seeds = [np.arange(seeds), *(np.delete(np.arange(seeds), i) for i in range(seeds) if seeds > 1)]
-    kept_units = [np.arange(blocks.size), *(np.flatnonzero(blocks != name) for name in names if names.size > 1)]
-    left = np.array([[statistic(some, units) for units in kept_units] for some in kept_seeds])
-    value = float(left[0, 0])
-    # What a part adds to the statistic; for a mean this is its share of the sum of all deviations.
-    share = counts[:, None].T / blocks.size if names.size > 1 else np.zeros((1, 0))
-    by_seed = (value - left[1:, :1]) * (1 - 1 / seeds)
-    by_block = (value - left[:1, 1:]) * (1 - share)
-    by_both = (value - left[1:, :1] - left[:1, 1:] + left[1:, 1:]) * (1 - 1 / seeds) * (1 - share)
-    sizes = [np.ones(by_seed.size), counts[: by_block.size].astype(np.float64)]
+    units = _without(blocks)
+    left = np.array([[statistic(some, kept) for kept in units] for some in _without(np.arange(seeds))])
+    value, own_seed, own_block = float(left[0, 0]), left[1:, :1], left[:1, 1:]
+    sizes = [np.ones(len(own_seed)), np.array([blocks.size - kept.size for kept in units[1:]], np.float64)]
+    # What a part adds to the statistic: of a mean, the sum of its deviations over the number of all.
+    rest, other = 1 - 1 / seeds, 1 - sizes[1] / max(1, blocks.size)
+    by_seed, by_block = (value - own_seed) * rest, (value - own_block) * other
+    by_both = (value - own_seed - own_block + left[1:, 1:]) * rest * other
     return interval(value, _spread(by_seed[:, 0], by_block[0], by_both, sizes), seeds, blocks.size)
+
+
+def _without(parts: Ints) -> list[Ints]:
+    """Return all indices, then those without each part in turn; no more than the first where there is one part."""
+    names = np.unique(parts)
+    left = [np.flatnonzero(parts != name) for name in names] if names.size > 1 else []
+    return [np.arange(parts.size), *left]
 
 
 def _spread(by_seed: Floats, by_block: Floats, by_both: Floats, sizes: list[Floats]) -> Spread | None:
