@@ -201,6 +201,23 @@ def test_damaged_or_missing_checkpoint(dataset, tmp_path):
         train(dataset, TINY, run_dir=tmp_path, resume=True, device="cpu")
 
 
+def test_no_flipped_bit_of_a_checkpoint_changes_weights(dataset, tmp_path):
+    right = weights(train(dataset, dataclasses.replace(TINY, epochs=1), run_dir=tmp_path, device="cpu").model)
+    file, refused, said = tmp_path / "checkpoint.pt", 0, set()
+    whole = file.read_bytes()
+    for place in np.linspace(0, len(whole) - 1, 60, dtype=int):
+        damaged = bytearray(whole)
+        damaged[place] ^= 16
+        file.write_bytes(damaged)
+        try:
+            assert torch.equal(weights(load_model(tmp_path, dataset)), right)  # a byte between the parts
+        except ValueError as fault:
+            said.add(str(fault))
+            refused += 1
+    assert refused > 30
+    assert said == {f"checkpoint must be a file written by percolab train, got {str(file)!r}"}
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without CUDA")
 def test_no_cuda_when_asked_for(dataset, tmp_path):
     with pytest.raises(ValueError, match=r"device must be there, got 'cuda' and torch sees no CUDA GPU"):
