@@ -255,3 +255,21 @@ def test_files_are_on_the_disk_before_they_have_their_names(tmp_path, monkeypatc
         kinds = [kind for kind, _ in events]
         assert kinds == ["sync", "sync", "name", "name", "sync"]
         assert events[-1] == ("sync", tmp_path)
+
+
+def test_a_directory_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    target, alone, swept = tmp_path / "ds.zarr", locks.alone, []
+
+    def swept_first(path, **options):
+        if not swept:
+            swept.append(path)
+            os.rmdir(path)
+        return alone(path, **options)
+
+    monkeypatch.setattr(locks, "alone", swept_first)
+    with files.partial_directory(target) as folder:
+        assert folder.is_dir()
+        assert folder != swept[0]
+        files.sweep(target)
+        assert folder.is_dir()
+    assert list(tmp_path.iterdir()) == []

@@ -182,6 +182,24 @@ def open_partial(path: Path, suffix: str = "") -> IO[bytes]:
 
 
 @contextmanager
+def partial_directory(path: Path) -> Iterator[Path]:
+    """Make a new directory beside a path and hold its lock, so that nobody sweeps it away; remove it in the end."""
+    with ExitStack() as held:
+        while True:
+            folder = partial(path)
+            folder.mkdir()
+            try:
+                held.enter_context(locks.alone(folder))
+                break
+            except (FileNotFoundError, locks.HeldError):  # it is being swept away, before it was locked
+                continue
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path beside `path` to write to; it replaces `path` when the block ends without a fault."""
     target = Path(os.path.realpath(path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,17 +50,12 @@ def write_whole(path: Location, write: Callable[[Location], None], *, overwrite:
         return
     target = Path(locations.writing_target(path))
     files.sweep(target)
-    partial = files.partial(target)
-    partial.mkdir()
-    try:
-        with locks.alone(partial):
-            write(partial)
-            try:
-                replacing.put(partial, target, overwrite=overwrite, sync=sync)
-            except FileExistsError as fault:
-                raise FileExistsError(f"{fault}; the new dataset is kept at {str(_keep(partial, target))!r}") from fault
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with files.partial_directory(target) as partial:
+        write(partial)
+        try:
+            replacing.put(partial, target, overwrite=overwrite, sync=sync)
+        except FileExistsError as fault:
+            raise FileExistsError(f"{fault}; the new dataset is kept at {str(_keep(partial, target))!r}") from fault
 
 
 save_with(save)
