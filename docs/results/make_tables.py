@@ -206,10 +206,20 @@ def features(task: str, columns: dict[str, str], methods: Sequence[str] | None =
     """Return some columns of the benchmark; methods without any of these numbers are left out."""
     rows = []
     for line in lines(file, task, methods):
-        cells = [interval(line["values"].get(name), 3) for name in columns]
+        cells = [short(name, line["values"].get(name)) for name in columns]
         if any(cells):
             rows.append([f"`{line['method']}`", *cells])
     return table(["method", *columns.values()], rows)
+
+
+def short(name: str, found: dict[str, Any] | None) -> str:
+    """Return a value and half of its interval, so that many fit in a row; a share, whose sides differ, in full."""
+    value, low, high = ((found or {}).get(key) for key in ("value", "low", "high"))
+    if value is None or low is None or name == "chance":
+        return interval({"value": value})
+    if name.endswith("_share"):
+        return interval(found, 2)
+    return f"{value:.3f}\u00a0±\u00a0{max(high - value, value - low):.3f}"
 
 
 def by_size(task: str, methods: Sequence[str]) -> str:
