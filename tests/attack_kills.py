@@ -7,6 +7,7 @@ these do not survive a fork.
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -117,7 +118,10 @@ def state(path, truth):
     except FileNotFoundError:
         return "nothing"
     except pl.StoreError as fault:
-        return "unfinished" if "unfinished write" in str(fault) or "not a Zarr group" in str(fault) else "wrong"
+        if "unfinished write" in str(fault) or "not a Zarr group" in str(fault):
+            return "unfinished"
+        print(f"wrong: {fault}", file=sys.stderr)
+        return "wrong"
     recipe = next((recipe for recipe, ds in truth.items() if digest(found) == digest(ds)), None)
     return {OLD: "old", NEW: "new", None: "wrong"}[recipe if recipe == found.recipe else None]
 
@@ -128,7 +132,8 @@ def exported(stem):
         found = exports.read_npz(stem)
     except FileNotFoundError:
         return "nothing"
-    except ValueError:
+    except ValueError as fault:
+        print(f"wrong export: {fault}", file=sys.stderr)
         return "wrong"
     return {700: "old", 900: "new"}.get(len(found.y), "wrong")
 
@@ -191,6 +196,8 @@ def check(job, path, truth, counts):
     allowed = ALLOWED.get(job, {"old", "new"})
     counts["lost"] += found in ("nothing", "unfinished") and found not in allowed
     counts["wrong"] += found == "wrong"
+    if found == "wrong":
+        print(f"left by a killed {job.__name__}", file=sys.stderr)
     if found == "new" and job is save:  # it would be refused
         shutil.rmtree(path)
     code = outcome(fork(job, truth[NEW], path, False))
