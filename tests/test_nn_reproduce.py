@@ -50,6 +50,8 @@ def test_everything_is_there(run):
         assert (out / name).exists(), name
     assert json.loads((out / "results.json").read_text())["table_1"] == results["table_1"]
     assert set(results["seconds"]) == {*STAGES, "probes", "report"}
+    assert set(results["devices"]) == {*STAGES, "probes"}
+    assert all(device.startswith("CPU") for device in results["devices"].values())
     assert [row["model"] for row in results["table_1"]] == [
         "mean", "ridge", "1NN, ties averaged", "1NN, release order", "MLP",
     ]  # fmt: skip
@@ -182,3 +184,15 @@ def test_the_command_of_an_experiment():
     assert other.command == "percolab reproduce one-cluster --scale paper --seeds 8 --fit-from 3"
     assert other.control_seeds == other.seeds == tuple(range(42, 50))
     assert experiment("one-cluster", seeds=2).control_seeds == (42, 43, 44, 45, 46)
+
+
+def test_a_stage_remembers_the_device_that_it_was_run_on(tmp_path):
+    first = Stages(tmp_path, device="a GPU")
+    first.run("one", {"seed": 1}, lambda: {"value": 3})
+    later = Stages(tmp_path, device="a laptop")
+    assert later.run("one", {"seed": 1}, lambda: {"value": 4}) == {"value": 3}
+    later.run("two", {"seed": 1}, lambda: {"value": 5})
+    assert later.devices == {"one": "a GPU", "two": "a laptop"}
+    later.join("both", ["one", "two"])
+    assert later.devices == {"both": "a GPU, a laptop"}
+    assert set(later.seconds) == {"both"}

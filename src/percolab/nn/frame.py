@@ -66,7 +66,7 @@ class Frame(Generic[S]):
     @cached_property
     def stages(self) -> Stages:
         """The stages that were run, with the time that each took."""
-        return Stages(self.output, self.progress)
+        return Stages(self.output, self.progress, device_name(self.device))
 
     def arrays(self, name: str, made_from: Mapping[str, Any], make: Callable[[], Arrays]) -> Arrays:
         """Return the arrays of a stage, which are kept in NAME.npz, and their shapes in NAME.json."""
@@ -112,6 +112,7 @@ class Frame(Generic[S]):
             "command": self.settings.command,
             **values,
             "seconds": {**self.stages.seconds, "report": time.perf_counter() - begun},
+            "devices": self.stages.devices,
             "provenance": provenance(PACKAGES, device=device_name(self.device)),
         }
         images = {name: (self.output / file).read_bytes() for name, file in drawn.items()}

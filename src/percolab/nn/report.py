@@ -281,7 +281,8 @@ def _interval(found: Mapping[str, Any], *, range_only: bool = False) -> str:
 
 def _making(results: Mapping[str, Any]) -> Iterable[str]:
     yield pages.code(results["command"])
-    yield pages.table((name, f"{value:.1f} s") for name, value in results["seconds"].items())
+    devices = results["devices"]
+    yield pages.table((name, f"{value:.1f} s", devices.get(name, "")) for name, value in results["seconds"].items())
     for word in results["probes"]["skipped"]:
         yield pages.paragraph(f"Not probed: {word}.", quiet=True)
     seeds = {"trained": results["seeds"], "untrained and random features": results["control_seeds"]}

@@ -204,9 +204,7 @@ class _Reproduction(Frame[Experiment]):
             seconds[str(source)] = values["seconds"]
             skipped = values["skipped"]
         self.progress("probes", len(sources), len(sources))
-        for source in sources:
-            self.stages.seconds.pop(f"probes/{source}")
-        self.stages.seconds["probes"] = sum(seconds.values())
+        self.stages.join("probes", (f"probes/{source}" for source in sources))
         return {"skipped": skipped, "seconds": seconds}
 
     def _probe(self, source: Source) -> dict[str, Any]:

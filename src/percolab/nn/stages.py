@@ -53,10 +53,12 @@ def read(file: Path) -> dict[str, Any]:
 class Stages:
     """The stages of an experiment in one directory; the values of each are kept in STAGE.json."""
 
-    def __init__(self, output: Path, progress: Progress = silent) -> None:
-        self.output, self.progress = output, progress
+    def __init__(self, output: Path, progress: Progress = silent, device: str = "cpu") -> None:
+        self.output, self.progress, self.device = output, progress, device
         self.seconds: dict[str, float] = {}
         """time that each stage took, when it was run"""
+        self.devices: dict[str, str] = {}
+        """name of the device that each stage was run on, which may be another than that of the report"""
 
     def has(self, name: str, made_from: Mapping[str, Any], files: Iterable[str] = ()) -> bool:
         """Tell whether a stage is there, made from the same things, with its files."""
@@ -86,11 +88,22 @@ class Stages:
         file = self.output / f"{name}.json"
         if self.has(name, made_from, files):
             kept = read(file)
-            self.seconds[name] = kept["seconds"]
+            self._note(name, kept)
             self.progress(name, 1, 1)
             return dict(kept["values"])
         start = time.perf_counter()
         values = make()
-        self.seconds[name] = time.perf_counter() - start
-        write_json(file, {"made_from": made_from, "seconds": self.seconds[name], "values": values})
+        how = {"seconds": time.perf_counter() - start, "device": self.device}
+        write_json(file, {"made_from": made_from, **how, "values": values})
+        self._note(name, how)
         return values
+
+    def join(self, name: str, parts: Iterable[str]) -> None:
+        """Count stages as one, of another name: the sum of their times, and their devices."""
+        parts = list(parts)
+        self.seconds[name] = sum(self.seconds.pop(part) for part in parts)
+        self.devices[name] = ", ".join(sorted({self.devices.pop(part) for part in parts}))
+
+    def _note(self, name: str, how: Mapping[str, Any]) -> None:
+        self.seconds[name] = how["seconds"]
+        self.devices[name] = how.get("device", "unknown")

@@ -188,7 +188,8 @@ def _headline(lines: Sequence[Line]) -> str:
 
 def _making(results: Mapping[str, Any]) -> Iterable[str]:
     yield pages.code(results["command"])
-    yield pages.table((name, f"{value:.1f} s") for name, value in results["seconds"].items())
+    devices = results["devices"]
+    yield pages.table((name, f"{value:.1f} s", devices.get(name, "")) for name, value in results["seconds"].items())
     chosen = results["settings"]
     parts = {
         "Settings": {name: value for name, value in chosen.items() if name not in ("recipe", "training")},
