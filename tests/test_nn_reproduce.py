@@ -13,6 +13,7 @@ import percolab as pl
 from percolab.nn import Experiment, ProbeConfig, TrainConfig, activations, experiment, reproduce, train
 from percolab.nn.probe_errors import ProbeErrors
 from percolab.nn.sources import Sources
+from percolab.nn.stages import Stages
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
