@@ -15,9 +15,9 @@ from percolab.benchmark.lineup import entry as as_entry
 from percolab.benchmark.tasks import TRAINED, UNTRAINED, Budget
 from percolab.features.result import Score, number
 from percolab.features.scoring import score
-from percolab.nn.device import Device, choose_device
-from percolab.nn.model import ResidualMLP
-from percolab.nn.recording import activations, label
+from percolab.nn.networks.device import Device, choose_device
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.recording import activations, label
 from percolab.show import pages
 from percolab.worlds.truth import AnyDataset
 

@@ -28,7 +28,7 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
-from percolab.nn.experiments import SCALES
+from percolab.nn.config import SCALES
 
 if TYPE_CHECKING:
     from percolab.features.result import Score
@@ -127,7 +127,7 @@ def _compare(
     """Score methods on a network of a run."""
     need_packages()
     from percolab.benchmark import single
-    from percolab.nn.training import load_model
+    from percolab.nn.training.training import load_model
     from percolab.store.worlds import load
 
     if any(":" in name for name in methods):
