@@ -482,6 +482,7 @@ def test_the_report_shows_every_method_and_its_gaps(made):
     page = (output / report.REPORT).read_text()
     for words in (*METHODS, "trained - untrained", "relevant - irrelevant", "better when relevant", "How it was made"):
         assert words in page
+    assert page.count('<tr class="part">') == page.count("<th>world, blocks.0</th>") == 1
     assert ">nan" not in page
     assert "data:image/png" in page
     names = {file.stem for file in (output / report.FIGURES).iterdir()}

@@ -63,8 +63,8 @@ READING_WORDS = (
     "their means over their summed variances. Its gaps are log ratios of separations."
 )
 INTERVAL_WORDS = (
-    "After ± stands half of a 95% interval, over seeds and blocks of neighbouring concepts (jackknife). "
-    "All others are in results.json."
+    "The table scrolls sideways. After ± stands half of a 95% interval, over seeds and blocks of neighbouring concepts "
+    "(jackknife). All others are in results.json."
 )
 
 
@@ -114,14 +114,13 @@ def page(
 
 
 def table(found: list[Line]) -> str:
-    """Return the table as HTML; columns without any number are left out."""
+    """Return the table as HTML, a part for each task and layer; columns without any number are left out."""
     columns = [(name, words) for name, words in COLUMNS if any(line.knows(name) for line in found)]
-    rows = [
-        [line.task, line.layer, line.method, *(_cell(line, name) for name, _ in columns), str(_seeds(line))]
-        for line in found
-    ]
-    head = ["task", "layer", "method", *(words for _, words in columns), "seeds"]
-    return pages.table(rows, head, numbers=range(3, len(head)))
+    rows = [[line.method, *(_cell(line, name) for name, _ in columns), str(_seeds(line))] for line in found]
+    head = ["method", *(words for _, words in columns), "seeds"]
+    places = [f"{line.task}, {line.layer}" for line in found]
+    parts = {i: place for i, place in enumerate(places) if place not in places[:i]}
+    return pages.table(rows, head, numbers=range(1, len(head)), held=True, parts=parts)
 
 
 def _seeds(line: Line) -> int:

@@ -115,7 +115,7 @@ def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
         f"{found[0].score.settings['rows']:,} rows, {label(layer)}. Each method on the trained network and on one of "
         "the same shape that was never trained."
     )
-    parts = [pages.table(body, head, numbers=range(2, len(head)))]
+    parts = [pages.table(body, head, numbers=range(2, len(head)), held=True)]
     for one in found:
         if one.network == TRAINED:
             caption = f"{one.method}: recovery by size over chance, purity, splitting by size, absorption by depth."
