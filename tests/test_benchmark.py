@@ -15,8 +15,9 @@ import percolab as pl  # noqa: E402
 from percolab.benchmark import Budget, Task, benchmark, bins, drawing, report, tables, task  # noqa: E402
 from percolab.benchmark.cells import CELLS, TRUTHS, Cell, grid  # noqa: E402
 from percolab.benchmark.evaluating import Evaluator  # noqa: E402
-from percolab.benchmark.lineup import READING, STANDARD, entry, make  # noqa: E402
+from percolab.benchmark.lineup import entry, make  # noqa: E402
 from percolab.benchmark.networks import Networks  # noqa: E402
+from percolab.benchmark.standard import READING, STANDARD  # noqa: E402
 from percolab.features import score  # noqa: E402
 from percolab.nn import ResidualMLP, TrainConfig, loss_recovered  # noqa: E402
 

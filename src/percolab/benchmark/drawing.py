@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.benchmark.bins import EXCESS
-from percolab.benchmark.lineup import READING
+from percolab.benchmark.standard import READING
 from percolab.benchmark.tables import Line
 from percolab.benchmark.tasks import RAW, TRAINED, UNTRAINED
 from percolab.show import style

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from percolab.benchmark.bins import BINNED, EXCESS, Bin, bins, number
 from percolab.benchmark.cells import TRUTHS, read_all
-from percolab.benchmark.lineup import ORACLE, READING, STANDARD
+from percolab.benchmark.standard import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
 from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval, share_interval
 from percolab.nn.stages import read
