@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.benchmark.cells import TRUTHS, Cell
-from percolab.benchmark.lineup import ORACLE, READING, Entry, make, on_device
+from percolab.benchmark.lineup import Entry, make, on_device
 from percolab.benchmark.networks import Networks
+from percolab.benchmark.standard import ORACLE, READING
 from percolab.benchmark.tasks import relevant_factor
 from percolab.features.inputs import as_array
 from percolab.features.result import Score

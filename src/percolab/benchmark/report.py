@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from percolab.benchmark.drawing import Picture, pictures
 from percolab.benchmark.tables import Line, failures, lines, makings
 from percolab.ground.files import replacing, write_json
 from percolab.nn.frame import drawing
+from percolab.nn.intervals import Estimate
 from percolab.show import pages
-
-if TYPE_CHECKING:
-    from percolab.nn.intervals import Estimate
 
 REPORT, RESULTS, FIGURES = "report.html", "results.json", "figures"
 COLUMNS = (
@@ -49,6 +47,8 @@ WITH_INTERVALS = (
     "relevant_irrelevant_ratio_over_kmeans",
     "absorption_excess",
 )
+BRIEF = ("recovery", "untrained", "trained_untrained", "relevant_irrelevant")
+"""Those that the terminal shows."""
 WORDS = (
     "Recovery is the mean over concepts of the best F1 of any feature, in networks trained on the concepts' hierarchy. "
     "Beside it the same of an untrained network of the same shape, of the raw input, and of features whose rows are "
@@ -63,8 +63,8 @@ READING_WORDS = (
     "their means over their summed variances. Its gaps are log ratios of separations."
 )
 INTERVAL_WORDS = (
-    "After ± stands half of a 95% interval, over seeds and blocks of neighbouring concepts (jackknife). "
-    "All others are in results.json."
+    "The table scrolls sideways. After ± stands half of a 95% interval, over seeds and blocks of neighbouring concepts "
+    "(jackknife). All others are in results.json."
 )
 
 
@@ -114,14 +114,13 @@ def page(
 
 
 def table(found: list[Line]) -> str:
-    """Return the table as HTML; columns without any number are left out."""
+    """Return the table as HTML, a part for each task and layer; columns without any number are left out."""
     columns = [(name, words) for name, words in COLUMNS if any(line.knows(name) for line in found)]
-    rows = [
-        [line.task, line.layer, line.method, *(_cell(line, name) for name, _ in columns), str(_seeds(line))]
-        for line in found
-    ]
-    head = ["task", "layer", "method", *(words for _, words in columns), "seeds"]
-    return pages.table(rows, head, numbers=range(3, len(head)))
+    rows = [[line.method, *(_cell(line, name) for name, _ in columns), str(_seeds(line))] for line in found]
+    head = ["method", *(words for _, words in columns), "seeds"]
+    places = [f"{line.task}, {line.layer}" for line in found]
+    parts = {i: place for i, place in enumerate(places) if place not in places[:i]}
+    return pages.table(rows, head, numbers=range(1, len(head)), held=True, parts=parts)
 
 
 def _seeds(line: Line) -> int:
@@ -139,3 +138,17 @@ def words(estimate: Estimate, *, interval: bool = True) -> str:
     half = (estimate.high - estimate.low) / 2
     value = f"{estimate.value:.1f}" if abs(estimate.value) >= 10 else f"{estimate.value:.3f}"
     return f"{value}\u00a0±\u00a0{half:.3f}" if interval and np.isfinite(half) else value
+
+
+def brief(results: Mapping[str, Any]) -> list[list[str]]:
+    """Return what counts of the numbers that `write` returns, as rows of text; each task and layer has a heading."""
+    rows: list[list[str]] = []
+    place = None
+    for line in results["lines"]:
+        known = {name: found for name, found in line["values"].items() if np.isfinite(found["value"])}
+        if (line["task"], line["layer"]) != place:
+            place = line["task"], line["layer"]
+            rows.append([", ".join(place), *(title for name, title in COLUMNS if name in BRIEF)])
+        numbers = {name: Estimate(*(known[name][part] for part in ("value", "low", "high"))) for name in known}
+        rows.append([line["method"], *(words(numbers[name]) if name in numbers else "" for name in BRIEF)])
+    return rows

@@ -115,14 +115,18 @@ class _Run:
         self.progress(STAGE, self.done, self.asked)
         if not missing or time.monotonic() >= self.end:
             return
+        self._note(f"{one.name}: data")
         evaluator = Evaluator(Networks(one, self.output, self.seeds, self.device, self.progress), self.output)
         for cell in missing:
             if time.monotonic() >= self.end:
                 return
-            if isinstance(self.progress, Display):
-                self.progress.note(STAGE, f"{one.name} {cell.name}")
+            self._note(f"{one.name} {cell.name}")
             self._compute(evaluator, cell)
             self.progress(STAGE, self.done, self.asked)
+
+    def _note(self, words: str) -> None:
+        if isinstance(self.progress, Display):
+            self.progress.note(STAGE, words)
 
     def _compute(self, evaluator: Evaluator, cell: Cell) -> None:
         """Keep what a cell gives, or why it gives nothing: one method that fails is no reason to stop the others."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from percolab.benchmark.standard import METHODS, ORACLE, STANDARD
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import Command
 from percolab.cli.experiments import Device, need_packages, resumable
@@ -33,6 +34,8 @@ from percolab.nn.config import SCALES
 if TYPE_CHECKING:
     from percolab.features.result import Score
 
+_METHODS = tuple(name for name, (method, *_) in METHODS.items() if method != ORACLE)
+"""Those that make features of activations."""
 TAKEN = ("codes", "rows", "directions", "bias", "activations")
 """Arrays that an .npz of codes may hold."""
 SUFFIXES = (".html", ".csv", ".json")
@@ -48,8 +51,8 @@ def score(
     codes: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[CODES]",
-            help="Codes (rows, features): a SciPy sparse .npz, or an .npz with an array codes.",
+            metavar="CODES",
+            help="Codes (rows, features): a SciPy sparse .npz, an .npz with an array codes, or an .npy.",
             show_default=False,
         ),
     ] = None,
@@ -62,7 +65,9 @@ def score(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="With --run: what makes features of its activations. May be repeated. Default: neurons and kmeans.",
+            help=f"With --run: what makes features of its activations: {', '.join(_METHODS)}, package.module:Class, or "
+            "one of these with options, such as kmeans@n_features=1024. May be repeated. Default: neurons and kmeans.",
+            autocompletion=completion(_METHODS),
         ),
     ] = None,
     layer: Annotated[
@@ -102,16 +107,26 @@ def score(
         if output.suffix not in known:
             raise ValueError(f"output must end in {' or '.join(known)}, got {output.name!r}")
         files.check_output(output, overwrite=overwrite)
+    options: dict[str, Any] = {
+        "factor": factor,
+        "min_size": min_size,
+        "threshold": threshold,
+        "draws": draws,
+        "seed": seed,
+    }
     if codes is None:
-        _compare(path, run, method or ["neurons", "kmeans"], layer, factor, min_size, seed, output, as_json, device)
+        if rows is not None:
+            raise ValueError("rows must come with codes, got --run")
+        _compare(path, run, method or ["neurons", "kmeans"], layer, options, output, as_json, device)
         return
+    for name, value in (("method", method), ("layer", layer)):
+        if value:
+            raise ValueError(f"{name} must come with run, got CODES")
     given = read_codes(codes)
     if rows is not None:
         given["rows"] = _read_array("rows", rows)
     dataset = load(path)
-    found = features.score(
-        dataset, factor=factor, min_size=min_size, threshold=threshold, draws=draws, seed=seed, **given
-    )
+    found = features.score(dataset, **options, **given)
     if output is not None:
         _write(found, output, f"{codes.name} against {PurePath(path).name}")
     if as_json:
@@ -121,7 +136,7 @@ def score(
 
 
 def _compare(
-    path: str, run: Any, methods: list[str], layer: str | None, factor: int | None, min_size: int, seed: int,
+    path: str, run: Any, methods: list[str], layer: str | None, options: dict[str, Any],
     output: Path | None, as_json: bool, device: str,
 ) -> None:  # fmt: skip
     """Score methods on a network of a run."""
@@ -130,14 +145,11 @@ def _compare(
     from percolab.nn.training.training import load_model
     from percolab.store.worlds import load
 
-    if any(":" in name for name in methods):
-        sys.path.insert(0, "")
+    _look_here(methods)
     dataset = load(path)
     model = load_model(run, dataset, device=device)
     name = layer or f"blocks.{len(model.blocks) - 1}"
-    found = single.compare(
-        dataset, model, methods, layer=name, factor=factor, min_size=min_size, seed=seed, device=device
-    )
+    found = single.compare(dataset, model, methods, layer=name, device=device, **options)
     if output is not None:
         with files.replacing(output) as partial:
             partial.write_bytes(single.page(found, f"Features of {PurePath(run).name}", name))
@@ -145,14 +157,26 @@ def _compare(
         values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
         print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
         return
-    table = single.rows(found)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = [
-            word.ljust(width) if i < 2 else word.rjust(width)
+    print(_aligned(single.rows(found), 2))
+
+
+def _look_here(methods: Iterable[str]) -> None:
+    """Let a module beside the user be found, as `python -m` does, if a method is in one."""
+    if any(":" in name for name in methods):
+        sys.path.insert(0, "")
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
+    """Return rows as text in columns; the first `left` are set flush left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            word.ljust(width) if i < left else word.rjust(width)
             for i, (word, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def read_codes(path: Path) -> dict[str, Any]:
@@ -176,7 +200,7 @@ def _read_array(name: str, path: Path) -> Any:
     import numpy as np
 
     with _reading(name, path):
-        return np.load(path, allow_pickle=False)
+        return np.load(path, allow_pickle=False, mmap_mode="r")  # an .npy may be larger than memory
 
 
 @contextmanager
@@ -257,11 +281,14 @@ def benchmark(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="Another method beside the others: package.module:Class, or a name with other options, such as "
+            help="Another method beside the standard ones: package.module:Class, or a name with other options, such as "
             "batchtopk@k=128+n_features=1024. May be repeated.",
         ),
     ] = None,
-    only: Annotated[str | None, _words("--only", "Compute these methods alone.")] = None,
+    only: Annotated[
+        str | None,
+        _words("--only", f"Compute these methods alone, of {', '.join(STANDARD)} or as for --method.", STANDARD),
+    ] = None,
     n_seeds: Annotated[int, number_option("--n-seeds", "Seeds 0, 1, … of networks and methods.", default=3)] = 3,
     seeds: Annotated[str | None, _words("--seeds", "Compute the cells of these seeds alone.")] = None,
     networks: Annotated[
@@ -284,11 +311,11 @@ def benchmark(
     that share DIR can each take a part.
     """
     need_packages()
+    from percolab.benchmark import report
     from percolab.benchmark.running import benchmark as run
     from percolab.ground.progress import bar
 
-    if method and any(":" in name for name in method):
-        sys.path.insert(0, "")  # as `python -m` does: a module beside the user is found
+    _look_here([*(method or ()), only or ""])
     directory = output or Path(f"benchmark-{scale}")
     with resumable("the same command resumes it"), bar(visible=not quiet) as display:
         results = run(
@@ -298,6 +325,8 @@ def benchmark(
         )  # fmt: skip
     if quiet:
         return
+    if results["lines"]:
+        print(_aligned(report.brief(results), 1))
     cells = results["cells"]
     left = cells["asked"] - cells["done"] - cells["failed"]
     rest = f", {left} left: the same command goes on" if left else ""
