@@ -34,6 +34,19 @@ def test_the_exponent_of_a_power_law_is_in_its_interval(slope):
         assert all(estimate.high < 0 for estimate in found)
 
 
+def test_a_ratio_of_errors_on_the_same_rows_is_in_its_interval_which_knows_that_they_are_the_same():
+    missed, widths = [], []
+    for i in range(100):
+        rng = np.random.default_rng((4, i))
+        _, errors, blocks = planted(rng, 0.0)
+        others = errors[:, 0] * np.exp(0.3 + rng.normal(0, 0.05, errors[:, 0].shape))
+        found = scaling.log_ratio(errors[:, 0], others, blocks)
+        missed.append(not found.low <= -0.3 - 0.05**2 / 2 <= found.high)
+        widths.append(found.high - found.low)
+    assert np.mean(missed) <= 0.12  # more than 12 of 100 with probability 0.002
+    assert np.median(widths) < 0.1
+
+
 def test_nearest_rows_that_tie_all_count():
     X = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, -1.0], [5.0, 5.0], [5.0, 6.0], [9.0, 9.0]])
     y = np.array([1.0, 2.0, 4.0, 0.0, 7.0, 0.0])

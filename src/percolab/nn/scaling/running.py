@@ -66,6 +66,15 @@ def exponent(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
     return jackknife(statistic, len(errors), blocks)
 
 
+def log_ratio(errors: Floats, others: Floats, blocks: Ints) -> Estimate:
+    """Return the log ratio of two mean errors (S, T) on the same test rows, leaving out seeds and blocks in turn."""
+
+    def statistic(seeds: Ints, rows: Ints) -> float:
+        return float(np.log(errors[seeds][:, rows].mean() / others[seeds][:, rows].mean()))
+
+    return jackknife(statistic, len(errors), blocks)
+
+
 def nearest_errors(X: torch.Tensor, y: Floats, train: Ints, test: Ints, block_bytes: int | None = None) -> Floats:
     """Return the squared error of every test row predicted by the nearest training row; of ties, the mean.
 
@@ -255,5 +264,9 @@ def analyse(found: Arrays, data: str) -> list[Row]:
         rows.append(row(exponent(x.astype(float), errors, blocks), part="exponent", **told))
         upper = max(2, -(-len(x) // 2))
         rows.append(row(exponent(x[-upper:].astype(float), errors[:, -upper:], blocks), part="upper half", **told))
+    pair = [found[key].astype(np.float64) for key in ("network", "nearest")]
+    for i, at in enumerate(found["n"]):
+        ratio = log_ratio(pair[0][:, i], pair[1][:, i], blocks)
+        rows.append(row(ratio, part="network over 1NN", data=data, axis="n", at=int(at)))
     rows.append({"data": data, "part": "variance", **mean_interval(found["variance"].reshape(1, 1)).to_dict()})
     return rows
