@@ -5,7 +5,8 @@
 Codes are structured and sparse (32 of 4,096 features a row: memberships of latents, some missed, random ones beside)
 or dense: neurons of a random layer, on for half of the rows or a fifth, and coins, which are hardest to tell apart.
 The peer counts hits alone, by a product of firings and memberships, without best matches, chance, unions or absorption;
-of dense codes it takes a few features and is scaled up. With a CUDA GPU, codes that lie on it are scored as well, beside the same codes in memory; with --gpu, those alone.
+of dense codes it takes a few features and is scaled up. With a CUDA GPU, codes that lie on it are scored as well,
+beside the same codes in memory; with --gpu, those alone.
 """
 
 from __future__ import annotations
