@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 import warnings
 from types import SimpleNamespace
 
@@ -148,6 +149,21 @@ def test_thresholds_are_exact_between_floats():
     packed = pack(DenseCodes(codes), np.arange(2), between, 1)
     assert packed.fired.tolist() == [2, 2]
     assert pack(DenseCodes(codes), np.arange(2), np.full(2, float(np.float32(0.1))), 1).fired.tolist() == [1, 1]
+
+
+def test_memory_is_bounded_by_a_block_of_features(monkeypatch):
+    """Codes that must be copied to be read take a bit a cell and a block, where a whole copy takes 32 bits a cell."""
+    forest = pl.split_forest(20_000, 1)
+    codes = (np.random.default_rng(0).random((20_000, 512), np.float32) < 0.3).astype(np.float16)
+    wanted = score(forest, codes, draws=1)
+    monkeypatch.setattr("percolab.features.codes.COPY_BYTES", 1 << 19)
+    monkeypatch.setattr(firing, "BLOCK_BYTES", 1 << 17)
+    tracemalloc.start()
+    found = score(forest, codes, draws=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    same(found, wanted)
+    assert peak < 5 * codes.size / 8
 
 
 def test_threads_and_datasets_make_no_difference(cluster):

@@ -60,7 +60,7 @@ def score(
     feature and the lowest latent. A concept is *recovered* where its best F1 is above 0.8.
 
     Time is O(firings + features * concepts), some times over. Memory, beside the codes: 4 bytes a firing or a bit a
-    cell, whichever is less, and one block of features.
+    cell, whichever is less; one block of features; and the pairs of a feature and a concept that it could help to say.
 
     Parameters
     ----------
