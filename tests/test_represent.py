@@ -6,7 +6,9 @@ import torch
 from sklearn.linear_model import Ridge
 
 import percolab as pl
-from percolab.nn import ResidualMLP, activations, binning, intervals, lines, siblings
+from percolab.nn import ResidualMLP, activations, intervals
+from percolab.nn.intervals import binning, lines
+from percolab.nn.probing import siblings
 from percolab.nn.represent import (
     crossed,
     dose_estimates,

@@ -9,9 +9,10 @@ import torch
 
 import percolab as pl
 from percolab.cli import main
-from percolab.nn import ResidualMLP, Split, TrainConfig, intervals, scaling, train
-from percolab.nn.scaling_settings import scaling_settings
-from percolab.nn.training import train_ensemble
+from percolab.nn import ResidualMLP, Split, TrainConfig, intervals, train
+from percolab.nn.scaling import running as scaling
+from percolab.nn.scaling.settings import scaling_settings
+from percolab.nn.training.training import train_ensemble
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

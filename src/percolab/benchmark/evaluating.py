@@ -20,8 +20,8 @@ from percolab.features.result import Score
 from percolab.features.scoring import best_f1, score
 from percolab.features.truth import find_truth
 from percolab.ground.files import write_json
-from percolab.nn.replacing import loss_recovered
-from percolab.nn.siblings import find_siblings, ready, separation, sums
+from percolab.nn.networks.replacing import loss_recovered
+from percolab.nn.probing.siblings import find_siblings, ready, separation, sums
 from percolab.worlds.truth import truth
 
 DIGITS = 4

@@ -18,17 +18,17 @@ from percolab.ground import locks
 from percolab.ground.files import write_json
 from percolab.ground.progress import Progress
 from percolab.ground.version import __version__
-from percolab.nn.device import on_device
-from percolab.nn.model import ResidualMLP
-from percolab.nn.progress import by_epoch
-from percolab.nn.recording import activations
-from percolab.nn.split import Split, split_rows
-from percolab.nn.stages import read
-from percolab.nn.training import load_model, train_ensemble
+from percolab.nn.frame.stages import read
+from percolab.nn.networks.device import on_device
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.recording import activations
+from percolab.nn.training.progress import by_epoch
+from percolab.nn.training.training import load_model, train_ensemble
 from percolab.store.schema import StoreError
 from percolab.store.worlds import load
 from percolab.worlds.generation import generate
 from percolab.worlds.recipe import Superposition
+from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.truth import AnyDataset
 
 NETWORKS, DATA = "networks", "data"

@@ -12,7 +12,7 @@ import numpy as np
 from percolab.benchmark.drawing import Picture, pictures
 from percolab.benchmark.tables import Line, failures, lines, makings
 from percolab.ground.files import replacing, write_json
-from percolab.nn import figures
+from percolab.nn.frame import drawing
 from percolab.nn.intervals import Estimate
 from percolab.show import pages
 
@@ -79,7 +79,7 @@ def write(output: Path) -> dict[str, Any]:
     }
     (output / FIGURES).mkdir(exist_ok=True)
     for task, own in drawn.items():
-        figures.write({f"{task}-{name}": one.figure for name, one in own.items()}, output / FIGURES)
+        drawing.write({f"{task}-{name}": one.figure for name, one in own.items()}, output / FIGURES)
     with replacing(output / REPORT) as partial:
         partial.write_bytes(page(found, drawn, failed, *makings(output)))
     return results

@@ -22,8 +22,8 @@ from percolab.ground.files import write_json
 from percolab.ground.progress import Display, Progress, shown
 from percolab.ground.validation import check_integer, check_number
 from percolab.ground.version import provenance
-from percolab.nn.device import Device, choose_device, device_name
-from percolab.nn.stages import holds, read
+from percolab.nn.frame.stages import holds, read
+from percolab.nn.networks.device import Device, choose_device, device_name
 
 PACKAGES = ("torch", "numpy", "numba", "scikit-learn", "pandas")
 CLAIM = "benchmark.json"

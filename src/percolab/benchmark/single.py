@@ -16,9 +16,9 @@ from percolab.benchmark.standard import ORACLE, READING
 from percolab.benchmark.tasks import TRAINED, UNTRAINED, Budget
 from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
-from percolab.nn.device import Device, choose_device
-from percolab.nn.model import ResidualMLP
-from percolab.nn.recording import activations, label
+from percolab.nn.networks.device import Device, choose_device
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.recording import activations, label
 from percolab.show import pages
 from percolab.worlds.truth import AnyDataset
 

@@ -19,8 +19,8 @@ from percolab.benchmark.bins import BINNED, EXCESS, Bin, bins, number
 from percolab.benchmark.cells import TRUTHS, read_all
 from percolab.benchmark.standard import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
+from percolab.nn.frame.stages import read
 from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval, share_interval
-from percolab.nn.stages import read
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

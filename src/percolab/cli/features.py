@@ -29,7 +29,7 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
-from percolab.nn.experiments import SCALES
+from percolab.nn.config import SCALES
 
 if TYPE_CHECKING:
     from percolab.features.result import Score
@@ -143,7 +143,7 @@ def _compare(
     """Score methods on a network of a run."""
     need_packages()
     from percolab.benchmark import single
-    from percolab.nn.training import load_model
+    from percolab.nn.training.training import load_model
     from percolab.store.worlds import load
 
     _look_here(methods)

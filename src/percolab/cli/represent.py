@@ -18,9 +18,9 @@ from percolab.cli.experiments import (
     run_in,
 )
 from percolab.cli.options import Quiet, choice_option, completion, examples, number_option
-from percolab.nn.experiments import SCALES
+from percolab.nn.config import SCALES
 from percolab.nn.represent.settings import DATA, EXPERIMENTS, settings
-from percolab.nn.scaling_settings import scaling_settings
+from percolab.nn.scaling.settings import scaling_settings
 
 ALL_DATA = tuple(dict.fromkeys(name for names in DATA.values() for name in names))
 
@@ -88,7 +88,7 @@ def scaling(
     """
     chosen = scaling_settings(scale, seeds=seeds)
     need_packages()
-    from percolab.nn import scaling as running
+    from percolab.nn.scaling import running
 
     directory = output or Path(f"scaling-{scale}")
     results = run_in(directory, running.scaling, chosen, device=device, overwrite=overwrite, quiet=quiet)
@@ -98,7 +98,7 @@ def scaling(
 
 def _print(directory: Path, results: dict[str, Any]) -> None:
     """Print the answers, and where the report is."""
-    from percolab.nn.represent.page import number
+    from percolab.nn.frame.page import number
 
     for line in results["headline"]:
         note = f" ({line['note']})" if line["note"] else ""

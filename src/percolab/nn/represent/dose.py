@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans
 from percolab.features.scoring import score
-from percolab.nn import siblings
-from percolab.nn.frame import Arrays
-from percolab.nn.latent_values import fresh_values
-from percolab.nn.recording import RAW, activations
+from percolab.nn.frame.frame import Arrays
+from percolab.nn.networks.recording import RAW, activations
+from percolab.nn.probing import siblings
+from percolab.nn.probing.latent_values import fresh_values
+from percolab.nn.probing.siblings import Siblings
 from percolab.nn.represent import reading, relevance
 from percolab.nn.represent.dose_estimates import analyse
 from percolab.nn.represent.dose_report import WORDS, draw, headline
@@ -45,7 +46,6 @@ from percolab.nn.represent.pushing import (
 )
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.work import Work
-from percolab.nn.siblings import Siblings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans, Neurons
 from percolab.features.scoring import score
-from percolab.nn import siblings
-from percolab.nn.binning import equal_bins
-from percolab.nn.frame import Arrays
+from percolab.nn.frame.drawing import by_layer, by_number
+from percolab.nn.frame.frame import Arrays
+from percolab.nn.frame.page import Line, Words
+from percolab.nn.frame.table import Row, row, select
 from percolab.nn.intervals import kin, mean_interval, share_interval
-from percolab.nn.recording import activations, label
-from percolab.nn.represent.drawing import by_layer, by_number
+from percolab.nn.intervals.binning import equal_bins
+from percolab.nn.networks.recording import activations, label
+from percolab.nn.probing import siblings
+from percolab.nn.probing.siblings import Siblings, find_siblings
 from percolab.nn.represent.networks import train_networks
-from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.work import Row, Work, layer_names, row, select
-from percolab.nn.siblings import Siblings, find_siblings
+from percolab.nn.represent.work import Work, layer_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
