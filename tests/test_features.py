@@ -624,6 +624,23 @@ def test_bad_input_is_one_line(changed, message):
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize("value", [-2.0, np.nan, np.inf])
+def test_codes_of_every_kind_are_refused_alike(value, tmp_path):
+    torch = pytest.importorskip("torch")
+    codes = np.ones((30, 2), np.float32)
+    codes[4, 1] = value
+    mapped = np.memmap(tmp_path / "codes", np.float32, "w+", shape=codes.shape)
+    mapped[:] = codes
+    kinds = [
+        mapped, np.asfortranarray(codes), codes.astype(np.float16), scipy.sparse.csc_array(codes),
+        torch.from_numpy(codes), torch.from_numpy(codes).bfloat16(), torch.from_numpy(codes).to_sparse(),
+    ]  # fmt: skip
+    for kind in kinds:
+        with pytest.raises(ValueError) as error:
+            score(pl.split_forest(30, 1), kind, min_size=5)
+        assert str(error.value) == f"codes must be finite and not negative, got {value} in row 4 of feature 1"
+
+
 def test_bad_tensors_are_one_line():
     torch = pytest.importorskip("torch")
     from percolab.features import on_torch
