@@ -20,6 +20,7 @@ from percolab.benchmark.networks import Networks  # noqa: E402
 from percolab.benchmark.standard import READING, STANDARD  # noqa: E402
 from percolab.features import score  # noqa: E402
 from percolab.nn import ResidualMLP, TrainConfig, loss_recovered  # noqa: E402
+from percolab.nn.intervals import Estimate  # noqa: E402
 
 TINY = Budget(n_features=12, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
 TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=2, batch_size=64, lr=1e-2)
@@ -481,6 +482,18 @@ def test_a_network_that_is_not_asked_for_is_no_loss(tmp_path):
     assert line.values["recovery"].seeds == 3
     assert line.values["relevant_irrelevant"].units == 70
     assert line.values["relevant_irrelevant"].value == pytest.approx(13 / 70, abs=0.01)
+
+
+def test_numbers_have_the_digits_of_their_intervals():
+    cells = {
+        "0.247 ± 0.061": Estimate(0.2468, 0.186, 0.308),
+        "-0.008 ± 0.005": Estimate(-0.0081, -0.013, -0.003),
+        "32.1 ± 1.5": Estimate(32.12, 30.6, 33.6),
+        "1.000": Estimate(1.0, float("nan"), float("nan")),
+    }
+    for wanted, found in cells.items():
+        assert report.words(found).replace("\u00a0", " ") == wanted
+    assert report.words(Estimate(0.2468, 0.186, 0.308), interval=False) == "0.247"
 
 
 def test_layers_are_told_apart(tmp_path):
