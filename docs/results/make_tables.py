@@ -70,14 +70,31 @@ def interval(found: dict[str, Any] | None, digits: int = 3) -> str:
 # ---------------------------------------------------------------------- the paper's experiments
 
 
+def table_one() -> str:
+    """Return Table 1 of the paper, beside ours: networks are means with intervals."""
+    words = {"ridge": "ridge", "1NN, release order": "1NN, release order"}
+    words |= {"1NN, ties averaged": "1NN, ties averaged", "MLP": "MLP"}
+    rows = []
+    for measure, name, digits in (("r2", "R²", 3), ("mse", "MSE", 4)):
+        for model, word in words.items():
+            cells = []
+            for data in ("one-cluster", "multi-cluster"):
+                own = next(row for row in read(f"{data}/results.json")["table_1"] if row["model"] == model)
+                found = {"value": own[measure], "low": own[f"{measure}_low"], "high": own[f"{measure}_high"]}
+                cells += [own[f"paper_{measure}"] or "", interval(found, digits)]
+            rows.append([name if model == "ridge" else "", word, *cells])
+    return table(["", "", "one-cluster, paper", "ours", "multi-cluster, paper", "ours"], rows)
+
+
 def probes(data: str) -> str:
     """Return the errors of probes of z, untrained beside trained, and of fresh values."""
     by: dict[str, dict[str, Any]] = {}
     for row in read(f"{data}/results.json")["controls"]:
         by.setdefault(row["representation"], {})[row["kind"]] = row
-    words = {"random.256": "random features, as wide as the residual stream"}
-    words |= {"random.1024": "random features, as wide as a hidden layer", **LAYERS}
-    order = ["raw", "random.256", "random.1024", *(name for pair in zip(STREAM, HIDDEN, strict=True) for name in pair)]
+    narrow, wide = sorted((name for name in by if name.startswith("random.")), key=lambda name: int(name[7:]))
+    words = {narrow: "random features, as wide as the residual stream"}
+    words |= {wide: "random features, as wide as a hidden layer", **LAYERS}
+    order = ["raw", narrow, wide, *(name for pair in zip(STREAM, HIDDEN, strict=True) for name in pair)]
     rows = []
     for name in order:
         own = by[name]
@@ -136,19 +153,39 @@ def crossed() -> str:
 
 
 def relevance() -> str:
-    """Return the log ratios, relevant over irrelevant."""
+    """Return the log ratios, relevant over irrelevant, in both worlds, and the null of the one that has it."""
     measures = [
         *(("separation", layer, "separation") for layer in STREAM),
         ("separation", "blocks.2.hidden", "separation"),
         ("accuracy", "blocks.2", "held-out accuracy of a linear reading"),
         ("best F1, kmeans", "blocks.2", "best F1 of k-means, 256 clusters"),
+        ("F1 of a union, kmeans", "blocks.2", "F1 of a union of clusters"),
         ("best F1, neurons", "blocks.2.hidden", "best F1 of neurons"),
+        ("F1 of a union, neurons", "blocks.2.hidden", "F1 of a union of neurons"),
     ]
+    cases = (("relevance", "all"), ("relevance-4", "all"), ("relevance-4", "null"))
+    rows = []
+    for measure, layer, words in measures:
+        given = {"measure": measure, "layer": layer, "epoch": 200}
+        rows.append([words, LAYERS[layer], *(estimate(file, 3, part=part, **given) for file, part in cases)])
+    return table(["measure", "layer", "superposed-2", "superposed-4", "superposed-4, null"], rows)
+
+
+def scaling() -> str:
+    """Return exponents: over all sizes, and over the upper half of them."""
+    cases = (("1NN", "n", "training rows"), ("network", "n", "training rows"), ("network", "parameters", "parameters"))
     rows = [
-        [words, LAYERS[layer], estimate("relevance", 3, part="all", measure=measure, layer=layer, epoch=200)]
-        for measure, layer, words in measures
+        [
+            model,
+            words,
+            *(
+                estimate("scaling", 3, part=part, data="one-cluster", model=model, axis=axis)
+                for part in ("exponent", "upper half")
+            ),
+        ]
+        for model, axis, words in cases
     ]
-    return table(["measure", "layer", "log ratio"], rows)
+    return table(["", "exponent in", "all sizes", "upper half"], rows)
 
 
 def dose(direction: str, control: str, layers: Sequence[str]) -> str:
@@ -195,11 +232,6 @@ def lines(file: str, task: str, methods: Sequence[str] | None = None) -> list[di
     """Return the lines of a task that have a number, in the order of the benchmark or of the methods."""
     found = {line["method"]: line for line in read(f"features/{file}.json")["lines"] if line["task"] == task}
     return [found[name] for name in (methods or found)]
-
-
-def standard(task: str) -> list[str]:
-    """Return the methods of a task with their usual options."""
-    return [line["method"] for line in lines("results", task) if "@" not in line["method"]]
 
 
 def features(task: str, columns: dict[str, str], methods: Sequence[str] | None = None, file: str = "results") -> str:
@@ -267,8 +299,11 @@ SPARSITIES = ["batchtopk@k=8", "batchtopk", "batchtopk@k=128"]
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
+        "table 1": table_one,
         "probes, one-cluster": lambda: probes("one-cluster"),
+        "probes, multi-cluster": lambda: probes("multi-cluster"),
         "findings, one-cluster": lambda: findings("one-cluster"),
+        "findings, multi-cluster": lambda: findings("multi-cluster"),
     },
     "represent.md": {
         "trained": trained,
@@ -278,21 +313,30 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "dose, feature": lambda: dose("feature", "other feature", ["blocks.0", "blocks.1"]),
         "dose, probe": lambda: dose("probe", "fresh probe", ["raw", "input", "blocks.0", "blocks.1"]),
         "edit": edit,
+        "scaling": scaling,
     },
     "features.md": {
         "one-cluster": lambda: features("paper-one-cluster", FOUND),
-        "superposed-2": lambda: features("superposed-2", FOUND, standard("superposed-2")),
-        "relevant": lambda: features("superposed-2", RELEVANT, ["linear-reading", "neurons", "pca", *LEARNED]),
+        "multi-cluster": lambda: features("paper-multi-cluster", FOUND),
+        "superposed-2": lambda: features("superposed-2", FOUND),
+        "superposed-4": lambda: features("superposed-4", FOUND),
+        "relevant, superposed-2": lambda: features("superposed-2", RELEVANT),
+        "relevant, superposed-4": lambda: features("superposed-4", RELEVANT),
         "sizes, one-cluster": lambda: by_size("paper-one-cluster", ["kmeans", "batchtopk", "matryoshka"]),
+        "sizes, multi-cluster": lambda: by_size("paper-multi-cluster", LEARNED),
         "sizes, superposed-2": lambda: by_size("superposed-2", LEARNED),
+        "sizes, superposed-4": lambda: by_size("superposed-4", ["kmeans", "batchtopk", "matryoshka"]),
         "shape, one-cluster": lambda: features("paper-one-cluster", SHAPE, ["kmeans", "batchtopk", "matryoshka"]),
+        "shape, multi-cluster": lambda: features("paper-multi-cluster", SHAPE, LEARNED),
         "shape, superposed-2": lambda: features("superposed-2", SHAPE, LEARNED),
         "widths": lambda: features("superposed-2", SHAPE, WIDTHS, "widths"),
         "sparsities": lambda: features("superposed-2", SHAPE, SPARSITIES, "widths"),
         "absorption, one-cluster": lambda: features(
             "paper-one-cluster", ABSORBED, ["kmeans", "batchtopk", "matryoshka"]
         ),
-        "absorption, superposed-2": lambda: features("superposed-2", ABSORBED, LEARNED[1:]),
+        "absorption, multi-cluster": lambda: features("paper-multi-cluster", ABSORBED, LEARNED),
+        "absorption, superposed-2": lambda: features("superposed-2", ABSORBED, ["gated", *LEARNED[1:]]),
+        "absorption, superposed-4": lambda: features("superposed-4", ABSORBED, ["batchtopk", "matryoshka"]),
     },
 }
 

@@ -84,4 +84,5 @@ def number(value: Any) -> float:
 
 
 def _known(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    """Return a number as it is written, to the digits that cells have; None for one that is not known."""
+    return round(value, 5) if np.isfinite(value) else None

@@ -114,7 +114,7 @@ def by_number(
         elif log_x and any(series.values()):
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}" if x >= 1 else f"{x:g}")
             axes.xaxis.set_minor_formatter(NullFormatter())
         if log_y:
             axes.set_yscale("log")

@@ -75,11 +75,12 @@ class Frame(Generic[S]):
 
         def made() -> dict[str, Any]:
             found = make()
+            file.parent.mkdir(exist_ok=True)
             with replacing(file) as partial, partial.open("wb") as out:
                 np.savez_compressed(out, **found)  # type: ignore[arg-type]
             return {key: list(values.shape) for key, values in found.items()}
 
-        self.stages.run(name, made_from, made, [file.name])
+        self.stages.run(name, made_from, made, [f"{name}.npz"])
         with np.load(file) as kept:
             return dict(kept)
 

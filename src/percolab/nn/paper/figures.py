@@ -226,9 +226,12 @@ def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure
             bottom.set_xlabel("depth of the latent")
         grid[0, 0].set_ylabel("MSE over held-out points")
         grid[1, 0].set_ylabel("MSE / MSE at block 0")
-        # A probe of a few rows may go far astray; the others are to be seen.
-        low, high = np.quantile(np.concatenate(middles), [0.02, 0.98]) if middles else (1, 1)
-        grid[1, 0].set_ylim(min(0.9, low - 0.1), max(1.1, high + 0.1))
+        if middles:
+            # A probe of a few rows may go far astray; the others are to be seen.
+            ratios = np.concatenate(middles)
+            low, high = np.quantile(ratios, [0.02, 0.98])
+            low, high = max(ratios.min(), low / 1.5), min(ratios.max(), high * 1.5)
+            grid[1, 0].set_ylim(min(0.9, low - 0.1), max(1.1, high + 0.1))
         figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]} by depth", x=0.02, ha="left", fontsize=10)
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure

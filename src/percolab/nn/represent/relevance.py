@@ -228,7 +228,7 @@ def _parts(ratio: Floats, found: Arrays, blocks: Ints, told: dict[str, Any]) -> 
     for k in np.unique(factor):
         value = mean_interval(ratio[:, factor == k], kin(place[factor == k]))
         rows.append(row(value, part="factor", bin=f"factor {k}", at=int(k), **told))
-    share = (ratio > 0).astype(np.float64)
+    share = (np.sign(ratio) + 1) / 2  # ties count one half
     return [*rows, row(share_interval(share, blocks), part="share above 0", **told)]
 
 

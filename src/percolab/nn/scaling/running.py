@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,15 @@ def exponent(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
     def statistic(seeds: Ints, rows: Ints) -> float:
         mean = errors[seeds][:, :, rows].mean((0, 2))
         return float(logs @ np.log(np.maximum(mean, 1e-300)) / (logs @ logs))
+
+    return jackknife(statistic, len(errors), blocks)
+
+
+def log_ratio(errors: Floats, others: Floats, blocks: Ints) -> Estimate:
+    """Return the log ratio of two mean errors (S, T) on the same test rows, leaving out seeds and blocks in turn."""
+
+    def statistic(seeds: Ints, rows: Ints) -> float:
+        return float(np.log(errors[seeds][:, rows].mean() / others[seeds][:, rows].mean()))
 
     return jackknife(statistic, len(errors), blocks)
 
@@ -121,10 +131,9 @@ def scaling(
 
 
 def _run(frame: Frame[ScalingSettings]) -> dict[str, Any]:
-    s, tell, found = frame.settings, frame.progress, {}
+    s, found = frame.settings, {}
     for name, recipe in zip(s.data, s.recipes, strict=True):
-        make = partial(_measure, recipe, s, frame.device, tell)
-        found[name] = frame.arrays(name, {**s.to_dict(), "of": name}, make)
+        found[name] = Measuring(frame, name, recipe).run()
     begun = time.perf_counter()
     rows = [row for name, own in found.items() for row in analyse(own, name)]
     networks = sum(s.seeds * (own["n"].size + own["width"].size - 1) for own in found.values())
@@ -132,43 +141,94 @@ def _run(frame: Frame[ScalingSettings]) -> dict[str, Any]:
     return page.publish(frame, "scaling", answers, report.draw(rows), begun=begun)
 
 
-def _measure(recipe: Recipe, s: ScalingSettings, device: torch.device, progress: Progress) -> Arrays:
-    return measure(generate(recipe, progress=progress), s, device, progress)
+class Measuring:
+    """What is measured on one dataset, in parts that are kept: the rows, 1NN, and the networks of each size."""
 
+    def __init__(self, frame: Frame[ScalingSettings], name: str, recipe: Recipe) -> None:
+        self.frame, self.settings, self.name, self.recipe = frame, frame.settings, name, recipe
 
-def measure(dataset: Dataset, s: ScalingSettings, device: torch.device, progress: Progress) -> Arrays:
-    """Return squared errors (S, N, T) on the test rows: 1NN and network by rows, network by width."""
-    usual = split_rows(dataset, s.training.seeds.split)
-    test, pool = np.sort(usual.test), np.sort(usual.train)
-    validation = usual.validation[: s.validation_rows]
-    chains = [np.random.default_rng((seed, 5)).permutation(pool) for seed in range(s.seeds)]
-    X = on_device("X", dataset.X, device, torch.float32)
-    counts = sizes(s.least_rows, pool.size)
-    jobs = [(int(n), s.training.d_model) for n in counts] + [(pool.size, w) for w in s.widths]
-    jobs = list(dict.fromkeys(jobs))  # the widest may be among the first already
-    network: dict[tuple[int, int], Floats] = {}
-    fitted: dict[tuple[int, int], list[float]] = {}
-    for done, (n, width) in enumerate(jobs):
-        progress("training", done, len(jobs))
+    def run(self) -> Arrays:
+        """Return squared errors (S, N, T) on the test rows: 1NN and network by rows, network by width."""
+        s = self.settings
+        rows = self._kept("rows", self._rows, least_rows=s.least_rows)
+        counts, most = [int(n) for n in rows["n"]], int(rows["n"][-1])
+        usual = [(n, s.training.d_model) for n in counts]
+        wide = [(most, width) for width in s.widths]
+        jobs = list(dict.fromkeys(usual + wide))  # the widest may be among the first already
+        fitted = {}
+        for done, (n, width) in enumerate(jobs):
+            self.frame.progress("training", done, len(jobs))
+            make = partial(self._train, n, width)
+            fitted[n, width] = self._kept(f"{n}x{width}", make, rows=n, width=width, steps=s.steps)
+        self.frame.progress("training", len(jobs), len(jobs))
+        nearest = self._kept("nearest", lambda: self._nearest(counts), counts=counts)
+        parts = ["rows", *(f"{n}x{width}" for n, width in jobs), "nearest"]
+        self.frame.stages.join(self.name, [f"{self.name}/{part}" for part in parts])
+        return {
+            **rows,
+            **nearest,
+            "width": np.array(s.widths),
+            "parameters": np.array([_parameters(int(rows["dim"]), replace(s.training, d_model=w)) for w in s.widths]),
+            "training": np.stack([fitted[job]["training"] for job in usual], 1),
+            "training_width": np.stack([fitted[job]["training"] for job in wide], 1),
+            "network": np.stack([fitted[job]["errors"] for job in usual], 1),
+            "network_width": np.stack([fitted[job]["errors"] for job in wide], 1),
+        }
+
+    def _kept(self, part: str, make: Callable[[], Arrays], **given: Any) -> Arrays:
+        """Return a part: read, if it is there and made from the same things, else made."""
+        values = self.settings.to_dict()
+        shared = {name: values[name] for name in ("percolab", "training", "seeds", "validation_rows")}
+        return self.frame.arrays(f"{self.name}/{part}", {**shared, "recipe": self.recipe.to_dict(), **given}, make)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The data, made when a part is missing."""
+        return generate(self.recipe, progress=self.frame.progress)
+
+    @cached_property
+    def inputs(self) -> torch.Tensor:
+        """(n, d) X on the device."""
+        return on_device("X", self.dataset.X, self.frame.device, torch.float32)
+
+    @cached_property
+    def split(self) -> Split:
+        """Rows to train on, all of them, in order; some to look at; and to test, in order."""
+        usual = split_rows(self.dataset, self.settings.training.seeds.split)
+        return Split(np.sort(usual.train), usual.validation[: self.settings.validation_rows], np.sort(usual.test))
+
+    @cached_property
+    def chains(self) -> list[Ints]:
+        """By seed, the rows to train on in a random order."""
+        return [np.random.default_rng((seed, 5)).permutation(self.split.train) for seed in range(self.settings.seeds)]
+
+    def _rows(self) -> Arrays:
+        test = self.split.test
+        return {
+            "n": sizes(self.settings.least_rows, self.split.train.size),
+            "test": test,
+            "variance": np.array(float(self.dataset.y[test].var())),
+            "dim": np.array(self.dataset.X.shape[1]),
+        }
+
+    def _train(self, n: int, width: int) -> Arrays:
+        """Train networks of a width on the first n rows of each chain."""
+        s, split = self.settings, self.split
         config = replace(s.training, d_model=width, epochs=s.epochs(n))
-        splits = [Split(chain[:n], validation, test) for chain in chains]
-        results = train_ensemble(dataset, config.with_seeds(range(s.seeds)), split=splits, device=device)
-        network[n, width] = np.stack([_errors(result.model, X, dataset.y, test) for result in results])
-        fitted[n, width] = [float(result.history["train_loss"].iloc[-1]) for result in results]
-    progress("training", len(jobs), len(jobs))
-    nearest = np.stack([[nearest_errors(X, dataset.y, np.sort(chain[:n]), test) for n in counts] for chain in chains])
-    return {
-        "n": counts,
-        "width": np.array(s.widths),
-        "parameters": np.array([_parameters(dataset.X.shape[1], replace(s.training, d_model=w)) for w in s.widths]),
-        "test": test,
-        "variance": np.array(float(dataset.y[test].var())),
-        "nearest": nearest.astype(np.float32),
-        "training": np.array([fitted[int(n), s.training.d_model] for n in counts]).T,
-        "training_width": np.array([fitted[pool.size, w] for w in s.widths]).T,
-        "network": np.stack([network[int(n), s.training.d_model] for n in counts], 1).astype(np.float32),
-        "network_width": np.stack([network[pool.size, w] for w in s.widths], 1).astype(np.float32),
-    }
+        results = train_ensemble(
+            self.dataset,
+            config.with_seeds(range(s.seeds)),
+            split=[Split(chain[:n], split.validation, split.test) for chain in self.chains],
+            device=self.frame.device,
+        )
+        errors = np.stack([_errors(result.model, self.inputs, self.dataset.y, split.test) for result in results])
+        losses = np.array([float(result.history["train_loss"].iloc[-1]) for result in results])
+        return {"errors": errors.astype(np.float32), "training": losses}
+
+    def _nearest(self, counts: Sequence[int]) -> Arrays:
+        X, y, test = self.inputs, self.dataset.y, self.split.test
+        errors = [[nearest_errors(X, y, np.sort(chain[:n]), test) for n in counts] for chain in self.chains]
+        return {"nearest": np.array(errors, np.float32)}
 
 
 def _errors(model: nn.Module, X: torch.Tensor, y: Floats, test: Ints) -> Floats:
@@ -204,5 +264,9 @@ def analyse(found: Arrays, data: str) -> list[Row]:
         rows.append(row(exponent(x.astype(float), errors, blocks), part="exponent", **told))
         upper = max(2, -(-len(x) // 2))
         rows.append(row(exponent(x[-upper:].astype(float), errors[:, -upper:], blocks), part="upper half", **told))
+    pair = [found[key].astype(np.float64) for key in ("network", "nearest")]
+    for i, at in enumerate(found["n"]):
+        ratio = log_ratio(pair[0][:, i], pair[1][:, i], blocks)
+        rows.append(row(ratio, part="network over 1NN", data=data, axis="n", at=int(at)))
     rows.append({"data": data, "part": "variance", **mean_interval(found["variance"].reshape(1, 1)).to_dict()})
     return rows

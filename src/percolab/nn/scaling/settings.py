@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -47,15 +48,16 @@ class ScalingSettings:
     @property
     def command(self) -> str:
         """The command that runs it."""
+        data = "" if self.data == DATA else f" --data {','.join(self.data)}"
         seeds = "" if self.seeds == scaling_settings(self.scale).seeds else f" --seeds {self.seeds}"
-        return f"percolab scaling --scale {self.scale}{seeds}"
+        return f"percolab scaling --scale {self.scale}{data}{seeds}"
 
     def epochs(self, n_rows: int) -> int:
         """Return the epochs that give the number of steps with so many training rows."""
         return max(1, round(self.steps / -(-n_rows // self.training.batch_size)))
 
 
-def scaling_settings(scale: str = "paper", *, seeds: int = 5) -> ScalingSettings:
+def scaling_settings(scale: str = "paper", *, seeds: int = 5, data: Sequence[str] = DATA) -> ScalingSettings:
     """Return the settings of the scaling experiment.
 
     Parameters
@@ -64,18 +66,21 @@ def scaling_settings(scale: str = "paper", *, seeds: int = 5) -> ScalingSettings
         ``"paper"``, or ``"small"``: some thousand points and small networks, minutes on a laptop.
     seeds
         Nested chains of training rows, and networks for each number of rows, at least 2.
+    data
+        Some of `DATA`.
     """
     check_choice("scale", scale, SCALES)
+    chosen = tuple(check_choice("data", name, DATA) for name in data)
     count = check_integer("seeds", seeds, LEAST_SEEDS)
-    recipes = [PRESETS[f"paper-{name}"] for name in DATA]
+    recipes = [PRESETS[f"paper-{name}"] for name in chosen]
     training = TrainConfig(batch_size=512, lr=5e-4)
     if scale == "paper":
         widths = (8, 16, 32, 64, 128, 256)
-        return ScalingSettings(scale, DATA, tuple(recipes), training, count, 1000, widths, steps=30_000)
-    sizes = [_SMALL[name] for name in DATA]
+        return ScalingSettings(scale, chosen, tuple(recipes), training, count, 1000, widths, steps=30_000)
+    sizes = [_SMALL[name] for name in chosen]
     recipes = [
         replace(recipe, n_points=n, dim=30, min_cluster_size=least)
         for recipe, (n, least) in zip(recipes, sizes, strict=True)
     ]
     training = replace(training, d_model=64, batch_size=128, lr=1e-3)
-    return ScalingSettings(scale, DATA, tuple(recipes), training, count, 250, (4, 16, 64), 400, validation_rows=100)
+    return ScalingSettings(scale, chosen, tuple(recipes), training, count, 250, (4, 16, 64), 400, validation_rows=100)
