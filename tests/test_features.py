@@ -341,6 +341,19 @@ def test_independent_misses_are_not_absorption(cluster):
         assert error < 0.015  # planted absorption of the same size is 0.7 on the edge and ten errors on rows
 
 
+def test_features_that_exclude_each_other_absorb_by_construction(cluster):
+    """As clusters of k-means do: where an absorber fires the concept's feature is silent, so misses are not free."""
+    _, _, outer, inner = nested(cluster)
+    rng = np.random.default_rng(3)
+    taken = inner & (rng.random(3000) < 0.8)  # by the feature of the concept inside
+    codes = np.column_stack([outer & ~taken & (rng.random(3000) < 0.9), taken, ~outer])
+    found = score(cluster, codes, min_size=20).concepts
+    found = found[found["absorption"] > 0]
+    assert len(found)
+    recall = [codes[rows_of(cluster, row.latent), row.best_feature].mean() for row in found.itertuples()]
+    np.testing.assert_allclose(found["absorption"] - found["absorption_null"], found["absorption"] * recall)
+
+
 def test_an_absorber_must_carry_the_direction(cluster):
     upper, _, outer, inner = nested(cluster)
     parent = rows_of(cluster, int(cluster.forest.latent_parent[upper]))
