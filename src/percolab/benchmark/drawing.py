@@ -55,8 +55,8 @@ def pictures(found: list[Line]) -> dict[str, Picture]:
             caption = (
                 f"Absorption by depth in the trained network, layer {layer}. On edges: recall of the upper concept's "
                 "feature outside the lower one minus inside. On rows: the share missed and taken by a feature of a "
-                "concept below, minus what independent misses give; of k-means it cannot be below 0, since a row that one "
-                f"cluster takes is missed by all others. {BANDS} {CUT}"
+                "concept below, minus what independent misses give; of k-means it cannot be below 0, since a row that "
+                f"one cluster takes is missed by all others. {BANDS} {CUT}"
             )
             shown[f"{layer}-absorption"] = Picture(draw_absorption(binned), caption, wide=True)
         if any(line.knows("trained_untrained") for line in own):
