@@ -105,6 +105,8 @@ def _panels(found: list[Line], draw: Callable[[Axes, Line], None], x: str, y: st
             axes.set_title(line.method, fontsize=8)
         for axes in panels[len(found) :]:
             axes.set_axis_off()
+        for axes in panels[: len(found)][-across:]:
+            axes.tick_params(labelbottom=True)  # where nothing is below
         figure.supxlabel(x, fontsize=9)
         figure.supylabel(y, fontsize=9)
         known = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
