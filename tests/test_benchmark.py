@@ -20,6 +20,7 @@ from percolab.benchmark.networks import Networks  # noqa: E402
 from percolab.benchmark.standard import READING, STANDARD  # noqa: E402
 from percolab.features import score  # noqa: E402
 from percolab.nn import ResidualMLP, TrainConfig, loss_recovered  # noqa: E402
+from percolab.nn.intervals import Estimate  # noqa: E402
 
 TINY = Budget(n_features=12, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
 TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=2, batch_size=64, lr=1e-2)
@@ -41,7 +42,11 @@ GIVEN = {"scale": "small", "n_seeds": 2, "device": "cpu"}
 def made(tmp_path_factory):
     """A benchmark of a tiny task."""
     output = tmp_path_factory.mktemp("benchmark") / "all"
-    results = benchmark([WORLD], output=output, only=METHODS, **GIVEN)
+    told = []
+    results = benchmark([WORLD], output=output, only=METHODS, progress=lambda *step: told.append(step), **GIVEN)
+    cells = [step for step in told if step[0] == "cells"]
+    assert cells == [("cells", done, 25) for done in range(26)]
+    assert {stage for stage, _, _ in told} == {"cells", "training"}
     return output, results
 
 
@@ -239,6 +244,7 @@ def test_unknown_methods_are_one_line(spec, message):
         ({"seeds": [2]}, r"^seeds must be below n_seeds, 2, got 2$"),
         ({"n_seeds": 0}, r"^n_seeds must be at least 1, got 0$"),
         ({"networks": ["frozen"]}, r"^networks must be some of truth, raw, untrained, trained-0, .*, got 'frozen'$"),
+        ({"layers": ["blocks"]}, r"^layers must be modules of the network \(input, blocks\.0, .*\), got 'blocks'$"),
         ({"time_limit": -1}, r"^time_limit must be a number of at least 0, got -1$"),
         ({"methods": ["nothing"]}, r"^method must be one of "),
     ],
@@ -476,6 +482,29 @@ def test_a_network_that_is_not_asked_for_is_no_loss(tmp_path):
     assert line.values["recovery"].seeds == 3
     assert line.values["relevant_irrelevant"].units == 70
     assert line.values["relevant_irrelevant"].value == pytest.approx(13 / 70, abs=0.01)
+
+
+def test_numbers_have_the_digits_of_their_intervals():
+    cells = {
+        "0.247 ± 0.061": Estimate(0.2468, 0.186, 0.308),
+        "-0.008 ± 0.005": Estimate(-0.0081, -0.013, -0.003),
+        "32.1 ± 1.5": Estimate(32.12, 30.6, 33.6),
+        "1.000": Estimate(1.0, float("nan"), float("nan")),
+    }
+    for wanted, found in cells.items():
+        assert report.words(found).replace("\u00a0", " ") == wanted
+    assert report.words(Estimate(0.2468, 0.186, 0.308), interval=False) == "0.247"
+
+
+def test_layers_are_told_apart(tmp_path):
+    given = {"output": tmp_path / "layers", "only": ["neurons"], "networks": ["untrained", "raw"], "seeds": [0]}
+    found = benchmark([CLUSTER], layers=["input", "blocks.0"], **given, **GIVEN)
+    assert found["cells"] == {"done": 3, "asked": 3, "failed": 0}
+    recovery = {line["layer"]: line["values"] for line in found["lines"]}
+    assert recovery.keys() == {"input", "blocks.0"}
+    assert recovery["input"]["raw"] == recovery["blocks.0"]["raw"]
+    assert recovery["input"]["untrained"] != recovery["blocks.0"]["untrained"]
+    assert [row[0] for row in report.brief(found)] == ["cluster, blocks.0", "neurons", "cluster, input", "neurons"]
 
 
 def test_the_report_shows_every_method_and_its_gaps(made):

@@ -26,6 +26,7 @@ def place(tmp_path_factory):
     rows = rng.integers(0, 600, 200)
     decoder = {"directions": rng.normal(size=(9, 4)), "bias": np.ones(4), "activations": np.asarray(dataset.X)}
     np.savez(folder / "dense.npz", codes=codes)
+    np.savez(folder / "lone.npz", codes)
     np.savez(folder / "decoder.npz", codes=codes, **decoder)
     np.savez(folder / "part.npz", codes=codes[rows], rows=rows)
     np.save(folder / "plain.npy", codes[rows])
@@ -50,7 +51,7 @@ def scored(place, *arguments):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["dense.npz"], ["sparse.npz"], ["part.npz"], ["plain.npy", "--rows", "rows.npy"], ["decoder.npz"]],
+    [["dense.npz"], ["lone.npz"], ["sparse.npz"], ["part.npz"], ["plain.npy", "--rows", "rows.npy"], ["decoder.npz"]],
     ids=lambda words: words[0],
 )
 def test_codes_of_every_kind_are_scored(arguments, place, capsys):
@@ -71,7 +72,8 @@ def test_a_table_is_printed(place, capsys):
     out = capsys.readouterr().out
     assert out.startswith("recovery ")
     assert "nan" not in out
-    assert [line for line in out.splitlines() if line.strip().startswith("rows of a concept")]
+    (head,) = [line for line in out.splitlines() if line.strip().startswith("rows of a concept")]
+    assert head.split("  ")[-1] == "absorption null"  # the control beside the number
 
 
 def test_an_array_in_a_file_of_its_own_is_not_read_at_once(place):
@@ -91,6 +93,7 @@ def test_tables_and_pages_are_written(place, tmp_path, capsys):
     wanted = score(dataset, codes)
     for name in ("a.html", "a.csv", "a.json"):
         assert scored(place, "one.zarr", "dense.npz", "-o", str(tmp_path / name)) == 0
+        assert capsys.readouterr().out.startswith(f"wrote {tmp_path / name}\nrecovery ")
     page = (tmp_path / "a.html").read_text()
     assert "data:image/png" in page
     assert "By size" in page

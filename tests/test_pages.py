@@ -54,7 +54,7 @@ def test_a_figure_is_inside_the_page_at_a_readable_size():
         html = pages.picture(figure, "a line", wide=True)
     assert 'width="300"' in html
     assert 'src="data:image/png;base64,' in html
-    assert '<div class="scroll wide">' in html
+    assert '<div class="scroll wide" style="--natural: 300px">' in html
 
 
 def test_a_page_follows_the_readers_choice_and_fetches_nothing():

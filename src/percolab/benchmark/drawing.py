@@ -55,7 +55,8 @@ def pictures(found: list[Line]) -> dict[str, Picture]:
             caption = (
                 f"Absorption by depth in the trained network, layer {layer}. On edges: recall of the upper concept's "
                 "feature outside the lower one minus inside. On rows: the share missed and taken by a feature of a "
-                f"concept below, minus what independent misses give. {BANDS} {CUT}"
+                "concept below, minus what independent misses give; of k-means it cannot be below 0, since a row that "
+                f"one cluster takes is missed by all others. {BANDS} {CUT}"
             )
             shown[f"{layer}-absorption"] = Picture(draw_absorption(binned), caption, wide=True)
         if any(line.knows("trained_untrained") for line in own):
@@ -109,7 +110,7 @@ def _panels(found: list[Line], draw: Callable[[Axes, Line], None], x: str, y: st
         figure.supxlabel(x, fontsize=9)
         figure.supylabel(y, fontsize=9)
         known = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
-        figure.legend(known.values(), known.keys(), loc="outside upper center", ncols=len(known), fontsize=8)
+        figure.legend(known.values(), known.keys(), loc="outside upper left", ncols=len(known), fontsize=8)
     return figure
 
 
@@ -159,20 +160,20 @@ def _limit(axes: Axes, found: list[Estimate]) -> None:
 
 def draw_gaps(found: list[Line]) -> Figure:
     """Draw both gaps of every method."""
-    gaps = {"trained_untrained": ("trained - untrained", style.BLUE)}
-    gaps["relevant_irrelevant"] = ("relevant - irrelevant", style.VERMILION)
+    gaps = {"trained_untrained": ("trained - untrained", style.BLUE, "o")}
+    gaps["relevant_irrelevant"] = ("relevant - irrelevant", style.VERMILION, "s")
     own = [line for line in found if line.method != READING and line.knows("trained_untrained")]
     with style.sheet():
         figure = style.new_figure(5.6, 0.28 * len(own) + 1.0)
         axes = figure.subplots()
-        for i, (name, (label, colour)) in enumerate(gaps.items()):
+        for i, (name, (label, colour, marker)) in enumerate(gaps.items()):
             rows = [(y, line.values[name]) for y, line in enumerate(own) if line.knows(name)]
             if not rows:
                 continue
             value = np.array([found.value for _, found in rows])
             ends = np.array([[found.value - found.low, found.high - found.value] for _, found in rows]).T
             place = np.array([y for y, _ in rows]) + 0.2 * i - 0.1
-            axes.errorbar(value, place, xerr=np.nan_to_num(ends), fmt="o", markersize=4, color=colour, label=label)
+            axes.errorbar(value, place, xerr=np.nan_to_num(ends), fmt=marker, markersize=4, color=colour, label=label)
         axes.axvline(0, color=style.INK, linewidth=0.8)
         axes.set_yticks(range(len(own)), [line.method for line in own])
         axes.invert_yaxis()

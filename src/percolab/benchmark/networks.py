@@ -102,6 +102,16 @@ class Networks:
             write_json(self.directory / f"{seed}.json", values)
 
 
+def check_layers(task: Task, layers: Sequence[str]) -> Sequence[str]:
+    """Return the layers, if the networks of a task have them."""
+    shape = ResidualMLP(1, 1, task.training.n_blocks)
+    known = [name for name, module in shape.named_modules() if name and not isinstance(module, torch.nn.ModuleList)]
+    for name in layers:
+        if name not in known:
+            raise ValueError(f"layers must be modules of the network ({', '.join(known)}), got {name!r}")
+    return layers
+
+
 def _targets(dataset: AnyDataset, task: Task) -> NDArray[np.float64]:
     """Return (hierarchies, n): the y of each."""
     if not isinstance(task.recipe, Superposition):

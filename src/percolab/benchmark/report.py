@@ -39,14 +39,8 @@ COLUMNS = (
     ("loss_recovered", "loss recovered"),
 )
 """Columns of the table: what they hold, and their headings."""
-WITH_INTERVALS = (
-    "recovery",
-    "trained_untrained",
-    "relevant_irrelevant",
-    "relevant_irrelevant_ratio",
-    "relevant_irrelevant_ratio_over_kmeans",
-    "absorption_excess",
-)
+BARE = ("untrained", "raw", "chance", "absorption_null")
+"""Controls, shown without their intervals: those of the gaps to them stand beside."""
 BRIEF = ("recovery", "untrained", "trained_untrained", "relevant_irrelevant")
 """Those that the terminal shows."""
 WORDS = (
@@ -63,8 +57,8 @@ READING_WORDS = (
     "their means over their summed variances. Its gaps are log ratios of separations."
 )
 INTERVAL_WORDS = (
-    "The table scrolls sideways. After ± stands half of a 95% interval, over seeds and blocks of neighbouring concepts "
-    "(jackknife). All others are in results.json."
+    "The table scrolls sideways. After ± stands half of a 95% interval: of gaps and ratios over seeds and blocks of "
+    "neighbouring concepts (jackknife), of all others over seeds. Those of the controls are in results.json."
 )
 
 
@@ -130,14 +124,15 @@ def _seeds(line: Line) -> int:
 def _cell(line: Line, name: str) -> str:
     if not line.knows(name):
         return ""
-    return words(line.values[name], interval=name in WITH_INTERVALS)
+    return words(line.values[name], interval=name not in BARE)
 
 
 def words(estimate: Estimate, *, interval: bool = True) -> str:
     """Return a number, and half of its interval if there is one."""
     half = (estimate.high - estimate.low) / 2
-    value = f"{estimate.value:.1f}" if abs(estimate.value) >= 10 else f"{estimate.value:.3f}"
-    return f"{value}\u00a0±\u00a0{half:.3f}" if interval and np.isfinite(half) else value
+    digits = 1 if abs(estimate.value) >= 10 else 3
+    value = f"{estimate.value:.{digits}f}"
+    return f"{value}\u00a0±\u00a0{half:.{digits}f}" if interval and np.isfinite(half) else value
 
 
 def brief(results: Mapping[str, Any]) -> list[list[str]]:

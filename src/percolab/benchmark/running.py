@@ -14,7 +14,7 @@ from percolab.benchmark import report
 from percolab.benchmark.cells import Cell, grid
 from percolab.benchmark.evaluating import Evaluator
 from percolab.benchmark.lineup import Entry, entry, has_sae_lens, needs_sae_lens, standard
-from percolab.benchmark.networks import Networks
+from percolab.benchmark.networks import Networks, check_layers
 from percolab.benchmark.tasks import TASKS, TRUTH, Task, task
 from percolab.features.concepts import SUMMARY_RATIO
 from percolab.ground import text
@@ -85,7 +85,11 @@ def benchmark(
     all_seeds = range(check_integer("n_seeds", n_seeds, 1))
     cells = {
         one.name: grid(
-            one, _entries(one, methods, only), _seeds(seeds, all_seeds), _networks(one, networks), layers or one.layers
+            one,
+            _entries(one, methods, only),
+            _seeds(seeds, all_seeds),
+            _networks(one, networks),
+            check_layers(one, layers or one.layers),
         )
         for one in chosen
     }

@@ -14,7 +14,7 @@ from percolab.benchmark.lineup import entry as as_entry
 from percolab.benchmark.lineup import make, on_device
 from percolab.benchmark.standard import ORACLE, READING
 from percolab.benchmark.tasks import TRAINED, UNTRAINED, Budget
-from percolab.features.result import Score, number
+from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
 from percolab.nn.networks.device import Device, choose_device
 from percolab.nn.networks.model import ResidualMLP
@@ -124,7 +124,7 @@ def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
         f"{found[0].score.settings['rows']:,} rows, {label(layer)}. Each method on the trained network and on one of "
         "the same shape that was never trained."
     )
-    parts = [pages.table(body, head, numbers=range(2, len(head)), held=True)]
+    parts = [pages.paragraph(WORDS), pages.table(body, head, numbers=range(2, len(head)), held=True)]
     for one in found:
         if one.network == TRAINED:
             caption = f"{one.method}: recovery by size over chance, purity, splitting by size, absorption by depth."

@@ -129,6 +129,7 @@ def score(
     found = features.score(dataset, **options, **given)
     if output is not None:
         _write(found, output, f"{codes.name} against {PurePath(path).name}")
+        _say_written(output, as_json=as_json)
     if as_json:
         print(json.dumps({name: _plain(value) for name, value in found.summary.items()}, indent=1))
         return
@@ -153,11 +154,16 @@ def _compare(
     if output is not None:
         with files.replacing(output) as partial:
             partial.write_bytes(single.page(found, f"Features of {PurePath(run).name}", name))
+        _say_written(output, as_json=as_json)
     if as_json:
         values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
         print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
         return
     print(_aligned(single.rows(found), 2))
+
+
+def _say_written(output: Path, *, as_json: bool) -> None:
+    print(f"wrote {output}", file=sys.stderr if as_json else sys.stdout)
 
 
 def _look_here(methods: Iterable[str]) -> None:
@@ -190,6 +196,8 @@ def read_codes(path: Path) -> dict[str, Any]:
     with held, _reading("codes", path):
         if "format" in held.files:
             return {"codes": scipy.sparse.load_npz(path)}
+        if len(held.files) == 1:  # whatever its name
+            return {"codes": held[held.files[0]]}
         found = {name: held[name] for name in TAKEN if name in held.files}
     if "codes" not in found:
         raise ValueError(f"codes must have an array named codes, got {', '.join(held.files) or 'none'}")
@@ -225,20 +233,21 @@ def _text(found: Score) -> str:
         for name in SHOWN
         if _plain(found.summary.get(name, float("nan"))) is not None
     ]
-    columns = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption")
-    lines += ["", f"{'rows of a concept':>20}" + "".join(f"{name:>12}" for name in columns)]
+    columns = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null")
+    rows = [["rows of a concept", *(name.replace("_", " ") for name in columns)]]
     for _, row in found.by("size").iterrows():
         ends = f"{row['from']:,.0f} to {row['to'] - 1:,.0f}"
-        lines.append(f"{ends:>20}" + "".join(f"{number(name, row[name]):>12}" for name in columns))
-    return "\n".join(lines)
+        rows.append([ends, *(number(name, row[name]) for name in columns)])
+    return "\n".join([*lines, "", _aligned(rows, 0)])
 
 
 def _write(found: Score, output: Path, title: str) -> None:
     if output.suffix == ".html":
+        from percolab.features.result import WORDS
         from percolab.show import pages
 
         caption = "Recovery by size over chance, purity of features, splitting by size, absorption by depth."
-        body = [found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
+        body = [pages.paragraph(WORDS), found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
         lead = f"{found.settings['rows']:,} rows, concepts of at least {found.settings['min_size']:,}."
         with files.replacing(output) as partial:
             partial.write_bytes(pages.page(title, lead, body))

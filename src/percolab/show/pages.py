@@ -59,7 +59,7 @@ img { max-width: 100%; height: auto; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr)); gap: 1.2rem; }
 .grid figure { margin: 0; }
 @media (max-width: 45rem) {
-  .wide img { max-width: none; width: 36rem; }
+  .wide img { max-width: none; width: max(36rem, .85 * var(--natural, 0px)); }
   table.held td:first-child, table.held th:first-child { min-width: 8.5rem; }
   table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; }
   table.stack tr:first-child:has(th) { display: none; }
@@ -219,8 +219,8 @@ def picture(figure: Figure, caption: str, *, wide: bool = False) -> str:
 def image(png: bytes, caption: str, *, wide: bool = False) -> str:
     """Return a PNG inside the page; a wide one keeps a size that can be read, and scrolls on a phone."""
     data, text = base64.b64encode(png).decode(), escape(caption)
-    box = ' class="scroll wide"' if wide else ""
     width = int(int.from_bytes(png[16:20]) / DOTS)  # the first field of a PNG's header
+    box = f' class="scroll wide" style="--natural: {width}px"' if wide else ""
     return (
         f'<figure><div{box}><img alt="{text}" width="{width}" src="data:image/png;base64,{data}"></div>'
         f"<figcaption>{text}</figcaption></figure>"
