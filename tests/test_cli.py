@@ -227,9 +227,32 @@ def test_outputs_are_refused_before_work(store, fails):
 def test_locations_that_cannot_be_are_refused_before_work(shards, fails):
     huge = ["generate", "--n-points", "2000000000", "--dim", "100000", *shards, "-o"]
     fails([*huge, "foo://x"], BAD_INPUT, "--output must be a path or a URL that fsspec knows, got 'foo://x'\n")
-    fails(["info", "foo://x"], BAD_INPUT, "location must be a path or a URL that fsspec knows, got 'foo://x'\n")
+    fails(["info", "foo://x"], BAD_INPUT, "PATH must be a path or a URL that fsspec knows, got 'foo://x'\n")
     fails([*huge, "x" * 256], BAD_INPUT, "--output must have a name of at most 255 bytes, got one of 256\n")
     fails([*huge, "é" * 128], BAD_INPUT, "--output must have a name of at most 255 bytes, got one of 256\n")
+
+
+READERS = {
+    "edit": ["do:0=1", "-o", "new"],
+    "take": ["--size", "1", "-o", "new"],
+    "info": [],
+    "verify": [],
+    "draw": ["-o", "new.png"],
+    "explore": ["-o", "new.html"],
+    "export": ["--format", "npz", "-o", "new"],
+    "train": ["-o", "new"],
+    "baselines": [],
+    "probe": ["--run", "run", "-o", "new"],
+    "score": ["codes.npy"],
+}
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_dataset_that_is_not_there_is_named_as_on_the_help_page(command, fails):
+    if command in ("train", "baselines", "probe"):
+        pytest.importorskip("torch")
+    np.save("codes.npy", np.ones((3, 2)))
+    fails([command, "nothere.zarr", *READERS[command]], BAD_INPUT, "PATH must exist, got 'nothere.zarr'\n")
 
 
 @pytest.mark.parametrize("length", [230, 255])

@@ -200,7 +200,8 @@ def test_bad_input_is_one_line(case, place, capsys):
     [
         (["--tasks", "mnist"], "--tasks must be one of paper-one-cluster, "),
         (["--scale", "huge"], "--scale must be one of paper, small, got 'huge'"),
-        (["--only", "lasso"], "--method must be one of neurons, "),
+        (["--only", "lasso"], "--only must name methods: method must be one of neurons, "),
+        (["--method", "lasso"], "--method must be one of neurons, "),
         (["--method", "no_such:Thing"], "--method must be a class that can be imported, got 'no_such:Thing'"),
         (["--seeds", "one"], "--seeds must be integers, got 'one'"),
         (["--seeds", "3"], "--seeds must be below n_seeds, 3, got 3"),

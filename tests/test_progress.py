@@ -41,6 +41,21 @@ def test_time_left_of_resumed_work_is_that_of_the_rest(moments):
     assert lines.text() == "training 95%, 0:10 elapsed, 0:10 left"
 
 
+def test_time_left_counts_down_between_reports(moments):
+    lines = progress._Lines("starting")
+    lines("probes", 0, 12)
+    moments[0] += 10
+    lines("probes", 1, 12)
+    assert lines.text() == "probes 8%, 0:10 elapsed, 1:50 left"
+    moments[0] += 20
+    assert lines.text() == "probes 8%, 0:30 elapsed, 1:30 left"
+    lines("probes", 1, 12)  # a report that moves nothing says nothing about the speed
+    moments[0] += 100
+    assert lines.text() == "probes 8%, 2:10 elapsed, 0:00 left"
+    lines("probes", 2, 12)
+    assert lines.text() == "probes 17%, 2:10 elapsed, 10:50 left"
+
+
 def test_lines_are_written_where_there_is_no_terminal(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)

@@ -151,11 +151,19 @@ def _entries(one: Task, methods: Iterable[str], only: Sequence[str] | None) -> l
     entries = [*standard(one.budget), *(entry(spec, one.budget) for spec in methods)]
     if only is not None:
         known = {found.name: found for found in entries}
-        entries = [known.get(name) or entry(name, one.budget) for name in only]
+        entries = [known.get(name) or _named(name, one) for name in only]
     for found in entries:
         if needs_sae_lens(found) and not has_sae_lens():
             raise ImportError(f"{found.name} needs SAELens: pip install 'percolab[sae]'")
     return entries
+
+
+def _named(name: str, one: Task) -> Entry:
+    """Return a method that only the filter names."""
+    try:
+        return entry(name, one.budget)
+    except ValueError as fault:
+        raise ValueError(f"only must name methods: {fault}") from fault
 
 
 def _seeds(seeds: Sequence[int] | None, known: range) -> Sequence[int]:

@@ -17,6 +17,8 @@ from percolab.store.schema import StoreError
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 
+_READ = {"dataset": "path", "location": "path"}
+_RUN = {**_READ, "checkpoint": "run"}
 LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "generate": {
         "location": "output",
@@ -26,13 +28,19 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
         "seeds.value": "value_seed",
         "recipe.engine": "engine",
     },
-    "take": {"sizes": "size"},
-    "draw": {"latents": "colour"},
-    "explore": {"codes": "features", "n_points": "points"},
-    "info": {"output": "html"},
-    "verify": {"output": "report"},
-    "train": {"run_dir": "output"},
-    "score": {"dataset": "path", "names": "layer", "checkpoint": "run"},
+    # These have a location to read and one to write, and a message about one does not say which.
+    "edit": {"dataset": "path"},
+    "take": {"dataset": "path", "sizes": "size"},
+    "superpose": {"dataset": "factors"},
+    "info": {**_READ, "output": "html"},
+    "verify": {**_READ, "output": "report"},
+    "draw": {**_READ, "latents": "colour"},
+    "explore": {**_RUN, "codes": "features", "n_points": "points"},
+    "export": _READ,
+    "train": {**_READ, "run_dir": "output", "checkpoint": "output"},
+    "baselines": _READ,
+    "probe": _RUN,
+    "score": {**_RUN, "names": "layer"},
     "represent": {"experiment": "name"},
 }
 """By command, what the library calls that has another name among the command's options."""

@@ -145,12 +145,14 @@ class _Lines(Display):
 
     def _begin(self, stage: str, done: int, total: int) -> None:
         self._stage, self._first, self._done, self._total, self._note = stage, done, done, total, ""
-        self._start = time.monotonic()
+        self._start = self._moved_at = time.monotonic()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         with self._lock:
             if stage != self._stage:
                 self._begin(stage, done, total)
+            if done != self._done:
+                self._moved_at = time.monotonic()
             self._done, self._total = done, total
 
     def note(self, stage: str, text: str) -> None:
@@ -161,12 +163,17 @@ class _Lines(Display):
     def text(self) -> str:
         """Return stage, share done, words beside it, time passed and, where it can be told, time left."""
         with self._lock:
-            passed = time.monotonic() - self._start
+            now = time.monotonic()
             parts = [self._stage if self._total <= 0 else f"{self._stage} {self._done / self._total:.0%}"]
             if self._note:
                 parts.append(self._note)
-            parts.append(f"{clock(passed)} elapsed")
-            moved = self._done - self._first  # what was there already says nothing about the speed
-            if moved > 0:
-                parts.append(f"{clock(passed / moved * (self._total - self._done))} left")
+            parts.append(f"{clock(now - self._start)} elapsed")
+            if self._done > self._first:
+                parts.append(f"{clock(self._left(now))} left")
             return ", ".join(parts)
+
+    def _left(self, now: float) -> float:
+        """Return the seconds left: told when `done` last changed, and counted down since."""
+        moved = self._done - self._first  # what was there already says nothing about the speed
+        told = (self._moved_at - self._start) / moved * (self._total - self._done)
+        return max(0.0, told - (now - self._moved_at))

@@ -104,7 +104,7 @@ def _check_sums(file: IO[bytes]) -> None:
 
 
 def _refused(path: Path) -> str:
-    return f"checkpoint must be a file written by percolab train, got {str(path)!r}"
+    return f"checkpoint must be as percolab train writes it, got {str(path)!r}"
 
 
 def _check(values: State) -> None:
