@@ -12,6 +12,7 @@ from features_oracle import Oracle, differing, scenario
 
 from percolab.features import absorption, chance, concepts, counting, directions, pairs, result, scoring, union
 from percolab.features import score as features_score
+from percolab.features.firing import decode
 from percolab.model import concepts as model
 
 SEEDS = (1, 2, 4, 5, 7, 10, 11, 14, 17, 22)
@@ -143,8 +144,10 @@ def precision_for_f1(patch):
 def ties_go_to_the_highest_feature(patch):
     def wrong(found, firing, truth, threads):
         count = firing.fired.size
-        columns = {f: frozenset(firing.positions_of(f).tolist()) for f in range(count)}
-        last = [max(g for g in range(count) if columns[g] == columns[f]) for f in range(count)]
+        columns = {f: np.empty(firing.fired[f], np.int32) for f in range(count)}
+        for f, own in columns.items():
+            decode(f, *firing.columns, own)
+        last = [max(g for g in range(count) if np.array_equal(columns[g], columns[f])) for f in range(count)]
         return replace(found, feature=np.array([f if f < 0 else last[f] for f in found.feature]))
 
     changed(patch, scoring, "match", wrong)

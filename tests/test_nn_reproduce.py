@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 import percolab as pl
+from percolab.ground.progress import silent
 from percolab.nn import Experiment, ProbeConfig, TrainConfig, activations, experiment, reproduce, train
 from percolab.nn.frame.stages import Stages
+from percolab.nn.paper.reproduction import _Reproduction
 from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.sources import Sources
 
@@ -147,6 +150,26 @@ def test_a_stage_that_is_there_is_not_run_again(run, damage):
     assert again["findings"] == json.loads((output / "results.json").read_text())["findings"]
     assert again["findings"]["z"][0]["numbers"] == results["findings"]["z"][0]["numbers"]
     assert again["seconds"]["training"] == results["seconds"]["training"]
+
+
+def test_a_network_whose_probes_are_lost_is_not_left_out(run, tmp_path):
+    copy = shutil.copytree(run[0], tmp_path / "copy")
+    work = _Reproduction(TINY, copy, torch.device("cpu"), silent)
+    assert {kind: len(found) for kind, found in work.by_kind("subtree").items()} == {
+        "raw": 1, "random": 5, "untrained": 5, "trained": 2,
+    }  # fmt: skip
+    (copy / "probes" / "untrained-44-subtree.npz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"untrained-44-subtree\.npz"):
+        work.by_kind("subtree")
+
+
+def test_what_the_probes_do_not_hold_out_is_left_out_for_all(run, tmp_path):
+    probing = dataclasses.replace(TINY.probing, protocols=("random",))
+    copy = shutil.copytree(run[0], tmp_path / "copy")
+    work = _Reproduction(dataclasses.replace(TINY, probing=probing), copy, torch.device("cpu"), silent)
+    assert work.protocols == ["random"]
+    assert work.by_kind("subtree") == {}
+    assert len(work.by_kind("random")) == 4
 
 
 def test_another_experiment_does_not_overwrite(run, tmp_path):

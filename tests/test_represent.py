@@ -233,7 +233,7 @@ def test_a_perfect_reading_has_gain_one_and_none_has_gain_zero(places):
     held = np.where(places.where >= 0, values[places.where, 0], 0)
     perfect = reading.read(torch.from_numpy(np.column_stack([held, noise])).float(), places, values, alpha=1e-3)
     assert np.allclose(perfect.gain, 1, atol=0.02)
-    assert reading.relative_error(perfect.mse, perfect.baseline) < 0.01
+    assert perfect.mse.sum() < 0.01 * perfect.baseline.sum()
     blind = reading.read(torch.from_numpy(noise).float(), places, values)
     assert abs(np.median(blind.gain)) < 0.1
 

@@ -48,12 +48,6 @@ class Firing:
         """What kernels take: fired, slot, first, positions, words."""
         return self.fired, self.slot, self.first, self.positions, self.words
 
-    def positions_of(self, feature: int) -> NDArray[np.int32]:
-        """Return the positions a feature fires on, increasing."""
-        out = np.empty(self.fired[feature], np.int32)
-        decode(feature, *self.columns, out)
-        return out
-
 
 def pack(codes: Codes, order: Ints, threshold: NDArray[np.float64], threads: int) -> Firing:
     """Pack the cells above each feature's threshold; row ``order[p]`` of the codes is position p.

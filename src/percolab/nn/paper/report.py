@@ -47,10 +47,10 @@ PROBE_WORDS = (
     "A linear probe is a ridge regression from a layer's activations to the value z of the latent that a point belongs "
     "to at some depth. Its error is taken for each latent by itself. FOM, the figure of merit, is the size of a latent "
     "over the square root of the size of its cluster. What the paper finds is checked here by rules, with the networks "
-    "of all seeds. Numbers are means over networks; what is in brackets is a 95% interval over networks and {groups}, "
-    "which are counted as one each, since latents are nested. A case counts if its whole interval is on the side that "
-    "the paper says. The same rules are put to untrained networks of the same shape: what holds for them is no effect "
-    "of training."
+    "of all seeds. Numbers are means over networks; what is in brackets is a 95% interval over networks and blocks "
+    "of kin, which are counted as one each, since latents are nested. A case counts if its whole interval is on the "
+    "side that the paper says. The same rules are put to untrained networks of the same shape: what holds for them is "
+    "no effect of training."
 )
 PLACE_WORDS = (
     "With points held out at random, as in the paper, every latent has points on both sides of the split, so a probe "
@@ -140,7 +140,7 @@ def page(results: Mapping[str, Any], figures: Mapping[str, bytes]) -> bytes:
         *shown("training"),
         *_shorter(results),
         pages.heading("The paper's findings about probes"),
-        pages.paragraph(PROBE_WORDS.format(groups=results["resampled"])),
+        pages.paragraph(PROBE_WORDS),
         _findings(results["findings"]["z"]),
         *shown("fig4", "fig5", "fig7"),
         pages.folded("The same findings for sums of z", [_findings(results["findings"]["sum"])]),

@@ -45,6 +45,7 @@ from percolab.store.schema import StoreError
 
 PROBED = ("training", "seeds", "probing")
 """Parts of the settings that decide about probes."""
+PROTOCOLS = "probes/protocols"
 DRAWN = ("fig4", "fig5", "fig7", "memorising", "power", "training")
 
 
@@ -193,6 +194,16 @@ class _Reproduction(Frame[Experiment]):
         """What the probes of all networks share."""
         return Prober(self.dataset, self.settings.probing, device=self.device)
 
+    @cached_property
+    def protocols(self) -> list[str]:
+        """How rows are held out: as the settings say, but for subtrees where the data have none that can be."""
+        found = self.stages.run(
+            PROTOCOLS,
+            self.made_from(*PROBED),
+            lambda: {"protocols": [plan.protocol for plan in self.prober.plans]},
+        )
+        return list(found["protocols"])
+
     def _probes(self) -> dict[str, Any]:
         """Probe everything, a stage each; return what was made, in numbers."""
         (self.output / "probes").mkdir(exist_ok=True)
@@ -201,12 +212,12 @@ class _Reproduction(Frame[Experiment]):
         for done, source in enumerate(sources):
             self.progress("probes", done, len(sources))
             made_from = {**self.made_from(*PROBED), "source": str(source)}
-            files = [f"probes/{source}-{protocol}.npz" for protocol in self.settings.probing.protocols]
+            files = [f"probes/{source}-{protocol}.npz" for protocol in self.protocols]
             values = self.stages.run(f"probes/{source}", made_from, partial(self._probe, source), files)
             seconds[str(source)] = values["seconds"]
             skipped = values["skipped"]
         self.progress("probes", len(sources), len(sources))
-        self.stages.join("probes", (f"probes/{source}" for source in sources))
+        self.stages.join("probes", [PROTOCOLS, *(f"probes/{source}" for source in sources)])
         return {"skipped": skipped, "seconds": seconds}
 
     def _probe(self, source: Source) -> dict[str, Any]:
@@ -219,10 +230,9 @@ class _Reproduction(Frame[Experiment]):
     def by_kind(self, protocol: str) -> ByKind:
         """Return the errors of everything that was probed, by kind."""
         found: dict[str, list[ProbeErrors]] = {}
-        for source in self.listed:
+        for source in self.listed if protocol in self.protocols else ():
             path = self.output / "probes" / f"{source}-{protocol}.npz"
-            if path.exists():
-                found.setdefault(source.kind, []).append(ProbeErrors.load(path))
+            found.setdefault(source.kind, []).append(ProbeErrors.load(path))
         return found
 
     def _power(self) -> dict[str, Any]:
@@ -259,7 +269,6 @@ class _Reproduction(Frame[Experiment]):
             write_table(table, self.output / "probes" / name)
         return {
             "findings": checked,
-            "resampled": "blocks of kin",
             "controls": controls.table(random, TARGETS),
             "permuted": controls.permuted(random),
             "held_out": controls.held_out(subtree),

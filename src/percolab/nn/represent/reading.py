@@ -168,9 +168,3 @@ def _levels(places: Places) -> Ints:
     """
     levels: Ints = (places.where >= 0).sum(1) - 1
     return levels
-
-
-def relative_error(mse: Floats, baseline: Floats) -> float:
-    """Return the error of probes over that of the mean, all latents together; 1 is no better than the mean."""
-    known = np.isfinite(mse)
-    return float(mse[known].sum() / baseline[known].sum())

@@ -13,7 +13,7 @@ from percolab.nn.frame.frame import Frame
 from percolab.nn.intervals import places
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.model import ResidualMLP
-from percolab.nn.networks.recording import RAW
+from percolab.nn.networks.recording import RAW, representations
 from percolab.nn.represent import reading
 from percolab.nn.represent.networks import Networks, load_networks
 from percolab.nn.represent.settings import Settings
@@ -82,6 +82,4 @@ class Work(Frame[Settings]):
 
 def layer_names(model: ResidualMLP) -> list[str]:
     """Return the representations that are looked at: the input itself, and all that the paper probes."""
-    from percolab.nn.networks.recording import representations
-
     return [RAW, *representations(model)]
