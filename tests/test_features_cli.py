@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import percolab as pl
 from percolab.cli.features import read_codes
 from percolab.cli.main import run
 from percolab.features import score
+from percolab.ground import progress
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +144,42 @@ def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_
     ]
 
 
+def test_methods_on_a_network_say_how_far_they_are(place, trained):
+    from percolab.benchmark.single import compare
+    from percolab.nn import load_model
+
+    told = []
+    compare(
+        place[1],
+        load_model(trained, place[1], device="cpu"),
+        ["neurons", "kmeans@n_features=4"],
+        device="cpu",
+        progress=lambda *step: told.append(step),
+    )
+    assert told == [("methods", done, 4) for done in range(5)]
+
+
+@pytest.mark.parametrize("arguments", [["dense.npz"], ["--run", "RUN", "--method", "neurons", "--device", "cpu"]])
+def test_a_bar_is_shown(arguments, place, trained, monkeypatch, capsys):
+    shown = []
+
+    class Seen(progress.Display):
+        def __call__(self, stage, done, total):
+            shown.append((stage, done, total))
+
+        def note(self, stage, text):
+            shown.append(text)
+
+    monkeypatch.setattr(progress, "bar", lambda **options: nullcontext(Seen()))
+    assert scored(place, "one.zarr", *(str(trained) if word == "RUN" else word for word in arguments)) == 0
+    if "--run" in arguments:
+        assert shown == [
+            ("methods", 0, 2), "neurons, trained", ("methods", 1, 2), "neurons, untrained", ("methods", 2, 2),
+        ]  # fmt: skip
+    else:
+        assert shown == [("scoring", done, 6) for done in range(1, 7)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -154,6 +192,7 @@ def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_
         (["--run", "RUN", "--rows", "rows.npy"], "--rows must come with CODES, got --run"),
         (["dense.npz", "--method", "neurons"], "--method must come with --run, got CODES"),
         (["dense.npz", "--layer", "blocks.0"], "--layer must come with --run, got CODES"),
+        (["dense.npz", "--device", "cpu"], "--device must come with --run, got CODES"),
         (
             ["--run", "RUN", "--threshold", "1e9"],
             "CODES must be above the threshold somewhere, got none in 16 features",

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from percolab.benchmark.lineup import Entry, make, on_device
 from percolab.benchmark.lineup import entry as as_entry
-from percolab.benchmark.lineup import make, on_device
 from percolab.benchmark.standard import ORACLE, READING
 from percolab.benchmark.tasks import TRAINED, UNTRAINED, Budget
 from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
+from percolab.ground.progress import Display, Progress, shown
 from percolab.nn.networks.device import Device, choose_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.recording import activations, label
@@ -24,6 +25,7 @@ from percolab.worlds.truth import AnyDataset
 
 BUDGET = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_components=32)
 """Of methods that are not given their sizes."""
+STAGE = "methods"
 COLUMNS = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "explained_variance", "l0", "features",
 )  # fmt: skip
@@ -44,12 +46,10 @@ def compare(
     methods: Iterable[str],
     *,
     layer: str | None = None,
-    factor: int | None = None,
-    min_size: int = 20,
-    threshold: float = 0.0,
-    draws: int = 5,
     seed: int = 0,
     device: Device = "auto",
+    progress: bool | Progress = False,
+    **options: Any,
 ) -> list[Compared]:
     """Score methods on a trained network and on an untrained one of the same shape.
 
@@ -63,37 +63,46 @@ def compare(
         As for the benchmark: names, ``"package.module:Class"``, with options after ``@``.
     layer
         Module whose activations are looked at; None: the last block.
-    factor, min_size, threshold, draws
-        As for `score`.
     seed
         Of the methods, of the untrained weights, and of the draws.
     device
         Where to compute.
+    progress
+        True shows a bar; a function is called with (stage, done, total).
+    options
+        Of `score`: factor, min_size, threshold, draws.
     """
     place, entries = choose_device(device), [as_entry(spec, BUDGET) for spec in methods]
     for entry in entries:
         if entry.method in (READING, ORACLE):
             raise ValueError(f"method must make features of activations, got {entry.name!r}")
     name = layer or f"blocks.{len(model.blocks) - 1}"
-    options: dict[str, Any] = {
-        "factor": factor,
-        "min_size": min_size,
-        "threshold": threshold,
-        "draws": draws,
-        "seed": seed,
-    }
-    found = []
-    for network, one in ((TRAINED, model), (UNTRAINED, untrained(model, seed))):
-        A = activations(one, dataset.X, [name], device=place)[name]
-        for entry in entries:
-            given: Any = A if on_device(entry) else A.cpu().numpy()
-            method = make(entry, seed, str(place), A.shape[1]).fit(given)
-            decoder: dict[str, Any] = {}
-            if getattr(method, "directions", None) is not None:
-                decoder = {"directions": method.directions, "bias": method.bias, "activations": A}
-            result = score(dataset, method.encode(given), **options, **decoder)
-            found.append(Compared(entry.name, network, result))
+    networks = {TRAINED: model, UNTRAINED: untrained(model, seed)}
+    found: list[Compared] = []
+    total = len(networks) * len(entries)
+    with shown(progress) as tell:
+        for network, one in networks.items():
+            A = activations(one, dataset.X, [name], device=place)[name]
+            for entry in entries:
+                tell(STAGE, len(found), total)
+                if isinstance(tell, Display):
+                    tell.note(STAGE, f"{entry.name}, {network}")
+                result = _scored(dataset, entry, A, place, seed, options)
+                found.append(Compared(entry.name, network, result))
+        tell(STAGE, total, total)
     return found
+
+
+def _scored(
+    dataset: AnyDataset, entry: Entry, A: torch.Tensor, place: torch.device, seed: int, options: dict[str, Any]
+) -> Score:
+    """Return the score of a method fitted to activations."""
+    given: Any = A if on_device(entry) else A.cpu().numpy()
+    method = make(entry, seed, str(place), A.shape[1]).fit(given)
+    decoder: dict[str, Any] = {}
+    if getattr(method, "directions", None) is not None:
+        decoder = {"directions": method.directions, "bias": method.bias, "activations": A}
+    return score(dataset, method.encode(given), seed=seed, **options, **decoder)
 
 
 def untrained(model: ResidualMLP, seed: int) -> ResidualMLP:

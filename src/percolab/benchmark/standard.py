@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 READING = "linear-reading"
-"""No method but the ceiling beside them: how far siblings are apart, compared with how far each is spread."""
+"""No method but what the activations hold: how far siblings are apart, compared with how far each is spread."""
 ORACLE = "oracle"
 
 _SAE = ("n_features", "steps", "batch_size", "lr")

@@ -97,9 +97,6 @@ def score(
     activations (rows, d).
     With --run, every method is also scored on an untrained network of the same shape.
     """
-    from percolab import features
-    from percolab.store.worlds import load
-
     if (codes is None) == (run is None):
         raise ValueError(f"codes or run must be given, got {'neither' if codes is None else 'both'}")
     if output is not None:
@@ -114,19 +111,31 @@ def score(
         "draws": draws,
         "seed": seed,
     }
-    if codes is None:
+    if run is not None:
         if rows is not None:
             raise ValueError("rows must come with codes, got --run")
-        _compare(path, run, method or ["neurons", "kmeans"], layer, options, output, as_json, device)
-        return
-    for name, value in (("method", method), ("layer", layer)):
-        if value:
-            raise ValueError(f"{name} must come with run, got CODES")
+        chosen = {"layer": layer, "device": device, **options}
+        _score_run(path, run, method or ["neurons", "kmeans"], chosen, output, as_json=as_json)
+    elif codes is not None:
+        for name, value in (("method", method), ("layer", layer), ("device", device != "auto")):
+            if value:
+                raise ValueError(f"{name} must come with run, got CODES")
+        _score_codes(path, codes, rows, options, output, as_json=as_json)
+
+
+def _score_codes(
+    path: str, codes: Path, rows: Path | None, options: dict[str, Any], output: Path | None, *, as_json: bool
+) -> None:
+    """Score the codes in a file."""
+    from percolab.features import score
+    from percolab.ground.progress import bar
+    from percolab.store.worlds import load
+
     given = read_codes(codes)
     if rows is not None:
         given["rows"] = _read_array("rows", rows)
-    dataset = load(path)
-    found = features.score(dataset, **options, **given)
+    with bar(label="reading") as display:
+        found = score(load(path), progress=display, **options, **given)
     if output is not None:
         _write(found, output, f"{codes.name} against {PurePath(path).name}")
         _say_written(output, as_json=as_json)
@@ -136,24 +145,25 @@ def score(
     print(_text(found))
 
 
-def _compare(
-    path: str, run: Any, methods: list[str], layer: str | None, options: dict[str, Any],
-    output: Path | None, as_json: bool, device: str,
-) -> None:  # fmt: skip
+def _score_run(
+    path: str, run: Path, methods: list[str], options: dict[str, Any], output: Path | None, *, as_json: bool
+) -> None:
     """Score methods on a network of a run."""
     need_packages()
     from percolab.benchmark import single
+    from percolab.ground.progress import bar
     from percolab.nn.training.training import load_model
     from percolab.store.worlds import load
 
     _look_here(methods)
-    dataset = load(path)
-    model = load_model(run, dataset, device=device)
-    name = layer or f"blocks.{len(model.blocks) - 1}"
-    found = single.compare(dataset, model, methods, layer=name, device=device, **options)
+    with bar(label="reading") as display:
+        dataset = load(path)
+        model = load_model(run, dataset, device=options["device"])
+        options["layer"] = options["layer"] or f"blocks.{len(model.blocks) - 1}"
+        found = single.compare(dataset, model, methods, progress=display, **options)
     if output is not None:
         with files.replacing(output) as partial:
-            partial.write_bytes(single.page(found, f"Features of {PurePath(run).name}", name))
+            partial.write_bytes(single.page(found, f"Features of {run.name}", options["layer"]))
         _say_written(output, as_json=as_json)
     if as_json:
         values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
