@@ -38,7 +38,7 @@ demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's
 	@echo "demo/card.html:   what is in the dataset, at a glance; open it in a browser."
 	@echo "demo/explorer.html: its points and its hierarchy, to walk through; open it in a browser."
 	@echo "demo/verify.html: the laws of the table above, with a figure for each."
-	@echo "demo/one-cluster/report.html: the paper's experiment on 20,000 points: a network, baselines, linear probes."
+	@echo "demo/one-cluster/report.html: the paper's experiment on 20,000 points: two networks, controls, baselines, linear probes."
 	@echo "demo/features.html: k-means and neurons of that network, scored against the truth, beside an untrained one."
 
 # Types are checked while the tests run; what was found is shown after them.

@@ -387,7 +387,8 @@ def test_worlds_on_the_command_line(one, capfd):
         (["take", "a.zarr", "--size", "101", "-o", "x.zarr"], "--size must be at most the number of rows, 100"),
         (["superpose", "a.zarr", "a.zarr", "--weights", "1", "-o", "x.zarr"], "--weights must be 2 numbers"),
         (["superpose", "a.zarr", "a.zarr", "--weights", "1,y", "-o", "x.zarr"], "--weights must be numbers with"),
-        (["superpose", "nothing", "-o", "x.zarr"], "FACTOR must exist, got 'nothing'"),
+        (["superpose", "a.zarr", "nothing", "-o", "x.zarr"], "FACTOR must exist, got 'nothing'"),
+        (["superpose", "a.zarr", "-o", "x.zarr"], "FACTOR must be at least two, got 1"),
         (["info", "a.zarr", "--factor", "1"], "--factor must be 0 or left out for a dataset of one hierarchy"),
     ],
 )

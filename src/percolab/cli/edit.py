@@ -166,6 +166,8 @@ def superpose(
     A factor of weight 0 is irrelevant: a control inside the same X.
     Factors are made from their recipes. The same --seed with other --weights gives the same X.
     """
+    if len(factors) < 2:
+        raise ValueError(f"factors must be at least two, got {len(factors)}")
     recipe = Superposition(
         [_factor(word) for word in factors],
         _list("weights", weights),
