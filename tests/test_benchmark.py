@@ -379,6 +379,12 @@ def test_controls_are_of_the_hierarchies_that_were_trained_on(tmp_path):
     assert line.by_size["untrained"][0].values["recovery"].value == pytest.approx(np.mean(own))
 
 
+def test_the_picture_of_the_gaps_names_its_task(tmp_path):
+    planted(tmp_path, EFFECTS)
+    (axes,) = drawing.draw_gaps(tables.lines(tmp_path)).axes
+    assert axes.get_title(loc="left") == "world"
+
+
 def test_gaps_are_compared_with_those_of_kmeans(tmp_path):
     planted(tmp_path, {("trained-0", 0): 0.1, ("trained-1", 1): 0.1})
     planted(tmp_path, {("trained-0", 0): 0.3, ("trained-1", 1): 0.3}, method="topk")

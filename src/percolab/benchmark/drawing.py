@@ -177,6 +177,7 @@ def draw_gaps(found: list[Line]) -> Figure:
         axes.axvline(0, color=style.INK, linewidth=0.8)
         axes.set_yticks(range(len(own)), [line.method for line in own])
         axes.invert_yaxis()
+        axes.set_title(found[0].task, loc="left")
         axes.set_xlabel("difference of best F1")
         axes.legend()
     return figure

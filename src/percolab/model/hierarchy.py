@@ -85,11 +85,16 @@ def first_bad_split(cluster_start, left_size, latent_size):
 
 
 @kernel
-def path_length(left_size, top, first, size, row):
-    """Return the number of latents above `row` in the cluster with this top latent and interval."""
+def path(left_size, top, first, size, row, out):
+    """Return how many latents are above `row` in the cluster with this top latent and interval.
+
+    Those that `out` has room for are written to it, top first.
+    """
     length = 0
     i = top
     while size > 1:
+        if length < out.size:
+            out[length] = i
         length += 1
         left = left_size[i]
         if row < first + left:
@@ -100,22 +105,6 @@ def path_length(left_size, top, first, size, row):
             size -= left
             i += left
     return length
-
-
-@kernel
-def path(left_size, top, first, size, row, out):
-    """Fill the latents above `row`, top first."""
-    i = top
-    for k in range(out.size):
-        out[k] = i
-        left = left_size[i]
-        if row < first + left:
-            size = left
-            i += 1
-        else:
-            first += left
-            size -= left
-            i += left
 
 
 @kernel

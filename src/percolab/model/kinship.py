@@ -46,7 +46,8 @@ def path(forest: Forest, rows: Any) -> Ints | Ragged:
     c = int(np.searchsorted(forest.cluster_start, row, side="right")) - 1
     first = int(forest.cluster_start[c])
     place = forest.left_size, first - c, first, int(forest.cluster_start[c + 1]) - first, row
-    latents = np.empty(hierarchy.path_length(*place), np.int64)
+    length = hierarchy.path(*place, np.empty(0, np.int64))
+    latents = np.empty(length, np.int64)
     hierarchy.path(*place, latents)
     return latents
 
