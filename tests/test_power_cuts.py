@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,14 @@ pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="nee
 class Disk:
     """What a power cut leaves of a folder: of each file and each directory what it held when it was last synced.
 
-    That of a directory is names. A system may write names before they are synced, and before what they lead to: so
-    those of the uppermost directories are as they are now, of as many levels as one says.
+    That of a directory is names. A system may write names before they are synced, some before others, and before what
+    they lead to. So there are several ways in which a cut may leave the folder.
     """
 
     def __init__(self, root, patch):
         self.root = root
         self._content, self._names = {}, {}
+        self._changes = []  # of names in the folder since it was synced
         self._held = []  # so that the system gives no number of a file to another
         self._lock = threading.RLock()
         self._fsync = os.fsync
@@ -45,27 +47,62 @@ class Disk:
             path = f"/proc/self/fd/{opened}"
             if os.path.isdir(path):
                 self._names[number] = _entries(path)
+                if os.path.samefile(path, self.root):
+                    self._changes.clear()
             else:
                 self._content[number] = Path(path).read_bytes()
 
-    def left(self, copy, levels):
-        """Write what is left to a folder."""
-        with self._lock:
-            self._write(copy, True, os.stat(self.root).st_ino, self.root, levels)
-        return copy
+    def changed(self, how, names, before):
+        """Note a change of names in the folder, and what these led to before it."""
+        self._changes.append((how, names, before))
 
-    def _write(self, copy, is_folder, number, now, levels):
+    def left(self):
+        """Return what may be left, as functions that write it to a folder."""
+        with self._lock:
+            now, synced = _entries(self.root), self._names[os.stat(self.root).st_ino]
+            # Names of no directory, of some levels of them, of all, and of all below the folder, are written already.
+            ways = [(synced, 0), (now, 0), (now, 1), (now, 99), (synced, 99)]
+            for other in ([], *([change] for change in self._changes[:-1])):  # the last change before most others
+                names = _applied(synced, [*other, *self._changes[-1:]])
+                ways += [] if names is None else [(names, 0)]
+        return [partial(self._write_all, *way) for way in ways]
+
+    def _write_all(self, names, levels, copy):
+        """Write a folder of these names, and below as many levels of names as they are now."""
+        copy.mkdir()
+        with self._lock:
+            paths = {os.lstat(path).st_ino: path for path in map(str, self.root.rglob("*"))}
+            for name, (number, is_folder) in names.items():
+                self._write(copy / name, is_folder, number, paths, levels)
+
+    def _write(self, copy, is_folder, number, paths, levels):
         if not is_folder:
             copy.write_bytes(self._content.get(number, b""))
             return
         copy.mkdir()
-        found = _entries(now) if levels else self._names.get(number, {})
-        for name, (of, kind) in found.items():
-            self._write(copy / name, kind, of, os.path.join(now, name), max(0, levels - 1))
+        there = _entries(paths[number]) if number in paths else {}
+        for name, (of, kind) in (there if levels > 0 else self._names.get(number, {})).items():
+            self._write(copy / name, kind, of, paths, levels - 1)
 
     def forget(self):
         for opened in self._held:
             os.close(opened)
+
+
+def _applied(names, changes):
+    """Return names after some changes, or None if these cannot be without others."""
+    names = dict(names)
+    for how, (source, target), (of_source, of_target) in changes:
+        if how == "exchange":
+            names |= {source: of_target, target: of_source}
+        elif how == "remove":
+            names.pop(source, None)
+        elif (source not in names and of_source in names.values()) or (of_source[1] and target in names):
+            return None
+        else:
+            names.pop(source, None)
+            names[target] = of_source
+    return names
 
 
 def _entries(path):
@@ -119,6 +156,10 @@ def made(tmp_path_factory):
     return found
 
 
+def _entry(path):
+    return _entries(path.parent).get(path.name)
+
+
 def cut_at_every_change(write, overwrite, made, folder, patch, **options):
     """Return what is left, at any level, by a power cut after each change of a name; and when all is done."""
     patch.setattr(runners, "run", lambda function, tasks, *_: map(function, tasks))
@@ -129,23 +170,34 @@ def cut_at_every_change(write, overwrite, made, folder, patch, **options):
 
     def look():
         looking.append(1)
-        cuts = [disk.left(folder / f"cut {next(number)}", levels) for levels in (0, 1, 2, 99)]
-        found.append([state(write, cut) for cut in cuts])
-        for cut in cuts:
+        found.append([])
+        for leave in disk.left():
+            cut = folder / f"cut {next(number)}"
+            leave(cut)
+            found[-1].append(state(write, cut))
             shutil.rmtree(cut)
         looking.pop()
 
     def watched(change):
         def changed(*args, **more):
+            paths = [Path(path) for path in args[: 1 if change is unlink else 2]]
+            if (
+                looking or "dir_fd" in more or str(paths[0]).endswith(".partial")
+            ):  # the name of a chunk says nothing yet
+                return change(*args, **more)
+            before = [_entry(path) for path in paths]
             result = change(*args, **more)
-            if not looking and not str(args[0]).endswith(".partial"):  # the name of a chunk says nothing yet
-                look()
+            if paths[0].parent == folder / "now":
+                how = "remove" if change is unlink else "exchange" if args[2:] == (moves._EXCHANGE,) else "rename"
+                disk.changed(how, [path.name for path in (*paths, paths[0])[:2]], (*before, None)[:2])
+            look()
             return result
 
         return changed
 
+    unlink = os.unlink
     with pytest.MonkeyPatch.context() as watching:
-        for module, name in ((os, "rename"), (os, "replace"), (os, "link"), (moves, "_renameat2")):
+        for module, name in ((os, "rename"), (os, "replace"), (os, "link"), (os, "unlink"), (moves, "_renameat2")):
             watching.setattr(module, name, watched(getattr(module, name)))
         write(made[NEW], folder / "now", overwrite=overwrite, **options)
     look()
@@ -177,6 +229,7 @@ def system(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("write", "overwrite"), CASES)
 def test_a_power_cut_leaves_a_whole_dataset(write, overwrite, made, tmp_path, monkeypatch, system):
     found = cut_at_every_change(write, overwrite, made, tmp_path, monkeypatch)
@@ -195,9 +248,31 @@ def all_but(kind):
     return without
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "directory", "both"])
 @pytest.mark.parametrize(("write", "overwrite"), CASES[:4])
 def test_what_is_not_synced_is_missed(write, overwrite, kind, made, tmp_path, monkeypatch):
     """So the test above can fail."""
     monkeypatch.setattr(files, "sync", all_but(kind))
     assert bad(write, overwrite, cut_at_every_change(write, overwrite, made, tmp_path, monkeypatch))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_in_shards_is_resumed_after_a_power_cut(overwrite, made, tmp_path, monkeypatch):
+    monkeypatch.setattr(runners, "run", lambda function, tasks, *_: map(function, tasks))
+    (tmp_path / "now").mkdir()
+    if overwrite:
+        save(made[OLD], tmp_path / "now")
+    disk, resumed = Disk(tmp_path / "now", monkeypatch), []
+
+    def cut(stage, done, total):
+        if stage == "shards" and not resumed:
+            for k, leave in enumerate(disk.left()):
+                leave(tmp_path / str(k))
+                make(made[NEW], tmp_path / str(k), overwrite=overwrite)
+                resumed.append(state(make, tmp_path / str(k)))
+
+    make(made[NEW], tmp_path / "now", overwrite=overwrite, progress=cut)
+    disk.forget()
+    assert set(resumed) == {"new"}
