@@ -258,21 +258,23 @@ def test_what_is_not_synced_is_missed(write, overwrite, kind, made, tmp_path, mo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_run_in_shards_is_resumed_after_a_power_cut(overwrite, made, tmp_path, monkeypatch):
+@pytest.mark.parametrize("before", ["nothing", "old", "damaged"])
+def test_a_run_in_shards_is_resumed_after_a_power_cut(before, made, tmp_path, monkeypatch):
     monkeypatch.setattr(runners, "run", lambda function, tasks, *_: map(function, tasks))
     (tmp_path / "now").mkdir()
-    if overwrite:
-        save(made[OLD], tmp_path / "now")
+    if before != "nothing":
+        save(made[OLD if before == "old" else NEW], tmp_path / "now")
+    if before == "damaged":
+        (tmp_path / "now" / "ds.zarr" / "X" / "c" / "0" / "0").write_bytes(b"damaged")
     disk, resumed = Disk(tmp_path / "now", monkeypatch), []
 
     def cut(stage, done, total):
         if stage == "shards" and not resumed:
             for k, leave in enumerate(disk.left()):
                 leave(tmp_path / str(k))
-                make(made[NEW], tmp_path / str(k), overwrite=overwrite)
+                make(made[NEW], tmp_path / str(k), overwrite=before == "old")
                 resumed.append(state(make, tmp_path / str(k)))
 
-    make(made[NEW], tmp_path / "now", overwrite=overwrite, progress=cut)
+    make(made[NEW], tmp_path / "now", overwrite=before == "old", progress=cut)
     disk.forget()
     assert set(resumed) == {"new"}

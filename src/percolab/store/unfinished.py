@@ -159,12 +159,12 @@ class Unfinished(Cells):
             self.sync()
         self.say(self.signed(complete), sync=sync)
 
-    def sync(self) -> None:
-        """Have everything on the disk, where it is one of this machine."""
+    def sync(self, key: str = "") -> None:
+        """Have everything, or a part of the store, on the disk, where it is one of this machine."""
         path = locations.local_path(self.location)
         if path is not None:
-            files.sync_tree(path)
-            files.sync(path.parent)
+            files.sync_tree(path / key)
+            files.sync((path / key).parent)
 
     def signed(self, attributes: dict[str, Any]) -> dict[str, Any]:
         """Return attributes with the digest of all that they and the arrays that they name say."""
