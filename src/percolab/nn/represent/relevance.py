@@ -74,20 +74,28 @@ def swap_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats
     return ratio
 
 
-def idle_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats | None:
-    """Return the same between networks for which a unit is irrelevant, one over the others: a null, of mean 0.
+def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-12) -> Floats:
+    """Return the same as if another network were the relevant one, among those for which a unit is irrelevant: a null.
 
-    None with fewer than three factors, where there are no two such networks.
+    For units of factor f that is the network trained on factor f + `shift`, from 1 to K - 1, modulo K; there must be
+    three factors at least.
     """
     K = values.shape[1]
-    if K < 3:
-        return None
     logs = np.log(np.maximum(values, least))
     units = np.arange(factor.size)
-    one = logs[:, (factor + 1 + units % (K - 1)) % K, units]
+    one = logs[:, (factor + shift) % K, units]
     rest = logs.sum(1) - logs[:, factor, units] - one
     ratio: Floats = one - rest / (K - 2)
     return ratio
+
+
+def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, told: dict[str, Any]) -> list[Row]:
+    """Return what each shift gives, and as `null` the one that is farthest from 0; nothing with two factors."""
+    shifts = range(1, values.shape[1]) if values.shape[1] > 2 else ()
+    found = [mean_interval(idle_log_ratio(values, factor, shift, least), blocks) for shift in shifts]
+    rows = [row(one, part="null, by shift", shift=shift, **told) for shift, one in zip(shifts, found, strict=True)]
+    farthest = max(found, key=lambda one: abs(one.value), default=None)
+    return rows if farthest is None else [*rows, row(farthest, part="null", **told)]
 
 
 # ---------------------------------------------------------------------- training and measuring
@@ -206,9 +214,7 @@ def analyse(found: Arrays, work: Work) -> list[Row]:
                 if epoch == s.keep[-1]:
                     rows += _parts(ratio, found, blocks, told)
                     rows += _levels(values, found[f"raw_{measured}"], factor, blocks, told)
-                    null = idle_log_ratio(values, factor, LEAST[measured])
-                    if null is not None:
-                        rows.append(row(mean_interval(null, blocks), part="null", **told))
+                    rows += nulls(values, factor, blocks, LEAST[measured], told)
     return rows + _feature_rows(found, s, names)
 
 
@@ -252,9 +258,7 @@ def _feature_rows(found: Arrays, s: Settings, names: list[str]) -> list[Row]:
             told = {"measure": f"{words}, {method}", "layer": layer, "epoch": s.keep[-1]}
             rows.append(row(mean_interval(swap_log_ratio(values, factor, LEAST_SCORE), blocks), part="all", **told))
             rows += _levels(values, np.full(factor.size, np.nan), factor, blocks, told)[:2]
-            null = idle_log_ratio(values, factor, LEAST_SCORE)
-            if null is not None:
-                rows.append(row(mean_interval(null, blocks), part="null", **told))
+            rows += nulls(values, factor, blocks, LEAST_SCORE, told)
     return rows
 
 
@@ -272,7 +276,8 @@ WORDS = Words(
     "the hierarchy is relevant, less the mean logarithm where it is not.",
     control="Both networks see the same X and start from the same weights, so before training the log ratio is 0, and "
     "whatever geometry gives away is in both. With three hierarchies or more there is also a null: the same log ratio "
-    "between networks for both of which the pair is irrelevant.",
+    "as if another network were the relevant one, among those for which the pair is irrelevant. With K hierarchies "
+    "there are K - 1 ways to name the other network; the one farthest from 0 is shown.",
     captions={
         "layers": "Log ratio of separation, of held-out accuracy of the linear reading, and of the best F1 of "
         "features, relevant over irrelevant, after training. 0 is no difference.",
