@@ -12,6 +12,7 @@ from percolab.nn.intervals import binning, lines
 from percolab.nn.probing import siblings
 from percolab.nn.represent import (
     crossed,
+    dose,
     dose_estimates,
     edit,
     networks,
@@ -505,3 +506,13 @@ def test_the_mean_slope_is_the_readout_after_the_last_block():
     model = ResidualMLP(4, 6, 2, seed=0)
     X = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     assert np.allclose(edit.mean_slope(model, "blocks.1", X), model.output.weight.detach().numpy()[0], atol=1e-6)
+
+
+def test_an_unrelated_concept_shares_no_point_and_no_feature():
+    start, stop = np.array([0, 0, 4, 8, 20, 21]), np.array([20, 4, 8, 12, 30, 22])
+    feature = np.array([1, 2, 2, 3, 3, 4])
+    drawn = np.stack([dose.unrelated(start, stop, feature, np.random.default_rng(i)) for i in range(200)])
+    able = {0: {4, 5}, 1: {3, 4, 5}, 2: {3, 4, 5}, 3: {1, 2, 5}, 4: {0, 1, 2}, 5: {0, 1, 2, 3}}
+    assert {i: set(column) for i, column in enumerate(drawn.T)} == able
+    alone = dose.unrelated(start[:2], stop[:2], feature[:2], np.random.default_rng(0))
+    assert alone.tolist() == [-1, -1]

@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MEASURES = ("separation", "accuracy")
+HELD_OUT = "held-out separation"
+MEASURES = ("separation", HELD_OUT, "accuracy")
 METHODS = ("kmeans", "neurons")
 SCORES = {"f1": "best F1", "f1_union": "F1 of a union"}
 """Scores of concepts by features, and their names; a union is of the features that `percolab.features.score` takes."""
 LEAST_SCORE = 1e-2
-LEAST = {"separation": 1e-12, "accuracy": 1e-2}
+LEAST = {"separation": 1e-12, HELD_OUT: 1e-12, "accuracy": 1e-2}
 """What a measure is taken to be at least before its logarithm is."""
 LEAST_UNITS = 8
 """Pairs of a bin that is shown."""
@@ -153,14 +154,17 @@ class _Looked:
         self.rows = torch.from_numpy(np.flatnonzero(fit)).to(work.device)
 
     def measures(self, A: torch.Tensor) -> dict[str, Floats]:
-        """Return separation and held-out accuracy of all pairs, hierarchy after hierarchy."""
+        """Return separation, of all samples and of held-out ones, and held-out accuracy of all pairs in a row."""
         factor = siblings.solver(A, self.rows)
         accuracy = [
             siblings.reading_accuracy(A, factor, fit, held_out)
             for fit, held_out in zip(self.fit, self.held_out, strict=True)
         ]
-        separation = [siblings.separation(siblings.sums(A, own)) for own in self.whole]
-        return {"separation": np.concatenate(separation), "accuracy": np.concatenate(accuracy)}
+        whole, held_out = (
+            [siblings.separation(siblings.sums(A, own)) for own in pairs] for pairs in (self.whole, self.held_out)
+        )
+        parts = {"separation": whole, HELD_OUT: held_out, "accuracy": accuracy}
+        return {name: np.concatenate(values) for name, values in parts.items()}
 
 
 def columns_of(pairs: list[Siblings]) -> Arrays:
@@ -270,7 +274,8 @@ WORDS = Words(
     "concepts that it does not depend on?",
     method="Several hierarchies are added in one X. Networks with the same initial weights and the same order of rows "
     "are trained on it, each on the y of another hierarchy. For every pair of siblings three things are taken: the "
-    "separation, which is the squared distance of the siblings' mean activations over their summed variances; how "
+    "separation, which is the squared distance of the siblings' mean activations over their summed variances, of all "
+    "samples and of those alone that the network was not trained on; how "
     "often a linear reading, fitted on the network's training rows, tells the two apart on rows that neither has "
     "seen; and the F1 of features, of the best one and of a union. Each is compared with itself: the logarithm where "
     "the hierarchy is relevant, less the mean logarithm where it is not.",
