@@ -148,12 +148,13 @@ def estimate(experiment: str, digits: int = 2, **given: Any) -> str:
 
 def trained() -> str:
     """Return the change by layer."""
-    names = ("error on z", "error on fresh z", "separation")
+    names = {name: name for name in ("error on z", "error on fresh z")}
+    names |= {"z less fresh z": "the first less the second", "separation": "separation"}
     rows = [
         [LAYERS[layer], *(estimate("trained", measure=f"log ratio, {name}", layer=layer, epoch=500) for name in names)]
         for layer in (*HIDDEN, *STREAM)
     ]
-    return table(["layer", *names], rows)
+    return table(["layer", *names.values()], rows)
 
 
 def crossed() -> str:
