@@ -18,7 +18,7 @@ from timing import Row, show
 
 import percolab as pl
 from percolab.nn import TrainConfig, TrainResult, experiment, train
-from percolab.nn.device import choose_device, device_name
+from percolab.nn.networks.device import choose_device, device_name
 
 DATA = {"paper-one-cluster": "one-cluster", "paper-multi-cluster": "multi-cluster"}
 AIMS = {"paper-one-cluster": "8 in 80 s on one H200, aim 50", "paper-multi-cluster": "8 in 6 min on one H200"}

@@ -31,7 +31,7 @@ from percolab.nn import (
     split_rows,
     train,
 )
-from percolab.nn.device import choose_device, device_name
+from percolab.nn.networks.device import choose_device, device_name
 
 
 def main() -> None:

@@ -11,8 +11,9 @@ from statistics import NormalDist
 import numpy as np
 
 import percolab as pl
-from percolab.nn import intervals, scaling
-from percolab.nn.lines import line_through_origin, log_lines
+from percolab.nn import intervals
+from percolab.nn.intervals.lines import line_through_origin, log_lines
+from percolab.nn.scaling import running as scaling
 
 NETWORKS, EACH, GROUPS = 5, 6, (20, 50)
 KINDS = {

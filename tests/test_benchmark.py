@@ -12,13 +12,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import percolab as pl  # noqa: E402
-from percolab.benchmark import Budget, Task, benchmark, report, tables, task  # noqa: E402
+from percolab.benchmark import Budget, Task, benchmark, bins, drawing, report, tables, task  # noqa: E402
 from percolab.benchmark.cells import CELLS, TRUTHS, Cell, grid  # noqa: E402
 from percolab.benchmark.evaluating import Evaluator  # noqa: E402
-from percolab.benchmark.lineup import READING, STANDARD, entry, make  # noqa: E402
+from percolab.benchmark.lineup import entry, make  # noqa: E402
 from percolab.benchmark.networks import Networks  # noqa: E402
+from percolab.benchmark.standard import READING, STANDARD  # noqa: E402
 from percolab.features import score  # noqa: E402
 from percolab.nn import ResidualMLP, TrainConfig, loss_recovered  # noqa: E402
+from percolab.nn.intervals import Estimate  # noqa: E402
 
 TINY = Budget(n_features=12, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
 TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=2, batch_size=64, lr=1e-2)
@@ -40,7 +42,11 @@ GIVEN = {"scale": "small", "n_seeds": 2, "device": "cpu"}
 def made(tmp_path_factory):
     """A benchmark of a tiny task."""
     output = tmp_path_factory.mktemp("benchmark") / "all"
-    results = benchmark([WORLD], output=output, only=METHODS, **GIVEN)
+    told = []
+    results = benchmark([WORLD], output=output, only=METHODS, progress=lambda *step: told.append(step), **GIVEN)
+    cells = [step for step in told if step[0] == "cells"]
+    assert cells == [("cells", done, 25) for done in range(26)]
+    assert {stage for stage, _, _ in told} == {"cells", "training"}
     return output, results
 
 
@@ -238,6 +244,7 @@ def test_unknown_methods_are_one_line(spec, message):
         ({"seeds": [2]}, r"^seeds must be below n_seeds, 2, got 2$"),
         ({"n_seeds": 0}, r"^n_seeds must be at least 1, got 0$"),
         ({"networks": ["frozen"]}, r"^networks must be some of truth, raw, untrained, trained-0, .*, got 'frozen'$"),
+        ({"layers": ["blocks"]}, r"^layers must be modules of the network \(input, blocks\.0, .*\), got 'blocks'$"),
         ({"time_limit": -1}, r"^time_limit must be a number of at least 0, got -1$"),
         ({"methods": ["nothing"]}, r"^method must be one of "),
     ],
@@ -271,6 +278,12 @@ def test_tasks_at_both_scales():
 # ---------------------------------------------------------------------- the table
 
 
+KEPT = (
+    "recovered", "chance", "splitting", "f1_union", "absorption_edge", "absorption", "absorption_null",
+)  # fmt: skip
+"""What a cell keeps of its bins, beside how many concepts there are and their recovery."""
+
+
 def planted(output, effects, seeds=(0, 1, 2), counts=(40, 30), method="kmeans", column="f1"):
     """Write cells in which a network's F1 of a concept is that of the concept plus an effect and a little noise."""
     rng = np.random.default_rng(0)
@@ -287,8 +300,8 @@ def planted(output, effects, seeds=(0, 1, 2), counts=(40, 30), method="kmeans", 
             for k, values in enumerate(base):
                 values = values + effects.get((network, k), 0) + 0.01 * noise.normal(size=values.size)
                 summary = {"recovery": float(values.mean()), "l0": 3.0 + seed}
-                names = {name for names in tables.BINNED.values() for name in names}
-                bins = {"from": [16], "to": [32], **{name: [None if seed else 0.5] for name in names}}
+                bins = {"from": [16], "to": [32], "concepts": [values.size]}
+                bins |= {name: [None if seed else 0.5] for name in KEPT}
                 bins["recovery"] = [float(values.mean())]
                 values = np.exp(values) if column == "separation" else values
                 factors[str(k)] = {"summary": summary, "by_size": bins, "by_depth": bins, column: values.tolist()}
@@ -339,9 +352,10 @@ def test_means_are_over_seeds_on_the_hierarchy_that_was_trained_on(tmp_path):
     by_seed = np.array([3, 4, 5])
     half = 4.302653 * by_seed.std(ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
     assert line.values["l0"].high - line.values["l0"].value == pytest.approx(half, rel=1e-4)
-    for bins in (line.by_size, line.by_depth):
-        assert bins["trained"][0]["recovery"] == pytest.approx(np.mean(own))
-    assert line.by_depth["trained"][0]["absorption"] == 0.5  # what is not known is left out
+    for found in (line.by_size, line.by_depth):
+        assert found["trained"][0].values["recovery"].value == pytest.approx(np.mean(own))
+    absorption = line.by_depth["trained"][0].values["absorption"]
+    assert (absorption.value, absorption.seeds) == (0.5, 1)  # what is not known is left out
 
 
 def test_seeds_that_lack_a_network_are_left_out(tmp_path):
@@ -362,7 +376,7 @@ def test_controls_are_of_the_hierarchies_that_were_trained_on(tmp_path):
     cells = [json.loads(file.read_text()) for file in sorted((tmp_path / CELLS / "world").glob("untrained_*.json"))]
     own = [cell["values"]["factors"]["0"]["summary"]["recovery"] for cell in cells]
     assert line.values["untrained"].value == pytest.approx(np.mean(own))
-    assert line.by_size["untrained"][0]["recovery"] == pytest.approx(np.mean(own))
+    assert line.by_size["untrained"][0].values["recovery"].value == pytest.approx(np.mean(own))
 
 
 def test_gaps_are_compared_with_those_of_kmeans(tmp_path):
@@ -398,6 +412,62 @@ def test_absorption_is_compared_with_independent_misses(tmp_path):
     assert line.values["absorption_excess"].high == pytest.approx(0.05)  # seed by seed, so what varies alike is gone
 
 
+def test_bins_have_intervals_over_seeds():
+    """Of each seed the mean over the hierarchies that know a number; then Student's interval over seeds."""
+    nothing = {name: [None, None] for name in KEPT}
+    first = {"from": [1, 3], "to": [3, 7], "concepts": [4, 20], "recovery": [0.1, 0.5], **nothing}
+    second = {"from": [3, 7], "to": [7, 15], "concepts": [10, 5], "recovery": [0.7, 0.2], **nothing}
+    seeds = []
+    for shift in (0.0, 0.1, 0.5):
+        mine = first | {"absorption": [None, 0.2 + shift], "absorption_null": [None, shift], "splitting": [shift, None]}
+        seeds.append([mine, second | {"absorption": [0.3, 0.9], "absorption_null": [0.2, None]}])
+    seeds[1][0] = seeds[1][0] | {"splitting": [None, None]}
+    found = bins.bins(seeds, ("recovery", "absorption", "absorption_excess", "splitting"))
+    assert [(one.start, one.stop, one.concepts) for one in found] == [(1, 3, 4), (3, 7, 15), (7, 15, 5)]
+    low, middle, high = (one.values for one in found)
+    assert [middle["recovery"].value, middle["recovery"].high] == pytest.approx([0.6] * 2)
+    by_seed = np.array([0.25, 0.3, 0.5])  # with what the other hierarchy has
+    half = 4.302653 * by_seed.std(ddof=1) / np.sqrt(3)
+    assert middle["absorption"].value == pytest.approx(by_seed.mean())
+    assert middle["absorption"].high == pytest.approx(by_seed.mean() + half, rel=1e-6)
+    excess = middle["absorption_excess"]
+    assert [excess.value, excess.low, excess.high] == pytest.approx([0.15] * 3)  # what varies alike is gone
+    assert np.isnan(low["absorption_excess"].value)
+    assert np.isnan(high["absorption_excess"].value)  # misses that are not known are not 0
+    assert (low["splitting"].value, low["splitting"].seeds) == (0.25, 2)
+    plain = found[0].to_dict()
+    assert (plain["from"], plain["to"], plain["absorption_excess"]) == (1, 3, None)
+    assert plain["recovery"] == pytest.approx(0.1)
+    assert plain["intervals"]["absorption_excess"] == {"low": None, "high": None, "seeds": 0}
+    assert plain["intervals"]["recovery"] == {"low": pytest.approx(0.1), "high": pytest.approx(0.1), "seeds": 3}
+
+
+def test_pictures_show_the_intervals(tmp_path):
+    planted(tmp_path, EFFECTS)
+    for file in (tmp_path / CELLS / "world").glob("trained-*.json"):
+        cell = json.loads(file.read_text())
+        shift = 0.1 * cell["made_from"]["seed"]
+        for factor in cell["values"]["factors"].values():
+            columns = {"absorption": [0.3 + shift] * 3, "absorption_null": [0.1, None, 0.1]}
+            factor["by_depth"] = {name: values * 3 for name, values in factor["by_depth"].items()} | columns
+            factor["by_depth"] |= {"from": [3, 7, 15], "to": [7, 15, 31]}
+        file.write_text(json.dumps(cell))
+    (line,) = found = tables.lines(tmp_path)
+    (axes,) = drawing.draw_absorption(found).axes
+    edges, rows = [axes.get_lines()[i].get_ydata() for i in (0, 1)]
+    assert edges.tolist() == [0.5] * 3
+    np.testing.assert_allclose(rows, [0.3, np.nan, 0.3])
+    (bars,) = [drawn for drawn in axes.collections if "LineCollection" in str(drawn) and drawn.get_segments()]
+    wanted = line.by_depth["trained"][0].values["absorption_excess"]
+    np.testing.assert_allclose(bars.get_segments()[0][:, 1], [wanted.low, wanted.high])
+    assert len(bars.get_segments()) == 2  # each has no neighbour to make a band with
+    low, high = axes.get_ylim()
+    assert low < 0.3 < 0.5 < high
+    assert high < 1
+    (axes,) = drawing.draw_recovery(found).axes
+    assert len([label for label in axes.get_legend_handles_labels()[1] if label]) == 4
+
+
 def test_there_are_no_more_components_than_columns():
     assert make(entry("pca", TINY), 0, "cpu", 2).n_components == 2
     assert make(entry("pca", TINY), 0, "cpu", 8).n_components == TINY.n_components
@@ -414,15 +484,39 @@ def test_a_network_that_is_not_asked_for_is_no_loss(tmp_path):
     assert line.values["relevant_irrelevant"].value == pytest.approx(13 / 70, abs=0.01)
 
 
+def test_numbers_have_the_digits_of_their_intervals():
+    cells = {
+        "0.247 ± 0.061": Estimate(0.2468, 0.186, 0.308),
+        "-0.008 ± 0.005": Estimate(-0.0081, -0.013, -0.003),
+        "32.1 ± 1.5": Estimate(32.12, 30.6, 33.6),
+        "1.000": Estimate(1.0, float("nan"), float("nan")),
+    }
+    for wanted, found in cells.items():
+        assert report.words(found).replace("\u00a0", " ") == wanted
+    assert report.words(Estimate(0.2468, 0.186, 0.308), interval=False) == "0.247"
+
+
+def test_layers_are_told_apart(tmp_path):
+    given = {"output": tmp_path / "layers", "only": ["neurons"], "networks": ["untrained", "raw"], "seeds": [0]}
+    found = benchmark([CLUSTER], layers=["input", "blocks.0"], **given, **GIVEN)
+    assert found["cells"] == {"done": 3, "asked": 3, "failed": 0}
+    recovery = {line["layer"]: line["values"] for line in found["lines"]}
+    assert recovery.keys() == {"input", "blocks.0"}
+    assert recovery["input"]["raw"] == recovery["blocks.0"]["raw"]
+    assert recovery["input"]["untrained"] != recovery["blocks.0"]["untrained"]
+    assert [row[0] for row in report.brief(found)] == ["cluster, blocks.0", "neurons", "cluster, input", "neurons"]
+
+
 def test_the_report_shows_every_method_and_its_gaps(made):
     output, results = made
     page = (output / report.REPORT).read_text()
     for words in (*METHODS, "trained - untrained", "relevant - irrelevant", "better when relevant", "How it was made"):
         assert words in page
+    assert page.count('<tr class="part">') == page.count("<th>world, blocks.0</th>") == 1
     assert ">nan" not in page
     assert "data:image/png" in page
     names = {file.stem for file in (output / report.FIGURES).iterdir()}
-    assert names == {f"world-blocks.0-{name}" for name in ("recovery", "absorption", "gaps")}
+    assert names == {f"world-blocks.0-{name}" for name in ("recovery", "splitting", "absorption", "gaps")}
     oracle = next(line for line in results["lines"] if line["method"] == "oracle")
     assert oracle["values"]["recovery"]["value"] == 1
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 import warnings
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import numpy as np
 import pandas.testing
 import pytest
 import scipy.sparse
-from features_oracle import Oracle, concepts, differing, scenario, structured_codes
+from features_oracle import Oracle, concepts, differing, f1, is_inside, scenario, structured_codes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, hypergeom
@@ -148,6 +149,21 @@ def test_thresholds_are_exact_between_floats():
     packed = pack(DenseCodes(codes), np.arange(2), between, 1)
     assert packed.fired.tolist() == [2, 2]
     assert pack(DenseCodes(codes), np.arange(2), np.full(2, float(np.float32(0.1))), 1).fired.tolist() == [1, 1]
+
+
+def test_memory_is_bounded_by_a_block_of_features(monkeypatch):
+    """Codes that must be copied to be read take a bit a cell and a block, where a whole copy takes 32 bits a cell."""
+    forest = pl.split_forest(20_000, 1)
+    codes = (np.random.default_rng(0).random((20_000, 512), np.float32) < 0.3).astype(np.float16)
+    wanted = score(forest, codes, draws=1)
+    monkeypatch.setattr("percolab.features.codes.COPY_BYTES", 1 << 19)
+    monkeypatch.setattr(firing, "BLOCK_BYTES", 1 << 17)
+    tracemalloc.start()
+    found = score(forest, codes, draws=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    same(found, wanted)
+    assert peak < 5 * codes.size / 8
 
 
 def test_threads_and_datasets_make_no_difference(cluster):
@@ -325,6 +341,19 @@ def test_independent_misses_are_not_absorption(cluster):
         assert error < 0.015  # planted absorption of the same size is 0.7 on the edge and ten errors on rows
 
 
+def test_features_that_exclude_each_other_absorb_by_construction(cluster):
+    """As clusters of k-means do: where an absorber fires the concept's feature is silent, so misses are not free."""
+    _, _, outer, inner = nested(cluster)
+    rng = np.random.default_rng(3)
+    taken = inner & (rng.random(3000) < 0.8)  # by the feature of the concept inside
+    codes = np.column_stack([outer & ~taken & (rng.random(3000) < 0.9), taken, ~outer])
+    found = score(cluster, codes, min_size=20).concepts
+    found = found[found["absorption"] > 0]
+    assert len(found)
+    recall = [codes[rows_of(cluster, row.latent), row.best_feature].mean() for row in found.itertuples()]
+    np.testing.assert_allclose(found["absorption"] - found["absorption_null"], found["absorption"] * recall)
+
+
 def test_an_absorber_must_carry_the_direction(cluster):
     upper, _, outer, inner = nested(cluster)
     parent = rows_of(cluster, int(cluster.forest.latent_parent[upper]))
@@ -370,29 +399,66 @@ def test_the_order_of_rows_is_free(seed):
 @given(st.integers(0, 10**6))
 @settings(max_examples=25, deadline=None)
 def test_the_order_of_features_is_free_up_to_ties(seed):
+    """Chance alone is not compared: its draws are keyed by the number of the feature."""
     forest, codes, rows, options = scenario(seed % 400)
-    options = {name: options[name] for name in ("min_size", "ratio")}
     order = np.random.default_rng(seed).permutation(codes.shape[1])
-    a, b = score(forest, codes, rows, **options), score(forest, codes[:, order], rows, **options)
-    for name in ("latent", "size", "f1", "recovering", "upper"):
+    moved = {**options, "threshold": np.broadcast_to(options["threshold"], codes.shape[1])[order]}
+    if "directions" in options:
+        moved["directions"] = options["directions"][order]
+    a, b = score(forest, codes, rows, **options), score(forest, codes[:, order], rows, **moved)
+    for name in ("latent", "size", "depth", "fom", "f1", "recovering", "upper", "summarised"):
         assert a.concepts[name].equals(b.concepts[name])
-    moved = a.features.drop(columns="feature").iloc[order].reset_index(drop=True)
-    pandas.testing.assert_frame_equal(moved, b.features.drop(columns="feature"))
-    lone = (a.concepts["f1"] > 0) & (best_features(forest, codes, rows, a.concepts) == 1)
+    same_features = a.features.drop(columns="feature").iloc[order].reset_index(drop=True)
+    pandas.testing.assert_frame_equal(same_features, b.features.drop(columns="feature"))
+    assert np.array_equal(a.absorbed_from, b.absorbed_from)
+    oracle = Oracle(forest, codes, rows, **options)
+    lone, settled = lone_features(oracle), settled_unions(oracle)
     assert (a.concepts["best_feature"][lone] == order[b.concepts["best_feature"][lone]]).all()
+    above = lone[np.searchsorted(a.concepts["latent"], a.concepts["upper"]).clip(0)] & (a.concepts["upper"] >= 0)
+    for name, where in {
+        **dict.fromkeys(("absorption", "absorption_null", "absorption_carried", "cosine"), lone),
+        **dict.fromkeys(("k", "f1_union"), settled),
+        "absorption_edge": above.to_numpy(),
+    }.items():
+        np.testing.assert_allclose(a.concepts[name][where], b.concepts[name][where], rtol=1e-9, atol=1e-12)
 
 
-def best_features(forest, codes, rows, table):
-    """Return how many features have the best F1 of each concept."""
-    places = np.arange(forest.n_points) if rows is None else rows
-    counts = []
-    for latent in table["latent"]:
-        part = forest.points_of(int(latent))
-        here = (places >= part.start) & (places < part.stop)
-        hits, fired = ((codes > 0) & here[:, None]).sum(0), (codes > 0).sum(0)
-        f1 = 2 * hits / (fired + here.sum())
-        counts.append(np.count_nonzero(f1 == f1.max()))
-    return np.array(counts)
+def lone_features(oracle):
+    """Return, of each concept, whether one feature alone has its best F1."""
+    return np.array([scores.count(max(scores)) == 1 and max(scores) > 0 for scores in oracle.scores.values()])
+
+
+def settled_unions(oracle):
+    """Return, of each concept, whether its union grows by the best feature alone at every step: no two are level."""
+    settled = []
+    for latent in oracle.latent:
+        members, union, reached, alone = oracle.members[latent], set(), 0.0, True
+        while True:
+            scores = [f1(union | fires, members) for fires in oracle.fires]
+            best = max(scores)
+            if best == 0 or (union and best - reached < 0.03):
+                break
+            alone &= scores.count(best) == 1
+            union, reached = union | oracle.fires[scores.index(best)], best
+        settled.append(alone)
+    return np.array(settled)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_absorbed_from_is_the_oracles(seed):
+    """Row by row: the deepest concept from which a feature that fires there may absorb."""
+    forest, codes, rows, options = scenario(seed)
+    found, oracle = score(forest, codes, rows, **options), Oracle(forest, codes, rows, **options)
+    wanted = np.full(oracle.n, -1)
+    for latent in oracle.latent:  # those inside come later
+        inside = [
+            j for j in oracle.latent
+            if is_inside(j, latent, oracle.latents) and 2 * oracle.size(j) <= oracle.size(latent)
+        ]  # fmt: skip
+        for f, fires in enumerate(oracle.fires):
+            if any(oracle.scores[j][f] >= 0.5 for j in inside):
+                wanted[sorted(fires & oracle.members[latent])] = latent
+    assert found.absorbed_from.tolist() == wanted.tolist()
 
 
 @given(st.integers(0, 10**6), st.integers(2, 3))
@@ -467,7 +533,9 @@ def test_a_score_shows_itself(cluster):
     html = found._repr_html_()
     assert "<table" in html
     assert "<td>absorption null</td>" in html
-    assert "<td>features</td><td>40</td>" in html
+    assert '<td>features</td><td class="number">40</td>' in html
+    assert "cosine" not in html  # no directions were given
+    assert found.settings == {"rows": 3000, "min_size": 20, "ratio": 2 / 3, "threshold": 0, "draws": 5, "seed": 0}
     dead, dense = found.features["dead"].sum(), found.features["dense"].sum()
     counts = f"{40 - dead} live, {dead} dead, {dense} dense"
     panels = found.plot().axes
@@ -567,6 +635,23 @@ def test_bad_input_is_one_line(changed, message):
     with pytest.raises(ValueError) as error:
         score(**given_all)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("value", [-2.0, np.nan, np.inf])
+def test_codes_of_every_kind_are_refused_alike(value, tmp_path):
+    torch = pytest.importorskip("torch")
+    codes = np.ones((30, 2), np.float32)
+    codes[4, 1] = value
+    mapped = np.memmap(tmp_path / "codes", np.float32, "w+", shape=codes.shape)
+    mapped[:] = codes
+    kinds = [
+        mapped, np.asfortranarray(codes), codes.astype(np.float16), scipy.sparse.csc_array(codes),
+        torch.from_numpy(codes), torch.from_numpy(codes).bfloat16(), torch.from_numpy(codes).to_sparse(),
+    ]  # fmt: skip
+    for kind in kinds:
+        with pytest.raises(ValueError) as error:
+            score(pl.split_forest(30, 1), kind, min_size=5)
+        assert str(error.value) == f"codes must be finite and not negative, got {value} in row 4 of feature 1"
 
 
 def test_bad_tensors_are_one_line():

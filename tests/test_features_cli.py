@@ -1,12 +1,14 @@
 """``percolab score`` and ``percolab benchmark``: what they print, what they write, and bad input in one line."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 import scipy.sparse
 
 import percolab as pl
+from percolab.cli.features import read_codes
 from percolab.cli.main import run
 from percolab.features import score
 
@@ -24,10 +26,12 @@ def place(tmp_path_factory):
     rows = rng.integers(0, 600, 200)
     decoder = {"directions": rng.normal(size=(9, 4)), "bias": np.ones(4), "activations": np.asarray(dataset.X)}
     np.savez(folder / "dense.npz", codes=codes)
+    np.savez(folder / "lone.npz", codes)
     np.savez(folder / "decoder.npz", codes=codes, **decoder)
     np.savez(folder / "part.npz", codes=codes[rows], rows=rows)
     np.save(folder / "plain.npy", codes[rows])
     np.save(folder / "rows.npy", rows)
+    np.save(folder / "empty.npy", codes[:0, :5])
     scipy.sparse.save_npz(folder / "sparse.npz", scipy.sparse.csr_array(codes))
     np.savez(folder / "negative.npz", codes=codes - 1)
     np.savez(folder / "dead.npz", codes=0 * codes)
@@ -47,7 +51,7 @@ def scored(place, *arguments):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["dense.npz"], ["sparse.npz"], ["part.npz"], ["plain.npy", "--rows", "rows.npy"], ["decoder.npz"]],
+    [["dense.npz"], ["lone.npz"], ["sparse.npz"], ["part.npz"], ["plain.npy", "--rows", "rows.npy"], ["decoder.npz"]],
     ids=lambda words: words[0],
 )
 def test_codes_of_every_kind_are_scored(arguments, place, capsys):
@@ -68,7 +72,12 @@ def test_a_table_is_printed(place, capsys):
     out = capsys.readouterr().out
     assert out.startswith("recovery ")
     assert "nan" not in out
-    assert [line for line in out.splitlines() if line.strip().startswith("rows of a concept")]
+    (head,) = [line for line in out.splitlines() if line.strip().startswith("rows of a concept")]
+    assert head.split("  ")[-1] == "absorption null"  # the control beside the number
+
+
+def test_an_array_in_a_file_of_its_own_is_not_read_at_once(place):
+    assert isinstance(read_codes(place[0] / "plain.npy")["codes"], np.memmap)
 
 
 def test_a_world_is_scored_by_factor(place, capsys):
@@ -84,6 +93,7 @@ def test_tables_and_pages_are_written(place, tmp_path, capsys):
     wanted = score(dataset, codes)
     for name in ("a.html", "a.csv", "a.json"):
         assert scored(place, "one.zarr", "dense.npz", "-o", str(tmp_path / name)) == 0
+        assert capsys.readouterr().out.startswith(f"wrote {tmp_path / name}\nrecovery ")
     page = (tmp_path / "a.html").read_text()
     assert "data:image/png" in page
     assert "By size" in page
@@ -141,6 +151,14 @@ def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_
         (["--run", "RUN", "--method", "oracle"], "--method must make features of activations, got 'oracle'"),
         (["--run", "RUN", "-o", "score.csv"], "--output must end in .html, got 'score.csv'"),
         (["--run", "nothing"], "--run must exist, got 'nothing/checkpoint.pt'"),
+        (["--run", "RUN", "--rows", "rows.npy"], "--rows must come with CODES, got --run"),
+        (["dense.npz", "--method", "neurons"], "--method must come with --run, got CODES"),
+        (["dense.npz", "--layer", "blocks.0"], "--layer must come with --run, got CODES"),
+        (
+            ["--run", "RUN", "--threshold", "1e9"],
+            "CODES must be above the threshold somewhere, got none in 16 features",
+        ),
+        (["--run", "RUN", "--draws", "0"], "--draws must be at least 1, got 0"),
     ],
 )
 def test_methods_on_a_network_are_refused_in_one_line(arguments, message, place, trained, capsys):
@@ -162,6 +180,7 @@ BAD = {
     "nothing": ("one.zarr nothing.npz", "CODES must be a file as NumPy or SciPy save arrays, got "),
     "rows": ("one.zarr dense.npz --rows nothing.npy", "--rows must be a file as NumPy or SciPy save arrays, got "),
     "factor": ("world.zarr dense.npz", "--factor must be given for a world of 2 hierarchies"),
+    "empty": ("one.zarr empty.npy", "CODES must have shape (rows, features), at least 1 of each, got (0, 5)"),
     "suffix": ("one.zarr dense.npz -o score.png", "--output must end in .html or .csv or .json, got 'score.png'"),
     "threshold": ("one.zarr dense.npz --threshold -1", "--threshold must be at least 0, got -1"),
 }
@@ -194,6 +213,44 @@ def test_a_benchmark_refuses_in_one_line(arguments, message, tmp_path, capsys):
     assert run(["benchmark", "-o", str(tmp_path / "new"), *given, *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
     assert not (tmp_path / "new").exists()
+
+
+OWN = """
+import numpy as np
+
+class Halves:
+    def fit(self, activations):
+        return self
+
+    def encode(self, activations):
+        return np.maximum(activations, 0)
+"""
+
+
+def test_a_method_beside_the_user_is_compared(tmp_path, monkeypatch, capsys):
+    """As its page says: a class in a file of one's own, named by --method or by --only."""
+    pytest.importorskip("torch")
+    from percolab import benchmark
+    from percolab.nn import TrainConfig
+
+    own = f"own_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{own}.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path])  # as of the program, not of `python -m`
+    training = TrainConfig(d_model=8, n_blocks=1, epochs=1, batch_size=64)
+    recipe = pl.Recipe(300, 4, "one_cluster", seeds=1)
+    tiny = benchmark.Task("paper-one-cluster", "small", recipe, training, ("blocks.0",), 10, benchmark.Budget())
+    monkeypatch.setattr("percolab.benchmark.running.task", lambda name, scale: tiny)
+    words = ["--scale", "small", "--tasks", "paper-one-cluster", "--n-seeds", "1", "--device", "cpu"]
+    words += ["--networks", "raw", "--method", f"{own}:Halves", "--only", f"neurons,{own}:Halves"]
+    assert run(["benchmark", "-o", "made", *words]) == 0
+    *table, last = capsys.readouterr().out.splitlines()
+    assert last == "made/report.html: 2 of 2 cells"
+    assert [line.split()[0] for line in table] == ["paper-one-cluster,", "neurons", f"{own}:Halves"]
+    assert table[0].split("  ")[-1].strip() == "relevant - irrelevant"
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path])
+    monkeypatch.delitem(sys.modules, own)
+    assert run(["benchmark", "-o", "made", *words[:8], "--networks", "raw", "--only", f"{own}:Halves"]) == 0
 
 
 def test_a_benchmark_that_is_out_of_time_says_how_to_go_on(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """The rooms of the house: who may import whom, by `lint-imports`, which must see what breaks the rules."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ ROOT = Path(__file__).parent.parent
 MODULES = {"streaming", "theory"}
 """Public modules, which are in no room."""
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-ROOMS = set(next(contract["layers"] for contract in CONTRACTS if contract["type"] == "layers")) - MODULES
+LAYERS = {contract["containers"][0]: contract["layers"] for contract in CONTRACTS if contract["type"] == "layers"}
+ROOMS = set(LAYERS["percolab"]) - MODULES
 
 
 @pytest.fixture
@@ -48,6 +50,8 @@ def test_the_house_as_it_is(house):
     [
         ("engines/native/splitting.py", "from percolab.store import schema", "Rooms stand on the rooms below them"),
         ("ground/files.py", "import percolab.model.recipe", "Rooms stand on the rooms below them"),
+        ("nn/networks/model.py", "from percolab.nn.training import run", "Rooms of nn stand on the rooms below them"),
+        ("nn/represent/work.py", "from percolab.nn.paper import report", "Rooms of nn stand on the rooms below them"),
         ("engines/paper/engine.py", "from percolab.engines.native import engine", "The two engines know nothing"),
         ("model/hierarchy.py", "from percolab.model import forest", "No cycles between the modules of a room"),
         ("store/reading.py", "import torch", "The library never imports torch"),
@@ -80,4 +84,12 @@ def test_the_plan_of_the_house_names_every_room():
     plan = (ROOT / "src" / "percolab" / "README.md").read_text()
     drawn = set(re.findall(r"^    (\w+) ", plan, re.MULTILINE))
     assert drawn == ROOMS | MODULES
-    assert len(plan.splitlines()) <= 45
+    below = [room for layer in LAYERS["percolab.nn"] for room in layer.split(" | ")]
+    assert re.findall(r"^    nn\.(\w+) ", plan, re.MULTILINE) == below
+    assert len(plan.splitlines()) <= 52
+
+
+def test_every_room_of_nn_says_what_is_in_it():
+    for folder in (ROOT / "src" / "percolab" / "nn").glob("*/"):
+        if folder.name != "__pycache__":
+            assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder

@@ -1,6 +1,10 @@
 """Methods to compare with: what they encode, what they decode, and how others add theirs."""
 
+import ast
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +12,7 @@ import pytest
 import scipy.sparse
 
 import percolab as pl
+from percolab.benchmark import Budget, lineup
 from percolab.features import register, score
 from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary
 
@@ -198,27 +203,42 @@ def test_a_method_must_be_fitted(X):
 # ---------------------------------------------------------------------- methods of others
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """The example package as an installer leaves it: its module, and its entry points as its project file says."""
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    info = tmp_path / "example_method-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    entries = project["entry-points"][register.GROUP]
-    lines = [f"[{register.GROUP}]", *(f"{name} = {target}" for name, target in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    (tmp_path / "example_method.py").write_text((EXAMPLE / "example_method.py").read_text())
-    monkeypatch.syspath_prepend(tmp_path)
-    return project
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the example package as an installer leaves it: its wheel, built and unpacked."""
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=EXAMPLE, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    wheel.unlink()
+    return folder
 
 
-def test_a_package_adds_its_method(installed, dataset, X):
+def test_a_package_adds_its_method(site, monkeypatch, dataset, X):
+    monkeypatch.syspath_prepend(site)
     assert register.available() == [*register.METHODS, "far-out"]
     found = register.find_method("far-out")
     assert register.find_method("example_method:FarOut") is found
     codes = found().fit(X).encode(X)
     assert score(dataset, codes).summary["features"] == 6
+    compared = lineup.entry("far-out", Budget())  # as in `percolab benchmark --method far-out`
+    assert (compared.name, compared.options) == ("far-out", {})
+    assert type(lineup.make(compared, 0, "cpu")) is found
+
+
+def test_the_example_package_is_ten_lines():
+    """The module without docstrings and blank lines, and the entry point."""
+    tree = ast.parse((EXAMPLE / "example_method.py").read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef) and ast.get_docstring(node):
+            node.body = node.body[1:]
+    assert len([line for line in ast.unparse(tree).splitlines() if line]) + 1 <= 10
+    (entry,) = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"][
+        register.GROUP
+    ].items()
+    assert entry == ("far-out", "example_method:FarOut")
 
 
 def test_methods_are_found_by_name():

@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 import percolab as pl
 from percolab.nn import baselines, nearest_neighbours, split_rows
-from percolab.nn.baseline import neighbours
+from percolab.nn.networks.baseline import neighbours
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

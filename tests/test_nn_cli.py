@@ -7,7 +7,7 @@ import torch
 
 import percolab as pl
 from percolab.cli import main
-from percolab.nn import checkpoint
+from percolab.nn.training import checkpoint
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

@@ -36,7 +36,7 @@ def test_graph_equals_eager_equals_cpu(dataset):
 
 
 def test_same_seed_same_weights_and_resume(dataset, tmp_path, monkeypatch):
-    from percolab.nn import run
+    from percolab.nn.training import run
 
     first = weights(train(dataset, CONFIG, device="cuda").model)
     assert torch.equal(first, weights(train(dataset, CONFIG, device="cuda").model))

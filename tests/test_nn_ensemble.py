@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import percolab as pl
-from percolab.nn import LabelScore, ResidualMLP, TrainConfig, load_model, run, train, train_ensemble
-from percolab.nn.ensemble import member, stack
-from percolab.nn.scores import label_score
+from percolab.nn import LabelScore, ResidualMLP, TrainConfig, load_model, train, train_ensemble
+from percolab.nn.networks.scores import label_score
+from percolab.nn.training import run
+from percolab.nn.training.ensemble import member, stack
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

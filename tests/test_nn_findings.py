@@ -5,10 +5,12 @@ import pytest
 import torch
 
 import percolab as pl
-from percolab.nn import ProbeConfig, controls, findings, intervals
-from percolab.nn.power import plant, planted_power, power_curve
-from percolab.nn.probe_errors import ProbeErrors
-from percolab.nn.probing import Prober
+from percolab.nn import ProbeConfig, intervals
+from percolab.nn.paper import findings
+from percolab.nn.probing import controls
+from percolab.nn.probing.errors import ProbeErrors
+from percolab.nn.probing.power import plant, planted_power, power_curve
+from percolab.nn.probing.prober import Prober
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

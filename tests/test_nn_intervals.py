@@ -9,7 +9,7 @@ from interval_coverage import KINDS, STATISTICS, held, nested
 
 import percolab as pl
 from percolab.nn import intervals
-from percolab.nn.lines import log_lines
+from percolab.nn.intervals.lines import log_lines
 
 # ---------------------------------------------------------------------- the law
 

@@ -8,9 +8,11 @@ import torch
 from sklearn.linear_model import Ridge
 
 import percolab as pl
-from percolab.nn import ProbeConfig, ResidualMLP, activations, latent_values, probe_rows, probes
-from percolab.nn.probe_errors import LEAST_BASELINE, ProbeErrors
-from percolab.nn.ridge import NormalEquations
+from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
+from percolab.nn.probing import latent_values
+from percolab.nn.probing import rows as probe_rows
+from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
+from percolab.nn.probing.ridge import NormalEquations
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

@@ -11,9 +11,9 @@ import torch
 
 import percolab as pl
 from percolab.nn import Experiment, ProbeConfig, TrainConfig, activations, experiment, reproduce, train
-from percolab.nn.probe_errors import ProbeErrors
-from percolab.nn.sources import Sources
-from percolab.nn.stages import Stages
+from percolab.nn.frame.stages import Stages
+from percolab.nn.probing.errors import ProbeErrors
+from percolab.nn.probing.sources import Sources
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import percolab as pl
-from percolab.nn import ResidualMLP, TrainConfig, load_model, run, split_rows, train
+from percolab.nn import ResidualMLP, TrainConfig, load_model, split_rows, train
+from percolab.nn.training import run
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

@@ -13,12 +13,13 @@ def test_text_is_never_html():
         pages.code(wild),
         pages.folded(wild, []),
         pages.table([(wild, wild)], (wild, wild), stack=True),
+        pages.table([(wild, wild)], (wild, wild), held=True, parts={0: wild}),
         pages.settings({wild: wild, "b": [wild], "c": {wild: wild}}),
         pages.image(b"", wild),
     ]
     page = pages.page(wild, wild, parts).decode()
     assert "<script" not in page
-    assert page.count("&lt;script&gt;") >= 12
+    assert page.count("&lt;script&gt;") >= 17
 
 
 def test_a_table_that_stacks_labels_its_cells():
@@ -28,6 +29,15 @@ def test_a_table_that_stacks_labels_its_cells():
     assert '<table class="stack">' in html
     assert "data-label" not in pages.table([("a", "1")], ("law", "found"))
     assert pages.table([("a", "1")]).startswith('<div class="scroll">')
+
+
+def test_a_wide_table_holds_its_names_and_has_parts():
+    rows = [("kmeans", "1", "2"), ("pca", "3", "4"), ("kmeans", "5", "6")]
+    html = pages.table(rows, ("method", "a", "b"), numbers=[1, 2], held=True, parts={0: "one", 2: "two"})
+    assert '<table class="narrow held">' in html
+    first = re.findall(r"<tr[^>]*><t[hd][^>]*>(.*?)<", html)
+    assert first == ["method", "one", "kmeans", "pca", "two", "kmeans"]
+    assert html.count('<td colspan="2"></td>') == 2
 
 
 def test_settings_are_words():
@@ -44,7 +54,7 @@ def test_a_figure_is_inside_the_page_at_a_readable_size():
         html = pages.picture(figure, "a line", wide=True)
     assert 'width="300"' in html
     assert 'src="data:image/png;base64,' in html
-    assert '<div class="scroll wide">' in html
+    assert '<div class="scroll wide" style="--natural: 300px">' in html
 
 
 def test_a_page_follows_the_readers_choice_and_fetches_nothing():

@@ -9,9 +9,10 @@ import torch
 
 import percolab as pl
 from percolab.cli import main
-from percolab.nn import ResidualMLP, Split, TrainConfig, intervals, scaling, train
-from percolab.nn.scaling_settings import scaling_settings
-from percolab.nn.training import train_ensemble
+from percolab.nn import ResidualMLP, Split, TrainConfig, intervals, train
+from percolab.nn.scaling import running as scaling
+from percolab.nn.scaling.settings import scaling_settings
+from percolab.nn.training.training import train_ensemble
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -31,6 +32,19 @@ def test_the_exponent_of_a_power_law_is_in_its_interval(slope):
     assert missed <= 0.1  # more than 15 of 150 with probability 0.005
     if slope:
         assert all(estimate.high < 0 for estimate in found)
+
+
+def test_a_ratio_of_errors_on_the_same_rows_is_in_its_interval_which_knows_that_they_are_the_same():
+    missed, widths = [], []
+    for i in range(100):
+        rng = np.random.default_rng((4, i))
+        _, errors, blocks = planted(rng, 0.0)
+        others = errors[:, 0] * np.exp(0.3 + rng.normal(0, 0.05, errors[:, 0].shape))
+        found = scaling.log_ratio(errors[:, 0], others, blocks)
+        missed.append(not found.low <= -0.3 - 0.05**2 / 2 <= found.high)
+        widths.append(found.high - found.low)
+    assert np.mean(missed) <= 0.12  # more than 12 of 100 with probability 0.002
+    assert np.median(widths) < 0.1
 
 
 def test_nearest_rows_that_tie_all_count():
@@ -98,12 +112,20 @@ def test_the_experiment_runs_from_data_to_report_and_once(tmp_path, monkeypatch)
     exponents = [line["estimate"] for line in results["headline"]]
     assert len(exponents) == 12
     assert all(e["low"] <= e["value"] <= e["high"] for e in exponents)
-    with np.load(tmp_path / "out" / "one-cluster.npz") as kept:
-        assert kept["nearest"].shape == (2, kept["n"].size, kept["test"].size)
+    parts = tmp_path / "out" / "one-cluster"
+    with np.load(parts / "nearest.npz") as kept, np.load(parts / "rows.npz") as rows:
+        assert kept["nearest"].shape == (2, rows["n"].size, rows["test"].size)
         # More rows cannot put the nearest one farther away, so on the whole 1NN gets better.
         assert kept["nearest"][:, -1].mean() < kept["nearest"][:, 0].mean()
+    assert set(results["seconds"]) == {"one-cluster", "multi-cluster", "report"}
     assert (tmp_path / "out" / "report.html").read_text().count("data:image/png") == 2
-    monkeypatch.setattr(scaling, "measure", lambda *_: pytest.fail("what is there was measured again"))
+    before = {path: path.read_bytes() for path in parts.iterdir()}
+    (parts / "120x8.npz").unlink()
+    assert scaling.scaling(tiny(), tmp_path / "out", device="cpu")["estimates"] == results["estimates"]
+    again = {path: path.read_bytes() for path in parts.iterdir() if not path.name.startswith("120x8")}
+    assert again == {path: kept for path, kept in before.items() if path in again}
+    assert len(again) == len(before) - 2
+    monkeypatch.setattr(scaling, "generate", lambda *_: pytest.fail("what is there was measured again"))
     assert scaling.scaling(tiny(), tmp_path / "out", device="cpu")["estimates"] == results["estimates"]
 
 
@@ -111,8 +133,12 @@ def test_bad_input_is_one_line(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words, said in (
         ("--seeds 1", "--seeds must be at least 2, got 1"),
+        ("--data one-cluster,two", "--data must be one of one-cluster, multi-cluster, got 'two'"),
         ("--scale big", "--scale must be one of paper, small, got 'big'"),
     ):
         assert main.run(["scaling", *words.split()]) == 2
         assert capfd.readouterr().err == f"error: {said}\n"
+    one = scaling_settings("paper", data=["one-cluster"])
+    assert one.command == "percolab scaling --scale paper --data one-cluster"
+    assert [recipe.mode for recipe in one.recipes] == ["one_cluster"]
     assert scaling_settings("small", seeds=3).command == "percolab scaling --scale small --seeds 3"

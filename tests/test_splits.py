@@ -75,7 +75,7 @@ def test_the_experiments_take_the_same_function():
 
 @pytest.mark.slow
 def test_torch_is_not_needed():
-    code = "import sys; sys.modules['torch'] = None; import percolab as pl; from percolab.nn.split import split_rows; \
+    code = "import sys; sys.modules['torch'] = None; import percolab as pl; from percolab.nn import split_rows; \
         print(split_rows(pl.generate(pl.Recipe(100, 2, seeds=0))))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "Split(80 train, 10 validation, 10 test)"

@@ -70,14 +70,31 @@ def interval(found: dict[str, Any] | None, digits: int = 3) -> str:
 # ---------------------------------------------------------------------- the paper's experiments
 
 
+def table_one() -> str:
+    """Return Table 1 of the paper, beside ours: networks are means with intervals."""
+    words = {"ridge": "ridge", "1NN, release order": "1NN, release order"}
+    words |= {"1NN, ties averaged": "1NN, ties averaged", "MLP": "MLP"}
+    rows = []
+    for measure, name, digits in (("r2", "R²", 3), ("mse", "MSE", 4)):
+        for model, word in words.items():
+            cells = []
+            for data in ("one-cluster", "multi-cluster"):
+                own = next(row for row in read(f"{data}/results.json")["table_1"] if row["model"] == model)
+                found = {"value": own[measure], "low": own[f"{measure}_low"], "high": own[f"{measure}_high"]}
+                cells += [own[f"paper_{measure}"] or "", interval(found, digits)]
+            rows.append([name if model == "ridge" else "", word, *cells])
+    return table(["", "", "one-cluster, paper", "ours", "multi-cluster, paper", "ours"], rows)
+
+
 def probes(data: str) -> str:
     """Return the errors of probes of z, untrained beside trained, and of fresh values."""
     by: dict[str, dict[str, Any]] = {}
     for row in read(f"{data}/results.json")["controls"]:
         by.setdefault(row["representation"], {})[row["kind"]] = row
-    words = {"random.256": "random features, as wide as the residual stream"}
-    words |= {"random.1024": "random features, as wide as a hidden layer", **LAYERS}
-    order = ["raw", "random.256", "random.1024", *(name for pair in zip(STREAM, HIDDEN, strict=True) for name in pair)]
+    narrow, wide = sorted((name for name in by if name.startswith("random.")), key=lambda name: int(name[7:]))
+    words = {narrow: "random features, as wide as the residual stream"}
+    words |= {wide: "random features, as wide as a hidden layer", **LAYERS}
+    order = ["raw", narrow, wide, *(name for pair in zip(STREAM, HIDDEN, strict=True) for name in pair)]
     rows = []
     for name in order:
         own = by[name]
@@ -85,8 +102,17 @@ def probes(data: str) -> str:
         found = own.get("trained")
         ratio = interval(found["over_untrained"]["z"], 2) if found else ""
         cells = [interval(control["z"]), interval(found["z"]) if found else "", ratio]
-        rows.append([words[name], *cells, interval((found or control)["z_redrawn"])])
-    return table(["representation", "z, untrained", "z, trained", "trained over untrained", "fresh values"], rows)
+        fresh = [interval(control["z_redrawn"]), interval(found["z_redrawn"]) if found else ""]
+        rows.append([words[name], *cells, *fresh])
+    head = [
+        "representation",
+        "z, untrained",
+        "z, trained",
+        "trained over untrained",
+        "fresh, untrained",
+        "fresh, trained",
+    ]
+    return table(head, rows)
 
 
 def findings(data: str) -> str:
@@ -96,6 +122,17 @@ def findings(data: str) -> str:
         for one in read(f"{data}/results.json")["findings"]["z"]
     ]
     return table(["finding", "verdict", "trained networks", "untrained networks"], rows)
+
+
+def verdicts() -> str:
+    """Return the verdicts on sums of z, of both datasets."""
+    by = {data: read(f"{data}/results.json")["findings"]["sum"] for data in ("one-cluster", "multi-cluster")}
+    rows = []
+    for one in by["multi-cluster"]:
+        claim = one["claim"].replace(", block 0 apart", "")
+        same = [own["verdict"] for own in by["one-cluster"] if own["claim"] == claim]
+        rows.append([one["claim"], *(same or [""]), one["verdict"]])
+    return table(["finding, for sums", "one cluster", "many clusters"], rows)
 
 
 # ---------------------------------------------------------------------- what a network represents
@@ -111,12 +148,13 @@ def estimate(experiment: str, digits: int = 2, **given: Any) -> str:
 
 def trained() -> str:
     """Return the change by layer."""
-    names = ("error on z", "error on fresh z", "separation")
+    names = {name: name for name in ("error on z", "error on fresh z")}
+    names |= {"z less fresh z": "the first less the second", "separation": "separation"}
     rows = [
         [LAYERS[layer], *(estimate("trained", measure=f"log ratio, {name}", layer=layer, epoch=500) for name in names)]
         for layer in (*HIDDEN, *STREAM)
     ]
-    return table(["layer", *names], rows)
+    return table(["layer", *names.values()], rows)
 
 
 def crossed() -> str:
@@ -136,40 +174,60 @@ def crossed() -> str:
 
 
 def relevance() -> str:
-    """Return the log ratios, relevant over irrelevant."""
+    """Return the log ratios, relevant over irrelevant, in both worlds, and the null of the one that has it."""
     measures = [
         *(("separation", layer, "separation") for layer in STREAM),
         ("separation", "blocks.2.hidden", "separation"),
         ("accuracy", "blocks.2", "held-out accuracy of a linear reading"),
         ("best F1, kmeans", "blocks.2", "best F1 of k-means, 256 clusters"),
+        ("F1 of a union, kmeans", "blocks.2", "F1 of a union of clusters"),
         ("best F1, neurons", "blocks.2.hidden", "best F1 of neurons"),
+        ("F1 of a union, neurons", "blocks.2.hidden", "F1 of a union of neurons"),
     ]
-    rows = [
-        [words, LAYERS[layer], estimate("relevance", 3, part="all", measure=measure, layer=layer, epoch=200)]
-        for measure, layer, words in measures
-    ]
-    return table(["measure", "layer", "log ratio"], rows)
-
-
-def dose(direction: str, control: str, layers: Sequence[str]) -> str:
-    """Return slopes along a direction, beside the controls."""
-    full = {"measure": "slope", "dose": 1.0}
+    cases = (("relevance", "all"), ("relevance-4", "all"), ("relevance-4", "null"))
     rows = []
-    for layer in layers:
-        at = {**full, "layer": layer}
-        cells = [
-            estimate("dose", **at, direction=direction, case="relevant", network="trained"),
-            estimate("dose", **at, direction=direction, case="irrelevant", network="trained"),
-            estimate("dose", **at, direction=control, case="relevant", network="trained"),
+    for measure, layer, words in measures:
+        given = {"measure": measure, "layer": layer, "epoch": 200}
+        rows.append([words, LAYERS[layer], *(estimate(file, 3, part=part, **given) for file, part in cases)])
+    return table(["measure", "layer", "superposed-2", "superposed-4", "superposed-4, null"], rows)
+
+
+def levels() -> str:
+    """Return held-out accuracies themselves: where the hierarchy is relevant, where not, and in the raw input."""
+    rows, cases = [], ("relevant", "irrelevant", "raw input")
+    for world, file in (("superposed-2", "relevance"), ("superposed-4", "relevance-4")):
+        for layer in ("blocks.2", "blocks.2.hidden"):
+            given = {"measure": "accuracy", "layer": layer, "epoch": 200}
+            rows.append([world, LAYERS[layer], *(estimate(file, 3, part=f"mean, {case}", **given) for case in cases)])
+    return table(["held-out accuracy", "layer", *cases], rows)
+
+
+def scaling() -> str:
+    """Return exponents: over all sizes, and over the upper half of them."""
+    cases = (("1NN", "n", "training rows"), ("network", "n", "training rows"), ("network", "parameters", "parameters"))
+    rows = [
+        [
+            model,
+            words,
+            *(
+                estimate("scaling", 3, part=part, data="one-cluster", model=model, axis=axis)
+                for part in ("exponent", "upper half")
+            ),
         ]
-        if direction == "own":
-            cells.append(estimate("dose", **at, direction=direction, case="relevant", network="untrained"))
-        if direction == "feature":
-            cells.append(estimate("dose", **at, direction="feature less another", case="relevant", network="trained"))
-        rows.append([LAYERS[layer], *cells])
-    words = {"random": "random direction", "other feature": "another concept's feature", "fresh probe": "95% of fresh"}
-    more = {"own": ["untrained"], "feature": ["the right one less another"]}
-    return table(["pushed after", "relevant", "irrelevant", words[control], *more.get(direction, ())], rows)
+        for model, axis, words in cases
+    ]
+    return table(["", "exponent in", "all sizes", "upper half"], rows)
+
+
+def dose(direction: str, layers: Sequence[str], controls: dict[str, dict[str, str]]) -> str:
+    """Return slopes along a direction where the hierarchy is relevant and where not, and controls by their words."""
+    rows = []
+    cases = {"relevant": {}, "irrelevant": {"case": "irrelevant"}, **controls}
+    for layer in layers:
+        given = {"measure": "slope", "dose": 1.0, "layer": layer, "direction": direction}
+        given |= {"case": "relevant", "network": "trained"}
+        rows.append([LAYERS[layer], *(estimate("dose", **(given | other)) for other in cases.values())])
+    return table(["pushed after", *cases], rows)
 
 
 def edit() -> str:
@@ -197,11 +255,6 @@ def lines(file: str, task: str, methods: Sequence[str] | None = None) -> list[di
     return [found[name] for name in (methods or found)]
 
 
-def standard(task: str) -> list[str]:
-    """Return the methods of a task with their usual options."""
-    return [line["method"] for line in lines("results", task) if "@" not in line["method"]]
-
-
 def features(task: str, columns: dict[str, str], methods: Sequence[str] | None = None, file: str = "results") -> str:
     """Return some columns of the benchmark; methods without any of these numbers are left out."""
     rows = []
@@ -219,6 +272,8 @@ def short(name: str, found: dict[str, Any] | None) -> str:
         return interval({"value": value})
     if name.endswith("_share"):
         return interval(found, 2)
+    if name == "dead":
+        return f"{value:,.0f}"
     return f"{value:.3f}\u00a0±\u00a0{max(high - value, value - low):.3f}"
 
 
@@ -235,6 +290,8 @@ def by_size(task: str, methods: Sequence[str]) -> str:
     return table(["rows", "concepts", *(f"`{name}`" for name in methods)], rows)
 
 
+PUSHED = ("raw", "input", "blocks.0", "blocks.1")
+RANDOM, UNTRAINED = {"direction": "random"}, {"network": "untrained"}
 FOUND = {
     "recovery": "trained",
     "untrained": "untrained",
@@ -258,6 +315,7 @@ SHAPE = {
     "recovery": "recovery",
     "purity": "purity",
     "splitting": "features a concept",
+    "dead": "dead features",
     "explained_variance": "explained variance",
     "loss_recovered": "loss recovered",
 }
@@ -267,32 +325,46 @@ SPARSITIES = ["batchtopk@k=8", "batchtopk", "batchtopk@k=128"]
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
+        "table 1": table_one,
         "probes, one-cluster": lambda: probes("one-cluster"),
+        "probes, multi-cluster": lambda: probes("multi-cluster"),
         "findings, one-cluster": lambda: findings("one-cluster"),
+        "findings, multi-cluster": lambda: findings("multi-cluster"),
+        "verdicts, sums": verdicts,
     },
     "represent.md": {
         "trained": trained,
         "crossed": crossed,
         "relevance": relevance,
-        "dose, own": lambda: dose("own", "random", ["raw", "input", "blocks.0", "blocks.1"]),
-        "dose, feature": lambda: dose("feature", "other feature", ["blocks.0", "blocks.1"]),
-        "dose, probe": lambda: dose("probe", "fresh probe", ["raw", "input", "blocks.0", "blocks.1"]),
+        "levels": levels,
+        "dose, own": lambda: dose("own", PUSHED, {"random direction": RANDOM, "untrained": UNTRAINED}),
+        "dose, feature": lambda: dose("feature", PUSHED[2:], {}),
+        "dose, probe": lambda: dose("probe", PUSHED, {"95% of fresh": {"direction": "fresh probe"}}),
         "edit": edit,
+        "scaling": scaling,
     },
     "features.md": {
         "one-cluster": lambda: features("paper-one-cluster", FOUND),
-        "superposed-2": lambda: features("superposed-2", FOUND, standard("superposed-2")),
-        "relevant": lambda: features("superposed-2", RELEVANT, ["linear-reading", "neurons", "pca", *LEARNED]),
+        "multi-cluster": lambda: features("paper-multi-cluster", FOUND),
+        "superposed-2": lambda: features("superposed-2", FOUND),
+        "superposed-4": lambda: features("superposed-4", FOUND),
+        "relevant, superposed-2": lambda: features("superposed-2", RELEVANT),
+        "relevant, superposed-4": lambda: features("superposed-4", RELEVANT),
         "sizes, one-cluster": lambda: by_size("paper-one-cluster", ["kmeans", "batchtopk", "matryoshka"]),
+        "sizes, multi-cluster": lambda: by_size("paper-multi-cluster", LEARNED),
         "sizes, superposed-2": lambda: by_size("superposed-2", LEARNED),
+        "sizes, superposed-4": lambda: by_size("superposed-4", ["kmeans", "batchtopk", "matryoshka"]),
         "shape, one-cluster": lambda: features("paper-one-cluster", SHAPE, ["kmeans", "batchtopk", "matryoshka"]),
+        "shape, multi-cluster": lambda: features("paper-multi-cluster", SHAPE, LEARNED),
         "shape, superposed-2": lambda: features("superposed-2", SHAPE, LEARNED),
         "widths": lambda: features("superposed-2", SHAPE, WIDTHS, "widths"),
         "sparsities": lambda: features("superposed-2", SHAPE, SPARSITIES, "widths"),
         "absorption, one-cluster": lambda: features(
             "paper-one-cluster", ABSORBED, ["kmeans", "batchtopk", "matryoshka"]
         ),
-        "absorption, superposed-2": lambda: features("superposed-2", ABSORBED, LEARNED[1:]),
+        "absorption, multi-cluster": lambda: features("paper-multi-cluster", ABSORBED, LEARNED),
+        "absorption, superposed-2": lambda: features("superposed-2", ABSORBED, ["gated", *LEARNED[1:]]),
+        "absorption, superposed-4": lambda: features("superposed-4", ABSORBED, ["batchtopk", "matryoshka"]),
     },
 }
 

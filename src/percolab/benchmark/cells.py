@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from percolab.benchmark.lineup import ORACLE, Entry
+from percolab.benchmark.lineup import Entry
+from percolab.benchmark.standard import ORACLE
 from percolab.benchmark.tasks import RAW, TRUTH, Task
 from percolab.features.concepts import SUMMARY_RATIO
 from percolab.ground.version import __version__
-from percolab.nn.stages import read
+from percolab.nn.frame.stages import read
 
 CELLS, TRUTHS = "cells", "truths"
 

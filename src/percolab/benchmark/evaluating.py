@@ -11,16 +11,17 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.benchmark.cells import TRUTHS, Cell
-from percolab.benchmark.lineup import ORACLE, READING, Entry, make, on_device
+from percolab.benchmark.lineup import Entry, make, on_device
 from percolab.benchmark.networks import Networks
+from percolab.benchmark.standard import ORACLE, READING
 from percolab.benchmark.tasks import relevant_factor
 from percolab.features.inputs import as_array
 from percolab.features.result import Score
 from percolab.features.scoring import best_f1, score
 from percolab.features.truth import find_truth
 from percolab.ground.files import write_json
-from percolab.nn.replacing import loss_recovered
-from percolab.nn.siblings import find_siblings, ready, separation, sums
+from percolab.nn.networks.replacing import loss_recovered
+from percolab.nn.probing.siblings import find_siblings, ready, separation, sums
 from percolab.worlds.truth import truth
 
 DIGITS = 4

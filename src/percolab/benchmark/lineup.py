@@ -9,33 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from percolab.benchmark.standard import METHODS, READING, STANDARD
 from percolab.benchmark.tasks import Budget
 from percolab.features.register import find_method
 from percolab.features.saes import SparseAutoencoder
-
-READING = "linear-reading"
-"""No method but the ceiling beside them: how far siblings are apart, compared with how far each is spread."""
-ORACLE = "oracle"
-
-_SAE = ("n_features", "steps", "batch_size", "lr")
-_STANDARD: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
-    "neurons": ("neurons", (), {}),
-    "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 50}),
-    "pca": ("pca", ("n_components",), {}),
-    "ica": ("ica", ("n_components",), {"max_iterations": 100}),
-    "random-dictionary": ("random-dictionary", ("n_features", "k"), {}),
-    "topk": ("topk", (*_SAE, "k"), {}),
-    "batchtopk": ("batchtopk", (*_SAE, "k"), {}),
-    "jumprelu": ("jumprelu", (*_SAE, "k"), {}),
-    "gated": ("gated", _SAE, {}),
-    "matryoshka": ("matryoshka", (*_SAE, "k"), {}),
-    "batchtopk-frozen-decoder": ("batchtopk", (*_SAE, "k"), {"frozen": "decoder"}),
-    "batchtopk-frozen-encoder": ("batchtopk", (*_SAE, "k"), {"frozen": "encoder"}),
-    "oracle": ("oracle", (), {}),
-    "oracle-flipped": ("oracle", (), {"flipped": 0.05}),
-}
-"""By name: the method, what it takes of the budget, and its other options."""
-STANDARD = (READING, *_STANDARD)
 
 
 @dataclass(frozen=True)
@@ -60,7 +37,7 @@ def entry(spec: str, budget: Budget) -> Entry:
     name, _, changes = spec.partition("@")
     if name == READING:
         return Entry(READING, READING)
-    known, values = _STANDARD.get(name), asdict(budget)
+    known, values = METHODS.get(name), asdict(budget)
     if known is not None:
         method, taken, fixed = known
         options = {key: values[key] for key in taken} | dict(fixed)

@@ -18,17 +18,17 @@ from percolab.ground import locks
 from percolab.ground.files import write_json
 from percolab.ground.progress import Progress
 from percolab.ground.version import __version__
-from percolab.nn.device import on_device
-from percolab.nn.model import ResidualMLP
-from percolab.nn.progress import by_epoch
-from percolab.nn.recording import activations
-from percolab.nn.split import Split, split_rows
-from percolab.nn.stages import read
-from percolab.nn.training import load_model, train_ensemble
+from percolab.nn.frame.stages import read
+from percolab.nn.networks.device import on_device
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.recording import activations
+from percolab.nn.training.progress import by_epoch
+from percolab.nn.training.training import load_model, train_ensemble
 from percolab.store.schema import StoreError
 from percolab.store.worlds import load
 from percolab.worlds.generation import generate
 from percolab.worlds.recipe import Superposition
+from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.truth import AnyDataset
 
 NETWORKS, DATA = "networks", "data"
@@ -100,6 +100,16 @@ class Networks:
                 "device": results[0].device,
             }  # fmt: skip
             write_json(self.directory / f"{seed}.json", values)
+
+
+def check_layers(task: Task, layers: Sequence[str]) -> Sequence[str]:
+    """Return the layers, if the networks of a task have them."""
+    shape = ResidualMLP(1, 1, task.training.n_blocks)
+    known = [name for name, module in shape.named_modules() if name and not isinstance(module, torch.nn.ModuleList)]
+    for name in layers:
+        if name not in known:
+            raise ValueError(f"layers must be modules of the network ({', '.join(known)}), got {name!r}")
+    return layers
 
 
 def _targets(dataset: AnyDataset, task: Task) -> NDArray[np.float64]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from percolab.benchmark.drawing import Picture, pictures
 from percolab.benchmark.tables import Line, failures, lines, makings
 from percolab.ground.files import replacing, write_json
-from percolab.nn import figures
+from percolab.nn.frame import drawing
+from percolab.nn.intervals import Estimate
 from percolab.show import pages
-
-if TYPE_CHECKING:
-    from percolab.nn.intervals import Estimate
 
 REPORT, RESULTS, FIGURES = "report.html", "results.json", "figures"
 COLUMNS = (
@@ -41,14 +39,10 @@ COLUMNS = (
     ("loss_recovered", "loss recovered"),
 )
 """Columns of the table: what they hold, and their headings."""
-WITH_INTERVALS = (
-    "recovery",
-    "trained_untrained",
-    "relevant_irrelevant",
-    "relevant_irrelevant_ratio",
-    "relevant_irrelevant_ratio_over_kmeans",
-    "absorption_excess",
-)
+BARE = ("untrained", "raw", "chance", "absorption_null")
+"""Controls, shown without their intervals: those of the gaps to them stand beside."""
+BRIEF = ("recovery", "untrained", "trained_untrained", "relevant_irrelevant")
+"""Those that the terminal shows."""
 WORDS = (
     "Recovery is the mean over concepts of the best F1 of any feature, in networks trained on the concepts' hierarchy. "
     "Beside it the same of an untrained network of the same shape, of the raw input, and of features whose rows are "
@@ -63,8 +57,8 @@ READING_WORDS = (
     "their means over their summed variances. Its gaps are log ratios of separations."
 )
 INTERVAL_WORDS = (
-    "After ± stands half of a 95% interval, over seeds and blocks of neighbouring concepts (jackknife). "
-    "All others are in results.json."
+    "The table scrolls sideways. After ± stands half of a 95% interval: of gaps and ratios over seeds and blocks of "
+    "neighbouring concepts (jackknife), of all others over seeds. Those of the controls are in results.json."
 )
 
 
@@ -79,7 +73,7 @@ def write(output: Path) -> dict[str, Any]:
     }
     (output / FIGURES).mkdir(exist_ok=True)
     for task, own in drawn.items():
-        figures.write({f"{task}-{name}": one.figure for name, one in own.items()}, output / FIGURES)
+        drawing.write({f"{task}-{name}": one.figure for name, one in own.items()}, output / FIGURES)
     with replacing(output / REPORT) as partial:
         partial.write_bytes(page(found, drawn, failed, *makings(output)))
     return results
@@ -114,14 +108,13 @@ def page(
 
 
 def table(found: list[Line]) -> str:
-    """Return the table as HTML; columns without any number are left out."""
+    """Return the table as HTML, a part for each task and layer; columns without any number are left out."""
     columns = [(name, words) for name, words in COLUMNS if any(line.knows(name) for line in found)]
-    rows = [
-        [line.task, line.layer, line.method, *(_cell(line, name) for name, _ in columns), str(_seeds(line))]
-        for line in found
-    ]
-    head = ["task", "layer", "method", *(words for _, words in columns), "seeds"]
-    return pages.table(rows, head, numbers=range(3, len(head)))
+    rows = [[line.method, *(_cell(line, name) for name, _ in columns), str(_seeds(line))] for line in found]
+    head = ["method", *(words for _, words in columns), "seeds"]
+    places = [f"{line.task}, {line.layer}" for line in found]
+    parts = {i: place for i, place in enumerate(places) if place not in places[:i]}
+    return pages.table(rows, head, numbers=range(1, len(head)), held=True, parts=parts)
 
 
 def _seeds(line: Line) -> int:
@@ -131,11 +124,26 @@ def _seeds(line: Line) -> int:
 def _cell(line: Line, name: str) -> str:
     if not line.knows(name):
         return ""
-    return words(line.values[name], interval=name in WITH_INTERVALS)
+    return words(line.values[name], interval=name not in BARE)
 
 
 def words(estimate: Estimate, *, interval: bool = True) -> str:
     """Return a number, and half of its interval if there is one."""
     half = (estimate.high - estimate.low) / 2
-    value = f"{estimate.value:.1f}" if abs(estimate.value) >= 10 else f"{estimate.value:.3f}"
-    return f"{value}\u00a0±\u00a0{half:.3f}" if interval and np.isfinite(half) else value
+    digits = 1 if abs(estimate.value) >= 10 else 3
+    value = f"{estimate.value:.{digits}f}"
+    return f"{value}\u00a0±\u00a0{half:.{digits}f}" if interval and np.isfinite(half) else value
+
+
+def brief(results: Mapping[str, Any]) -> list[list[str]]:
+    """Return what counts of the numbers that `write` returns, as rows of text; each task and layer has a heading."""
+    rows: list[list[str]] = []
+    place = None
+    for line in results["lines"]:
+        known = {name: found for name, found in line["values"].items() if np.isfinite(found["value"])}
+        if (line["task"], line["layer"]) != place:
+            place = line["task"], line["layer"]
+            rows.append([", ".join(place), *(title for name, title in COLUMNS if name in BRIEF)])
+        numbers = {name: Estimate(*(known[name][part] for part in ("value", "low", "high"))) for name in known}
+        rows.append([line["method"], *(words(numbers[name]) if name in numbers else "" for name in BRIEF)])
+    return rows

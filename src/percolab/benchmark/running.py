@@ -14,7 +14,7 @@ from percolab.benchmark import report
 from percolab.benchmark.cells import Cell, grid
 from percolab.benchmark.evaluating import Evaluator
 from percolab.benchmark.lineup import Entry, entry, has_sae_lens, needs_sae_lens, standard
-from percolab.benchmark.networks import Networks
+from percolab.benchmark.networks import Networks, check_layers
 from percolab.benchmark.tasks import TASKS, TRUTH, Task, task
 from percolab.features.concepts import SUMMARY_RATIO
 from percolab.ground import text
@@ -22,8 +22,8 @@ from percolab.ground.files import write_json
 from percolab.ground.progress import Display, Progress, shown
 from percolab.ground.validation import check_integer, check_number
 from percolab.ground.version import provenance
-from percolab.nn.device import Device, choose_device, device_name
-from percolab.nn.stages import holds, read
+from percolab.nn.frame.stages import holds, read
+from percolab.nn.networks.device import Device, choose_device, device_name
 
 PACKAGES = ("torch", "numpy", "numba", "scikit-learn", "pandas")
 CLAIM = "benchmark.json"
@@ -85,7 +85,11 @@ def benchmark(
     all_seeds = range(check_integer("n_seeds", n_seeds, 1))
     cells = {
         one.name: grid(
-            one, _entries(one, methods, only), _seeds(seeds, all_seeds), _networks(one, networks), layers or one.layers
+            one,
+            _entries(one, methods, only),
+            _seeds(seeds, all_seeds),
+            _networks(one, networks),
+            check_layers(one, layers or one.layers),
         )
         for one in chosen
     }
@@ -115,14 +119,18 @@ class _Run:
         self.progress(STAGE, self.done, self.asked)
         if not missing or time.monotonic() >= self.end:
             return
+        self._note(f"{one.name}: data")
         evaluator = Evaluator(Networks(one, self.output, self.seeds, self.device, self.progress), self.output)
         for cell in missing:
             if time.monotonic() >= self.end:
                 return
-            if isinstance(self.progress, Display):
-                self.progress.note(STAGE, f"{one.name} {cell.name}")
+            self._note(f"{one.name} {cell.name}")
             self._compute(evaluator, cell)
             self.progress(STAGE, self.done, self.asked)
+
+    def _note(self, words: str) -> None:
+        if isinstance(self.progress, Display):
+            self.progress.note(STAGE, words)
 
     def _compute(self, evaluator: Evaluator, cell: Cell) -> None:
         """Keep what a cell gives, or why it gives nothing: one method that fails is no reason to stop the others."""

@@ -10,14 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from percolab.benchmark.lineup import ORACLE, READING, make, on_device
 from percolab.benchmark.lineup import entry as as_entry
+from percolab.benchmark.lineup import make, on_device
+from percolab.benchmark.standard import ORACLE, READING
 from percolab.benchmark.tasks import TRAINED, UNTRAINED, Budget
-from percolab.features.result import Score, number
+from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
-from percolab.nn.device import Device, choose_device
-from percolab.nn.model import ResidualMLP
-from percolab.nn.recording import activations, label
+from percolab.nn.networks.device import Device, choose_device
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.recording import activations, label
 from percolab.show import pages
 from percolab.worlds.truth import AnyDataset
 
@@ -45,6 +46,8 @@ def compare(
     layer: str | None = None,
     factor: int | None = None,
     min_size: int = 20,
+    threshold: float = 0.0,
+    draws: int = 5,
     seed: int = 0,
     device: Device = "auto",
 ) -> list[Compared]:
@@ -60,10 +63,10 @@ def compare(
         As for the benchmark: names, ``"package.module:Class"``, with options after ``@``.
     layer
         Module whose activations are looked at; None: the last block.
-    factor, min_size
+    factor, min_size, threshold, draws
         As for `score`.
     seed
-        Of the methods, and of the untrained weights.
+        Of the methods, of the untrained weights, and of the draws.
     device
         Where to compute.
     """
@@ -72,17 +75,23 @@ def compare(
         if entry.method in (READING, ORACLE):
             raise ValueError(f"method must make features of activations, got {entry.name!r}")
     name = layer or f"blocks.{len(model.blocks) - 1}"
+    options: dict[str, Any] = {
+        "factor": factor,
+        "min_size": min_size,
+        "threshold": threshold,
+        "draws": draws,
+        "seed": seed,
+    }
     found = []
     for network, one in ((TRAINED, model), (UNTRAINED, untrained(model, seed))):
         A = activations(one, dataset.X, [name], device=place)[name]
         for entry in entries:
             given: Any = A if on_device(entry) else A.cpu().numpy()
-            method = make(entry, seed, str(place)).fit(given)
+            method = make(entry, seed, str(place), A.shape[1]).fit(given)
             decoder: dict[str, Any] = {}
             if getattr(method, "directions", None) is not None:
                 decoder = {"directions": method.directions, "bias": method.bias, "activations": A}
-            codes = method.encode(given)
-            result = score(dataset, codes, factor=factor, min_size=min_size, seed=seed, **decoder)
+            result = score(dataset, method.encode(given), **options, **decoder)
             found.append(Compared(entry.name, network, result))
     return found
 
@@ -115,7 +124,7 @@ def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
         f"{found[0].score.settings['rows']:,} rows, {label(layer)}. Each method on the trained network and on one of "
         "the same shape that was never trained."
     )
-    parts = [pages.table(body, head, numbers=range(2, len(head)))]
+    parts = [pages.paragraph(WORDS), pages.table(body, head, numbers=range(2, len(head)), held=True)]
     for one in found:
         if one.network == TRAINED:
             caption = f"{one.method}: recovery by size over chance, purity, splitting by size, absorption by depth."

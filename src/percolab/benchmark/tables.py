@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.benchmark.bins import BINNED, EXCESS, Bin, bins, number
 from percolab.benchmark.cells import TRUTHS, read_all
-from percolab.benchmark.lineup import ORACLE, READING, STANDARD
+from percolab.benchmark.standard import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
+from percolab.nn.frame.stages import read
 from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval, share_interval
-from percolab.nn.stages import read
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,15 +29,10 @@ Part = Callable[[dict[str, Any], int], dict[str, Any]]
 
 METRICS = (
     "recovery", "recovered", "chance", "purity", "pure", "splitting", "split", "f1_union", "absorption_edge",
-    "absorption", "absorption_null", "absorption_excess", "absorption_carried", "cosine", "explained_variance",
+    "absorption", "absorption_null", EXCESS, "absorption_carried", "cosine", "explained_variance",
     "l0", "dead", "dense",
 )  # fmt: skip
 """Of the summary of a score, on the hierarchy that the network was trained on."""
-BINNED = {
-    "size": ("concepts", "recovery", "recovered", "chance", "splitting", "f1_union"),
-    "depth": ("concepts", "absorption_edge", "absorption", "absorption_null", "recovery"),
-}
-"""What is kept of the bins of a score."""
 LEAST = 1e-12
 PLAIN = "kmeans"
 """What sparse autoencoders have to beat."""
@@ -51,10 +47,10 @@ class Line:
     method: str
     values: dict[str, Estimate]
     """metrics by name; `raw` and `untrained` are recoveries; the gaps are those of `gaps`"""
-    by_size: dict[str, list[dict[str, float | None]]]
-    """in bins of size: of the trained networks, the untrained ones and the raw input"""
-    by_depth: dict[str, list[dict[str, float | None]]]
-    """in bins of depth: absorption, likewise"""
+    by_size: dict[str, list[Bin]]
+    """recovery and splitting in bins of size: of the trained networks, the untrained ones and the raw input"""
+    by_depth: dict[str, list[Bin]]
+    """absorption in bins of depth, likewise"""
 
     def knows(self, name: str) -> bool:
         """Return whether there is a number of this name."""
@@ -68,8 +64,8 @@ class Line:
             "layer": self.layer,
             "method": self.method,
             "values": values,
-            "by_size": self.by_size,
-            "by_depth": self.by_depth,
+            "by_size": {name: [one.to_dict() for one in found] for name, found in self.by_size.items()},
+            "by_depth": {name: [one.to_dict() for one in found] for name, found in self.by_depth.items()},
         }
 
 
@@ -192,8 +188,8 @@ def _line(cells: _Cells, task: str, layer: str, method: str) -> Line:
 def _summary(cell: dict[str, Any], factor: int) -> dict[str, Any]:
     """Return the summary of a score, and what there is of absorption beyond independent misses."""
     found = dict(cell["factors"][str(factor)]["summary"])
-    excess = _number(found.get("absorption")) - _number(found.get("absorption_null"))
-    return {**found, "absorption_excess": excess}
+    excess = number(found.get("absorption")) - number(found.get("absorption_null"))
+    return {**found, EXCESS: excess}
 
 
 def _loss(cell: dict[str, Any], factor: int) -> dict[str, Any]:
@@ -205,12 +201,8 @@ def _mean(
 ) -> Estimate:
     """Return the mean over hierarchies and seeds, with its interval over seeds."""
     rows = cells.on_hierarchies(networks, layer, method)
-    means = [[np.mean([_number(part(cell, k).get(metric)) for k, cell in row.items()])] for row in rows]
+    means = [[np.mean([number(part(cell, k).get(metric)) for k, cell in row.items()])] for row in rows]
     return mean_interval(np.array(means).reshape(len(rows), 1))
-
-
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)
 
 
 # ---------------------------------------------------------------------- gaps
@@ -318,23 +310,12 @@ def _by_seed(cells: _Cells, network: str, layer: str, method: str, column: str, 
     for i, seed in enumerate(seeds):
         cell = cells.get(network, layer, method, seed)
         if cell is not None:
-            table[i] = [_number(value) for value in cell["factors"][str(factor)][column]]
+            table[i] = [number(value) for value in cell["factors"][str(factor)][column]]
     return table
 
 
-def _binned(
-    cells: _Cells, networks: Sequence[str | None], layer: str, method: str, column: str
-) -> list[dict[str, float | None]]:
-    """Return the bins of a score by "size" or "depth": means over seeds and hierarchies of the means in a bin."""
-    found: dict[tuple[float, float], list[list[float]]] = {}
-    for row in cells.on_hierarchies(networks, layer, method):
-        for k, cell in row.items():
-            table = cell["factors"][str(k)][f"by_{column}"]
-            for i, ends in enumerate(zip(table["from"], table["to"], strict=True)):
-                found.setdefault(ends, []).append([_number(table[name][i]) for name in BINNED[column]])
-    bins = []
-    for (low, high), rows in sorted(found.items()):
-        means = _mean_known([np.array(row) for row in rows], (len(BINNED[column]),))
-        known = (None if np.isnan(value) else float(value) for value in means)
-        bins.append({"from": low, "to": high, **dict(zip(BINNED[column], known, strict=True))})
-    return bins
+def _binned(cells: _Cells, networks: Sequence[str | None], layer: str, method: str, column: str) -> list[Bin]:
+    """Return the bins of a score by "size" or "depth", over seeds and hierarchies."""
+    rows = cells.on_hierarchies(networks, layer, method)
+    kept = [[cell["factors"][str(k)][f"by_{column}"] for k, cell in row.items()] for row in rows]
+    return bins(kept, BINNED[column])

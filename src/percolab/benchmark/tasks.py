@@ -8,8 +8,7 @@ from typing import Any
 
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
-from percolab.nn.config import TrainConfig
-from percolab.nn.experiments import SCALES
+from percolab.nn.config import SCALES, TrainConfig
 from percolab.nn.represent.settings import WORLDS, settings
 from percolab.worlds.recipe import Superposition
 

@@ -26,8 +26,8 @@ from percolab.cli.options import (
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
 from percolab.ground.validation import check_integer
-from percolab.nn.config import ProbeConfig, TrainConfig
-from percolab.nn.experiments import EXPERIMENTS, FIT_FROM, SCALES, UNTRAINED, experiment
+from percolab.nn.config import SCALES, ProbeConfig, TrainConfig
+from percolab.nn.paper.experiments import EXPERIMENTS, FIT_FROM, UNTRAINED, experiment
 
 Device = Annotated[
     str,
@@ -82,7 +82,7 @@ def run_in(
 def print_report(directory: Path, results: dict[str, Any], words: str = "") -> None:
     """Print where the report is, and the time that all stages took."""
     from percolab.ground.progress import clock
-    from percolab.nn.frame import REPORT
+    from percolab.nn.frame.frame import REPORT
 
     print(f"{directory / REPORT}: {words}{clock(sum(results['seconds'].values()))} in all")
 
@@ -134,8 +134,10 @@ def train(
     """
     need_packages()
     from percolab.ground.progress import bar
-    from percolab.nn import checkpoint, figures, training
-    from percolab.nn.progress import by_epoch, logger
+    from percolab.nn.frame import drawing
+    from percolab.nn.paper import curves
+    from percolab.nn.training import checkpoint, training
+    from percolab.nn.training.progress import by_epoch, logger
     from percolab.store import worlds
 
     chosen = given(
@@ -159,7 +161,7 @@ def train(
         result = training.train(
             dataset, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
         )
-    figures.write({"training": figures.training_curve(result.history, f"Training on {PurePath(path).name}")}, output)
+    drawing.write({"training": curves.training_curve(result.history, f"Training on {PurePath(path).name}")}, output)
     numbers = {"test": asdict(result.test), "validation": asdict(result.validation)}
     files.write_json(output / "result.json", {**numbers, "seconds": result.seconds, "device": result.device})
     if not quiet:
@@ -170,7 +172,7 @@ def train(
 def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:
     """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
     need_packages()
-    from percolab.nn import baseline
+    from percolab.nn.networks import baseline
     from percolab.store import worlds
 
     scores = baseline.baselines(worlds.load(path), device=device, progress=True)
@@ -211,7 +213,9 @@ def probe(
     Both protocols are run: points held out at random, as in the paper, and whole subtrees held out.
     """
     need_packages()
-    from percolab.nn import controls, figures, sources, tables
+    from percolab.nn.frame import drawing
+    from percolab.nn.paper import figures
+    from percolab.nn.probing import controls, sources, tables
     from percolab.store import worlds
     from percolab.worlds.truth import truth
 
@@ -228,7 +232,7 @@ def probe(
     output.mkdir(parents=True, exist_ok=True)
     for words in found.skipped:
         print(f"not probed: {words}")
-    figures.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
+    drawing.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
     for stem, table in tables.of_kinds(forest, found.by_protocol).items():
         files.write_table(table, output / stem)
     shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
@@ -266,7 +270,7 @@ def reproduce(
     """
     chosen = experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from)
     need_packages()
-    from percolab.nn import reproduction
+    from percolab.nn.paper import reproduction
 
     directory = output or Path(f"{name}-{scale}")
     results = run_in(directory, reproduction.reproduce, chosen, device=device, overwrite=overwrite, quiet=quiet)

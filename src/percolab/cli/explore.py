@@ -86,8 +86,8 @@ def _predictions(run: Path, dataset: Any) -> Any:
     from percolab.cli.experiments import need_packages
 
     need_packages()
-    from percolab.nn.predicting import predictor
-    from percolab.nn.training import load_model
+    from percolab.nn.networks.predicting import predictor
+    from percolab.nn.training.training import load_model
 
     return predictor(load_model(run, dataset))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from percolab.benchmark.standard import METHODS, ORACLE, STANDARD
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import Command
 from percolab.cli.experiments import Device, need_packages, resumable
@@ -28,11 +29,13 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
-from percolab.nn.experiments import SCALES
+from percolab.nn.config import SCALES
 
 if TYPE_CHECKING:
     from percolab.features.result import Score
 
+_METHODS = tuple(name for name, (method, *_) in METHODS.items() if method != ORACLE)
+"""Those that make features of activations."""
 TAKEN = ("codes", "rows", "directions", "bias", "activations")
 """Arrays that an .npz of codes may hold."""
 SUFFIXES = (".html", ".csv", ".json")
@@ -48,8 +51,8 @@ def score(
     codes: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[CODES]",
-            help="Codes (rows, features): a SciPy sparse .npz, or an .npz with an array codes.",
+            metavar="CODES",
+            help="Codes (rows, features): a SciPy sparse .npz, an .npz with an array codes, or an .npy.",
             show_default=False,
         ),
     ] = None,
@@ -62,7 +65,9 @@ def score(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="With --run: what makes features of its activations. May be repeated. Default: neurons and kmeans.",
+            help=f"With --run: what makes features of its activations: {', '.join(_METHODS)}, package.module:Class, or "
+            "one of these with options, such as kmeans@n_features=1024. May be repeated. Default: neurons and kmeans.",
+            autocompletion=completion(_METHODS),
         ),
     ] = None,
     layer: Annotated[
@@ -102,18 +107,29 @@ def score(
         if output.suffix not in known:
             raise ValueError(f"output must end in {' or '.join(known)}, got {output.name!r}")
         files.check_output(output, overwrite=overwrite)
+    options: dict[str, Any] = {
+        "factor": factor,
+        "min_size": min_size,
+        "threshold": threshold,
+        "draws": draws,
+        "seed": seed,
+    }
     if codes is None:
-        _compare(path, run, method or ["neurons", "kmeans"], layer, factor, min_size, seed, output, as_json, device)
+        if rows is not None:
+            raise ValueError("rows must come with codes, got --run")
+        _compare(path, run, method or ["neurons", "kmeans"], layer, options, output, as_json, device)
         return
+    for name, value in (("method", method), ("layer", layer)):
+        if value:
+            raise ValueError(f"{name} must come with run, got CODES")
     given = read_codes(codes)
     if rows is not None:
         given["rows"] = _read_array("rows", rows)
     dataset = load(path)
-    found = features.score(
-        dataset, factor=factor, min_size=min_size, threshold=threshold, draws=draws, seed=seed, **given
-    )
+    found = features.score(dataset, **options, **given)
     if output is not None:
         _write(found, output, f"{codes.name} against {PurePath(path).name}")
+        _say_written(output, as_json=as_json)
     if as_json:
         print(json.dumps({name: _plain(value) for name, value in found.summary.items()}, indent=1))
         return
@@ -121,38 +137,52 @@ def score(
 
 
 def _compare(
-    path: str, run: Any, methods: list[str], layer: str | None, factor: int | None, min_size: int, seed: int,
+    path: str, run: Any, methods: list[str], layer: str | None, options: dict[str, Any],
     output: Path | None, as_json: bool, device: str,
 ) -> None:  # fmt: skip
     """Score methods on a network of a run."""
     need_packages()
     from percolab.benchmark import single
-    from percolab.nn.training import load_model
+    from percolab.nn.training.training import load_model
     from percolab.store.worlds import load
 
-    if any(":" in name for name in methods):
-        sys.path.insert(0, "")
+    _look_here(methods)
     dataset = load(path)
     model = load_model(run, dataset, device=device)
     name = layer or f"blocks.{len(model.blocks) - 1}"
-    found = single.compare(
-        dataset, model, methods, layer=name, factor=factor, min_size=min_size, seed=seed, device=device
-    )
+    found = single.compare(dataset, model, methods, layer=name, device=device, **options)
     if output is not None:
         with files.replacing(output) as partial:
             partial.write_bytes(single.page(found, f"Features of {PurePath(run).name}", name))
+        _say_written(output, as_json=as_json)
     if as_json:
         values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
         print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
         return
-    table = single.rows(found)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = [
-            word.ljust(width) if i < 2 else word.rjust(width)
+    print(_aligned(single.rows(found), 2))
+
+
+def _say_written(output: Path, *, as_json: bool) -> None:
+    print(f"wrote {output}", file=sys.stderr if as_json else sys.stdout)
+
+
+def _look_here(methods: Iterable[str]) -> None:
+    """Let a module beside the user be found, as `python -m` does, if a method is in one."""
+    if any(":" in name for name in methods):
+        sys.path.insert(0, "")
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
+    """Return rows as text in columns; the first `left` are set flush left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            word.ljust(width) if i < left else word.rjust(width)
             for i, (word, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def read_codes(path: Path) -> dict[str, Any]:
@@ -166,6 +196,8 @@ def read_codes(path: Path) -> dict[str, Any]:
     with held, _reading("codes", path):
         if "format" in held.files:
             return {"codes": scipy.sparse.load_npz(path)}
+        if len(held.files) == 1:  # whatever its name
+            return {"codes": held[held.files[0]]}
         found = {name: held[name] for name in TAKEN if name in held.files}
     if "codes" not in found:
         raise ValueError(f"codes must have an array named codes, got {', '.join(held.files) or 'none'}")
@@ -176,7 +208,7 @@ def _read_array(name: str, path: Path) -> Any:
     import numpy as np
 
     with _reading(name, path):
-        return np.load(path, allow_pickle=False)
+        return np.load(path, allow_pickle=False, mmap_mode="r")  # an .npy may be larger than memory
 
 
 @contextmanager
@@ -201,20 +233,21 @@ def _text(found: Score) -> str:
         for name in SHOWN
         if _plain(found.summary.get(name, float("nan"))) is not None
     ]
-    columns = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption")
-    lines += ["", f"{'rows of a concept':>20}" + "".join(f"{name:>12}" for name in columns)]
+    columns = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null")
+    rows = [["rows of a concept", *(name.replace("_", " ") for name in columns)]]
     for _, row in found.by("size").iterrows():
         ends = f"{row['from']:,.0f} to {row['to'] - 1:,.0f}"
-        lines.append(f"{ends:>20}" + "".join(f"{number(name, row[name]):>12}" for name in columns))
-    return "\n".join(lines)
+        rows.append([ends, *(number(name, row[name]) for name in columns)])
+    return "\n".join([*lines, "", _aligned(rows, 0)])
 
 
 def _write(found: Score, output: Path, title: str) -> None:
     if output.suffix == ".html":
+        from percolab.features.result import WORDS
         from percolab.show import pages
 
         caption = "Recovery by size over chance, purity of features, splitting by size, absorption by depth."
-        body = [found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
+        body = [pages.paragraph(WORDS), found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
         lead = f"{found.settings['rows']:,} rows, concepts of at least {found.settings['min_size']:,}."
         with files.replacing(output) as partial:
             partial.write_bytes(pages.page(title, lead, body))
@@ -257,11 +290,14 @@ def benchmark(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="Another method beside the others: package.module:Class, or a name with other options, such as "
+            help="Another method beside the standard ones: package.module:Class, or a name with other options, such as "
             "batchtopk@k=128+n_features=1024. May be repeated.",
         ),
     ] = None,
-    only: Annotated[str | None, _words("--only", "Compute these methods alone.")] = None,
+    only: Annotated[
+        str | None,
+        _words("--only", f"Compute these methods alone, of {', '.join(STANDARD)} or as for --method.", STANDARD),
+    ] = None,
     n_seeds: Annotated[int, number_option("--n-seeds", "Seeds 0, 1, … of networks and methods.", default=3)] = 3,
     seeds: Annotated[str | None, _words("--seeds", "Compute the cells of these seeds alone.")] = None,
     networks: Annotated[
@@ -284,11 +320,11 @@ def benchmark(
     that share DIR can each take a part.
     """
     need_packages()
+    from percolab.benchmark import report
     from percolab.benchmark.running import benchmark as run
     from percolab.ground.progress import bar
 
-    if method and any(":" in name for name in method):
-        sys.path.insert(0, "")  # as `python -m` does: a module beside the user is found
+    _look_here([*(method or ()), only or ""])
     directory = output or Path(f"benchmark-{scale}")
     with resumable("the same command resumes it"), bar(visible=not quiet) as display:
         results = run(
@@ -298,6 +334,8 @@ def benchmark(
         )  # fmt: skip
     if quiet:
         return
+    if results["lines"]:
+        print(_aligned(report.brief(results), 1))
     cells = results["cells"]
     left = cells["asked"] - cells["done"] - cells["failed"]
     rest = f", {left} left: the same command goes on" if left else ""

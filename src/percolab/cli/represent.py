@@ -18,9 +18,10 @@ from percolab.cli.experiments import (
     run_in,
 )
 from percolab.cli.options import Quiet, choice_option, completion, examples, number_option
-from percolab.nn.experiments import SCALES
+from percolab.nn.config import SCALES
 from percolab.nn.represent.settings import DATA, EXPERIMENTS, settings
-from percolab.nn.scaling_settings import scaling_settings
+from percolab.nn.scaling.settings import DATA as SCALED
+from percolab.nn.scaling.settings import scaling_settings
 
 ALL_DATA = tuple(dict.fromkeys(name for names in DATA.values() for name in names))
 
@@ -73,6 +74,10 @@ def represent(
 
 def scaling(
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: some thousand points. ")] = "paper",
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="A,B", help=f"Some of {', '.join(SCALED)}. Default: all."),
+    ] = None,
     seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: scaling-SCALE.")
@@ -84,11 +89,12 @@ def scaling(
     """Measure how the test error falls with training rows and with width: one cluster and many, 1NN and network.
 
     DIR gets report.html, which needs nothing else, and results.json with all errors and exponents.
-    Data that are measured already, with the same settings, are not measured again.
+    What is measured already, with the same settings, is not measured again. After an interruption, give the same
+    command.
     """
-    chosen = scaling_settings(scale, seeds=seeds)
+    chosen = scaling_settings(scale, seeds=seeds, data=SCALED if data is None else data.split(","))
     need_packages()
-    from percolab.nn import scaling as running
+    from percolab.nn.scaling import running
 
     directory = output or Path(f"scaling-{scale}")
     results = run_in(directory, running.scaling, chosen, device=device, overwrite=overwrite, quiet=quiet)
@@ -98,7 +104,7 @@ def scaling(
 
 def _print(directory: Path, results: dict[str, Any]) -> None:
     """Print the answers, and where the report is."""
-    from percolab.nn.represent.page import number
+    from percolab.nn.frame.page import number
 
     for line in results["headline"]:
         note = f" ({line['note']})" if line["note"] else ""

@@ -60,7 +60,7 @@ def score(
     feature and the lowest latent. A concept is *recovered* where its best F1 is above 0.8.
 
     Time is O(firings + features * concepts), some times over. Memory, beside the codes: 4 bytes a firing or a bit a
-    cell, whichever is less, and one block of features.
+    cell, whichever is less; one block of features; and the pairs of a feature and a concept that it could help to say.
 
     Parameters
     ----------
@@ -125,7 +125,8 @@ def score(
         columns |= _direction_columns(decoder, table, firing, truth, matches, absorbers)
         extra["explained_variance"] = explained_variance(table, decoder.directions, decoder.bias, decoder.activations)
     stages.done("directions")
-    settings = {"rows": place.size, "min_size": least, "ratio": share, "draws": n_draws, "seed": key}
+    settings: dict[str, Any] = {"rows": place.size, "min_size": least, "ratio": share, "threshold": _plain(limit)}
+    settings |= {"draws": n_draws, "seed": key}
     found = _result(columns, _feature_columns(firing, truth, matches, pairs), drawn, extra, settings)
     return replace(found, absorbed_from=deepest_latent(absorbers, truth.concepts, truth.order))
 
@@ -149,6 +150,11 @@ def best_f1(
     truth = find_truth(forest, place, check_integer("min_size", min_size, 2), check_ratio(ratio))
     _, matches = _match(table, truth, limit, thread_count(threads), _Stages(silent))
     return matches.f1
+
+
+def _plain(threshold: Floats) -> float | list[float]:
+    """Return the threshold of all features, or that of each where they differ."""
+    return float(threshold[0]) if (threshold == threshold[0]).all() else list(map(float, threshold))
 
 
 STAGES = ("packing", "matching", "chance", "splitting", "absorption", "directions")

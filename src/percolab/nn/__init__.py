@@ -1,7 +1,10 @@
 """Experiments on percolation datasets: networks, baselines, activations and linear probes.
 
 Needs the extra ``nn`` (torch, scikit-learn, pandas, matplotlib). Importing this package imports none of them: a name
-is looked up when it is first used. The configurations, in `config` and `experiments`, need none of them at all.
+is looked up when it is first used. The configurations, in `config` and `paper.experiments`, need none of them at all.
+
+Each room stands on those after it: the experiments, `paper`, `represent` and `scaling`; `frame`, which they share, and
+`probing`; `training`; `networks`; `intervals`.
 """
 
 from __future__ import annotations
@@ -10,46 +13,46 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from percolab.nn.baseline import baselines, nearest_neighbours
     from percolab.nn.config import ProbeConfig, TrainConfig
-    from percolab.nn.experiments import Experiment, experiment
-    from percolab.nn.linear import LinearProbe, linear_probe
-    from percolab.nn.model import ResidualMLP
-    from percolab.nn.probe_errors import ProbeErrors, ProbeResult
-    from percolab.nn.probing import probes
-    from percolab.nn.recording import activations, representations
-    from percolab.nn.replacing import LossRecovered, loss_recovered
-    from percolab.nn.reproduction import reproduce
-    from percolab.nn.scores import LabelScore, Score
-    from percolab.nn.split import Split, split_rows
-    from percolab.nn.training import TrainResult, load_model, train, train_ensemble
+    from percolab.nn.networks.baseline import baselines, nearest_neighbours
+    from percolab.nn.networks.model import ResidualMLP
+    from percolab.nn.networks.recording import activations, representations
+    from percolab.nn.networks.replacing import LossRecovered, loss_recovered
+    from percolab.nn.networks.scores import LabelScore, Score
+    from percolab.nn.paper.experiments import Experiment, experiment
+    from percolab.nn.paper.reproduction import reproduce
+    from percolab.nn.probing.errors import ProbeErrors, ProbeResult
+    from percolab.nn.probing.linear import LinearProbe, linear_probe
+    from percolab.nn.probing.prober import probes
+    from percolab.nn.training.training import TrainResult, load_model, train, train_ensemble
+    from percolab.worlds.splits import Split, split_rows
 
 _HOME = {
-    "Experiment": "experiments",
-    "LabelScore": "scores",
-    "LinearProbe": "linear",
-    "LossRecovered": "replacing",
-    "ProbeConfig": "config",
-    "ProbeErrors": "probe_errors",
-    "ProbeResult": "probe_errors",
-    "ResidualMLP": "model",
-    "Score": "scores",
-    "Split": "split",
-    "TrainConfig": "config",
-    "TrainResult": "training",
-    "activations": "recording",
-    "baselines": "baseline",
-    "experiment": "experiments",
-    "linear_probe": "linear",
-    "load_model": "training",
-    "loss_recovered": "replacing",
-    "nearest_neighbours": "baseline",
-    "probes": "probing",
-    "representations": "recording",
-    "reproduce": "reproduction",
-    "split_rows": "split",
-    "train": "training",
-    "train_ensemble": "training",
+    "Experiment": "nn.paper.experiments",
+    "LabelScore": "nn.networks.scores",
+    "LinearProbe": "nn.probing.linear",
+    "LossRecovered": "nn.networks.replacing",
+    "ProbeConfig": "nn.config",
+    "ProbeErrors": "nn.probing.errors",
+    "ProbeResult": "nn.probing.errors",
+    "ResidualMLP": "nn.networks.model",
+    "Score": "nn.networks.scores",
+    "Split": "worlds.splits",
+    "TrainConfig": "nn.config",
+    "TrainResult": "nn.training.training",
+    "activations": "nn.networks.recording",
+    "baselines": "nn.networks.baseline",
+    "experiment": "nn.paper.experiments",
+    "linear_probe": "nn.probing.linear",
+    "load_model": "nn.training.training",
+    "loss_recovered": "nn.networks.replacing",
+    "nearest_neighbours": "nn.networks.baseline",
+    "probes": "nn.probing.prober",
+    "representations": "nn.networks.recording",
+    "reproduce": "nn.paper.reproduction",
+    "split_rows": "worlds.splits",
+    "train": "nn.training.training",
+    "train_ensemble": "nn.training.training",
 }
 
 __all__ = [
@@ -85,7 +88,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        home = importlib.import_module(f"{__name__}.{_HOME[name]}")
+        home = importlib.import_module(f"percolab.{_HOME[name]}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("percolab"):
             raise

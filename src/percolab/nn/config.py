@@ -1,4 +1,4 @@
-"""What determines a training run and a set of probes, checked once. Needs no torch."""
+"""What determines a training run and a set of probes, checked once; scales of experiments. Needs no torch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import NamedTuple, Self
 
 from percolab.ground.validation import check_choice, check_integer, check_seed
 
+SCALES = ("paper", "small")
+"""Scales that experiments come at: the paper's, and one for a laptop."""
 PROTOCOLS = ("random", "subtree")
-"""Ways of holding rows out from probes; see `percolab.nn.probe_rows`."""
+"""Ways of holding rows out from probes; see `percolab.nn.probing.rows`."""
 
 
 class Seeds(NamedTuple):

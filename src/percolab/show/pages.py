@@ -44,6 +44,11 @@ th { font-weight: 600; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem; }
 table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
+table.held { border-collapse: separate; border-spacing: 0; line-height: 22px; }
+table.held th { vertical-align: bottom; white-space: normal; }
+table.held td:first-child, table.held th:first-child { position: sticky; left: 0; background: var(--ground);
+  min-width: 13.5rem; overflow-wrap: anywhere; white-space: normal; }
+table.held tr.part th { padding-top: 14px; }
 .good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }
 .good, .bad, .mixed { font-weight: 600; }
 pre { background: var(--soft); padding: .7rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap; }
@@ -54,7 +59,8 @@ img { max-width: 100%; height: auto; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr)); gap: 1.2rem; }
 .grid figure { margin: 0; }
 @media (max-width: 45rem) {
-  .wide img { max-width: none; width: 36rem; }
+  .wide img { max-width: none; width: max(36rem, .85 * var(--natural, 0px)); }
+  table.held td:first-child, table.held th:first-child { min-width: 8.5rem; }
   table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; }
   table.stack tr:first-child:has(th) { display: none; }
   table.stack tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
@@ -115,6 +121,8 @@ def table(
     *,
     numbers: Collection[int] = (),
     stack: bool = False,
+    held: bool = False,
+    parts: Mapping[int, str] | None = None,
 ) -> str:
     """Return a table of text.
 
@@ -131,9 +139,15 @@ def table(
     stack
         Whether a row becomes a block of labelled lines on a phone; otherwise the table scrolls there. For rows with
         sentences in them.
+    held
+        Whether the first column stays where it is when the others scroll. For many columns of numbers.
+    parts
+        Headings inside the table, each by the row it stands above.
     """
     lines = [_head(head, numbers)] if head else []
     for i, row in enumerate(rows):
+        if parts and i in parts:
+            lines.append(f'<tr class="part"><th>{escape(parts[i])}</th><td colspan="{len(row) - 1}"></td></tr>')
         kinds = ["number" if j in numbers else "" for j in range(len(row))]
         if verdicts:
             kinds[-1] = verdicts[i]
@@ -142,7 +156,7 @@ def table(
             for cell, kind, name in zip(row, kinds, [*head, *[""] * (len(row) - len(head))], strict=True)
         ]
         lines.append("<tr>" + "".join(cells) + "</tr>")
-    look = "stack" if stack else "narrow"
+    look = "stack" if stack else "narrow held" if held else "narrow"
     return f'<div class="scroll"><table class="{look}">\n' + "\n".join(lines) + "\n</table></div>"
 
 
@@ -205,8 +219,8 @@ def picture(figure: Figure, caption: str, *, wide: bool = False) -> str:
 def image(png: bytes, caption: str, *, wide: bool = False) -> str:
     """Return a PNG inside the page; a wide one keeps a size that can be read, and scrolls on a phone."""
     data, text = base64.b64encode(png).decode(), escape(caption)
-    box = ' class="scroll wide"' if wide else ""
     width = int(int.from_bytes(png[16:20]) / DOTS)  # the first field of a PNG's header
+    box = f' class="scroll wide" style="--natural: {width}px"' if wide else ""
     return (
         f'<figure><div{box}><img alt="{text}" width="{width}" src="data:image/png;base64,{data}"></div>'
         f"<figcaption>{text}</figcaption></figure>"

@@ -23,7 +23,8 @@ what the statistic is over all networks and all units of the kind. They hold it 
 independently and neither networks nor blocks do; and less often, 82%, for a share near 1 where networks alone differ:
 five of them cannot show that a few are unlike the rest. ``python tests/interval_coverage.py`` measures how often.
 
-Where a single draw falls, rather than a mean, is told by `central` and `prediction`.
+Where a single draw falls, rather than a mean, is told by `central` and `prediction`. Beside the law are
+bins of units (`binning`) and straight lines (`lines`), which intervals are often about.
 """
 
 from percolab.nn.intervals.estimate import (

@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
 from percolab.model.target import Target
-from percolab.nn.binning import log_bins
-from percolab.nn.frame import Arrays
+from percolab.nn.frame.drawing import by_layer, by_number
+from percolab.nn.frame.frame import Arrays
+from percolab.nn.frame.page import Line, Words
+from percolab.nn.frame.table import Row, row, select
 from percolab.nn.intervals import Estimate, central, jackknife, kin
-from percolab.nn.latent_values import fresh_values, path_sums
-from percolab.nn.recording import activations, label
+from percolab.nn.intervals.binning import log_bins
+from percolab.nn.networks.recording import activations, label
+from percolab.nn.probing.latent_values import fresh_values, path_sums
 from percolab.nn.represent import reading
-from percolab.nn.represent.drawing import by_layer, by_number
 from percolab.nn.represent.networks import train_networks
-from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.work import Row, Work, layer_names, row, select
+from percolab.nn.represent.work import Work, layer_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.nn.frame import Arrays
+from percolab.nn.frame.frame import Arrays
+from percolab.nn.frame.table import Row, row
 from percolab.nn.intervals import Estimate, jackknife, kin, prediction
-from percolab.nn.lines import line_through_origin
+from percolab.nn.intervals.lines import line_through_origin
 from percolab.nn.represent.pushing import FRESH_PROBES, LEAST_DEPTH
-from percolab.nn.represent.work import Row, Work, row
+from percolab.nn.represent.work import Work
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -110,6 +111,7 @@ def _own_rows(found: Arrays, blocks: Blocks, at: At, dose: float, told: dict[str
                 continue
             slope, r2 = response_line(dose * found["true"], response, blocks["pairs"])
             here = {"direction": direction.replace("_", " "), "case": case, **told}
+            here["concepts"] = round(np.isfinite(response).sum() / len(response))  # of which a mean network has one
             rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
     return rows
 

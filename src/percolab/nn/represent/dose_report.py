@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from percolab.nn.recording import RAW, label
+from percolab.nn.frame.drawing import by_layer, by_number
+from percolab.nn.frame.page import Line, Words
+from percolab.nn.frame.table import Row, select
+from percolab.nn.networks.recording import RAW, label
 from percolab.nn.represent.dose_estimates import LESS_OTHER
-from percolab.nn.represent.drawing import by_layer, by_number
-from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.work import Row, select
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

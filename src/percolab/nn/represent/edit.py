@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.model.forest import Forest
-from percolab.nn.frame import Arrays
+from percolab.nn.frame.drawing import by_layer
+from percolab.nn.frame.frame import Arrays
+from percolab.nn.frame.page import Line, Words
+from percolab.nn.frame.table import Row, row, select
 from percolab.nn.intervals import Estimate, jackknife, mean_interval
-from percolab.nn.lines import line_through_origin
-from percolab.nn.model import ResidualMLP, predict
-from percolab.nn.recording import activations, label
-from percolab.nn.represent.drawing import by_layer
+from percolab.nn.intervals.lines import line_through_origin
+from percolab.nn.networks.model import ResidualMLP, predict
+from percolab.nn.networks.recording import activations, label
+from percolab.nn.probing.siblings import find_siblings
 from percolab.nn.represent.networks import forward_from, load_networks, streams, train_networks
-from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.work import Row, Work, row, select
-from percolab.nn.siblings import find_siblings
+from percolab.nn.represent.work import Work
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

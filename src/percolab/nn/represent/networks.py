@@ -11,11 +11,11 @@ import torch
 
 from percolab.ground.files import replacing
 from percolab.ground.progress import Progress, silent
-from percolab.nn import training
 from percolab.nn.config import TrainConfig
-from percolab.nn.model import ResidualMLP
-from percolab.nn.progress import by_epoch
-from percolab.nn.split import Split
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.training import training
+from percolab.nn.training.progress import by_epoch
+from percolab.worlds.splits import Split
 from percolab.worlds.truth import AnyDataset
 
 FILE = "networks.pt"

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.nn import siblings
+from percolab.nn.probing import siblings
+from percolab.nn.probing.siblings import Ready, Siblings
 from percolab.nn.represent.reading import Places, Reading
-from percolab.nn.siblings import Ready, Siblings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,8 +1,8 @@
 """Ridge probes of any values of the latents, many at a time: errors by latent, and the directions that are read.
 
-As in `percolab.nn.probing` a probe reads, at one depth, the value of the latent that a sample belongs to there. Here
-the values are given: those that a network was trained on, those of other networks, fresh ones. One factorisation serves
-all values of a depth.
+As in `percolab.nn.probing.prober` a probe reads, at one depth, the value of the latent that a sample belongs to there.
+Here the values are given: those that a network was trained on, those of other networks, fresh ones. One factorisation
+serves all values of a depth.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from percolab.features.concepts import rows_below
 from percolab.model.forest import Forest
-from percolab.nn.ridge import CHUNK_ROWS, NormalEquations
+from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

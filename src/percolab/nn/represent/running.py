@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from percolab.ground.progress import Progress
-from percolab.nn.device import Device
-from percolab.nn.frame import Arrays, opened
-from percolab.nn.represent import crossed, dose, edit, page, relevance, trained
+from percolab.nn.frame import page
+from percolab.nn.frame.frame import Arrays, opened
+from percolab.nn.frame.table import Row
+from percolab.nn.networks.device import Device
+from percolab.nn.represent import crossed, dose, edit, relevance, trained
 from percolab.nn.represent.networks import FILE
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.work import Row, Work
+from percolab.nn.represent.work import Work
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +69,7 @@ def represent(
     chosen
         From `settings`.
     output, device, overwrite, progress
-        As for `percolab.nn.reproduction.reproduce`.
+        As for `percolab.nn.reproduce`.
     """
     with opened(Work, chosen, output, device=device, overwrite=overwrite, progress=progress) as work:
         return _run(work, MODULES[chosen.experiment])

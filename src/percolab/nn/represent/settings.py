@@ -9,8 +9,7 @@ from typing import Any
 from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import __version__
 from percolab.model.recipe import Recipe
-from percolab.nn.config import TrainConfig
-from percolab.nn.experiments import SCALES
+from percolab.nn.config import SCALES, TrainConfig
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition
 

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.nn import siblings
-from percolab.nn.binning import log_bins
-from percolab.nn.frame import Arrays
+from percolab.nn.frame.drawing import by_layer, by_number
+from percolab.nn.frame.frame import Arrays
+from percolab.nn.frame.page import Line, Words
+from percolab.nn.frame.table import Row, row, select
 from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval
-from percolab.nn.latent_values import fresh_values, path_sums
-from percolab.nn.recording import RAW, activations, label
+from percolab.nn.intervals.binning import log_bins
+from percolab.nn.networks.recording import RAW, activations, label
+from percolab.nn.probing import siblings
+from percolab.nn.probing.latent_values import fresh_values, path_sums
+from percolab.nn.probing.siblings import find_siblings
 from percolab.nn.represent import reading
-from percolab.nn.represent.drawing import by_layer, by_number
 from percolab.nn.represent.networks import train_networks
-from percolab.nn.represent.page import Line, Words
 from percolab.nn.represent.settings import Settings
-from percolab.nn.represent.work import Row, Work, layer_names, row, select
-from percolab.nn.siblings import find_siblings
+from percolab.nn.represent.work import Work, layer_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,6 +118,8 @@ def analyse(found: Arrays, work: Work) -> list[Row]:
             rows.append(row(mean_interval(separation[:, j], pair_blocks), measure="log ratio, separation", **told))
             level = found["separation"][:, j, k].astype(np.float64)
             rows.append(row(mean_interval(level, pair_blocks), measure="separation", **told))
+            apart = change[:, j, :, TARGETS.index("z")] - change[:, j, :, TARGETS.index("fresh z")]
+            rows.append(row(mean_interval(apart, blocks), measure="log ratio, z less fresh z", **told))
             for t, target in enumerate(TARGETS):
                 ratio = mean_interval(change[:, j, :, t], blocks)
                 rows.append(row(ratio, measure=f"log ratio, error on {target}", **told))

@@ -1,28 +1,25 @@
-"""What all experiments share while they run: data, split, networks, and the table of estimates they fill."""
+"""What all experiments share while they run: data, split and networks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.nn.device import on_device
-from percolab.nn.frame import Frame
-from percolab.nn.intervals import Estimate, places
-from percolab.nn.model import ResidualMLP
-from percolab.nn.recording import RAW
+from percolab.nn.frame.frame import Frame
+from percolab.nn.intervals import places
+from percolab.nn.networks.device import on_device
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.recording import RAW
 from percolab.nn.represent import reading
 from percolab.nn.represent.networks import Networks, load_networks
 from percolab.nn.represent.settings import Settings
-from percolab.nn.split import Split, split_rows
 from percolab.worlds.generation import generate
+from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.truth import AnyDataset, Truth, truth
-
-Row = dict[str, Any]
 
 MOST_SCORED = 20_000
 
@@ -83,18 +80,8 @@ class Work(Frame[Settings]):
         self.progress("measures", total, total)
 
 
-def row(estimate: Estimate, **names: Any) -> Row:
-    """Return an estimate as a row of a table, with what it is of."""
-    return {**names, **estimate.to_dict()}
-
-
-def select(rows: Sequence[Row], **names: Any) -> list[Row]:
-    """Return the rows of a table that have these names."""
-    return [r for r in rows if all(r.get(name) == value for name, value in names.items())]
-
-
 def layer_names(model: ResidualMLP) -> list[str]:
     """Return the representations that are looked at: the input itself, and all that the paper probes."""
-    from percolab.nn.recording import representations
+    from percolab.nn.networks.recording import representations
 
     return [RAW, *representations(model)]

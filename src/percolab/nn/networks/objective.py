@@ -1,0 +1,110 @@
+"""What a network is trained for: numbers by their squared error, labels by their cross-entropy."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pandas
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from percolab.nn.networks.scores import LabelScore, Score, label_score, r_squared, score
+
+
+class Objective(Protocol):
+    """A loss, what is measured beside it on the validation rows, and the score of a finished run."""
+
+    outputs: int | None
+    """numbers a network gives a point; None is one, without a dimension of its own"""
+    dtype: torch.dtype
+    """of the target on the device"""
+    n_measures: int
+    measure_name: str
+    """what progress shows"""
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss over rows (…, n) of each member (…)."""
+
+    def measures(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return (…, n_measures), the first the loss."""
+
+    def columns(self, losses: NDArray[np.float64], train: Any, validation: Any) -> pandas.DataFrame:
+        """Return the columns of a history from training loss and measures (epochs, 1 + n_measures).
+
+        `train` and `validation` are the targets of these rows; the last column is what progress shows.
+        """
+
+    def score(self, output: torch.Tensor, target: torch.Tensor) -> Score | LabelScore:
+        """Return the score of outputs for some rows."""
+
+
+class Numbers:
+    """One number a point, by mean squared error."""
+
+    outputs: int | None = None
+    dtype = torch.float32
+    n_measures = 1
+    measure_name = "R²"
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return mean squared errors."""
+        return functional.mse_loss(output, target, reduction="none").mean(-1)
+
+    def measures(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return mean squared errors."""
+        return self.loss(output, target)[..., None]
+
+    def columns(self, losses: NDArray[np.float64], train: Any, validation: Any) -> pandas.DataFrame:
+        """Return losses and R² of training and validation rows."""
+        found: dict[str, Any] = {}
+        for i, (name, target) in enumerate((("train", train), ("validation", validation))):
+            variance = float(np.var(target, dtype=np.float64))
+            found[f"{name}_loss"] = losses[:, i]
+            found[f"{name}_r2"] = [r_squared(loss, variance) for loss in losses[:, i]]
+        return pandas.DataFrame(found)
+
+    def score(self, output: torch.Tensor, target: torch.Tensor) -> Score:
+        """Return R² and mean squared error."""
+        return score(target.cpu(), output.cpu())
+
+
+class Labels:
+    """One of C labels a point, by the cross-entropy of C logits."""
+
+    dtype = torch.int64
+    n_measures = 2
+    measure_name = "accuracy"
+
+    def __init__(self, n_classes: int) -> None:
+        self.outputs: int | None = n_classes
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return mean log losses."""
+        flat = functional.cross_entropy(output.flatten(0, -2), target.flatten(), reduction="none")
+        return flat.reshape(target.shape).mean(-1)
+
+    def measures(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return mean log losses and accuracies."""
+        accuracy = (output.argmax(-1) == target).to(output.dtype).mean(-1)
+        return torch.stack([self.loss(output, target), accuracy], -1)
+
+    def columns(self, losses: NDArray[np.float64], train: Any, validation: Any) -> pandas.DataFrame:
+        """Return losses of training and validation rows and the latter's accuracy."""
+        return pandas.DataFrame(
+            dict(zip(("train_loss", "validation_loss", "validation_accuracy"), losses.T, strict=True))
+        )
+
+    def score(self, output: torch.Tensor, target: torch.Tensor) -> LabelScore:
+        """Return accuracy and log loss."""
+        return label_score(target.cpu(), output.double().log_softmax(-1).cpu())
+
+
+def objective(y: NDArray[Any]) -> Objective:
+    """Return what a network is trained for by the type of y: integers are labels, from 0; other numbers are numbers."""
+    if y.dtype.kind not in "biu":
+        return Numbers()
+    if y.size and y.min() < 0:
+        raise ValueError(f"labels must not be negative, got {y.min()}; give numbers as floats")
+    return Labels(int(y.max()) + 1 if y.size else 1)

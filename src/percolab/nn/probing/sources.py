@@ -1,0 +1,122 @@
+"""What is probed: the raw input, random features, untrained networks and trained ones, by kind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from percolab.ground.progress import Progress, shown
+from percolab.nn.config import ProbeConfig, TrainConfig
+from percolab.nn.networks.device import Device, choose_device, on_device
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.recording import RAW, activations
+from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind, random_features
+from percolab.nn.probing.errors import ProbeErrors
+from percolab.nn.probing.prober import Prober
+from percolab.nn.training import checkpoint
+from percolab.nn.training.training import load_model
+from percolab.worlds.truth import AnyDataset
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something whose representations are probed."""
+
+    kind: str
+    seed: int = 0
+    member: int = 0
+    """which network of the run, if it is a trained one"""
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == RAW else f"{self.kind}-{self.seed}"
+
+
+class Sources:
+    """The representations of sources: of the points of a dataset, on the device.
+
+    Parameters
+    ----------
+    dataset
+        Any dataset, or a superposed world.
+    run_dir
+        A run on it, of one network or several.
+    device
+        Where to compute.
+    """
+
+    def __init__(self, dataset: AnyDataset, run_dir: str | os.PathLike[str], device: torch.device) -> None:
+        self.dataset, self.run_dir, self.device = dataset, run_dir, device
+        configs = checkpoint.load(Path(run_dir) / "checkpoint.pt")["configs"]
+        self.configs = [TrainConfig(**config) for config in configs]
+        load_model(run_dir, dataset, device=device)  # says if it is of another dataset
+        self.inputs = on_device("X", dataset.X, device, torch.float32)
+
+    def listed(self, controls: int) -> list[Source]:
+        """Return all sources, with this many untrained networks and draws of random features, or as many as trained.
+
+        The first untrained networks are those that the trained ones started as.
+        """
+        own = [config.seeds.weights for config in self.configs]
+        more = [*own, *range(max(own) + 1, max(own) + 1 + controls - len(own))]
+        return [
+            Source(RAW),
+            *(Source(RANDOM, seed) for seed in more),
+            *(Source(UNTRAINED, seed) for seed in more),
+            *(Source(TRAINED, seed, member) for member, seed in enumerate(own)),
+        ]
+
+    def representations(self, source: Source) -> dict[str, torch.Tensor]:
+        """Return what a source gives for every point, by name."""
+        config = self.configs[0]
+        if source.kind == RAW:
+            return {RAW: self.inputs}
+        if source.kind == RANDOM:
+            widths = (config.d_model, config.expansion * config.d_model)
+            return {f"random.{width}": random_features(self.inputs, width, source.seed) for width in widths}
+        if source.kind == TRAINED:
+            model = load_model(self.run_dir, self.dataset, member=source.member, device=self.device)
+        else:
+            dim = self.inputs.shape[1]
+            model = ResidualMLP(dim, config.d_model, config.n_blocks, config.expansion, seed=source.seed)
+        return activations(model, self.inputs, device=self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class ProbedRun:
+    """Errors of the probes of a run and of its controls."""
+
+    by_protocol: Mapping[str, ByKind]
+    networks: int
+    skipped: tuple[str, ...]
+    seconds: float
+
+
+def probe_run(
+    dataset: AnyDataset,
+    run_dir: str | os.PathLike[str],
+    config: ProbeConfig,
+    controls: int,
+    *,
+    factor: int | None = None,
+    device: Device = "auto",
+    progress: bool | Progress = False,
+) -> ProbedRun:
+    """Probe the networks of a run, untrained ones of the same shape, random features and the raw input."""
+    found: dict[str, dict[str, list[ProbeErrors]]] = {}
+    sources = Sources(dataset, run_dir, choose_device(device))
+    prober = Prober(dataset, config, factor=factor, device=device)
+    start = time.perf_counter()
+    listed = sources.listed(controls)
+    with shown(progress) as tell:
+        for done, source in enumerate(listed):
+            tell("probes", done, len(listed))
+            for errors in prober.run(sources.representations(source)).errors:
+                found.setdefault(errors.protocol, {}).setdefault(source.kind, []).append(errors)
+        tell("probes", len(listed), len(listed))
+    seconds = time.perf_counter() - start
+    return ProbedRun(found, len(sources.configs), tuple(prober.skipped), seconds)
