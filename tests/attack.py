@@ -7,6 +7,7 @@ forests     forests with wrong numbers, through all that reads a forest
 files       crafted metadata and chunks, digests made to match
 flips       bits flipped, files cut, lengthened, lost, exchanged
 kills       writers killed at a random moment, then run again
+steps       writers killed before each thing that they do to files, or as many of them as tries, then run again
 runs        several writers, readers and strangers at once on one path
 
 A fault that is not a refusal of one line is raised, and ends the program.
@@ -25,6 +26,7 @@ PARTS = {
     "files": (attack_files.attack, 3000),
     "flips": (attack_files.attack_flips, 5000),
     "kills": (attack_kills.attack, 400),
+    "steps": (attack_kills.attack_steps, 10_000),
     "runs": (attack_runs.attack, 200),
 }
 MUST_BE_NONE = ("lost", "wrong", "crashes", "left over")

@@ -1,9 +1,13 @@
-"""Writers that are killed at a random moment: nothing is lost, nothing wrong is left, and the next run puts it right.
+"""Writers that are killed: nothing is lost, nothing wrong is left, and the next run puts it right.
+
+At a random moment, or before each thing in turn that they do to files: open one for writing, rename, remove, make a
+directory. Between two of these nothing changes but the content of a file that has no name yet.
 
 Children are forked, so that a try takes milliseconds. The parent never writes a store itself: Zarr keeps threads, and
 these do not survive a fork.
 """
 
+import itertools
 import os
 import shutil
 import signal
@@ -12,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +28,7 @@ from percolab import exports
 from percolab.ground import moves
 from percolab.store import runners, schema
 
-OLD, NEW = pl.Recipe(700, 3, seeds=1), pl.Recipe(900, 3, seeds=2)
+OLD, NEW = pl.Recipe(700, 3, seeds=1), pl.Recipe(700, 3, seeds=2)  # as many points, so that parts of both fit together
 FINE, REFUSED, BROKEN = 0, 2, 70
 """Exit codes of children; any other, but for that of a kill, is a crash too."""
 
@@ -122,27 +126,31 @@ def state(path, truth):
             return "unfinished"
         print(f"wrong: {fault}", file=sys.stderr)
         return "wrong"
-    recipe = next((recipe for recipe, ds in truth.items() if digest(found) == digest(ds)), None)
+    recipe = next((recipe for recipe in (OLD, NEW) if digest(found) == digest(truth[recipe])), None)
     return {OLD: "old", NEW: "new", None: "wrong"}[recipe if recipe == found.recipe else None]
 
 
-def exported(stem):
-    """Return the state of an export: files come one by one, but each is whole."""
+def exported(stem, kept):
+    """Return the state of an export: the files of one of two exports, all of them."""
     try:
-        found = exports.read_npz(stem)
+        exports.read_npz(stem)  # which completes what was interrupted
+        return kept.get(files_of(stem), "wrong")
     except FileNotFoundError:
         return "nothing"
     except ValueError as fault:
         print(f"wrong export: {fault}", file=sys.stderr)
         return "wrong"
-    return {700: "old", 900: "new"}.get(len(found.y), "wrong")
+
+
+def files_of(stem):
+    return tuple(path.read_bytes() for path in exports.release.npz_paths(stem))
 
 
 ALLOWED = {save: {"nothing", "new"}, shards: {"nothing", "unfinished", "new"}, export: {"old", "new"}}
 
 
 def look(job, path, truth):
-    return exported(path.with_name("out")) if job is export else state(path, truth)
+    return exported(path.with_name("out"), truth["exports"]) if job is export else state(path, truth)
 
 
 def place(folder, job, kept):
@@ -160,17 +168,26 @@ def place(folder, job, kept):
     return path
 
 
-def attack(count, seed):
-    """Kill so many writers; return what they left, and how often something was lost, wrong or broken."""
-    random = np.random.default_rng(seed)
+@contextmanager
+def begun():
+    """Yield both datasets, what is there before a try, and the folder of a try."""
     truth = prepare()
+    with tempfile.TemporaryDirectory() as name:
+        kept = {which: Path(name) / which for which in ("old", "new")}
+        for folder, recipe in zip(kept.values(), (OLD, NEW), strict=True):
+            folder.mkdir()
+            assert outcome(fork(export, truth[recipe], folder / "ds.zarr", False)) == FINE
+        assert outcome(fork(save, truth[OLD], kept["old"] / "old.zarr", False)) == FINE
+        truth["exports"] = {files_of(folder / "out"): which for which, folder in kept.items()}
+        yield truth, kept["old"], Path(name) / "try"
+
+
+def attack(count, seed):
+    """Kill so many writers at random moments; return what they left, and what was lost, wrong or broken."""
+    random = np.random.default_rng(seed)
     counts = Counter(tried=count, killed=0, lost=0, wrong=0, crashes=0)
     durations: dict = {}
-    with tempfile.TemporaryDirectory() as name:
-        kept, folder = Path(name) / "kept", Path(name) / "try"
-        kept.mkdir()
-        assert outcome(fork(save, truth[OLD], kept / "old.zarr", False)) == FINE
-        assert outcome(fork(export, truth[OLD], kept / "old.zarr", False)) == FINE
+    with begun() as (truth, kept, folder):
         for k in range(count):
             job, sync = JOBS[k % len(JOBS)], bool(random.random() < 0.2)
             path = place(folder, job, kept)
@@ -187,6 +204,62 @@ def attack(count, seed):
             check(job, path, truth, counts)
             shutil.rmtree(folder)
     return counts
+
+
+def attack_steps(count, seed):
+    """Kill writers before each change that they make, or before about so many of these, chosen evenly."""
+    counts = Counter(tried=0, killed=0, changes=0, lost=0, wrong=0, crashes=0)
+    with begun() as (truth, kept, folder):
+        changes = {}
+        for job in JOBS:
+            path = place(folder, job, kept)
+            assert outcome(fork(counting, folder / "changes", job, truth[NEW], path, False)) == FINE
+            changes[job] = int((folder / "changes").read_text())
+            shutil.rmtree(folder)
+        tries = [(job, change) for job, number in changes.items() for change in range(number)]
+        counts["changes"] = len(tries)
+        for job, change in tries[seed % max(1, len(tries) // count) :: max(1, len(tries) // count)]:
+            path = place(folder, job, kept)
+            code = outcome(fork(dying, change, job, truth[NEW], path, False))
+            counts["tried"] += 1
+            counts["killed"] += code == -signal.SIGKILL
+            counts["crashes"] += code not in (FINE, -signal.SIGKILL)
+            check(job, path, truth, counts)
+            shutil.rmtree(folder)
+    return counts
+
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+NAMING = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"}
+
+
+def before_changes(call):
+    """Have a function called before each thing that this process does to files."""
+
+    def hook(event, arguments):
+        if event in NAMING or (event == "open" and arguments[2] & WRITING):
+            call()
+
+    def renamed(*arguments):  # which is not Python's own
+        call()
+        return rename(*arguments)
+
+    rename, moves._renameat2 = moves._renameat2, renamed
+    sys.addaudithook(hook)
+
+
+def counting(where, job, *arguments):
+    seen = []
+    before_changes(lambda: seen.append(1))
+    job(*arguments)
+    number = len(seen)
+    where.write_text(str(number))
+
+
+def dying(change, job, *arguments):
+    left = itertools.count(-change)
+    before_changes(lambda: next(left) == 0 and os.kill(os.getpid(), signal.SIGKILL))
+    job(*arguments)
 
 
 def check(job, path, truth, counts):

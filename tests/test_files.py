@@ -1,9 +1,11 @@
 """Files, locks and renames: complete or not there, and nothing that was there is lost."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -253,8 +255,126 @@ def test_files_are_on_the_disk_before_they_have_their_names(tmp_path, monkeypatc
         events.clear()
         write(tmp_path / "a", tmp_path / "b", overwrite=overwrite)
         kinds = [kind for kind, _ in events]
-        assert kinds == ["sync", "sync", "name", "name", "sync"]
+        # Both files, what they are to be named, and that this is there; their names, and that these are there.
+        assert kinds == ["sync", "sync", "sync", "name", "sync", "name", "name", "sync"]
         assert events[-1] == ("sync", tmp_path)
+
+
+# ---------------------------------------------------------------------- several files at once
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_before(step, monkeypatch, function):
+    """Call a function that ends before a change of names; return whether it did, and whether it came to its end."""
+    left = step
+
+    def counted(change):
+        def changed(*args, **options):
+            nonlocal left
+            left -= 1
+            if left < 0:  # and so do the changes that clear up
+                raise Killed
+            return change(*args, **options)
+
+        return changed
+
+    with monkeypatch.context() as patch:
+        for module, name in ((os, "rename"), (os, "replace"), (os, "link"), (Path, "unlink"), (moves, "_renameat2")):
+            patch.setattr(module, name, counted(getattr(module, name)))
+        with suppress(Killed):
+            function()
+    return left < 0
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_files_killed_as_they_get_their_names_are_all_old_or_all_new(tmp_path, system, overwrite, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # which takes most of the time here
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    seen = set()
+    for step in range(100):
+        for path in paths if overwrite else []:
+            path.write_bytes(b"old")
+        died = killed_before(step, monkeypatch, lambda: write(*paths, overwrite=overwrite))
+        there = {path.read_bytes() for path in paths if path.exists()}
+        assert len(there) < 2  # whoever looks, and knows nothing of this
+        files.complete(paths[0])
+        there = [path.read_bytes() if path.exists() else None for path in paths]
+        assert len(set(there)) == 1
+        seen |= set(there)
+        write(*paths, overwrite=True)
+        assert names(tmp_path) == ["a", "b", "c"]
+        for path in [] if overwrite else paths:
+            path.unlink()
+        if not died:
+            break
+    assert seen == {b"old" if overwrite else None, b"new"}
+    assert step >= 8
+
+
+def test_files_that_cannot_get_their_names_leave_those_that_were_there(tmp_path, system, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    replaced = os.replace
+
+    def refused(source, target):
+        if target == tmp_path / "c":
+            raise PermissionError(13, "Permission denied")
+        replaced(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refused)
+        with pytest.raises(PermissionError):
+            write(*(tmp_path / name for name in "abc"), overwrite=True)
+    assert names(tmp_path) == ["a", "b"]
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["a", "b"]
+
+
+def test_a_journal_of_names_is_left_alone_while_its_writer_runs(tmp_path):
+    journal, new = tmp_path / ".a.naming", tmp_path / ".a.partial-0"
+    journal.write_text(json.dumps({"overwrite": True, "names": {new.name: "a"}}))
+    new.write_text("new")
+    with locks.alone(journal):
+        files.complete(tmp_path / "a")
+        assert names(tmp_path) == [journal.name, new.name]
+    files.complete(tmp_path / "a")
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"names": 3, "overwrite": true}',
+        '{"names": {"b": "a"}, "overwrite": true}',
+        '{"names": {".c.partial-0": "../in/c", "../b": "c", ".c.partial-1": "b"}, "overwrite": true}',
+    ],
+)
+def test_a_journal_of_names_leads_nowhere_else(tmp_path, text):
+    (tmp_path / "in").mkdir()
+    for name in ("b", "in/b", "in/c", "in/.c.partial-0", "in/.c.partial-1"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "in" / ".a.naming").write_text(text)
+    files.complete(tmp_path / "in" / "a")
+    assert names(tmp_path / "in") == [".c.partial-0", ".c.partial-1", "b", "c"]
+    assert all((tmp_path / name).read_text() == name for name in ("b", "in/b", "in/c"))
+
+
+def test_two_writers_that_name_their_files_at_once(tmp_path, monkeypatch):
+    """The one who comes second waits for the first, and what is there is of one of them."""
+    waits, paths = [], [tmp_path / "a", tmp_path / "b"]
+    with ExitStack() as first:
+        journal = tmp_path / ".a.naming"
+        journal.write_text("{}")
+        first.enter_context(locks.alone(journal))
+        monkeypatch.setattr(files.time, "sleep", lambda _: (waits.append(1), len(waits) == 3 and first.close()))
+        write(*paths, overwrite=True)
+    assert len(waits) >= 3
+    assert names(tmp_path) == ["a", "b"]
 
 
 def test_a_directory_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):

@@ -361,7 +361,9 @@ def test_a_few_attacks():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("what", "count"), [("files", 3000), ("flips", 5000), ("kills", 80), ("runs", 60)], ids=lambda value: str(value)
+    ("what", "count"),
+    [("files", 3000), ("flips", 5000), ("kills", 80), ("steps", 200), ("runs", 60)],
+    ids=lambda value: str(value),
 )
 def test_the_attack(what, count):
     signal.alarm(0)

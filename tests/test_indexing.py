@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -99,6 +100,18 @@ def test_index_arrays_that_broadcast(arrays, rows, data):
         (rows[:, None], columns),
     ):
         check(arrays["X"], index)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    rows=st.lists(st.integers(0, N - 1), min_size=1, max_size=20),
+    columns=st.lists(st.integers(0, D - 1), min_size=1, max_size=5),
+)
+def test_what_zarr_calls_orthogonal_indexing_is_had_as_in_numpy(arrays, rows, columns):
+    """Two lists are pairs of numbers, as in NumPy; the rows and columns that Zarr's `oindex` takes are `np.ix_`."""
+    _, on_disk = arrays["X"]
+    zarrs = zarr.open_array(f"{on_disk._chunks.source.path}/X", mode="r")
+    same(on_disk[np.ix_(rows, columns)], zarrs.oindex[rows, columns])
 
 
 # ---------------------------------------------------------------------- what was found wrong once

@@ -7,10 +7,12 @@ from sklearn.linear_model import Ridge
 
 import percolab as pl
 from percolab.nn import ResidualMLP, activations, intervals
+from percolab.nn.frame.table import select
 from percolab.nn.intervals import binning, lines
 from percolab.nn.probing import siblings
 from percolab.nn.represent import (
     crossed,
+    dose,
     dose_estimates,
     edit,
     networks,
@@ -170,7 +172,7 @@ def relevant(rng, factors, effect):
     factor = np.repeat(np.arange(3), [len(part) for part in own])
     blocks = intervals.kin(np.concatenate([part.place for part in own]), factor)
     swap = intervals.mean_interval(relevance.swap_log_ratio(values, factor), blocks)
-    idle = intervals.mean_interval(relevance.idle_log_ratio(values, factor), blocks)
+    idle = intervals.mean_interval(relevance.idle_log_ratio(values, factor, 1), blocks)
     return swap, idle
 
 
@@ -185,13 +187,31 @@ def test_relevance_is_found_where_it_is_planted_and_not_elsewhere(factors):
 def test_a_log_ratio_is_of_a_unit_with_itself():
     values = np.exp(np.random.default_rng(0).standard_normal((2, 3, 5)))
     factor = np.array([0, 0, 1, 2, 2])
-    found, idle = relevance.swap_log_ratio(values, factor), relevance.idle_log_ratio(values, factor)
+    found, idle = relevance.swap_log_ratio(values, factor), relevance.idle_log_ratio(values, factor, 1)
     for s, p in np.ndindex(2, 5):
         own, others = factor[p], [k for k in range(3) if k != factor[p]]
         logs = np.log(values[s, :, p])
         assert found[s, p] == pytest.approx(logs[own] - logs[others].mean())
-        assert abs(idle[s, p]) == pytest.approx(abs(logs[others[0]] - logs[others[1]]))
-    assert relevance.idle_log_ratio(values[:, :2], factor[:3]) is None
+        assert idle[s, p] == pytest.approx(logs[(own + 1) % 3] - logs[(own + 2) % 3])
+
+
+def test_the_null_sees_networks_that_differ_though_none_is_relevant():
+    rng = np.random.default_rng(5)
+    factor = np.repeat(np.arange(4), 50)
+    blocks = intervals.kin(np.tile(np.arange(50), 4), factor)
+    values = rng.normal(0, 0.1, (5, 4, 200))
+    for name, offset in (("alike", 0.0), ("not alike", 0.3)):
+        # For units of each factor, the network of the next factor has an offset.
+        shifted = values.copy()
+        shifted[:, (factor + 1) % 4, np.arange(200)] += offset
+        rows = relevance.nulls(np.exp(shifted), factor, blocks, 1e-12, {"measure": name})
+        (null,) = select(rows, part="null")
+        by_shift = [r["value"] for r in select(rows, part="null, by shift")]
+        assert len(by_shift) == 3
+        assert null["value"] == max(by_shift, key=abs)
+        assert null["value"] == pytest.approx(offset, abs=0.03)
+        assert null["found"] == bool(offset)
+    assert relevance.nulls(np.exp(values[:, :2]), factor % 2, blocks, 1e-12, {}) == []
 
 
 # ---------------------------------------------------------------------- probes
@@ -486,3 +506,13 @@ def test_the_mean_slope_is_the_readout_after_the_last_block():
     model = ResidualMLP(4, 6, 2, seed=0)
     X = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     assert np.allclose(edit.mean_slope(model, "blocks.1", X), model.output.weight.detach().numpy()[0], atol=1e-6)
+
+
+def test_an_unrelated_concept_shares_no_point_and_no_feature():
+    start, stop = np.array([0, 0, 4, 8, 20, 21]), np.array([20, 4, 8, 12, 30, 22])
+    feature = np.array([1, 2, 2, 3, 3, 4])
+    drawn = np.stack([dose.unrelated(start, stop, feature, np.random.default_rng(i)) for i in range(200)])
+    able = {0: {4, 5}, 1: {3, 4, 5}, 2: {3, 4, 5}, 3: {1, 2, 5}, 4: {0, 1, 2}, 5: {0, 1, 2, 3}}
+    assert {i: set(column) for i, column in enumerate(drawn.T)} == able
+    alone = dose.unrelated(start[:2], stop[:2], feature[:2], np.random.default_rng(0))
+    assert alone.tolist() == [-1, -1]

@@ -5,15 +5,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 
 import percolab as pl
-from percolab.ground import files, moves
-from percolab.store import reading, replacing, runners, schema, shards, unfinished
+from percolab.ground import files
+from percolab.store import reading, replacing, schema, unfinished
 
 BLOCK_BYTES = 1 << 12
 """Many blocks, as in a large dataset."""
@@ -171,75 +170,3 @@ def test_a_running_writer_is_left_alone(ds, path):
         sleeper.stdout.close()
     ds.save(path, overwrite=True)
     assert not theirs.exists()
-
-
-# ---------------------------------------------------------------------- power cuts
-
-
-class Disk:
-    """What a power cut leaves: names as they are, of each file what it held when it was last synced, or nothing."""
-
-    def __init__(self, monkeypatch):
-        self.synced = {}
-        self.names = set()
-        fsync = os.fsync
-
-        def synced(opened):
-            fsync(opened)
-            found = os.fstat(opened)
-            path = os.readlink(f"/proc/self/fd/{opened}")
-            if os.path.isdir(path):
-                self.names |= {os.path.join(path, name) for name in os.listdir(path)}
-            else:
-                self.synced[found.st_ino] = Path(path).read_bytes()
-
-        monkeypatch.setattr(os, "fsync", synced)
-
-    def cut(self, path, copy):
-        """Copy what would be left of a directory."""
-        shutil.copytree(path, copy)
-        for file in path.rglob("*"):
-            if file.is_file():
-                (copy / file.relative_to(path)).write_bytes(self.synced.get(file.stat().st_ino, b""))
-        return copy
-
-
-def save_whole(dataset, path, **options):
-    dataset.save(path, **options)
-
-
-def save_in_shards(dataset, path, **options):
-    shards.generate_store(dataset.recipe, path, shards=1, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("write", [save_whole, save_in_shards])
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_power_cut_leaves_a_whole_dataset(write, overwrite, tmp_path, monkeypatch):
-    """At the moment that the dataset is at its path, or says it is complete, all of it is on the disk."""
-    monkeypatch.setattr(runners, "run", lambda function, tasks, *_: map(function, tasks))
-    disk, cuts = Disk(monkeypatch), []
-    path = tmp_path / "ds.zarr"
-    if overwrite:
-        pl.generate(pl.Recipe(300, 3, seeds=1)).save(path)
-    renamed, replaced = moves._renameat2, os.replace
-
-    def after(change):
-        def changed(*args):
-            change(*args)
-            if path.exists() and replacing.status(path) == "complete":
-                cuts.append(disk.cut(path, tmp_path / f"cut {len(cuts)}"))
-
-        return changed
-
-    monkeypatch.setattr(moves, "_renameat2", after(renamed))
-    monkeypatch.setattr(os, "replace", after(replaced))
-    new = pl.generate(pl.Recipe(400, 3, seeds=2))
-    write(new, path, overwrite=overwrite)
-    assert len({pl.load(cut, verify=True).recipe for cut in cuts}) == 1 + overwrite
-    assert str(path) in disk.names  # and the name is there too
-    disk.synced.clear()
-    shutil.rmtree(path)
-    write(new, path, sync=False)
-    with pytest.raises((pl.StoreError, FileNotFoundError)):  # so the test can fail
-        pl.load(cuts[-1], verify=True)

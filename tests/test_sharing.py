@@ -195,6 +195,18 @@ def test_a_loader_may_change_batches_before_they_are_sent(store):
         assert not X.any()
 
 
+@pytest.mark.parametrize("batch_size", [32, 50, 100])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_every_batch_is_in_shared_memory(store, batch_size, shuffle):
+    """Also one that crosses from a part of the epoch to the next: torch's own way of sending it takes far longer."""
+    stream = streaming.Stream(store, batch_size, shuffle=shuffle, buffer_rows=650)  # which ends within a block
+    slots = sharing.slots_for(*stream.parts())
+    for batch, right in zip(stream.batches(0, Share(), slots.room), stream.batches(), strict=True):
+        assert all(is_shared(slots, column) for column in batch)
+        for found, expected in zip(batch, right, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
 def test_readers_that_work_ahead_give_the_same(store, monkeypatch):
     once = [batch[0] for batch in streaming.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
     monkeypatch.setattr(streaming, "worked_ahead", lambda parts: parts)

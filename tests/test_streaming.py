@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 import percolab as pl
 from percolab import exports
-from percolab.loaders import streaming
+from percolab.loaders import mixing, streaming
 from percolab.loaders.streaming import Columns, Share, Stream
 from percolab.store import arrays, schema
 
@@ -205,7 +205,8 @@ def test_pool_mixes_as_the_documentation_says():
     """Two rows that leave together are of one block with probability (r - 1) / ((2B - 1) r - 1), r rows a block."""
     n_blocks, pool = 4000, 10
     parts = ((np.full(BLOCK, block),) for block in range(n_blocks))
-    blocks = np.concatenate([rows for (rows,) in streaming.mixed(parts, pool * BLOCK, streaming.generator(0, 0))])
+    room = (np.empty(pool * BLOCK, int),)
+    blocks = np.concatenate([rows for (rows,) in mixing.mixed(parts, room, streaming.generator(0, 0))])
     assert (np.bincount(blocks) == BLOCK).all()
     leave = blocks[: (n_blocks - pool) * BLOCK].reshape(-1, BLOCK)[100:]  # what leaves as one block is read
     same = leave[:, :-1] == leave[:, 1:]
@@ -230,7 +231,7 @@ def test_order_of_blocks_is_drawn_for_open_rows_at_a_time(path, monkeypatch, rea
     assert sorted(order) == list(range(32))
     for part in order.reshape(4, 8):  # 256 rows are 4 chunks of y of 2 blocks each
         assert np.unique(part // 2).size == 4
-    monkeypatch.setattr(streaming, "READERS", 1)
+    monkeypatch.setattr(mixing, "READERS", 1)
     list(Stream(path, 100, buffer_rows=64).batches())
     assert sorted(start for name, start, _ in reads if name == "y") == list(range(0, N, 64))
     assert sorted(start for name, start, _ in reads if name == "X") == list(range(0, N, 32))
@@ -281,7 +282,6 @@ def test_an_epoch_that_is_left_early_ends_its_threads(path, reads, kind, monkeyp
         batches = iter(exports.to_torch_stream(path, 10, buffer_rows=64))
     elif kind == "ray":
         ray_data = pytest.importorskip("percolab.loaders.ray_data")
-        monkeypatch.setattr(ray_data, "read_ahead", reading)
         # Tables of one block: of those that Ray wants, the first one has all rows.
         monkeypatch.setattr(ray_data.DataContext.get_current(), "target_max_block_size", 1)
         (task,) = ray_data.PercolabSource(path, shuffle=True, buffer_rows=64).get_read_tasks(1)
@@ -293,7 +293,7 @@ def test_an_epoch_that_is_left_early_ends_its_threads(path, reads, kind, monkeyp
     batches.close()
     assert held[0].gi_frame is None
     assert readers() <= before
-    assert len([name for name, *_ in reads if name == "X"]) <= 3 + 2 * streaming.READERS
+    assert len([name for name, *_ in reads if name == "X"]) <= 3 + 2 * mixing.READERS
 
 
 def test_a_store_that_was_replaced_is_refused(ds, path, tmp_path):

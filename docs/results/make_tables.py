@@ -102,8 +102,17 @@ def probes(data: str) -> str:
         found = own.get("trained")
         ratio = interval(found["over_untrained"]["z"], 2) if found else ""
         cells = [interval(control["z"]), interval(found["z"]) if found else "", ratio]
-        rows.append([words[name], *cells, interval((found or control)["z_redrawn"])])
-    return table(["representation", "z, untrained", "z, trained", "trained over untrained", "fresh values"], rows)
+        fresh = [interval(control["z_redrawn"]), interval(found["z_redrawn"]) if found else ""]
+        rows.append([words[name], *cells, *fresh])
+    head = [
+        "representation",
+        "z, untrained",
+        "z, trained",
+        "trained over untrained",
+        "fresh, untrained",
+        "fresh, trained",
+    ]
+    return table(head, rows)
 
 
 def findings(data: str) -> str:
@@ -113,6 +122,17 @@ def findings(data: str) -> str:
         for one in read(f"{data}/results.json")["findings"]["z"]
     ]
     return table(["finding", "verdict", "trained networks", "untrained networks"], rows)
+
+
+def verdicts() -> str:
+    """Return the verdicts on sums of z, of both datasets."""
+    by = {data: read(f"{data}/results.json")["findings"]["sum"] for data in ("one-cluster", "multi-cluster")}
+    rows = []
+    for one in by["multi-cluster"]:
+        claim = one["claim"].replace(", block 0 apart", "")
+        same = [own["verdict"] for own in by["one-cluster"] if own["claim"] == claim]
+        rows.append([one["claim"], *(same or [""]), one["verdict"]])
+    return table(["finding, for sums", "one cluster", "many clusters"], rows)
 
 
 # ---------------------------------------------------------------------- what a network represents
@@ -128,12 +148,13 @@ def estimate(experiment: str, digits: int = 2, **given: Any) -> str:
 
 def trained() -> str:
     """Return the change by layer."""
-    names = ("error on z", "error on fresh z", "separation")
+    names = {name: name for name in ("error on z", "error on fresh z")}
+    names |= {"z less fresh z": "the first less the second", "separation": "separation"}
     rows = [
         [LAYERS[layer], *(estimate("trained", measure=f"log ratio, {name}", layer=layer, epoch=500) for name in names)]
         for layer in (*HIDDEN, *STREAM)
     ]
-    return table(["layer", *names], rows)
+    return table(["layer", *names.values()], rows)
 
 
 def crossed() -> str:
@@ -171,6 +192,16 @@ def relevance() -> str:
     return table(["measure", "layer", "superposed-2", "superposed-4", "superposed-4, null"], rows)
 
 
+def levels() -> str:
+    """Return held-out accuracies themselves: where the hierarchy is relevant, where not, and in the raw input."""
+    rows, cases = [], ("relevant", "irrelevant", "raw input")
+    for world, file in (("superposed-2", "relevance"), ("superposed-4", "relevance-4")):
+        for layer in ("blocks.2", "blocks.2.hidden"):
+            given = {"measure": "accuracy", "layer": layer, "epoch": 200}
+            rows.append([world, LAYERS[layer], *(estimate(file, 3, part=f"mean, {case}", **given) for case in cases)])
+    return table(["held-out accuracy", "layer", *cases], rows)
+
+
 def scaling() -> str:
     """Return exponents: over all sizes, and over the upper half of them."""
     cases = (("1NN", "n", "training rows"), ("network", "n", "training rows"), ("network", "parameters", "parameters"))
@@ -188,25 +219,15 @@ def scaling() -> str:
     return table(["", "exponent in", "all sizes", "upper half"], rows)
 
 
-def dose(direction: str, control: str, layers: Sequence[str]) -> str:
-    """Return slopes along a direction, beside the controls."""
-    full = {"measure": "slope", "dose": 1.0}
+def dose(direction: str, layers: Sequence[str], controls: dict[str, dict[str, str]]) -> str:
+    """Return slopes along a direction where the hierarchy is relevant and where not, and controls by their words."""
     rows = []
+    cases = {"relevant": {}, "irrelevant": {"case": "irrelevant"}, **controls}
     for layer in layers:
-        at = {**full, "layer": layer}
-        cells = [
-            estimate("dose", **at, direction=direction, case="relevant", network="trained"),
-            estimate("dose", **at, direction=direction, case="irrelevant", network="trained"),
-            estimate("dose", **at, direction=control, case="relevant", network="trained"),
-        ]
-        if direction == "own":
-            cells.append(estimate("dose", **at, direction=direction, case="relevant", network="untrained"))
-        if direction == "feature":
-            cells.append(estimate("dose", **at, direction="feature less another", case="relevant", network="trained"))
-        rows.append([LAYERS[layer], *cells])
-    words = {"random": "random direction", "other feature": "another concept's feature", "fresh probe": "95% of fresh"}
-    more = {"own": ["untrained"], "feature": ["the right one less another"]}
-    return table(["pushed after", "relevant", "irrelevant", words[control], *more.get(direction, ())], rows)
+        given = {"measure": "slope", "dose": 1.0, "layer": layer, "direction": direction}
+        given |= {"case": "relevant", "network": "trained"}
+        rows.append([LAYERS[layer], *(estimate("dose", **(given | other)) for other in cases.values())])
+    return table(["pushed after", *cases], rows)
 
 
 def edit() -> str:
@@ -251,6 +272,8 @@ def short(name: str, found: dict[str, Any] | None) -> str:
         return interval({"value": value})
     if name.endswith("_share"):
         return interval(found, 2)
+    if name == "dead":
+        return f"{value:,.0f}"
     return f"{value:.3f}\u00a0±\u00a0{max(high - value, value - low):.3f}"
 
 
@@ -267,6 +290,8 @@ def by_size(task: str, methods: Sequence[str]) -> str:
     return table(["rows", "concepts", *(f"`{name}`" for name in methods)], rows)
 
 
+PUSHED = ("raw", "input", "blocks.0", "blocks.1")
+RANDOM, UNTRAINED = {"direction": "random"}, {"network": "untrained"}
 FOUND = {
     "recovery": "trained",
     "untrained": "untrained",
@@ -290,6 +315,7 @@ SHAPE = {
     "recovery": "recovery",
     "purity": "purity",
     "splitting": "features a concept",
+    "dead": "dead features",
     "explained_variance": "explained variance",
     "loss_recovered": "loss recovered",
 }
@@ -304,14 +330,16 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "probes, multi-cluster": lambda: probes("multi-cluster"),
         "findings, one-cluster": lambda: findings("one-cluster"),
         "findings, multi-cluster": lambda: findings("multi-cluster"),
+        "verdicts, sums": verdicts,
     },
     "represent.md": {
         "trained": trained,
         "crossed": crossed,
         "relevance": relevance,
-        "dose, own": lambda: dose("own", "random", ["raw", "input", "blocks.0", "blocks.1"]),
-        "dose, feature": lambda: dose("feature", "other feature", ["blocks.0", "blocks.1"]),
-        "dose, probe": lambda: dose("probe", "fresh probe", ["raw", "input", "blocks.0", "blocks.1"]),
+        "levels": levels,
+        "dose, own": lambda: dose("own", PUSHED, {"random direction": RANDOM, "untrained": UNTRAINED}),
+        "dose, feature": lambda: dose("feature", PUSHED[2:], {}),
+        "dose, probe": lambda: dose("probe", PUSHED, {"95% of fresh": {"direction": "fresh probe"}}),
         "edit": edit,
         "scaling": scaling,
     },

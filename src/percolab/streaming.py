@@ -1,5 +1,6 @@
 """Batches from a store larger than memory, as NumPy arrays: see `percolab.loaders.streaming`."""
 
-from percolab.loaders.streaming import Batch, Share, Stream
+from percolab.loaders.mixing import Batch
+from percolab.loaders.streaming import Share, Stream
 
 __all__ = ["Batch", "Share", "Stream"]

@@ -20,7 +20,7 @@ from percolab.exports.columns import (
     require_trees,
 )
 from percolab.exports.tables import arrow, numpy_columns
-from percolab.ground.files import PathLike, check_directory, new_files
+from percolab.ground.files import PathLike, check_directory, complete, new_files
 from percolab.ground.progress import Progress, silent
 from percolab.ground.version import __version__
 from percolab.worlds.truth import AnyDataset
@@ -121,7 +121,8 @@ def read_huggingface(path: PathLike) -> Dataset:
     arrow("a Hugging Face folder")
     import pyarrow.parquet as pq
 
-    _, points_file, latents_file = huggingface_paths(path)
+    card, points_file, latents_file = huggingface_paths(path)
+    complete(card)
     points, latents = pq.read_table(points_file), pq.read_table(latents_file)
     told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
     require_dataset(told, points_file)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.exports.columns import Samples
-from percolab.ground.files import PathLike, new_files
+from percolab.ground.files import PathLike, complete, new_files
 from percolab.ground.progress import Progress, silent
 from percolab.worlds.truth import AnyDataset
 
@@ -143,6 +143,7 @@ def _write(
 def read_npz(stem: PathLike) -> Release:
     """Read the authors' files, ``{stem}.npz`` and ``{stem}_gt_features.npz``; the third says nothing new."""
     points, features, _ = npz_paths(stem)
+    complete(points)
     columns = _read_arrays(points, ("X", "y", "cluster_id", "cluster_size", "latent_tree_height"))
     n = len(columns["X"])
     for name in ("y", "cluster_id", "cluster_size", "latent_tree_height"):

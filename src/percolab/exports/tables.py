@@ -22,7 +22,7 @@ from percolab.exports.columns import (
     require_dataset,
     require_trees,
 )
-from percolab.ground.files import PathLike, new_files
+from percolab.ground.files import PathLike, complete, new_files
 from percolab.ground.progress import Progress, silent
 from percolab.worlds.truth import AnyDataset
 
@@ -79,6 +79,7 @@ def read_parquet(path: PathLike) -> Dataset:
     arrow("Parquet")
     import pyarrow.parquet as pq
 
+    complete(parquet_paths(path)[0])
     points, latents = (pq.read_table(file) for file in parquet_paths(path))
     told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
     return _read(numpy_columns(points), numpy_columns(latents), told, parquet_paths(path)[0])
@@ -121,6 +122,7 @@ def read_csv(path: PathLike) -> Dataset:
     from pyarrow import csv
 
     *files, recipe_file = csv_paths(path)
+    complete(files[0])
     kept = json.loads(recipe_file.read_text())
     tables = []
     for file, name in zip(files, ("points", "latents"), strict=True):

@@ -10,9 +10,10 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,8 @@ LONGEST_NAME = 255
 """Bytes of a file name, on every common file system."""
 SYNCED_AT_ONCE = 16
 """Files that are brought to the disk at a time: it can do many as fast as one."""
+WAIT_S = 0.01
+"""Seconds between two looks whether another writer has named its files."""
 _LONG = 180
 """Bytes of a name above which names beside it are shortened."""
 
@@ -131,13 +134,14 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
     """Open a temporary file beside each path; on leaving, rename all to their paths.
 
     After an exception all paths are as they were before. Where a path is a link, what it leads to is written. What
-    appears at a path meanwhile stays, unless `overwrite`.
+    appears at a path meanwhile stays, unless `overwrite`. Several files get their names one by one: of a writer that is
+    killed meanwhile nobody ever sees a new file beside an old one, and `complete` gives the others their names.
     """
     targets = [Path(os.path.realpath(path)) if overwrite else Path(path) for path in paths]
+    complete(targets[0])
     for path in paths:
         check_output(path, overwrite=overwrite)
     files: list[IO[bytes]] = []
-    done: list[Path] = []
     try:
         with ExitStack() as open_files:
             for path in targets:
@@ -147,21 +151,40 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
             for file in files:
                 file.flush()
                 os.fsync(file.fileno())
-        for file, path in zip(files, targets, strict=True):
-            if overwrite:
-                os.replace(file.name, path)
-            else:
-                _rename_new(file.name, path)
-                done.append(path)
-        for folder in {path.absolute().parent for path in targets}:
-            sync(folder)
-    except BaseException:
-        for path in done:
-            path.unlink(missing_ok=True)
-        raise
+            _name([Path(file.name) for file in files], targets, overwrite=overwrite)
     finally:
         for file in files:
             Path(file.name).unlink(missing_ok=True)
+
+
+def _name(written: list[Path], targets: list[Path], *, overwrite: bool) -> None:
+    """Give files their names, and have these on the disk."""
+    folders = {target.absolute().parent for target in targets}
+    # Links may lead to several directories. These are not written down: a journal leads nowhere else.
+    together = len(targets) > 1 and len(folders) == 1
+    with _written_down(written, targets, overwrite) if together else nullcontext():
+        _rename_all(written, targets, overwrite=overwrite, aside=together)
+        for folder in folders:
+            sync(folder)
+        for target in targets:
+            _old(target).unlink(missing_ok=True)
+
+
+def _rename_all(written: list[Path], targets: list[Path], *, overwrite: bool, aside: bool) -> None:
+    """Rename files to their targets, all or none; put aside what is there before, so that old and new never meet."""
+    renamed: list[tuple[Path, Path]] = []
+    try:
+        for target in targets if overwrite and aside else []:
+            with suppress(FileNotFoundError):
+                os.rename(target, _old(target))
+                renamed.append((target, _old(target)))
+        for file, target in zip(written, targets, strict=True):
+            (os.replace if overwrite else _rename_new)(file, target)
+            renamed.append((file, target))
+    except BaseException:
+        for before, now in reversed(renamed):
+            os.replace(now, before)
+        raise
 
 
 def _rename_new(source: PathLike, target: PathLike) -> None:
@@ -169,6 +192,79 @@ def _rename_new(source: PathLike, target: PathLike) -> None:
         moves.rename_new(source, target)
     except FileExistsError:
         raise _exists(target) from None
+
+
+# ---------------------------------------------------------------------- several files at once
+
+
+@contextmanager
+def _written_down(written: list[Path], targets: list[Path], overwrite: bool) -> Iterator[None]:
+    """Have it on the disk which files get which names, for as long as that takes."""
+    said = {
+        "overwrite": overwrite,
+        "names": {file.name: target.name for file, target in zip(written, targets, strict=True)},
+    }
+    journal = _journal(targets[0])
+    with open_partial(targets[0]) as file:  # whose lock keeps others from completing what is under way
+        file.write(json.dumps(said).encode())
+        file.flush()
+        os.fsync(file.fileno())
+        while True:
+            try:
+                moves.rename_new(file.name, journal)
+                break
+            except FileExistsError:  # of another writer, who has come so far too, or was killed there
+                complete(targets[0])
+                time.sleep(WAIT_S)
+        try:
+            sync(journal.parent)
+            yield
+        finally:
+            journal.unlink()
+
+
+def complete(first: PathLike) -> None:
+    """Give the files of a writer that was killed as it renamed several their names; do nothing if there is none.
+
+    Parameters
+    ----------
+    first
+        The first of the paths that it was to write.
+    """
+    target = Path(os.path.realpath(first))
+    journal = _journal(target)
+    if not os.path.lexists(journal):
+        return
+    with suppress(FileNotFoundError, locks.HeldError), locks.alone(journal):
+        for new, (name, overwrite) in _names(journal).items():
+            with suppress(FileNotFoundError, FileExistsError):
+                (os.replace if overwrite else moves.rename_new)(target.with_name(new), target.with_name(name))
+        sync(journal.parent)
+        for name, _ in _names(journal).values():
+            _old(target.with_name(name)).unlink(missing_ok=True)
+        journal.unlink()
+
+
+def _names(journal: Path) -> dict[str, tuple[str, bool]]:
+    """Return which file gets which name, of files in the same directory, and whether it replaces another."""
+    try:
+        said = json.loads(journal.read_text())
+        return {
+            new: (name, bool(said["overwrite"]))
+            for new, name in said["names"].items()
+            if os.path.basename(name) == name and new.startswith(beside(journal.with_name(name), "partial-").name)
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}  # it is written whole, so this is not ours
+
+
+def _journal(target: Path) -> Path:
+    return beside(target, "naming")
+
+
+def _old(target: Path) -> Path:
+    """Return where a file is put aside; it is swept away like what is not complete."""
+    return beside(target, "partial-old")
 
 
 def open_partial(path: Path, suffix: str = "") -> IO[bytes]:

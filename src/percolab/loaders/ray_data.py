@@ -13,15 +13,14 @@ from ray.data import DataContext, Datasource, ReadTask
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 
 from percolab.ground.validation import check_integer, check_seed
+from percolab.loaders.mixing import Batches, cut, taken
 from percolab.loaders.streaming import (
-    Batches,
     Columns,
+    Range,
     block_order,
-    cut,
     generator,
-    mixed,
     pool_rows,
-    read_ahead,
+    read_mixed,
     read_together,
     row_ranges,
 )
@@ -102,7 +101,7 @@ def _read(
     path: str,
     identity: str,
     names: tuple[str, ...],
-    ranges: list[tuple[int, int]],
+    ranges: list[Range],
     pool: int,
     key: tuple[int, int, int],
 ) -> Iterator[Block]:
@@ -120,13 +119,13 @@ def _read(
     elif pool == rows:
         parts = _permuted(columns, ranges, sizes, generator(*key))
     else:
-        parts = cut(mixed(read_ahead(columns, ranges), pool, generator(*key)), sizes)
+        parts = cut(read_mixed(columns, ranges, pool, generator(*key)), sizes)
     with closing(parts):
         for part in parts:
             yield BlockAccessor.batch_to_block(dict(zip(names, part, strict=True)))
 
 
-def _in_order(columns: Columns, ranges: list[tuple[int, int]], sizes: list[int]) -> Batches:
+def _in_order(columns: Columns, ranges: list[Range], sizes: list[int]) -> Batches:
     """Yield parts of these sizes, each read into memory of its own."""
     left = deque(ranges)
     for size in sizes:
@@ -141,14 +140,9 @@ def _in_order(columns: Columns, ranges: list[tuple[int, int]], sizes: list[int])
         yield read_together(columns, wanted)
 
 
-def _permuted(
-    columns: Columns, ranges: list[tuple[int, int]], sizes: list[int], random: np.random.Generator
-) -> Batches:
+def _permuted(columns: Columns, ranges: list[Range], sizes: list[int], random: np.random.Generator) -> Batches:
     """Yield parts of these sizes of a random permutation of all rows, which are read at once."""
     whole = read_together(columns, ranges)
     order = random.permutation(len(whole[0]))
     for last, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True):
-        part = columns.room(size)
-        for column, out in zip(whole, part, strict=True):
-            column.take(order[last - size : last], axis=0, out=out, mode="clip")
-        yield part
+        yield taken(whole, order[last - size : last])

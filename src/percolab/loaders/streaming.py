@@ -17,33 +17,25 @@ the blocks is uniform for a store of up to so many rows, and in a larger one blo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_integer, check_seed
+from percolab.loaders.mixing import READERS, Batch, Batches, Room, ahead, cut, mixed, worked_ahead
 from percolab.store import worlds
 from percolab.store.arrays import StoredArray
 from percolab.store.locations import Location, absolute
 
-Batch = tuple[NDArray[Any], ...]
-"""The same rows of several columns."""
-Batches = Generator[Batch, None, None]
-"""Batches one after another. Whoever takes them closes them: what a generator holds must not wait for a collector."""
-Room = Callable[[int], Batch]
-"""Gives memory for so many rows of every column. It is called by several threads."""
-
+Range = tuple[int, int]
+"""The first row and the one after the last."""
 BUFFER_BYTES = 1 << 28
 """Size that a pool has unless `buffer_rows` says otherwise."""
-READERS = 4
-"""Blocks read at the same time, ahead of their use."""
 OPEN_ROWS = 1 << 23
 """Rows among which the order of blocks is drawn at a time; of them, all columns but X are in memory."""
 
@@ -121,45 +113,28 @@ def _type(array: StoredArray) -> np.dtype[Any]:
     return np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
 
 
-def read_ahead(columns: Columns, ranges: Iterable[tuple[int, int]], room: Room | None = None) -> Batches:
-    """Yield ranges of rows in turn, while the next ones are being read. Closing it ends the threads that read."""
-    readers = ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read")
-    pending: deque[Future[Batch]] = deque()
-    try:
-        for start, stop in ranges:
-            pending.append(readers.submit(columns.read, start, stop, room))
-            if len(pending) > READERS:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        readers.shutdown(cancel_futures=True)
+def read_ahead(columns: Columns, ranges: Iterable[Range], rooms: Iterable[Room | None] = repeat(None)) -> Batches:
+    """Yield ranges of rows in turn, each in memory of its own room, while the next ones are being read."""
+    return ahead(partial(columns.read, *rows, room) for rows, room in zip(ranges, rooms, strict=False))
 
 
-def read_together(columns: Columns, ranges: Sequence[tuple[int, int]]) -> Batch:
+def read_together(columns: Columns, ranges: Sequence[Range]) -> Batch:
     """Return ranges of rows, each of one block, one after another in one piece of memory."""
-    ends = np.cumsum([stop - start for start, stop in ranges]).tolist()
+    ends = _ends(ranges)
     whole = columns.room(ends[-1] if ends else 0)
-
-    def read(rows: tuple[int, int], end: int) -> None:
-        columns.read(*rows, lambda count: tuple(column[end - count : end] for column in whole))
-
-    with ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read") as readers:
-        list(readers.map(read, ranges, ends))
+    deque(read_ahead(columns, ranges, (_part(whole, end) for end in ends)), maxlen=0)
     return whole
 
 
-def worked_ahead(parts: Batches) -> Batches:
-    """Yield parts in turn, while another thread works at the next one. Closing it ends that thread."""
-    worker = ThreadPoolExecutor(1, thread_name_prefix="percolab-mix")
-    try:
-        pending = worker.submit(next, parts, None)
-        while (part := pending.result()) is not None:
-            pending = worker.submit(next, parts, None)
-            yield part
-    finally:
-        worker.shutdown()  # a generator cannot be closed while it runs
-        parts.close()
+def _ends(ranges: Sequence[Range]) -> list[int]:
+    """Return how many rows there are in ranges up to the end of each."""
+    found: list[int] = np.cumsum([stop - start for start, stop in ranges], dtype=np.int64).tolist()
+    return found
+
+
+def _part(whole: Batch, end: int) -> Room:
+    """Return room for the rows of a batch before `end`."""
+    return lambda count: tuple(column[end - count : end] for column in whole)
 
 
 # ---------------------------------------------------------------------- order
@@ -182,7 +157,7 @@ def block_order(columns: Columns, random: np.random.Generator) -> NDArray[np.int
     return order
 
 
-def row_ranges(order: NDArray[np.int64], columns: Columns, lo: int, hi: int) -> list[tuple[int, int]]:
+def row_ranges(order: NDArray[np.int64], columns: Columns, lo: int, hi: int) -> list[Range]:
     """Return the rows numbered `lo` to `hi` in the blocks laid end to end in this order, as ranges."""
     start = order * columns.block_rows
     size = np.minimum(columns.block_rows, columns.n_points - start)
@@ -192,61 +167,14 @@ def row_ranges(order: NDArray[np.int64], columns: Columns, lo: int, hi: int) -> 
     return list(zip((start + first)[here].tolist(), (start + last)[here].tolist(), strict=True))
 
 
-def mixed(parts: Batches, buffer_rows: int, random: np.random.Generator, room: Room | None = None) -> Batches:
-    """Mix rows through a pool. Every part has at most `buffer_rows` rows, and its memory is used for what leaves.
-
-    What leaves last, when no part comes any more, is put into memory that `room` gives.
-    """
-    pool: Batch = ()
-    filled = most = 0
-    with closing(parts):
-        for part in parts:
-            size = len(part[0])
-            most = max(most, size)
-            pool = pool or tuple(np.empty((buffer_rows, *column.shape[1:]), column.dtype) for column in part)
-            new = min(size, buffer_rows - filled)
-            for column, values in zip(pool, part, strict=True):
-                column[filled : filled + new] = values[:new]
-            filled += new
-            if new < size:
-                leaving = random.choice(buffer_rows, size - new, replace=False)
-                for column, values in zip(pool, part, strict=True):
-                    _swap(column.reshape(buffer_rows, -1), leaving, values[new:].reshape(size - new, -1))
-                yield tuple(values[new:] for values in part)
-    leaving = random.permutation(filled)
-    for k in range(0, filled, max(1, most)):
-        rows = leaving[k : k + most]
-        out = room(rows.size) if room else tuple(np.empty_like(column[: rows.size]) for column in pool)
-        for column, values in zip(pool, out, strict=True):
-            column.take(rows, axis=0, out=values, mode="clip")  # other modes copy once more
-        yield out
-
-
-@kernel
-def _swap(pool, leaving, part):
-    """Exchange rows of the pool with those of a part: one pass over memory, and none to allocate."""
-    for i in range(leaving.size):
-        inside, outside = pool[leaving[i]], part[i]
-        for j in range(inside.size):
-            inside[j], outside[j] = outside[j], inside[j]
-
-
-def cut(parts: Batches, sizes: Iterable[int]) -> Batches:
-    """Yield batches of the given sizes, which are views unless they cross from one part to the next."""
-    part: Batch = ()
-    at = end = 0
-    with closing(parts):
-        for size in sizes:
-            pieces: list[Batch] = []
-            while size:
-                if at == end:
-                    part = next(parts)
-                    at, end = 0, len(part[0])
-                stop = min(at + size, end)
-                pieces.append(tuple(column[at:stop] for column in part))
-                size -= stop - at
-                at = stop
-            yield pieces[0] if len(pieces) == 1 else tuple(map(np.concatenate, zip(*pieces, strict=True)))
+def read_mixed(
+    columns: Columns, ranges: Sequence[Range], buffer_rows: int, random: np.random.Generator, room: Room | None = None
+) -> Batches:
+    """Yield ranges of rows, mixed through a pool of `buffer_rows` rows. The first ones are read straight into it."""
+    ends = [end for end in _ends(ranges) if end <= buffer_rows]
+    pool = columns.room(buffer_rows)
+    parts = read_ahead(columns, ranges, chain((_part(pool, end) for end in ends), repeat(room)))
+    return mixed(parts, pool, random, room, inside=ends[-1] if ends else 0)
 
 
 # ---------------------------------------------------------------------- batches
@@ -337,16 +265,16 @@ class Stream:
         columns = Columns(self.path, self.columns, self.identity)
         if not self.shuffle:
             ranges = row_ranges(np.arange(columns.n_blocks), columns, lo, hi)
-            return cut(read_ahead(columns, ranges, room), sizes)
-        order = block_order(columns, generator(self.seed, key))
-        parts = read_ahead(columns, row_ranges(order, columns, lo, hi), room)
+            return cut(read_ahead(columns, ranges, repeat(room)), sizes, room)
+        ranges = row_ranges(block_order(columns, generator(self.seed, key)), columns, lo, hi)
         pool = min(self.buffer_rows, max(1, hi - lo))
-        return cut(worked_ahead(mixed(parts, pool, generator(self.seed, key, lo), room)), sizes)
+        parts = read_mixed(columns, ranges, pool, generator(self.seed, key, lo), room)
+        return cut(worked_ahead(parts), sizes, room)
 
     def parts(self) -> tuple[Room, int, int]:
-        """Return what gives memory for parts of an epoch, the most rows of a part, and how many there are at a time."""
+        """Return what gives memory for parts of an epoch and batches that cross them, their most rows and number."""
         columns = Columns(self.path, self.columns, self.identity)
-        return columns.room, columns.block_rows, READERS + 6
+        return columns.room, max(columns.block_rows, self.batch_size), READERS + 8
 
     def _extent(self, share: Share) -> tuple[int, int, list[int]]:
         """Return the range of a share's rows in the order of the epoch, and the sizes of its batches."""

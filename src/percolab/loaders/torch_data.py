@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from percolab.ground.validation import check_integer
 from percolab.loaders import sharing
-from percolab.loaders.streaming import Room, Share, Stream
+from percolab.loaders.mixing import Room
+from percolab.loaders.streaming import Share, Stream
 from percolab.store.locations import Location
 
 if TYPE_CHECKING:

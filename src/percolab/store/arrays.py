@@ -27,7 +27,8 @@ Job = tuple[int, slice | NDArray[np.intp], slice]
 class StoredArray:
     """An array on disk. Index it as a NumPy array to read a part; ``[:]`` or ``np.asarray`` reads it all.
 
-    Chunks are whole rows. Columns alone, ``X[:, 2]``, take the time of all rows but the memory of one column.
+    Two index arrays are pairs, as in NumPy; what Zarr calls orthogonal indexing is ``X[np.ix_(rows, columns)]``. Chunks
+    are whole rows. Columns alone, ``X[:, 2]``, take the time of all rows but the memory of one column.
     """
 
     def __init__(self, chunks: Chunks, n_rows: int | None = None, unchanged: Callable[[], None] | None = None) -> None:

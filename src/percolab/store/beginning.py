@@ -127,7 +127,8 @@ def _prepare(store: Unfinished, recipe: Recipe, n_points: int, n_clusters: int, 
         store.create(f"unfinished/{kind}", Layout((store.n_cells(kind) * width,), np.dtype(np.uint8), width, False))
     if recorded is not None:
         store.recall(recorded if isinstance(recorded, dict) else {})
-        store.say(wanted)
+        store.sync("unfinished")  # before the store says that these count
+        store.say(wanted, sync=True)
 
 
 def _columns(recipe: Recipe, n_points: int, n_clusters: int, cell: int) -> dict[str, Layout]:

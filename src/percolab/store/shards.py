@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +99,14 @@ def generate_store(
         raise ValueError(f"address must be left out unless runner is 'ray', got {address!r}")
     if workers is not None:
         check_integer("workers", workers, 1)
-    how = How(shards, runner, workers, sync)
     target = locations.writing_target(location)
     working = _working_location(target, recipe, overwrite)
+    how = How(shards, runner, workers, sync, moved=working != target)
     shown = bar() if progress is True else nullcontext(progress or silent)
     with runners.ready(runner, workers, address), _alone(working, target) as check_alone, shown as report:
-        if working == target:
-            return _make_store(recipe, working, how, report, check_alone)
-        made = _make_store(recipe, working, replace(how, sync=False), report, check_alone)
-        replacing.put(Path(working), Path(target), overwrite=True, sync=sync)
+        made = _make_store(recipe, working, how, report, check_alone)
+        if how.moved:
+            replacing.put(Path(working), Path(target), overwrite=True, sync=sync)
         return made
 
 
@@ -270,6 +269,8 @@ class How:
     runner: str
     workers: int | None
     sync: bool
+    moved: bool
+    """it is moved to its target when it is complete, and synced then"""
 
 
 def _make_store(recipe: Recipe, location: str, how: How, progress: Progress, check_alone: Callable[[], None]) -> Made:
@@ -292,6 +293,8 @@ def _make_store(recipe: Recipe, location: str, how: How, progress: Progress, che
     if status is None:
         _check_room(location, recipe, table)
     store = beginning.begin(location, recipe, table.n_points, table.n_clusters)
+    if how.sync and status is None:
+        store.sync()  # so that after a power cut the run is resumed
     if missing is None:
         missing = store.missing(progress if status else silent)
     plan = _plan(store, missing, shards)
@@ -302,7 +305,7 @@ def _make_store(recipe: Recipe, location: str, how: How, progress: Progress, che
         done, peak = done + n_rows, max(peak, taken)
         progress("shards", done, total)
     check_alone()
-    store.finish(version.provenance(engine_version=engine.VERSION), sync=how.sync)
+    store.finish(version.provenance(engine_version=engine.VERSION), sync=how.sync and not how.moved)
     return Made(table.n_points, table.n_clusters, shards, len(plan), total + of_clusters, peak)
 
 

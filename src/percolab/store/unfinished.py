@@ -145,7 +145,7 @@ class Unfinished(Cells):
             self._array(f"digests/{name}")[:] = _table(blocks)
         begun = {**self.attributes, "sha256": {name: digests.of_array(found[name]) for name in COLUMNS} | added}
         # From here on the records can be made again from the digests; begin does so if this is interrupted.
-        self.say(begun)
+        self.say(begun, sync=sync)
         self._sweep()
         del self.group["unfinished"]
         complete = {
@@ -155,11 +155,16 @@ class Unfinished(Cells):
             "provenance": dict(provenance),
             "sha256": begun["sha256"],
         }
-        path = locations.local_path(self.location)
-        if sync and path is not None:
-            files.sync_tree(path)
-            files.sync(path.parent)
+        if sync:
+            self.sync()
         self.say(self.signed(complete), sync=sync)
+
+    def sync(self, key: str = "") -> None:
+        """Have everything, or a part of the store, on the disk, where it is one of this machine."""
+        path = locations.local_path(self.location)
+        if path is not None:
+            files.sync_tree(path / key)
+            files.sync((path / key).parent)
 
     def signed(self, attributes: dict[str, Any]) -> dict[str, Any]:
         """Return attributes with the digest of all that they and the arrays that they name say."""

@@ -199,10 +199,30 @@ def _feature_responses(
     mean, size = push(A, rest, samples, carried(features), s.doses)
     leak = push(A, rest, outside, carried(features), s.doses)[1]
     leak[stop - start == h.n] = np.nan  # there is no elsewhere
-    other = push(A, rest, samples, carried(np.roll(features, 1)), s.doses)[0]
+    partner = unrelated(*_extents(h, side, pair), features, np.random.default_rng(h.number))
+    other = push(A, rest, samples, carried(features[partner]), s.doses)[0]
+    other[partner < 0] = np.nan
     for key, values in zip(FEATURE_KEYS, (mean, other, leak, size), strict=True):
         found[key][side, pair] = values
     return found
+
+
+def _extents(h: _Hierarchy, side: Ints, pair: Ints) -> tuple[Ints, Ints]:
+    """Return where the points of siblings begin and end."""
+    latent = h.forest.latent_children[h.pairs.parent[pair], side] - h.forest.n_points
+    start = h.forest.latent_start[latent]
+    return start, start + h.forest.latent_size[latent]
+
+
+def unrelated(start: Ints, stop: Ints, feature: Ints, rng: np.random.Generator) -> Ints:
+    """Return for each concept the number of another, at random among those that share no point and no feature with it.
+
+    -1 where there is none.
+    """
+    apart = (start[:, None] >= stop) | (stop[:, None] <= start)
+    able = apart & (feature[:, None] != feature)
+    chosen: Ints = np.where(able, rng.random(able.shape), -1.0).argmax(1)
+    return np.where(able.any(1), chosen, -1)
 
 
 def _truths(hierarchies: list[_Hierarchy]) -> Arrays:

@@ -111,6 +111,7 @@ def _own_rows(found: Arrays, blocks: Blocks, at: At, dose: float, told: dict[str
                 continue
             slope, r2 = response_line(dose * found["true"], response, blocks["pairs"])
             here = {"direction": direction.replace("_", " "), "case": case, **told}
+            here["concepts"] = round(np.isfinite(response).sum() / len(response))  # of which a mean network has one
             rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
     return rows
 

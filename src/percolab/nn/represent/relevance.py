@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MEASURES = ("separation", "accuracy")
+HELD_OUT = "held-out separation"
+MEASURES = ("separation", HELD_OUT, "accuracy")
 METHODS = ("kmeans", "neurons")
 SCORES = {"f1": "best F1", "f1_union": "F1 of a union"}
 """Scores of concepts by features, and their names; a union is of the features that `percolab.features.score` takes."""
 LEAST_SCORE = 1e-2
-LEAST = {"separation": 1e-12, "accuracy": 1e-2}
+LEAST = {"separation": 1e-12, HELD_OUT: 1e-12, "accuracy": 1e-2}
 """What a measure is taken to be at least before its logarithm is."""
 LEAST_UNITS = 8
 """Pairs of a bin that is shown."""
@@ -74,20 +75,28 @@ def swap_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats
     return ratio
 
 
-def idle_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats | None:
-    """Return the same between networks for which a unit is irrelevant, one over the others: a null, of mean 0.
+def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-12) -> Floats:
+    """Return the same as if another network were the relevant one, among those for which a unit is irrelevant: a null.
 
-    None with fewer than three factors, where there are no two such networks.
+    For units of factor f that is the network trained on factor f + `shift`, from 1 to K - 1, modulo K; there must be
+    three factors at least.
     """
     K = values.shape[1]
-    if K < 3:
-        return None
     logs = np.log(np.maximum(values, least))
     units = np.arange(factor.size)
-    one = logs[:, (factor + 1 + units % (K - 1)) % K, units]
+    one = logs[:, (factor + shift) % K, units]
     rest = logs.sum(1) - logs[:, factor, units] - one
     ratio: Floats = one - rest / (K - 2)
     return ratio
+
+
+def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, told: dict[str, Any]) -> list[Row]:
+    """Return what each shift gives, and as `null` the one that is farthest from 0; nothing with two factors."""
+    shifts = range(1, values.shape[1]) if values.shape[1] > 2 else ()
+    found = [mean_interval(idle_log_ratio(values, factor, shift, least), blocks) for shift in shifts]
+    rows = [row(one, part="null, by shift", shift=shift, **told) for shift, one in zip(shifts, found, strict=True)]
+    farthest = max(found, key=lambda one: abs(one.value), default=None)
+    return rows if farthest is None else [*rows, row(farthest, part="null", **told)]
 
 
 # ---------------------------------------------------------------------- training and measuring
@@ -145,14 +154,17 @@ class _Looked:
         self.rows = torch.from_numpy(np.flatnonzero(fit)).to(work.device)
 
     def measures(self, A: torch.Tensor) -> dict[str, Floats]:
-        """Return separation and held-out accuracy of all pairs, hierarchy after hierarchy."""
+        """Return separation, of all samples and of held-out ones, and held-out accuracy of all pairs in a row."""
         factor = siblings.solver(A, self.rows)
         accuracy = [
             siblings.reading_accuracy(A, factor, fit, held_out)
             for fit, held_out in zip(self.fit, self.held_out, strict=True)
         ]
-        separation = [siblings.separation(siblings.sums(A, own)) for own in self.whole]
-        return {"separation": np.concatenate(separation), "accuracy": np.concatenate(accuracy)}
+        whole, held_out = (
+            [siblings.separation(siblings.sums(A, own)) for own in pairs] for pairs in (self.whole, self.held_out)
+        )
+        parts = {"separation": whole, HELD_OUT: held_out, "accuracy": accuracy}
+        return {name: np.concatenate(values) for name, values in parts.items()}
 
 
 def columns_of(pairs: list[Siblings]) -> Arrays:
@@ -206,9 +218,7 @@ def analyse(found: Arrays, work: Work) -> list[Row]:
                 if epoch == s.keep[-1]:
                     rows += _parts(ratio, found, blocks, told)
                     rows += _levels(values, found[f"raw_{measured}"], factor, blocks, told)
-                    null = idle_log_ratio(values, factor, LEAST[measured])
-                    if null is not None:
-                        rows.append(row(mean_interval(null, blocks), part="null", **told))
+                    rows += nulls(values, factor, blocks, LEAST[measured], told)
     return rows + _feature_rows(found, s, names)
 
 
@@ -252,9 +262,7 @@ def _feature_rows(found: Arrays, s: Settings, names: list[str]) -> list[Row]:
             told = {"measure": f"{words}, {method}", "layer": layer, "epoch": s.keep[-1]}
             rows.append(row(mean_interval(swap_log_ratio(values, factor, LEAST_SCORE), blocks), part="all", **told))
             rows += _levels(values, np.full(factor.size, np.nan), factor, blocks, told)[:2]
-            null = idle_log_ratio(values, factor, LEAST_SCORE)
-            if null is not None:
-                rows.append(row(mean_interval(null, blocks), part="null", **told))
+            rows += nulls(values, factor, blocks, LEAST_SCORE, told)
     return rows
 
 
@@ -266,13 +274,15 @@ WORDS = Words(
     "concepts that it does not depend on?",
     method="Several hierarchies are added in one X. Networks with the same initial weights and the same order of rows "
     "are trained on it, each on the y of another hierarchy. For every pair of siblings three things are taken: the "
-    "separation, which is the squared distance of the siblings' mean activations over their summed variances; how "
+    "separation, which is the squared distance of the siblings' mean activations over their summed variances, of all "
+    "samples and of those alone that the network was not trained on; how "
     "often a linear reading, fitted on the network's training rows, tells the two apart on rows that neither has "
     "seen; and the F1 of features, of the best one and of a union. Each is compared with itself: the logarithm where "
     "the hierarchy is relevant, less the mean logarithm where it is not.",
     control="Both networks see the same X and start from the same weights, so before training the log ratio is 0, and "
     "whatever geometry gives away is in both. With three hierarchies or more there is also a null: the same log ratio "
-    "between networks for both of which the pair is irrelevant.",
+    "as if another network were the relevant one, among those for which the pair is irrelevant. With K hierarchies "
+    "there are K - 1 ways to name the other network; the one farthest from 0 is shown.",
     captions={
         "layers": "Log ratio of separation, of held-out accuracy of the linear reading, and of the best F1 of "
         "features, relevant over irrelevant, after training. 0 is no difference.",

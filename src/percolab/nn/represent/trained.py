@@ -118,6 +118,8 @@ def analyse(found: Arrays, work: Work) -> list[Row]:
             rows.append(row(mean_interval(separation[:, j], pair_blocks), measure="log ratio, separation", **told))
             level = found["separation"][:, j, k].astype(np.float64)
             rows.append(row(mean_interval(level, pair_blocks), measure="separation", **told))
+            apart = change[:, j, :, TARGETS.index("z")] - change[:, j, :, TARGETS.index("fresh z")]
+            rows.append(row(mean_interval(apart, blocks), measure="log ratio, z less fresh z", **told))
             for t, target in enumerate(TARGETS):
                 ratio = mean_interval(change[:, j, :, t], blocks)
                 rows.append(row(ratio, measure=f"log ratio, error on {target}", **told))

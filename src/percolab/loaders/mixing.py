@@ -1,0 +1,135 @@
+"""Parts of an epoch: worked at ahead of their use, mixed through a pool, cut into batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.ground.compiled import kernel
+
+Batch = tuple[NDArray[Any], ...]
+"""The same rows of several columns."""
+Batches = Generator[Batch, None, None]
+"""Batches one after another. Whoever takes them closes them: what a generator holds must not wait for a collector."""
+Room = Callable[[int], Batch]
+"""Gives memory for so many rows of every column. It is called by several threads."""
+
+READERS = 4
+"""Parts that are read, or put together, at the same time, ahead of their use."""
+
+
+# ---------------------------------------------------------------------- ahead of their use
+
+
+def ahead(calls: Iterable[Callable[[], Batch]]) -> Batches:
+    """Yield what calls return, in turn, while the next ones are at work. Closing it ends the threads that work."""
+    threads = ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read")
+    pending: deque[Future[Batch]] = deque()
+    try:
+        for call in calls:
+            pending.append(threads.submit(call))
+            if len(pending) > READERS:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def worked_ahead(parts: Batches) -> Batches:
+    """Yield parts in turn, while another thread works at the next one. Closing it ends that thread."""
+    worker = ThreadPoolExecutor(1, thread_name_prefix="percolab-mix")
+    try:
+        pending = worker.submit(next, parts, None)
+        while (part := pending.result()) is not None:
+            pending = worker.submit(next, parts, None)
+            yield part
+    finally:
+        worker.shutdown()  # a generator cannot be closed while it runs
+        parts.close()
+
+
+# ---------------------------------------------------------------------- mixing
+
+
+def mixed(
+    parts: Batches, pool: Batch, random: np.random.Generator, room: Room | None = None, *, inside: int = 0
+) -> Batches:
+    """Mix rows through a pool, which holds the first `inside` of them already.
+
+    Every part has at most as many rows as the pool, and its memory is used for what leaves. What leaves last, when no
+    part comes any more, is put into memory that `room` gives.
+    """
+    buffer_rows = len(pool[0])
+    filled = most = 0
+    with closing(parts):
+        for part in parts:
+            size = len(part[0])
+            most = max(most, size)
+            new = min(size, buffer_rows - filled)
+            if filled >= inside:
+                for column, values in zip(pool, part, strict=True):
+                    column[filled : filled + new] = values[:new]
+            filled += new
+            if new < size:
+                leaving = random.choice(buffer_rows, size - new, replace=False)
+                for column, values in zip(pool, part, strict=True):
+                    _swap(column.reshape(buffer_rows, -1), leaving, values[new:].reshape(size - new, -1))
+                yield tuple(values[new:] for values in part)
+    leaving = random.permutation(filled)
+    yield from ahead(partial(taken, pool, leaving[k : k + most], room) for k in range(0, filled, max(1, most)))
+
+
+def taken(whole: Batch, rows: NDArray[np.int64], room: Room | None = None) -> Batch:
+    """Return some rows of a batch, in memory that is given or new."""
+    out = room(rows.size) if room else tuple(np.empty((rows.size, *c.shape[1:]), c.dtype) for c in whole)
+    for column, values in zip(whole, out, strict=True):
+        column.take(rows, axis=0, out=values, mode="clip")  # other modes copy once more
+    return out
+
+
+@kernel
+def _swap(pool, leaving, part):
+    """Exchange rows of the pool with those of a part: one pass over memory, and none to allocate."""
+    for i in range(leaving.size):
+        inside, outside = pool[leaving[i]], part[i]
+        for j in range(inside.size):
+            inside[j], outside[j] = outside[j], inside[j]
+
+
+# ---------------------------------------------------------------------- batches
+
+
+def cut(parts: Batches, sizes: Iterable[int], room: Room | None = None) -> Batches:
+    """Yield batches of the given sizes: views, or copies in memory that is given or new where they cross parts."""
+    part: Batch = ()
+    at = end = 0
+    with closing(parts):
+        for size in sizes:
+            pieces: list[Batch] = []
+            while size:
+                if at == end:
+                    part = next(parts)
+                    at, end = 0, len(part[0])
+                stop = min(at + size, end)
+                pieces.append(tuple(column[at:stop] for column in part))
+                size -= stop - at
+                at = stop
+            yield pieces[0] if len(pieces) == 1 else _joined(pieces, room)
+
+
+def _joined(pieces: list[Batch], room: Room | None) -> Batch:
+    columns = list(zip(*pieces, strict=True))
+    if room is None:
+        return tuple(map(np.concatenate, columns))
+    batch = room(sum(len(piece[0]) for piece in pieces))
+    for column, out in zip(columns, batch, strict=True):
+        np.concatenate(column, out=out)
+    return batch
