@@ -9,6 +9,8 @@ import hashlib
 import os
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SOURCES = (path.read_bytes() for path in sorted((ROOT / "src" / "percolab").rglob("*.py")))
 STATE = hashlib.sha256(b"".join(text for text in SOURCES if b"numba" in text or b"@kernel" in text)).hexdigest()[:16]
@@ -51,3 +53,29 @@ def paper_kernels():
         made = pl.generate(pl.Recipe(300, 4, seeds=1, dtype=dtype, engine="paper"), threads=1)
     pl.features.score(made, np.maximum(made.X, 0))
     pl.truth(pl.superpose([made.recipe, made.recipe]), 0)
+
+
+# ---------------------------------------------------------------------- what several files of tests stand on
+
+
+@pytest.fixture(scope="module")
+def ray_cluster():
+    """A cluster of two worker processes on this machine."""
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(params=["exchange", "steps"])
+def system(request, monkeypatch):
+    """A system that can exchange two names, and one that cannot."""
+    from percolab.ground import moves
+
+    if request.param == "steps":
+
+        def unsupported(*_):
+            raise moves.UnsupportedError
+
+        monkeypatch.setattr(moves, "_renameat2", unsupported)
+    return request.param

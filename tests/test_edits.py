@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from sameness import assert_same, refused
 
 import percolab as pl
 from percolab import exports
@@ -27,20 +28,6 @@ from percolab.store import reading
 @lru_cache(maxsize=16)
 def made(n=400, dim=5, mode="one_cluster", engine="native", seed=3, **fields):
     return pl.generate(pl.Recipe(n, dim, mode, seeds=seed, engine=engine, **fields))
-
-
-def assert_same(a, b):
-    assert a.recipe == b.recipe
-    assert a.forest.equals(b.forest)
-    for name in ("X", "y", "latent_z", "point_z"):
-        left, right = np.asarray(getattr(a, name)), np.asarray(getattr(b, name))
-        assert left.dtype == right.dtype
-        np.testing.assert_array_equal(left, right)
-    assert a.modification == b.modification
-
-
-def refused(message):
-    return pytest.raises(ValueError, match=f"^{re.escape(message)}$")
 
 
 def lengths(ds):

@@ -13,17 +13,6 @@ import pytest
 from percolab.ground import files, locks, moves
 
 
-@pytest.fixture(params=["one step", "steps"])
-def system(request, monkeypatch):
-    if request.param == "steps":
-
-        def unsupported(*_):
-            raise moves.UnsupportedError
-
-        monkeypatch.setattr(moves, "_renameat2", unsupported)
-    return request.param
-
-
 def names(folder):
     return sorted(file.name for file in folder.iterdir())
 

@@ -218,17 +218,6 @@ def bad(write, overwrite, found):
 CASES = [(write, overwrite) for write in (save, make, export) for overwrite in (False, True)]
 
 
-@pytest.fixture(params=["exchange", "steps"])
-def system(request, monkeypatch):
-    if request.param == "steps":
-
-        def unsupported(*_):
-            raise moves.UnsupportedError
-
-        monkeypatch.setattr(moves, "_renameat2", unsupported)
-    return request.param
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("write", "overwrite"), CASES)
 def test_a_power_cut_leaves_a_whole_dataset(write, overwrite, made, tmp_path, monkeypatch, system):

@@ -51,18 +51,6 @@ def path(saved, tmp_path):
     return shutil.copytree(saved, tmp_path / "ds.zarr")
 
 
-@pytest.fixture(params=["exchange", "steps"])
-def system(request, monkeypatch):
-    """A system that can exchange two names, and one that cannot."""
-    if request.param == "steps":
-
-        def unsupported(*_):
-            raise moves.UnsupportedError
-
-        monkeypatch.setattr(moves, "_renameat2", unsupported)
-    return request.param
-
-
 def contents(path):
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 

@@ -63,15 +63,6 @@ def test_tasks_are_asked_for_as_workers_become_free(tmp_path):
 # ---------------------------------------------------------------------- Ray
 
 
-@pytest.fixture(scope="module")
-def ray_cluster():
-    """A cluster of two worker processes on this machine."""
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield ray
-    ray.shutdown()
-
-
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore")
 def test_ray_replaces_dead_workers_and_raises_errors(tmp_path, ray_cluster):

@@ -6,9 +6,9 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import zarr
+from sameness import assert_same
 
 import percolab as pl
 from percolab.ground import files
@@ -36,15 +36,6 @@ def saved(ds, tmp_path_factory):
 def path(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
     return shutil.copytree(saved, tmp_path / "ds.zarr")
-
-
-def assert_same(a, b):
-    assert a.recipe == b.recipe
-    assert a.forest.equals(b.forest)
-    for name in ("X", "y", "latent_z", "point_z"):
-        left, right = np.asarray(getattr(a, name)), np.asarray(getattr(b, name))
-        assert left.dtype == right.dtype
-        np.testing.assert_array_equal(left, right)
 
 
 def test_round_trip(ds, path):

@@ -450,15 +450,6 @@ def test_memory_of_a_worker_does_not_grow_with_n(tmp_path):
 # ---------------------------------------------------------------------- Ray
 
 
-@pytest.fixture(scope="module")
-def ray_cluster():
-    """A cluster of two worker processes on this machine."""
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield ray
-    ray.shutdown()
-
-
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mode", RECIPES)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from functools import lru_cache
 from itertools import pairwise
 
@@ -11,6 +10,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sameness import refused
 
 import percolab as pl
 
@@ -18,10 +18,6 @@ import percolab as pl
 @lru_cache(maxsize=16)
 def made(n=300, dim=4, mode="distribution", engine="native", seed=3):
     return pl.generate(pl.Recipe(n, dim, mode, seeds=seed, engine=engine))
-
-
-def refused(message):
-    return pytest.raises(ValueError, match=f"^{re.escape(message)}$")
 
 
 def slow_latents(forest, kept):

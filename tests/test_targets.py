@@ -3,7 +3,6 @@
 import dataclasses
 import heapq
 import json
-import re
 from functools import lru_cache
 from itertools import pairwise
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sameness import assert_same, refused
 
 import percolab as pl
 from percolab import exports
@@ -30,20 +30,6 @@ RULES = {
 @lru_cache(maxsize=16)
 def made(n=300, dim=4, mode="distribution", engine="native", seed=3):
     return pl.generate(pl.Recipe(n, dim, mode, seeds=seed, engine=engine))
-
-
-def refused(message):
-    return pytest.raises(ValueError, match=f"^{re.escape(message)}$")
-
-
-def assert_same(a, b):
-    assert a.recipe == b.recipe
-    assert a.forest.equals(b.forest)
-    for name in ("X", "y", "latent_z", "point_z"):
-        left, right = np.asarray(getattr(a, name)), np.asarray(getattr(b, name))
-        assert left.dtype == right.dtype
-        np.testing.assert_array_equal(left, right)
-    assert a.modification == b.modification
 
 
 # ---------------------------------------------------------------------- slow versions
