@@ -186,10 +186,15 @@ def _headline(lines: Sequence[Line]) -> str:
     return pages.table(rows, head, [LOOKS[line.verdict] for line in lines], stack=True)
 
 
+def times(results: Mapping[str, Any]) -> str:
+    """Return a table of the stages: how long each took, and on which device."""
+    devices = results["devices"]
+    return pages.table((name, f"{value:.1f} s", devices.get(name, "")) for name, value in results["seconds"].items())
+
+
 def _making(results: Mapping[str, Any]) -> Iterable[str]:
     yield pages.code(results["command"])
-    devices = results["devices"]
-    yield pages.table((name, f"{value:.1f} s", devices.get(name, "")) for name, value in results["seconds"].items())
+    yield times(results)
     chosen = results["settings"]
     parts = {
         "Settings": {name: value for name, value in chosen.items() if name not in ("recipe", "training")},

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from percolab.ground.progress import clock
+from percolab.nn.frame.page import times
 from percolab.nn.networks.recording import RAW, label
 from percolab.nn.paper.findings import ALSO, FAILS, HOLDS, IN_PART, UNDECIDED
 from percolab.nn.probing.controls import RANDOM, TRAINED
@@ -281,8 +282,7 @@ def _interval(found: Mapping[str, Any], *, range_only: bool = False) -> str:
 
 def _making(results: Mapping[str, Any]) -> Iterable[str]:
     yield pages.code(results["command"])
-    devices = results["devices"]
-    yield pages.table((name, f"{value:.1f} s", devices.get(name, "")) for name, value in results["seconds"].items())
+    yield times(results)
     for word in results["probes"]["skipped"]:
         yield pages.paragraph(f"Not probed: {word}.", quiet=True)
     seeds = {"trained": results["seeds"], "untrained and random features": results["control_seeds"]}
