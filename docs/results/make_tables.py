@@ -178,6 +178,7 @@ def relevance() -> str:
     measures = [
         *(("separation", layer, "separation") for layer in STREAM),
         ("separation", "blocks.2.hidden", "separation"),
+        *(("held-out separation", layer, "held-out separation") for layer in ("blocks.2", "blocks.2.hidden")),
         ("accuracy", "blocks.2", "held-out accuracy of a linear reading"),
         ("best F1, kmeans", "blocks.2", "best F1 of k-means, 256 clusters"),
         ("F1 of a union, kmeans", "blocks.2", "F1 of a union of clusters"),
@@ -205,18 +206,13 @@ def levels() -> str:
 def scaling() -> str:
     """Return exponents: over all sizes, and over the upper half of them."""
     cases = (("1NN", "n", "training rows"), ("network", "n", "training rows"), ("network", "parameters", "parameters"))
-    rows = [
-        [
-            model,
-            words,
-            *(
-                estimate("scaling", 3, part=part, data="one-cluster", model=model, axis=axis)
-                for part in ("exponent", "upper half")
-            ),
-        ]
-        for model, axis, words in cases
-    ]
-    return table(["", "exponent in", "all sizes", "upper half"], rows)
+    rows = []
+    for data in ("one-cluster", "multi-cluster"):
+        for model, axis, words in cases:
+            given = {"data": data, "model": model, "axis": axis}
+            found = (estimate("scaling", 3, part=part, **given) for part in ("exponent", "upper half"))
+            rows.append([data, model, words, *found])
+    return table(["", "", "exponent in", "all sizes", "upper half"], rows)
 
 
 def dose(direction: str, layers: Sequence[str], controls: dict[str, dict[str, str]]) -> str:
@@ -272,7 +268,7 @@ def short(name: str, found: dict[str, Any] | None) -> str:
         return interval({"value": value})
     if name.endswith("_share"):
         return interval(found, 2)
-    if name == "dead":
+    if name in ("dead", "l0"):
         return f"{value:,.0f}"
     return f"{value:.3f}\u00a0±\u00a0{max(high - value, value - low):.3f}"
 
@@ -290,8 +286,31 @@ def by_size(task: str, methods: Sequence[str]) -> str:
     return table(["rows", "concepts", *(f"`{name}`" for name in methods)], rows)
 
 
+def counts(metric: str, methods: Sequence[str]) -> str:
+    """Return a metric of trained networks, of untrained ones and of the raw input, task by task."""
+    rows = []
+    for method in methods:
+        cells = []
+        for task in TASKS:
+            found = [line["values"] for line in lines("results", task) if line["method"] == method]
+            values = [values[f"{metric}{case}"]["value"] for values in found for case in ("", "_untrained", "_raw")]
+            cells.append(" / ".join(f"{value:,.0f}" for value in values))
+        rows.append([f"`{method}`", *cells])
+    return table(["trained / untrained / raw input", *TASKS.values()], rows)
+
+
+TASKS = {
+    "paper-one-cluster": "one-cluster",
+    "paper-multi-cluster": "multi-cluster",
+    "superposed-2": "superposed-2",
+    "superposed-4": "superposed-4",
+}
 PUSHED = ("raw", "input", "blocks.0", "blocks.1")
 RANDOM, UNTRAINED = {"direction": "random"}, {"network": "untrained"}
+OTHERS = {
+    "feature of an unrelated concept": {"direction": "other feature"},
+    "the first less this": {"direction": "feature less another"},
+}
 FOUND = {
     "recovery": "trained",
     "untrained": "untrained",
@@ -307,12 +326,15 @@ RELEVANT = {
 }
 ABSORBED = {
     "absorption_edge": "edges: recall outside - inside",
+    "absorption_edge_untrained": "the same, untrained",
+    "absorption_edge_raw": "the same, raw input",
     "absorption": "rows",
     "absorption_null": "independent misses",
     "absorption_excess": "rows - independent misses",
 }
 SHAPE = {
     "recovery": "recovery",
+    "l0": "firing features a row",
     "purity": "purity",
     "splitting": "features a concept",
     "dead": "dead features",
@@ -320,7 +342,8 @@ SHAPE = {
     "loss_recovered": "loss recovered",
 }
 LEARNED = ["kmeans", "batchtopk", "matryoshka", "batchtopk-frozen-decoder"]
-WIDTHS = ["batchtopk@n_features=256", "batchtopk@n_features=1024", "batchtopk"]
+SAES = ["kmeans", "topk", "batchtopk", "jumprelu", "gated", "matryoshka", "batchtopk-frozen-decoder"]
+WIDTHS = ["batchtopk@n_features=256", "batchtopk@n_features=1024", "batchtopk", "batchtopk@n_features=16384"]
 SPARSITIES = ["batchtopk@k=8", "batchtopk", "batchtopk@k=128"]
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
@@ -338,7 +361,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "relevance": relevance,
         "levels": levels,
         "dose, own": lambda: dose("own", PUSHED, {"random direction": RANDOM, "untrained": UNTRAINED}),
-        "dose, feature": lambda: dose("feature", PUSHED[2:], {}),
+        "dose, feature": lambda: dose("feature", PUSHED[2:], OTHERS),
         "dose, probe": lambda: dose("probe", PUSHED, {"95% of fresh": {"direction": "fresh probe"}}),
         "edit": edit,
         "scaling": scaling,
@@ -348,23 +371,24 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "multi-cluster": lambda: features("paper-multi-cluster", FOUND),
         "superposed-2": lambda: features("superposed-2", FOUND),
         "superposed-4": lambda: features("superposed-4", FOUND),
+        "dead": lambda: counts("dead", SAES[1:]),
+        "firing": lambda: counts("l0", ["jumprelu", "gated"]),
         "relevant, superposed-2": lambda: features("superposed-2", RELEVANT),
         "relevant, superposed-4": lambda: features("superposed-4", RELEVANT),
-        "sizes, one-cluster": lambda: by_size("paper-one-cluster", ["kmeans", "batchtopk", "matryoshka"]),
+        "sizes, one-cluster": lambda: by_size("paper-one-cluster", SAES),
         "sizes, multi-cluster": lambda: by_size("paper-multi-cluster", LEARNED),
-        "sizes, superposed-2": lambda: by_size("superposed-2", LEARNED),
-        "sizes, superposed-4": lambda: by_size("superposed-4", ["kmeans", "batchtopk", "matryoshka"]),
-        "shape, one-cluster": lambda: features("paper-one-cluster", SHAPE, ["kmeans", "batchtopk", "matryoshka"]),
+        "sizes, superposed-2": lambda: by_size("superposed-2", SAES),
+        "sizes, superposed-4": lambda: by_size("superposed-4", SAES),
+        "shape, one-cluster": lambda: features("paper-one-cluster", SHAPE, SAES),
         "shape, multi-cluster": lambda: features("paper-multi-cluster", SHAPE, LEARNED),
-        "shape, superposed-2": lambda: features("superposed-2", SHAPE, LEARNED),
+        "shape, superposed-2": lambda: features("superposed-2", SHAPE, SAES),
+        "shape, superposed-4": lambda: features("superposed-4", SHAPE, SAES),
         "widths": lambda: features("superposed-2", SHAPE, WIDTHS, "widths"),
         "sparsities": lambda: features("superposed-2", SHAPE, SPARSITIES, "widths"),
-        "absorption, one-cluster": lambda: features(
-            "paper-one-cluster", ABSORBED, ["kmeans", "batchtopk", "matryoshka"]
-        ),
+        "absorption, one-cluster": lambda: features("paper-one-cluster", ABSORBED, SAES),
         "absorption, multi-cluster": lambda: features("paper-multi-cluster", ABSORBED, LEARNED),
-        "absorption, superposed-2": lambda: features("superposed-2", ABSORBED, ["gated", *LEARNED[1:]]),
-        "absorption, superposed-4": lambda: features("superposed-4", ABSORBED, ["batchtopk", "matryoshka"]),
+        "absorption, superposed-2": lambda: features("superposed-2", ABSORBED, SAES[1:]),
+        "absorption, superposed-4": lambda: features("superposed-4", ABSORBED, SAES[1:]),
     },
 }
 

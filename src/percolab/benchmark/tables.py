@@ -46,7 +46,8 @@ class Line:
     layer: str
     method: str
     values: dict[str, Estimate]
-    """metrics by name; `raw` and `untrained` are recoveries; the gaps are those of `gaps`"""
+    """metrics by name, of trained networks; `raw` and `untrained` are recoveries of the controls, their other metrics
+    are `splitting_raw` and so on; the gaps are those of `_gaps`"""
     by_size: dict[str, list[Bin]]
     """recovery and splitting in bins of size: of the trained networks, the untrained ones and the raw input"""
     by_depth: dict[str, list[Bin]]
@@ -173,8 +174,9 @@ def _line(cells: _Cells, task: str, layer: str, method: str) -> Line:
         return Line(task, layer, method, values, {}, {})
     for metric in METRICS:
         values[metric] = _mean(cells, home, layer, method, metric)
-    for name in (UNTRAINED, RAW):
-        values[name] = _mean(cells, places[name], layer, method, "recovery")
+        for name in (UNTRAINED, RAW):
+            control = name if metric == "recovery" else f"{metric}_{name}"
+            values[control] = _mean(cells, places[name], layer, method, metric)
     values["loss_recovered"] = _mean(cells, home, layer, method, "share", _loss)
     values |= _gaps(cells, layer, method, "f1", "concepts")
     if method != PLAIN:

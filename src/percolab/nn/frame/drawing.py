@@ -23,6 +23,8 @@ FAINT = ("null", "untrained", "random", "raw", "on its training rows")
 """Words in the names of series that are drawn grey: controls, and what is there for comparison."""
 DODGE = 1.2
 """By what factor all series of a logarithmic axis are moved apart at most, so that intervals do not hide each other."""
+CROWDED = 500
+"""Ratio of the ends of a logarithmic axis from which labels have room at powers of ten only."""
 SHORT = 32
 """Characters of a name of which three fit side by side."""
 
@@ -113,7 +115,8 @@ def by_number(
             axes.set_xlim(left=-0.15 * symmetric_from)
         elif log_x and any(series.values()):
             axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            low, high = axes.get_xlim()
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < CROWDED * low else (1,)))
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}" if x >= 1 else f"{x:g}")
             axes.xaxis.set_minor_formatter(NullFormatter())
         if log_y:

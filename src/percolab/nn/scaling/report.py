@@ -64,7 +64,7 @@ def draw(rows: Sequence[Row]) -> dict[str, Figure]:
     """Draw errors against rows and against parameters, both logarithmic."""
     errors = select(rows, part="error")
     data = list(dict.fromkeys(r["data"] for r in errors))
-    by_rows = {f"{d}, {m}": select(errors, data=d, model=m, axis="n") for d in data for m in ("network", "1NN")}
+    by_rows = {f"{d}, {m}": select(errors, data=d, model=m, axis="n") for m in ("network", "1NN") for d in data}
     by_width = {f"{d}, network": select(errors, data=d, axis="parameters") for d in data}
     least = min(r["value"] for r in errors) / 100
     fitted = [r for r in select(rows, part="training error") if r["value"] >= least]
