@@ -441,11 +441,13 @@ def test_bins_have_intervals_over_seeds():
     assert np.isnan(low["absorption_excess"].value)
     assert np.isnan(high["absorption_excess"].value)  # misses that are not known are not 0
     assert (low["splitting"].value, low["splitting"].seeds) == (0.25, 2)
-    plain = found[0].to_dict()
-    assert (plain["from"], plain["to"], plain["absorption_excess"]) == (1, 3, None)
-    assert plain["recovery"] == pytest.approx(0.1)
-    assert plain["intervals"]["absorption_excess"] == {"low": None, "high": None, "seeds": 0}
-    assert plain["intervals"]["recovery"] == {"low": pytest.approx(0.1), "high": pytest.approx(0.1), "seeds": 3}
+    plain = bins.columns(found)
+    assert (plain["from"][0], plain["to"][0], plain["absorption_excess"][0]) == (1, 3, None)
+    excess = [plain[f"absorption_excess_{part}"][0] for part in ("low", "high", "seeds")]
+    recovery = [plain[f"recovery{part}"][0] for part in ("", "_low", "_high", "_seeds")]
+    assert excess == [None, None, 0]
+    assert recovery == [pytest.approx(0.1), pytest.approx(0.1), pytest.approx(0.1), 3]
+    assert len({len(column) for column in plain.values()}) == 1
 
 
 def test_pictures_show_the_intervals(tmp_path):

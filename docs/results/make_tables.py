@@ -275,13 +275,12 @@ def short(name: str, found: dict[str, Any] | None) -> str:
 
 def by_size(task: str, methods: Sequence[str]) -> str:
     """Return recovery in trained networks by size of the concept."""
-    bins = [
-        {row["from"]: row["recovery"] for row in line["by_size"]["trained"]} for line in lines("results", task, methods)
-    ]
-    counts = {row["from"]: row for row in lines("results", task, methods)[0]["by_size"]["trained"]}
+    tables = [line["by_size"]["trained"] for line in lines("results", task, methods)]
+    found = [dict(zip(one["from"], one["recovery"], strict=True)) for one in tables]
+    ends = zip(*(tables[0][name] for name in ("from", "to", "concepts")), strict=True)
     rows = [
-        [f"{row['from']:,.0f} to {row['to'] - 1:,.0f}", f"{row['concepts']:,.0f}", *(f"{own[low]:.2f}" for own in bins)]
-        for low, row in counts.items()
+        [f"{low:,.0f} to {high - 1:,.0f}", f"{count:,.0f}", *(f"{own[low]:.2f}" for own in found)]
+        for low, high, count in ends
     ]
     return table(["rows", "concepts", *(f"`{name}`" for name in methods)], rows)
 

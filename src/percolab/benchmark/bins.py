@@ -33,14 +33,20 @@ class Bin:
     values: dict[str, Estimate]
     """means over seeds; an interval needs two that know the number"""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values: the means by name, and their intervals beside them."""
-        means = {name: _known(found.value) for name, found in self.values.items()}
-        intervals = {
-            name: {"low": _known(found.low), "high": _known(found.high), "seeds": found.seeds}
-            for name, found in self.values.items()
-        }
-        return {"from": self.start, "to": self.stop, "concepts": self.concepts, **means, "intervals": intervals}
+
+def columns(found: Sequence[Bin]) -> dict[str, list[float | None]]:
+    """Return bins as plain columns: each mean by its name, and `NAME_low`, `NAME_high` and `NAME_seeds` beside it."""
+    table: dict[str, list[float | None]] = {"from": [one.start for one in found], "to": [one.stop for one in found]}
+    table["concepts"] = [one.concepts for one in found]
+    for name in found[0].values if found else ():
+        own = [one.values[name] for one in found]
+        table[name] = [_known(one.value) for one in own]
+        table[f"{name}_low"], table[f"{name}_high"] = (
+            [_known(one.low) for one in own],
+            [_known(one.high) for one in own],
+        )
+        table[f"{name}_seeds"] = [one.seeds for one in own]
+    return table
 
 
 def bins(by_seed: Sequence[Sequence[Kept]], names: Sequence[str]) -> list[Bin]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.benchmark.bins import BINNED, EXCESS, Bin, bins, number
+from percolab.benchmark.bins import BINNED, EXCESS, Bin, bins, columns, number
 from percolab.benchmark.cells import TRUTHS, read_all
 from percolab.benchmark.standard import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
@@ -65,8 +65,8 @@ class Line:
             "layer": self.layer,
             "method": self.method,
             "values": values,
-            "by_size": {name: [one.to_dict() for one in found] for name, found in self.by_size.items()},
-            "by_depth": {name: [one.to_dict() for one in found] for name, found in self.by_depth.items()},
+            "by_size": {name: columns(found) for name, found in self.by_size.items()},
+            "by_depth": {name: columns(found) for name, found in self.by_depth.items()},
         }
 
 
