@@ -34,6 +34,19 @@ def test_the_exponent_of_a_power_law_is_in_its_interval(slope):
         assert all(estimate.high < 0 for estimate in found)
 
 
+@pytest.mark.parametrize("beyond", [-0.8, 0.0])
+def test_a_bend_is_in_its_interval(beyond):
+    found = []
+    for i in range(100):
+        n, errors, blocks = planted(np.random.default_rng((5, i)), -0.4)
+        law = np.where(n < n[3], 1.0, (n / n[3]) ** beyond)  # halves are three numbers each
+        found.append(scaling.bend(n, errors * law[:, None], blocks))
+    missed = np.mean([not estimate.low <= beyond <= estimate.high for estimate in found])
+    assert missed <= 0.12  # more than 12 of 100 with probability 0.002
+    if beyond:
+        assert np.mean([estimate.high < 0 for estimate in found]) > 0.9
+
+
 def test_a_ratio_of_errors_on_the_same_rows_is_in_its_interval_which_knows_that_they_are_the_same():
     missed, widths = [], []
     for i in range(100):

@@ -179,7 +179,7 @@ def relevance() -> str:
         *(("separation", layer, "separation") for layer in STREAM),
         ("separation", "blocks.2.hidden", "separation"),
         *(("held-out separation", layer, "held-out separation") for layer in ("blocks.2", "blocks.2.hidden")),
-        ("accuracy", "blocks.2", "held-out accuracy of a linear reading"),
+        ("accuracy", "blocks.2", "held-out accuracy of a linear classifier"),
         ("best F1, kmeans", "blocks.2", "best F1 of k-means, 256 clusters"),
         ("F1 of a union, kmeans", "blocks.2", "F1 of a union of clusters"),
         ("best F1, neurons", "blocks.2.hidden", "best F1 of neurons"),
@@ -206,13 +206,14 @@ def levels() -> str:
 def scaling() -> str:
     """Return exponents: over all sizes, and over the upper half of them."""
     cases = (("1NN", "n", "training rows"), ("network", "n", "training rows"), ("network", "parameters", "parameters"))
+    parts = ("exponent", "upper half", "upper less lower half")
     rows = []
     for data in ("one-cluster", "multi-cluster"):
         for model, axis, words in cases:
             given = {"data": data, "model": model, "axis": axis}
-            found = (estimate("scaling", 3, part=part, **given) for part in ("exponent", "upper half"))
+            found = (estimate("scaling", 3, part=part, **given) for part in parts)
             rows.append([data, model, words, *found])
-    return table(["", "", "exponent in", "all sizes", "upper half"], rows)
+    return table(["", "", "exponent in", "all sizes", *parts[1:]], rows)
 
 
 def dose(direction: str, layers: Sequence[str], controls: dict[str, dict[str, str]]) -> str:
@@ -279,7 +280,7 @@ def by_size(task: str, methods: Sequence[str]) -> str:
     found = [dict(zip(one["from"], one["recovery"], strict=True)) for one in tables]
     ends = zip(*(tables[0][name] for name in ("from", "to", "concepts")), strict=True)
     rows = [
-        [f"{low:,.0f} to {high - 1:,.0f}", f"{count:,.0f}", *(f"{own[low]:.2f}" for own in found)]
+        [f"{max(low, LEAST_ROWS):,.0f} to {high - 1:,.0f}", f"{count:,.0f}", *(f"{own[low]:.2f}" for own in found)]
         for low, high, count in ends
     ]
     return table(["rows", "concepts", *(f"`{name}`" for name in methods)], rows)
@@ -298,6 +299,8 @@ def counts(metric: str, methods: Sequence[str]) -> str:
     return table(["trained / untrained / raw input", *TASKS.values()], rows)
 
 
+LEAST_ROWS = 50
+"""of a concept, in all tasks"""
 TASKS = {
     "paper-one-cluster": "one-cluster",
     "paper-multi-cluster": "multi-cluster",
@@ -325,11 +328,11 @@ RELEVANT = {
 }
 ABSORBED = {
     "absorption_edge": "edges: recall outside - inside",
-    "absorption_edge_untrained": "the same, untrained",
-    "absorption_edge_raw": "the same, raw input",
-    "absorption": "rows",
-    "absorption_null": "independent misses",
-    "absorption_excess": "rows - independent misses",
+    "absorption_edge_untrained": "edges, untrained",
+    "absorption_edge_raw": "edges, raw input",
+    "absorption_excess": "rows beyond independent misses",
+    "absorption_excess_untrained": "rows, untrained",
+    "absorption_excess_raw": "rows, raw input",
 }
 SHAPE = {
     "recovery": "recovery",

@@ -80,7 +80,7 @@ def draw_recovery(found: list[Line]) -> Figure:
 
 def draw_splitting(found: list[Line]) -> Figure:
     """Draw splitting by size, a panel a method."""
-    figure = _panels(found, partial(_draw_sizes, name="splitting"), "rows of the concept", "features taken, k")
+    figure = _panels(found, partial(_draw_sizes, name="splitting"), "rows of the concept", "features a concept")
     _limit(figure.axes[0], [one.values["splitting"] for line in found for own in line.by_size.values() for one in own])
     figure.axes[0].set_ylim(bottom=0)
     return figure
@@ -110,7 +110,10 @@ def _panels(found: list[Line], draw: Callable[[Axes, Line], None], x: str, y: st
         figure.supxlabel(x, fontsize=9)
         figure.supylabel(y, fontsize=9)
         known = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
-        figure.legend(known.values(), known.keys(), loc="outside upper left", ncols=len(known), fontsize=8)
+        figure.legend(
+            known.values(), known.keys(), loc="outside upper left", ncols=len(known), fontsize=8,
+            title=found[0].task, title_fontsize=10, alignment="left",
+        )  # fmt: skip
     return figure
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PNG_DPI = 160
 MARKERS = "osD^vPX*"
-FAINT = ("null", "untrained", "random", "raw", "on its training rows")
+FAINT = ("null", "untrained", "random", "raw", "unrelated", "on its training rows")
 """Words in the names of series that are drawn grey: controls, and what is there for comparison."""
 DODGE = 1.2
 """By what factor all series of a logarithmic axis are moved apart at most, so that intervals do not hide each other."""
@@ -112,7 +112,7 @@ def by_number(
         _line_at(axes, zero)
         if symmetric_from is not None:
             axes.set_xscale("symlog", linthresh=symmetric_from)
-            axes.set_xlim(left=-0.15 * symmetric_from)
+            axes.set_xlim(left=-0.15 * symmetric_from, right=DODGE * axes.get_xlim()[1])
         elif log_x and any(series.values()):
             axes.set_xscale("log")
             low, high = axes.get_xlim()

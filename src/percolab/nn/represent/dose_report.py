@@ -100,7 +100,7 @@ def draw(rows: Sequence[Row], s: Settings) -> dict[str, Figure]:
     feature = {
         "relevant": at("slope", "feature", "relevant"),
         "irrelevant": at("slope", "feature", "irrelevant"),
-        "another feature (null)": at("slope", "other feature", "relevant"),
+        "feature of an unrelated concept": at("slope", "other feature", "relevant"),
     }
     with_features = [n for n in names if any(r["layer"] == n for r in feature["relevant"])]
     slope = "slope, response over truth"

@@ -40,9 +40,11 @@ WORDS = Words(
     captions={
         "rows": "Test error against the number of training rows. Below: the networks' errors on the rows that they "
         "were trained on, where these are above a hundredth of the least test error. Where they meet the test "
-        "errors, more steps would help rather than more rows. All test errors are of the same rows, so they go up "
-        "and down together: the interval of an exponent is narrower than those of errors suggest.",
-        "parameters": "Test error of networks trained on all rows, against the number of parameters.",
+        "errors, more steps or a larger network might help rather than more rows. All test errors are of the same "
+        "rows, so they go up and down together: the interval of an exponent is narrower than those of errors suggest. "
+        "Series are moved apart sideways a little.",
+        "parameters": "Test error of networks trained on all rows, against the number of parameters. Series are moved "
+        "apart sideways a little.",
     },
 )
 

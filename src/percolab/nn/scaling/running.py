@@ -57,13 +57,33 @@ def exponent(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
     blocks
         (T,) blocks of kin among the test rows.
     """
-    logs = np.log(x) - np.log(x).mean()
+
+    def statistic(seeds: Ints, rows: Ints) -> float:
+        return _slope(x, errors[seeds][:, :, rows].mean((0, 2)))
+
+    return jackknife(statistic, len(errors), blocks)
+
+
+def bend(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
+    """Return the exponent over the upper half of the numbers less that over the lower half: 0 where one law holds."""
+    half = _half(x)
 
     def statistic(seeds: Ints, rows: Ints) -> float:
         mean = errors[seeds][:, :, rows].mean((0, 2))
-        return float(logs @ np.log(np.maximum(mean, 1e-300)) / (logs @ logs))
+        return _slope(x[-half:], mean[-half:]) - _slope(x[:half], mean[:half])
 
     return jackknife(statistic, len(errors), blocks)
+
+
+def _slope(x: Floats, y: Floats) -> float:
+    """Return the slope of log y on log x by least squares."""
+    logs = np.log(x) - np.log(x).mean()
+    return float(logs @ np.log(np.maximum(y, 1e-300)) / (logs @ logs))
+
+
+def _half(x: Floats) -> int:
+    """Return how many numbers make a half; the middle one of an odd number is in both."""
+    return max(2, -(-len(x) // 2))
 
 
 def log_ratio(errors: Floats, others: Floats, blocks: Ints) -> Estimate:
@@ -245,7 +265,7 @@ def _parameters(dim: int, config: TrainConfig) -> int:
 
 
 def analyse(found: Arrays, data: str) -> list[Row]:
-    """Return errors with intervals, and exponents: over all, and between neighbouring numbers of rows."""
+    """Return errors with intervals, and exponents: over all, over the upper half, and what it has beyond the lower."""
     blocks = kin(found["test"])
     rows: list[Row] = []
     cases = (
@@ -261,9 +281,10 @@ def analyse(found: Arrays, data: str) -> list[Row]:
             if model == "network":
                 fitted = found[key.replace("network", "training")][:, i, None]
                 rows.append(row(mean_interval(fitted), part="training error", at=int(at), **told))
-        rows.append(row(exponent(x.astype(float), errors, blocks), part="exponent", **told))
-        upper = max(2, -(-len(x) // 2))
-        rows.append(row(exponent(x[-upper:].astype(float), errors[:, -upper:], blocks), part="upper half", **told))
+        numbers, half = x.astype(np.float64), _half(x)
+        rows.append(row(exponent(numbers, errors, blocks), part="exponent", **told))
+        rows.append(row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **told))
+        rows.append(row(bend(numbers, errors, blocks), part="upper less lower half", **told))
     pair = [found[key].astype(np.float64) for key in ("network", "nearest")]
     for i, at in enumerate(found["n"]):
         ratio = log_ratio(pair[0][:, i], pair[1][:, i], blocks)
