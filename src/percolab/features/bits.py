@@ -83,8 +83,9 @@ def count(words, start, stop):
     if a == b:
         return ones(words[a] & from_bit(start) & upto_bit(stop - 1))
     total = ones(words[a] & from_bit(start)) + ones(words[b] & upto_bit(stop - 1))
-    for w in range(a + 1, b):
-        total += ones(words[w])
+    between = words[a + 1 : b]  # indices from 0 on are not asked whether they count from the end: the loop has lanes
+    for w in range(between.size):
+        total += ones(between[w])
     return total
 
 
@@ -97,8 +98,9 @@ def count_outside(words, other, start, stop):
     if a == b:
         return ones(words[a] & ~other[a] & from_bit(start) & upto_bit(stop - 1))
     total = ones(words[a] & ~other[a] & from_bit(start)) + ones(words[b] & ~other[b] & upto_bit(stop - 1))
-    for w in range(a + 1, b):
-        total += ones(words[w] & ~other[w])
+    between, others = words[a + 1 : b], other[a + 1 : b]
+    for w in range(between.size):
+        total += ones(between[w] & ~others[w])
     return total
 
 

@@ -26,7 +26,7 @@ GOOD = 0.5
 LEAST_RAISE = 0.03
 """A union takes another feature if that raises its F1 by at least this (the rule of SAEBench)."""
 FIRST_ROOM = 1 << 14
-_SLACK = 1e-9  # of bounds in float64: a pair too many costs time, one too few would be wrong
+SLACK = 1e-9  # of bounds in float64: a pair too many costs time, one too few would be wrong
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +54,8 @@ def find_pairs(firing: Firing, truth: Truth, matches: Matches, threads: int) -> 
     """
     concepts, edges, size = truth.concepts, truth.edges, truth.concepts.size
     spread = np.where(matches.feature < 0, 0, firing.fired[matches.feature]) + size
-    least_hits = np.ceil(LEAST_RAISE / 2 * spread * (1 - _SLACK)).astype(np.int64)
-    most_fired = np.floor(2 * size / (matches.f1 + LEAST_RAISE) * (1 + _SLACK)).astype(np.int64) - size
+    least_hits = np.ceil(LEAST_RAISE / 2 * spread * (1 - SLACK)).astype(np.int64)
+    most_fired = np.floor(2 * size / (matches.f1 + LEAST_RAISE) * (1 + SLACK)).astype(np.int64) - size
     most_fired[matches.feature < 0] = -1
     recovered = np.zeros(firing.fired.size, np.int64)
     ranges = feature_ranges(firing.fired.size, threads)
