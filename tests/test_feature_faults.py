@@ -365,7 +365,7 @@ def a_concepts_own_feature_counts_as_its_absorber(patch):
 
 @fault("concepts.absorption_null")
 def the_null_is_a_sum(patch):
-    def wrong(found, firing, concepts_, matches, absorbers):
+    def wrong(found, firing, concepts_, matches, *others):
         absorbed, null = found
         silent = (concepts_.size - matches.hits) / concepts_.size
         return absorbed, np.where(silent > 0, silent + null / np.where(silent > 0, silent, 1), null)

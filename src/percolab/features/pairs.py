@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.features.counting import Matches, feature_ranges, feature_ranks, score_f1
+from percolab.features.counting import Matches, even_ranges, feature_ranks, score_f1
 from percolab.features.firing import Firing
 from percolab.features.truth import Truth
 from percolab.ground.compiled import kernel
@@ -58,7 +58,7 @@ def find_pairs(firing: Firing, truth: Truth, matches: Matches, threads: int) -> 
     most_fired = np.floor(2 * size / (matches.f1 + LEAST_RAISE) * (1 + SLACK)).astype(np.int64) - size
     most_fired[matches.feature < 0] = -1
     recovered = np.zeros(firing.fired.size, np.int64)
-    ranges = feature_ranges(firing.fired.size, threads)
+    ranges = even_ranges(firing.fired.size, threads)
     recovering = np.zeros((len(ranges), len(concepts)), np.int64)
     limits = least_hits, most_fired, matches.feature, concepts.summarised
     places = edges.edges, edges.start, edges.stop, edges.bin, size
