@@ -83,9 +83,8 @@ def count(words, start, stop):
     if a == b:
         return ones(words[a] & from_bit(start) & upto_bit(stop - 1))
     total = ones(words[a] & from_bit(start)) + ones(words[b] & upto_bit(stop - 1))
-    between = words[a + 1 : b]  # indices from 0 on are not asked whether they count from the end: the loop has lanes
-    for w in range(between.size):
-        total += ones(between[w])
+    for w in range(np.uint64(a + 1), np.uint64(b)):  # numba asks of no unsigned index whether it counts from the end
+        total += ones(words[w])
     return total
 
 
@@ -98,9 +97,8 @@ def count_outside(words, other, start, stop):
     if a == b:
         return ones(words[a] & ~other[a] & from_bit(start) & upto_bit(stop - 1))
     total = ones(words[a] & ~other[a] & from_bit(start)) + ones(words[b] & ~other[b] & upto_bit(stop - 1))
-    between, others = words[a + 1 : b], other[a + 1 : b]
-    for w in range(between.size):
-        total += ones(between[w] & ~others[w])
+    for w in range(np.uint64(a + 1), np.uint64(b)):
+        total += ones(words[w] & ~other[w])
     return total
 
 

@@ -43,21 +43,37 @@ def unions(
         if not growing.size:
             return taken, f1
         chosen = np.full(len(concepts), -1, np.int64)
-        given = members, concepts.start, concepts.stop, firing.n_rows, *firing.columns
+        growing, starts = _by_union(growing, members)
+        given = growing, *_edges(growing, starts, concepts), members, concepts.size, firing.n_rows, *firing.columns
         state = candidate, first, count, hits, held, f1, chosen
-        tasks: list[Task] = [(_grow, (*part, *given, *state)) for part in _parts(growing, members, count, threads)]
+        work = np.maximum.reduceat(count[growing], starts[:-1])
+        marks = _even_shares(work, TASKS_PER_THREAD * threads)
+        tasks: list[Task] = [(_grow, (starts[lo : hi + 1], *given, *state)) for lo, hi in pairwise(marks)]
         run(tasks, threads)
 
 
-def _parts(growing: Ints, members: Ints, count: Ints, threads: int) -> list[tuple[Ints, Ints]]:
-    """Return tasks of about the same work: concepts by union, and where in them those with the same union start."""
+def _by_union(growing: Ints, members: Ints) -> tuple[Ints, Ints]:
+    """Return the concepts sorted by the members of their unions, and where those of each union start; then the end."""
     growing = growing[np.lexsort(members[growing].T)]
     same = (members[growing[1:]] == members[growing[:-1]]).all(axis=1)
-    starts = np.concatenate([[0], 1 + np.flatnonzero(~same), [growing.size]])
-    work = np.cumsum(np.maximum.reduceat(count[growing], starts[:-1]))
-    shares = np.arange(1, TASKS_PER_THREAD * threads) * (work[-1] / (TASKS_PER_THREAD * threads))
-    marks = np.unique([0, *np.searchsorted(work, shares), work.size])
-    return [(growing, starts[lo : hi + 1]) for lo, hi in pairwise(marks)]
+    return growing, np.concatenate([[0], 1 + np.flatnonzero(~same), [growing.size]])
+
+
+def _edges(growing: Ints, starts: Ints, concepts: Concepts) -> tuple[Ints, Ints, Ints]:
+    """Return the edges of each union's concepts, increasing, two a concept, and which of them are each concept's."""
+    union = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    edges = np.concatenate([concepts.start[growing], concepts.stop[growing]])
+    order = np.lexsort((edges, np.tile(union, 2)))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    left, right = rank.reshape(2, -1) - 2 * starts[union]
+    return edges[order], left, right
+
+
+def _even_shares(work: Ints, n_tasks: int) -> Ints:
+    """Return marks that cut a list of pieces of work into at most so many tasks of about the same."""
+    done = np.cumsum(work)
+    return np.unique([0, *np.searchsorted(done, np.arange(1, n_tasks) * (done[-1] / n_tasks)), work.size])
 
 
 # ---------------------------------------------------------------------- kernels
@@ -98,26 +114,39 @@ def new_in(union, feature, start, stop, fired, slot, first, positions, words):
 
 
 @kernel
+def _new_below(union, feature, edges, fired, slot, first, positions, words, below):
+    """Write, for each edge, how many positions from the first one to it the feature fires on and the union has not."""
+    if slot[feature] >= 0:
+        row = words[slot[feature]]
+        for k in range(1, edges.size):
+            below[k] = below[k - 1] + bits.count_outside(row, union, edges[k - 1], edges[k])
+    else:
+        for k in range(1, edges.size):
+            new = new_in(union, feature, edges[k - 1], edges[k], fired, slot, first, positions, words)
+            below[k] = below[k - 1] + new
+
+
+@kernel
 def _grow(
-    concept, starts, members, start, stop, n_rows, fired, slot, first, positions, words,
+    starts, concept, edges, left, right, members, size, n_rows, fired, slot, first, positions, words,
     candidate, begin, count, hits, held, f1, chosen,
 ):  # fmt: skip
     """Grow unions by a feature: those of concept[starts[0] : starts[1]], which are the same, then the next ones."""
     union = np.empty((n_rows + 63) // 64, np.uint64)
     for g in range(starts.size - 1):
-        group = concept[starts[g] : starts[g + 1]]
+        lo, hi = starts[g], starts[g + 1]
         union[:] = bits.ZERO
-        for f in members[group[0]]:
+        for f in members[concept[lo]]:
             join(union, f, fired, slot, first, positions, words)
         _grow_together(
-            group, union, start, stop, n_rows, fired, slot, first, positions, words,
-            candidate, begin, count, hits, held, f1, chosen,
+            concept[lo:hi], edges[2 * lo : 2 * hi], left[lo:hi], right[lo:hi], union, size, n_rows,
+            fired, slot, first, positions, words, candidate, begin, count, hits, held, f1, chosen,
         )  # fmt: skip
 
 
 @kernel
 def _grow_together(
-    group, union, start, stop, n_rows, fired, slot, first, positions, words,
+    group, edges, left, right, union, sizes, n_rows, fired, slot, first, positions, words,
     candidate, begin, count, hits, held, f1, chosen,
 ):  # fmt: skip
     """Choose the feature that each concept of a group adds to their union; write the hits, rows and F1 it then has.
@@ -126,10 +155,8 @@ def _grow_together(
     fewer and the union larger, so what fails is dropped from the candidates for good. Other bounds hold for a round: at
     most min(z, hits + new) hits, and at least as many rows as now, as the feature fires on, and as it gains inside.
     """
-    edges = np.sort(np.concatenate((start[group], stop[group])))
-    left, right = np.searchsorted(edges, start[group]), np.searchsorted(edges, stop[group])
     below = np.zeros(edges.size, np.int64)
-    size, had, rows = stop[group] - start[group], hits[group], held[group[0]]
+    size, had, rows = sizes[group], hits[group], held[group[0]]
     least_new = LEAST_RAISE / 2 * (1 - SLACK) * (rows + size)
     now, best = f1[group], f1[group]
     read, write, end = begin[group], begin[group], begin[group] + count[group]
@@ -147,9 +174,7 @@ def _grow_together(
                     bound = 2.0 * min(size[m], had[m] + most) / (max(rows, fired[f]) + size[m])
                     new[m] = most if _wins(bound, now[m], best[m]) else -1
         if new.max() >= 0:
-            for k in range(1, edges.size):
-                between = new_in(union, f, edges[k - 1], edges[k], fired, slot, first, positions, words)
-                below[k] = below[k - 1] + between
+            _new_below(union, f, edges, fired, slot, first, positions, words, below)
             for m in range(group.size):
                 if new[m] >= 0:
                     inside = below[right[m]] - below[left[m]]
