@@ -100,13 +100,14 @@ class TorchCodes(DeviceCodes):
         """Yield where a block of features starts, and its bits (features, words), as int64, the last bit the sign."""
         rows, limit = self._place(order), torch.from_numpy(threshold).to(self.device)
         width = max(1, BLOCK_BYTES.get(self.device.type, 1 << 28) // per_feature)
+        place = torch.arange(8, dtype=torch.uint8, device=self.device)[:, None]
         for lo in range(0, self.shape[1], width):
             fires = (self.tensor[:, lo : lo + width] > limit[lo : lo + width])[rows]
-            padded = fires.new_zeros(fires.shape[1], words_for(order.size) * WORD)
-            padded[:, : order.size] = fires.T
-            # Of 8 bytes, each 0 or 1, the product has byte i as bit 56 + i; no two terms meet, so none carries.
-            eights = (padded.view(torch.int64) * 0x0102040810204080) >> 56
-            yield lo, eights.to(torch.uint8).view(torch.int64)
+            padded = torch.zeros(words_for(order.size) * WORD, fires.shape[1], dtype=torch.uint8, device=self.device)
+            padded[: order.size] = fires
+            # Bytes first: then an eighth is left to transpose. Each bit is in one term, so the sum is their union.
+            octets = (padded.view(-1, 8, fires.shape[1]) << place).sum(1, dtype=torch.uint8)
+            yield lo, octets.T.clone(memory_format=torch.contiguous_format).view(torch.int64)
 
 
 def _ranks(words: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
