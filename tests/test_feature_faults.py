@@ -269,7 +269,7 @@ def unions_ignore_rows_outside(patch):
 
 @fault("concepts.f1_union")
 def rows_held_twice_count_twice(patch):
-    as_python(patch, union, "_grow", "_grow_together", "new_in")
+    as_python(patch, union, "_grow", "_grow_together", "_new_below", "new_in")
     patch.setattr(union.bits, "count_outside", lambda words, other, lo, hi: union.bits.count(words, lo, hi))
     patch.setattr(union.bits, "has", lambda words, p: False)
 
