@@ -238,7 +238,7 @@ def rows_are_not_permuted(patch):
 
 
 def grow_with_raise(patch, least):
-    as_python(patch, union, "_grow", "_loses")
+    as_python(patch, union, "_grow", "_grow_together", "_wins")
     patch.setattr(union, "LEAST_RAISE", least)
     patch.setattr(pairs, "LEAST_RAISE", least)
 
@@ -255,21 +255,21 @@ def unions_want_a_large_raise(patch):
 
 @fault("concepts.k", "concepts.f1_union")
 def unions_take_the_first_that_raises(patch):
-    as_python(patch, union, "_grow")
-    real = union._loses
-    patch.setattr(union, "_loses", lambda new, f, f1, best_f1, best: best >= 0 or real(new, f, f1, best_f1, best))
+    as_python(patch, union, "_grow", "_grow_together")
+    real = union._wins
+    patch.setattr(union, "_wins", lambda new, f1, best: best == f1 and real(new, f1, best))
 
 
 @fault("concepts.f1_union")
 def unions_ignore_rows_outside(patch):
-    as_python(patch, union, "_grow")
+    as_python(patch, union, "_grow", "_grow_together")
     real = union.new_in
     patch.setattr(union, "new_in", lambda u, f, lo, hi, *rest: 0 if lo == 0 else real(u, f, lo, hi, *rest))
 
 
 @fault("concepts.f1_union")
 def rows_held_twice_count_twice(patch):
-    as_python(patch, union, "_grow", "new_in")
+    as_python(patch, union, "_grow", "_grow_together", "_new_below", "new_in")
     patch.setattr(union.bits, "count_outside", lambda words, other, lo, hi: union.bits.count(words, lo, hi))
     patch.setattr(union.bits, "has", lambda words, p: False)
 
@@ -365,7 +365,7 @@ def a_concepts_own_feature_counts_as_its_absorber(patch):
 
 @fault("concepts.absorption_null")
 def the_null_is_a_sum(patch):
-    def wrong(found, firing, concepts_, matches, absorbers):
+    def wrong(found, firing, concepts_, matches, *others):
         absorbed, null = found
         silent = (concepts_.size - matches.hits) / concepts_.size
         return absorbed, np.where(silent > 0, silent + null / np.where(silent > 0, silent, 1), null)

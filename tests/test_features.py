@@ -134,6 +134,25 @@ def test_torch_gives_the_same_integers(seed, monkeypatch):
         same(score(forest, held, rows, **options), score(forest, codes, rows, **options))
 
 
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 128, 200])
+def test_torch_packs_and_counts_like_the_kernels(n):
+    torch = pytest.importorskip("torch")
+    from percolab.features import on_torch
+
+    rng = np.random.default_rng(n)
+    codes, order = rng.integers(0, 3, (n, 5)), rng.permutation(n)
+    codes[:, 0] = 2  # all bits, the sign among them
+    wanted = np.packbits(codes[order].T > 1, axis=1, bitorder="little")
+    for dtype in (torch.float32, torch.float16, torch.uint8, torch.int64):
+        (packed,) = on_torch.TorchCodes(torch.from_numpy(codes).to(dtype)).packed(order, np.ones(5))
+        assert packed.dtype == np.uint64
+        assert np.array_equal(packed.view(np.uint8)[:, : wanted.shape[1]], wanted)
+        assert not packed.view(np.uint8)[:, wanted.shape[1] :].any()
+    ranks = on_torch._ranks(torch.from_numpy(packed.view(np.int64)), torch.arange(n + 1))
+    assert np.array_equal(ranks[:, 1:].numpy(), np.cumsum(codes[order] > 1, axis=0).T)
+    assert not ranks[:, 0].any()
+
+
 def test_codes_on_a_gpu_score_the_same():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():

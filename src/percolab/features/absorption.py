@@ -8,7 +8,7 @@ most half its size. Independent misses look the same, so beside it stands the pr
 
 A concept's absorbers are absorbers of all above it. So for a feature and a row it fires on there is a deepest concept
 over that row which the feature absorbs from, and with the deepest one over all features, row by row, every count is a
-sum over a subtree: linear time, whatever the depth.
+sum over a subtree: linear time, whatever the depth. Rows know nothing of each other, so tasks are ranges of them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.concepts import Concepts
-from percolab.features.counting import Matches, count_pairs
+from percolab.features.counting import TASKS_PER_THREAD, Matches, count_pairs, even_ranges
 from percolab.features.firing import Firing, decode, place
 from percolab.features.pairs import GOOD, Pairs
 from percolab.ground.compiled import kernel
+from percolab.ground.parallel import Task, run
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -56,7 +57,7 @@ def on_edges(firing: Firing, concepts: Concepts, matches: Matches) -> Floats:
     return edge
 
 
-def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs) -> Absorbers:
+def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: int) -> Absorbers:
     """Return which concepts each feature absorbs from, and the deepest such concept on every row."""
     twice = np.empty(len(concepts), np.int64)
     _first_twice_as_large(concepts.upper, concepts.size, twice)
@@ -67,15 +68,18 @@ def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs) -> Absorber
     lowest = lowest[: first[-1]]
     where = deepest, by, second = tuple(np.full(firing.n_rows, -1, np.int64) for _ in range(3))
     tree = concepts.start, concepts.stop, concepts.upper
-    _cover_by_lists(first, lowest, *tree, *firing.columns[:4], *where)
     member = np.repeat(np.arange(firing.fired.size), np.diff(first))
     wide = np.flatnonzero(firing.slot[member] >= 0)
     wide = wide[np.argsort(lowest[wide], kind="stable")]
-    _cover_by_bits(lowest[wide], member[wide], *tree, firing.slot, firing.words, *where)
+    given = first, lowest, lowest[wide], member[wide], *tree, *firing.columns, *where
+    tasks: list[Task] = [(_cover, (*ends, *given)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)]
+    run(tasks, threads)
     return Absorbers(first, lowest, deepest, by, second)
 
 
-def on_rows(firing: Firing, concepts: Concepts, matches: Matches, absorbers: Absorbers) -> tuple[Floats, Floats]:
+def on_rows(
+    firing: Firing, concepts: Concepts, matches: Matches, absorbers: Absorbers, threads: int
+) -> tuple[Floats, Floats]:
     """Return the share of rows absorbed and the share expected of independent misses; NaN where F1 is below 0.5."""
     under = np.bincount(absorbers.deepest + 1, minlength=len(concepts) + 1)
     total = np.concatenate([[0], np.cumsum(under[1:])])
@@ -83,9 +87,11 @@ def on_rows(firing: Firing, concepts: Concepts, matches: Matches, absorbers: Abs
     on_own, on_own_by_others = np.zeros(len(concepts), np.int64), np.zeros(len(concepts), np.int64)
     asked = matches.f1 >= GOOD
     where = absorbers.deepest, absorbers.feature, absorbers.second
-    _covered_by_own(
-        asked, concepts.start, concepts.stop, matches.feature, *firing.columns, *where, on_own, on_own_by_others
-    )
+    given = concepts.start, concepts.stop, matches.feature, *firing.columns, *where, on_own, on_own_by_others
+    # Large concepts are listed beside each other, so each task takes them from the whole list.
+    step = TASKS_PER_THREAD * threads
+    tasks: list[Task] = [(_covered_by_own, (np.flatnonzero(asked)[i::step], *given)) for i in range(step)]
+    run(tasks, threads)
     size = concepts.size
     absorbed = covered - on_own  # where the concept's own feature is silent, absorbers are others
     silent, fires = (size - matches.hits) / size, (absorbed + on_own_by_others) / size
@@ -129,20 +135,34 @@ def _lowest(found_first, found, end, first, lowest):
 
 
 @kernel
-def _cover_by_lists(absorbs_first, lowest, start, stop, upper, fired, slot, first, positions, deepest, feature, second):
+def _cover(
+    w0, w1, absorbs_first, lowest, wide_concept, wide_member, start, stop, upper,
+    fired, slot, first, positions, words, deepest, feature, second,
+):  # fmt: skip
+    """Find the deepest and the second concept on the positions of words w0 … w1 - 1."""
+    where = deepest, feature, second
+    _cover_by_lists(w0, w1, absorbs_first, lowest, start, stop, upper, fired, slot, first, positions, *where)
+    _cover_by_bits(w0, w1, wide_concept, wide_member, start, stop, upper, slot, words, *where)
+
+
+@kernel
+def _cover_by_lists(
+    w0, w1, absorbs_first, lowest, start, stop, upper, fired, slot, first, positions, deepest, feature, second
+):
     """Take in the features that are lists, one after another.
 
     A row outside the lowest concept that a feature absorbs from counts for the lowest one above that has it.
     """
     for f in range(fired.size):
-        if slot[f] >= 0:
+        if slot[f] >= 0 or absorbs_first[f] == absorbs_first[f + 1]:
             continue
-        begin, end = first[f], first[f] + fired[f]
+        begin = place(positions, first[f], first[f] + fired[f], 64 * w0)
+        end = place(positions, begin, first[f] + fired[f], 64 * w1)
         for j in range(absorbs_first[f], absorbs_first[f + 1]):
             c = lowest[j]
             right = place(positions, begin, end, start[c])
             left = right - 1
-            while c >= 0:
+            while c >= 0 and (left >= begin or right < end):
                 while right < end and positions[right] < stop[c]:
                     _offer(positions[right], f, c, deepest, feature, second)
                     right += 1
@@ -153,22 +173,22 @@ def _cover_by_lists(absorbs_first, lowest, start, stop, upper, fired, slot, firs
 
 
 @kernel
-def _cover_by_bits(concept, member, start, stop, upper, slot, words, deepest, feature, second):
+def _cover_by_bits(w0, w1, concept, member, start, stop, upper, slot, words, deepest, feature, second):
     """Take in the features that are bits, all those with the same lowest concept at once.
 
     Pairs (lowest concept, feature) are sorted. Dense features are many on a row, and two of them are enough to know:
     with two, one is left whichever is the concept's own.
     """
-    n, n_words = deepest.size, words.shape[1]
-    once, twice, who = np.empty(n_words, np.uint64), np.empty(n_words, np.uint64), np.empty(n, np.int64)
+    once, twice, who = np.empty(w1 - w0, np.uint64), np.empty(w1 - w0, np.uint64), np.empty(64 * (w1 - w0), np.int64)
+    begin, end = 64 * w0, min(64 * w1, deepest.size)
     j = 0
     while j < concept.size:
         once[:] = bits.ZERO
         twice[:] = bits.ZERO
         lowest = concept[j]
         while j < concept.size and concept[j] == lowest:
-            row = words[slot[member[j]]]
-            for w in range(n_words):
+            row = words[slot[member[j]], w0:w1]
+            for w in range(row.size):
                 fresh = row[w] & ~once[w]
                 twice[w] |= row[w] & once[w]
                 once[w] |= fresh
@@ -176,23 +196,24 @@ def _cover_by_bits(concept, member, start, stop, upper, slot, words, deepest, fe
                     who[w * 64 + bits.lowest(fresh)] = member[j]
                     fresh &= fresh - bits.ONE
             j += 1
-        lo = hi = start[lowest]
+        lo = hi = min(max(start[lowest], begin), end)
         c = lowest
-        while c >= 0:
-            for p in range(start[c], lo):
-                _offer_both(p, who, c, once, twice, deepest, feature, second)
-            for p in range(hi, stop[c]):
-                _offer_both(p, who, c, once, twice, deepest, feature, second)
-            lo, hi = start[c], stop[c]
+        while c >= 0 and (lo > begin or hi < end):
+            left, right = max(start[c], begin), min(stop[c], end)
+            _offer_both(left, lo, c, begin, who, once, twice, deepest, feature, second)
+            _offer_both(hi, right, c, begin, who, once, twice, deepest, feature, second)
+            lo, hi = min(lo, left), max(hi, right)
             c = upper[c]
 
 
 @kernel
-def _offer_both(p, who, c, once, twice, deepest, feature, second):
-    if bits.has(once, p):
-        _offer(p, who[p], c, deepest, feature, second)
-        if bits.has(twice, p):
-            second[p] = max(second[p], c)
+def _offer_both(start, stop, c, begin, who, once, twice, deepest, feature, second):
+    """Take a concept in on positions start … stop - 1; the bits of the features are those from `begin` on."""
+    for p in range(start, stop):
+        if bits.has(once, p - begin):
+            _offer(p, who[p - begin], c, deepest, feature, second)
+            if bits.has(twice, p - begin):
+                second[p] = max(second[p], c)
 
 
 @kernel
@@ -213,9 +234,7 @@ def _covered_by_own(
 ):
     """Count, on the rows a concept's feature fires on, those where any feature, and any other, absorbs from it."""
     found = np.empty(fired.max(), np.int32)
-    for c in range(start.size):
-        if not asked[c]:
-            continue
+    for c in asked:
         f = best[c]
         own = found[: fired[f]]
         decode(f, fired, slot, first, positions, words, own)

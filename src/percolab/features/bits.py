@@ -83,7 +83,7 @@ def count(words, start, stop):
     if a == b:
         return ones(words[a] & from_bit(start) & upto_bit(stop - 1))
     total = ones(words[a] & from_bit(start)) + ones(words[b] & upto_bit(stop - 1))
-    for w in range(a + 1, b):
+    for w in range(np.uint64(a + 1), np.uint64(b)):  # numba asks of no unsigned index whether it counts from the end
         total += ones(words[w])
     return total
 
@@ -97,7 +97,7 @@ def count_outside(words, other, start, stop):
     if a == b:
         return ones(words[a] & ~other[a] & from_bit(start) & upto_bit(stop - 1))
     total = ones(words[a] & ~other[a] & from_bit(start)) + ones(words[b] & ~other[b] & upto_bit(stop - 1))
-    for w in range(a + 1, b):
+    for w in range(np.uint64(a + 1), np.uint64(b)):
         total += ones(words[w] & ~other[w])
     return total
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features import bits
-from percolab.features.counting import feature_ranges, score_f1
+from percolab.features.counting import even_ranges, score_f1
 from percolab.features.truth import Truth
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
@@ -28,7 +28,7 @@ _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 def chance(fired: NDArray[np.int64], truth: Truth, draws: int, seed: int, threads: int) -> NDArray[np.float64]:
     """Return (draws, concepts): the best F1 of any feature in each draw."""
     concepts, edges, n_rows = truth.concepts, truth.edges, truth.rows.size
-    ranges = feature_ranges(fired.size, threads)
+    ranges = even_ranges(fired.size, threads)
     best = np.zeros((draws, len(ranges), len(concepts)))
     places = edges.edges, edges.start, edges.stop, concepts.size
     key = np.uint64(seed)

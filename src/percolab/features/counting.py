@@ -46,10 +46,10 @@ class Matches:
     """(F,) best F1 over the concepts that summaries count"""
 
 
-def feature_ranges(n_features: int, threads: int) -> list[tuple[int, int]]:
-    """Return ranges of features, one a task; none is empty."""
-    tasks = min(n_features, 1 if threads == 1 else TASKS_PER_THREAD * threads)
-    marks = np.linspace(0, n_features, tasks + 1).astype(np.int64)
+def even_ranges(count: int, threads: int) -> list[tuple[int, int]]:
+    """Return ranges of features, or of what else there are `count` of, one a task; none is empty."""
+    tasks = min(count, 1 if threads == 1 else TASKS_PER_THREAD * threads)
+    marks = np.linspace(0, count, tasks + 1).astype(np.int64)
     return [(int(lo), int(hi)) for lo, hi in pairwise(marks)]
 
 
@@ -57,7 +57,7 @@ def match(firing: Firing, truth: Truth, threads: int) -> Matches:
     """Return the best feature of every concept and the best concept of every feature."""
     concepts, edges = truth.concepts, truth.edges
     n_features, n_concepts = firing.fired.size, len(concepts)
-    ranges = feature_ranges(n_features, threads)
+    ranges = even_ranges(n_features, threads)
     f1 = np.zeros((len(ranges), n_concepts))
     feature = np.full((len(ranges), n_concepts), -1, np.int64)
     concept, feature_f1, purity = np.full(n_features, -1, np.int64), np.zeros(n_features), np.zeros(n_features)

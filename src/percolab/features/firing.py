@@ -78,7 +78,7 @@ def gather(n_rows: int, n_features: int, blocks: Iterator[NDArray[np.uint64]]) -
         _list_rows(block, listed, chosen)
         lists.append(chosen)
         wide = np.flatnonzero(~listed)
-        words[used : used + wide.size] = block[wide]
+        np.take(block, wide, axis=0, out=words[used : used + wide.size], mode="clip")  # other modes copy twice
         slot[lo + wide] = np.arange(used, used + wide.size)
         used += wide.size
         lo += len(block)

@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 BLOCK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}
-"""Memory for one block of features: 8 bytes a cell where bits are packed, and for counts and scores."""
+"""Memory for one block of features: up to 8 bytes a cell where bits are packed, 64 a concept for ranks and scores."""
 
 
 class TorchCodes(DeviceCodes):
@@ -54,34 +54,29 @@ class TorchCodes(DeviceCodes):
 
     def packed(self, order: Ints, threshold: Floats) -> Iterator[NDArray[np.uint64]]:
         """Yield the bits of firing rows, in leaf order, by blocks of features."""
-        n_words = words_for(order.size)
-        shift = torch.arange(WORD, device=self.device)
-        for _, fires in self._firing(order, threshold, 8 * WORD * n_words):
-            padded = torch.zeros(n_words * WORD, fires.shape[1], dtype=torch.int64, device=self.device)
-            padded[: order.size] = fires
-            # Each bit is set in one term, so the sum is their union, the sign bit included.
-            words = (padded.view(n_words, WORD, -1) << shift[None, :, None]).sum(1)
-            yield np.ascontiguousarray(words.T.cpu().numpy()).view(np.uint64)
+        self._check()
+        for _, words in self._words(order, threshold, 8 * order.size):
+            # From page-locked memory the device copies at its own speed, some ten times that of other memory.
+            held = torch.empty(words.shape, dtype=words.dtype, pin_memory=self.device.type == "cuda").copy_(words)
+            yield held.numpy().view(np.uint64)
 
     def match(self, firing: Firing, truth: Truth, threshold: Floats) -> Matches:
         """Return the best feature of every concept and the best concept of every feature."""
         concepts, edges = truth.concepts, truth.edges
         at, start, stop = (self._place(index) for index in (edges.edges, edges.start, edges.stop))
-        size, counted = self._place(concepts.size), self._place(concepts.summarised)
+        size, counted, fired = (self._place(values) for values in (concepts.size, concepts.summarised, firing.fired))
         f1 = torch.zeros(len(concepts), dtype=torch.float64, device=self.device)
         feature = torch.full((len(concepts),), -1, device=self.device)
         found: list[tuple[torch.Tensor, ...]] = []
-        per_feature = max(8 * truth.rows.size, 24 * len(concepts))
-        for lo, fires in self._firing(truth.order, threshold, per_feature):
-            below = torch.zeros(len(fires) + 1, fires.shape[1], dtype=torch.int32, device=self.device)
-            torch.cumsum(fires, 0, dtype=torch.int32, out=below[1:])
-            fired, below = below[-1], below[at]
-            scores = 2.0 * (below[stop] - below[start]).double() / (fired[None, :] + size[:, None])
-            best, which = _first_best(scores, 1)
+        for lo, words in self._words(truth.order, threshold, max(8 * truth.rows.size, 64 * len(concepts))):
+            below = _ranks(words, at)
+            hits, either = below[:, stop] - below[:, start], fired[lo : lo + len(words), None] + size
+            scores = 2.0 * hits.double() / either
+            best, which = _first_best(scores, 0)
             feature = torch.where(best > f1, lo + which, feature)
             f1 = torch.maximum(f1, best)
-            own, concept = _first_best(scores, 0)
-            pure = torch.where(counted[:, None], scores, 0.0).amax(0)
+            own, concept = _first_best(scores, 1)
+            pure = torch.where(counted, scores, 0.0).amax(1)
             found.append((torch.where(own > 0, concept, -1), own, pure))
         columns = (torch.cat(column).cpu().numpy() for column in zip(*found, strict=True))
         return complete(firing, concepts, feature.cpu().numpy(), f1.cpu().numpy(), *columns)
@@ -90,17 +85,45 @@ class TorchCodes(DeviceCodes):
         wide = values if values.dtype == np.bool_ else values.astype(np.int64)
         return torch.from_numpy(wide).to(self.device)
 
-    def _firing(self, order: Ints, threshold: Floats, per_feature: int) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yield where a block of features starts, and which of the rows, in leaf order, each fires on."""
-        rows, limit = torch.from_numpy(order).to(self.device), torch.from_numpy(threshold).to(self.device)
+    def _check(self) -> None:
+        """Refuse codes that are negative or not finite; NaN is passed on by both extremes."""
+        if bool((self.tensor.amin() >= 0) & (self.tensor.amax() < torch.inf)):
+            return
+        for part in self.row_slices():
+            block = self.tensor[part]
+            bad = torch.nonzero(~((block >= 0) & (block < torch.inf)))
+            if len(bad):
+                row, column = bad[0].tolist()
+                refuse(block[row, column].item(), part.start + row, column)
+
+    def _words(self, order: Ints, threshold: Floats, per_feature: int) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield where a block of features starts, and its bits (features, words), as int64, the last bit the sign."""
+        rows, limit = self._place(order), torch.from_numpy(threshold).to(self.device)
         width = max(1, BLOCK_BYTES.get(self.device.type, 1 << 28) // per_feature)
+        place = torch.arange(8, dtype=torch.uint8, device=self.device)[:, None]
         for lo in range(0, self.shape[1], width):
-            values = self.tensor[:, lo : lo + width]
-            bad = ~((values >= 0) & (values < torch.inf))
-            if bool(bad.any()):
-                row, column = torch.nonzero(bad)[0].tolist()
-                refuse(values[row, column].item(), row, lo + column)
-            yield lo, values[rows] > limit[lo : lo + width]
+            fires = (self.tensor[:, lo : lo + width] > limit[lo : lo + width])[rows]
+            padded = torch.zeros(words_for(order.size) * WORD, fires.shape[1], dtype=torch.uint8, device=self.device)
+            padded[: order.size] = fires
+            # Bytes first: then an eighth is left to transpose. Each bit is in one term, so the sum is their union.
+            octets = (padded.view(-1, 8, fires.shape[1]) << place).sum(1, dtype=torch.uint8)
+            yield lo, octets.T.clone(memory_format=torch.contiguous_format).view(torch.int64)
+
+
+def _ranks(words: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+    """Return, for each row of bits and each edge, how many bits are below it."""
+    before = torch.nn.functional.pad(_ones(words).cumsum(1), (1, 0))
+    word, bit = edges // WORD, edges % WORD
+    inside = words[:, word.clamp(max=words.shape[1] - 1)] & ((1 << bit) - 1)  # no bit, where the edge is the very end
+    return before[:, word] + _ones(inside)
+
+
+def _ones(words: torch.Tensor) -> torch.Tensor:
+    """Return the number of ones in each word, summed by 2, 4, 8 bits; masks take away what shifts copy of the sign."""
+    pairs = words - ((words >> 1) & 0x5555555555555555)
+    fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
+    eights = (fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F
+    return (eights * 0x0101010101010101) >> 56
 
 
 def _first_best(scores: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,18 +6,20 @@ only these pairs are written down.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.features.counting import Matches, feature_ranges, feature_ranks, score_f1
+from percolab.features.counting import Matches, even_ranges, feature_ranks, score_f1
 from percolab.features.firing import Firing
 from percolab.features.truth import Truth
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
 Ints = NDArray[np.int64]
+Table = NDArray[np.int32]
 
 RECOVERED = 0.8
 """A concept is recovered by a feature whose F1 is above this."""
@@ -26,14 +28,14 @@ GOOD = 0.5
 LEAST_RAISE = 0.03
 """A union takes another feature if that raises its F1 by at least this (the rule of SAEBench)."""
 FIRST_ROOM = 1 << 14
-_SLACK = 1e-9  # of bounds in float64: a pair too many costs time, one too few would be wrong
+SLACK = 1e-9  # of bounds in float64: a pair too many costs time, one too few would be wrong
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """Pairs of a feature and a concept, sorted by feature, then concept."""
 
-    candidate: NDArray[np.int32]
+    candidate: Table
     """(P, 3) feature, concept and hits of those that could extend the concept's union"""
     good_first: Ints
     """(F+1,) the concepts that feature f matches with F1 of at least `GOOD` are those from good_first[f] on"""
@@ -54,25 +56,23 @@ def find_pairs(firing: Firing, truth: Truth, matches: Matches, threads: int) -> 
     """
     concepts, edges, size = truth.concepts, truth.edges, truth.concepts.size
     spread = np.where(matches.feature < 0, 0, firing.fired[matches.feature]) + size
-    least_hits = np.ceil(LEAST_RAISE / 2 * spread * (1 - _SLACK)).astype(np.int64)
-    most_fired = np.floor(2 * size / (matches.f1 + LEAST_RAISE) * (1 + _SLACK)).astype(np.int64) - size
+    least_hits = np.ceil(LEAST_RAISE / 2 * spread * (1 - SLACK)).astype(np.int64)
+    most_fired = np.floor(2 * size / (matches.f1 + LEAST_RAISE) * (1 + SLACK)).astype(np.int64) - size
     most_fired[matches.feature < 0] = -1
     recovered = np.zeros(firing.fired.size, np.int64)
-    ranges = feature_ranges(firing.fired.size, threads)
+    ranges = even_ranges(firing.fired.size, threads)
     recovering = np.zeros((len(ranges), len(concepts)), np.int64)
     limits = least_hits, most_fired, matches.feature, concepts.summarised
     places = edges.edges, edges.start, edges.stop, edges.bin, size
-    found: list[list[NDArray[np.int32]]] = [[] for _ in ranges]
+    found: list[list[tuple[Table, Table]]] = [[] for _ in ranges]
     tasks: list[Task] = [
         (_collect, (found[i], *ends, *firing.columns, *places, *limits, recovering[i], recovered))
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
-    table = np.concatenate([part for parts in found for part in parts], axis=0)
-    is_good = table[:, 2] < 0
-    good = table[is_good]
+    candidate, good = (np.concatenate(tables) for tables in zip(*itertools.chain(*found), strict=True))
     return Pairs(
-        candidate=table[~is_good],
+        candidate=candidate,
         good_first=np.concatenate([[0], np.cumsum(np.bincount(good[:, 0], minlength=firing.fired.size))]),
         good=good[:, 1].astype(np.int64),
         recovering=recovering.sum(axis=0),
@@ -80,40 +80,40 @@ def find_pairs(firing: Firing, truth: Truth, matches: Matches, threads: int) -> 
     )
 
 
-def _collect(found: list[NDArray[np.int32]], lo: int, hi: int, *columns: Ints) -> None:
-    """Append tables of (feature, concept, hits); hits are -1 in good matches, which are listed apart."""
-    room = max(FIRST_ROOM, 2 * columns[9].size)
+def _collect(found: list[tuple[Table, Table]], lo: int, hi: int, *columns: Ints) -> None:
+    """Append tables of candidates (feature, concept, hits) and of good matches (feature, concept)."""
+    room = max(FIRST_ROOM, columns[9].size)
     while lo < hi:
-        table = np.empty((room, 3), np.int32)
-        lo, used = _write_pairs(lo, hi, *columns, table)
-        found.append(table[:used].copy())
+        candidate, good = np.empty((room, 3), np.int32), np.empty((room, 2), np.int32)
+        lo, candidates, goods = _write_pairs(lo, hi, *columns, candidate, good)
+        found.append((candidate[:candidates].copy(), good[:goods].copy()))
         room *= 2
 
 
 @kernel
 def _write_pairs(
     lo, hi, fired, slot, first, positions, words, edges, start, stop, bin_of, size,
-    least_hits, most_fired, best, counted, recovering, recovered, table,
+    least_hits, most_fired, best, counted, recovering, recovered, candidate, good,
 ):  # fmt: skip
     """Write the pairs of features from `lo` on while there is room for any feature's; return where it stopped."""
     before, below = np.empty(words.shape[1] + 1, np.int32), np.empty(edges.size, np.int32)
     hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
-    used = 0
+    candidates = goods = 0
     for f in range(lo, hi):
         if fired[f] == 0:
             continue
-        if table.shape[0] - used < 2 * size.size:
-            return f, used
+        if candidate.shape[0] - max(candidates, goods) < size.size:
+            return f, candidates, goods
         feature_ranks(f, fired, slot, first, positions, words, edges, bin_of, before, below)
         score_f1(fired[f], size, start, stop, below, hits, f1)
         for c in range(size.size):
             if f1[c] >= GOOD:
-                table[used, 0], table[used, 1], table[used, 2] = f, c, -1
-                used += 1
+                good[goods, 0], good[goods, 1] = f, c
+                goods += 1
                 if f1[c] > RECOVERED:
                     recovering[c] += 1
                     recovered[f] += counted[c]
             if hits[c] >= least_hits[c] and fired[f] <= most_fired[c] and best[c] != f:
-                table[used, 0], table[used, 1], table[used, 2] = f, c, hits[c]
-                used += 1
-    return hi, used
+                candidate[candidates, 0], candidate[candidates, 1], candidate[candidates, 2] = f, c, hits[c]
+                candidates += 1
+    return hi, candidates, goods

@@ -116,8 +116,8 @@ def score(
     pairs = find_pairs(firing, truth, matches, workers)
     taken, reached = unions(firing, truth.concepts, matches, pairs, workers)
     stages.done("splitting")
-    absorbers = find_absorbers(firing, truth.concepts, pairs)
-    columns = _concept_columns(firing, truth, matches, pairs, absorbers)
+    absorbers = find_absorbers(firing, truth.concepts, pairs, workers)
+    columns = _concept_columns(firing, truth, matches, pairs, absorbers, workers)
     columns |= {"chance": drawn.mean(axis=0), "k": taken, "f1_union": reached}
     stages.done("absorption")
     extra = {"l0": float(firing.fired.sum() / place.size)}
@@ -187,10 +187,10 @@ CONCEPT_COLUMNS = (
 
 
 def _concept_columns(
-    firing: Firing, truth: Truth, matches: Matches, pairs: Pairs, absorbers: Absorbers
+    firing: Firing, truth: Truth, matches: Matches, pairs: Pairs, absorbers: Absorbers, threads: int
 ) -> dict[str, NDArray[Any]]:
     concepts, forest = truth.concepts, truth.forest
-    absorbed, expected = on_rows(firing, concepts, matches, absorbers)
+    absorbed, expected = on_rows(firing, concepts, matches, absorbers, threads)
     nothing = np.full(len(concepts), np.nan)
     return {
         "latent": concepts.latent,

@@ -2,6 +2,9 @@
 
 Start with the best feature; add, of all features, the one that raises F1 of the union most, ties to the lowest; stop
 when the raise is below 0.03. Exact: candidates are left out only where a bound shows that they cannot win.
+
+Many concepts have the same best feature, and then often the same second one. All unions grow by a feature a round, and
+concepts whose unions are the same are looked at together: a feature is counted once, between their edges.
 """
 
 from __future__ import annotations
@@ -13,38 +16,76 @@ from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.concepts import Concepts
-from percolab.features.counting import Matches
+from percolab.features.counting import TASKS_PER_THREAD, Matches
 from percolab.features.firing import Firing, place
-from percolab.features.pairs import LEAST_RAISE, Pairs
+from percolab.features.pairs import LEAST_RAISE, SLACK, Pairs
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
-TOGETHER = 16
-"""Concepts whose unions grow together: while a feature's rows are in the cache, all of them look at it."""
+Ints = NDArray[np.int64]
 
 
 def unions(
     firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, threads: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[Ints, NDArray[np.float64]]:
     """Return, for every concept, how many features its union takes (0 if the best F1 is 0) and the F1 it reaches."""
-    taken, f1 = (matches.feature >= 0).astype(np.int64), matches.f1.copy()
-    feature, concept, hits = pairs.candidate.T
-    # Concepts with many candidates together: they share most of them.
-    count = np.bincount(concept, minlength=len(concepts))
-    rank = np.empty(len(concepts), np.int64)
-    rank[np.argsort(-count, kind="stable")] = np.arange(len(concepts))
-    order = np.argsort(rank[concept] // TOGETHER, kind="stable")  # within a batch by feature, as they were
-    table = np.column_stack([feature, rank[concept] % TOGETHER, hits, concept])[order]
-    marks = np.searchsorted((rank[concept] // TOGETHER)[order], np.arange(-(-np.count_nonzero(count) // TOGETHER) + 1))
-    given = concepts.start, concepts.stop, matches.feature, matches.hits
-    tasks: list[Task] = [
-        (_grow, (table[lo:hi], *given, firing.n_rows, *firing.columns, taken, f1)) for lo, hi in pairwise(marks)
-    ]
-    run(tasks, threads)
-    return taken, f1
+    f1, hits, chosen = matches.f1.copy(), matches.hits.copy(), matches.feature
+    held = np.where(chosen >= 0, firing.fired[chosen], 0)
+    taken, members = np.zeros(len(concepts), np.int64), np.empty((len(concepts), 0), np.int64)
+    count = np.bincount(pairs.candidate[:, 1], minlength=len(concepts))
+    first = np.cumsum(count) - count
+    candidate = np.empty((len(pairs.candidate), 2), np.int32)
+    _sort_by_concept(pairs.candidate, first.copy(), candidate)
+    while True:
+        taken += chosen >= 0
+        members = np.sort(np.column_stack([members, chosen]), axis=1)  # which feature came first does not matter
+        growing = np.flatnonzero((chosen >= 0) & (count > 0))
+        if not growing.size:
+            return taken, f1
+        chosen = np.full(len(concepts), -1, np.int64)
+        growing, starts = _by_union(growing, members)
+        given = growing, *_edges(growing, starts, concepts), members, concepts.size, firing.n_rows, *firing.columns
+        state = candidate, first, count, hits, held, f1, chosen
+        work = np.maximum.reduceat(count[growing], starts[:-1])
+        marks = _even_shares(work, TASKS_PER_THREAD * threads)
+        tasks: list[Task] = [(_grow, (starts[lo : hi + 1], *given, *state)) for lo, hi in pairwise(marks)]
+        run(tasks, threads)
+
+
+def _by_union(growing: Ints, members: Ints) -> tuple[Ints, Ints]:
+    """Return the concepts sorted by the members of their unions, and where those of each union start; then the end."""
+    growing = growing[np.lexsort(members[growing].T)]
+    same = (members[growing[1:]] == members[growing[:-1]]).all(axis=1)
+    return growing, np.concatenate([[0], 1 + np.flatnonzero(~same), [growing.size]])
+
+
+def _edges(growing: Ints, starts: Ints, concepts: Concepts) -> tuple[Ints, Ints, Ints]:
+    """Return the edges of each union's concepts, increasing, two a concept, and which of them are each concept's."""
+    union = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    edges = np.concatenate([concepts.start[growing], concepts.stop[growing]])
+    order = np.lexsort((edges, np.tile(union, 2)))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    left, right = rank.reshape(2, -1) - 2 * starts[union]
+    return edges[order], left, right
+
+
+def _even_shares(work: Ints, n_tasks: int) -> Ints:
+    """Return marks that cut a list of pieces of work into at most so many tasks of about the same."""
+    done = np.cumsum(work)
+    return np.unique([0, *np.searchsorted(done, np.arange(1, n_tasks) * (done[-1] / n_tasks)), work.size])
 
 
 # ---------------------------------------------------------------------- kernels
+
+
+@kernel
+def _sort_by_concept(pairs, cursor, out):
+    """Write feature and hits of the pairs, sorted by concept, then feature; `cursor` says where each concept starts."""
+    for j in range(pairs.shape[0]):
+        c = pairs[j, 1]
+        out[cursor[c], 0], out[cursor[c], 1] = pairs[j, 0], pairs[j, 2]
+        cursor[c] += 1
 
 
 @kernel
@@ -73,59 +114,99 @@ def new_in(union, feature, start, stop, fired, slot, first, positions, words):
 
 
 @kernel
-def _grow(table, start, stop, best, best_hits, n_rows, fired, slot, first, positions, words, taken, reached):
-    """Grow the unions of up to `TOGETHER` concepts, a feature a round.
-
-    `table` lists their candidates: feature, which of the concepts here, hits, concept. Bounds: the union will have at
-    most min(z, hits + h) hits, h being the feature's own or, once counted, its new ones, and hold at least as many
-    rows as it does now, as the feature fires on, and as it gains inside.
-    """
-    union = np.zeros((TOGETHER, (n_rows + 63) // 64), np.uint64)
-    concept = np.full(TOGETHER, -1, np.int64)
-    hits, held = np.zeros(TOGETHER, np.int64), np.zeros(TOGETHER, np.int64)
-    for j in range(table.shape[0]):
-        m, c = table[j, 1], table[j, 3]
-        if concept[m] < 0:
-            concept[m] = c
-            join(union[m], best[c], fired, slot, first, positions, words)
-            hits[m], held[m] = best_hits[c], fired[best[c]]
-    growing = concept >= 0
-    chosen, f1 = np.empty(TOGETHER, np.int64), np.empty(TOGETHER)
-    new_hits, new_rows = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)
-    while growing.any():
-        chosen[:] = -1
-        for j in range(table.shape[0]):
-            f, m, c = table[j, 0], table[j, 1], table[j, 3]
-            if not growing[m]:
-                continue
-            lo, hi = start[c], stop[c]
-            size = hi - lo
-            bound = 2.0 * min(size, hits[m] + table[j, 2]) / (max(held[m], fired[f]) + size)
-            if _loses(bound, f, reached[c], f1[m], chosen[m]):
-                continue
-            inside = new_in(union[m], f, lo, hi, fired, slot, first, positions, words)
-            bound = 2.0 * (hits[m] + inside) / (max(held[m] + inside, fired[f]) + size)
-            if _loses(bound, f, reached[c], f1[m], chosen[m]):
-                continue
-            rows = inside + new_in(union[m], f, 0, lo, fired, slot, first, positions, words)
-            rows += new_in(union[m], f, hi, n_rows, fired, slot, first, positions, words)
-            new = 2.0 * (hits[m] + inside) / (held[m] + rows + size)
-            if not _loses(new, f, reached[c], f1[m], chosen[m]):
-                chosen[m], f1[m], new_hits[m], new_rows[m] = f, new, inside, rows
-        for m in range(TOGETHER):
-            if chosen[m] < 0:
-                growing[m] = False
-                continue
-            join(union[m], chosen[m], fired, slot, first, positions, words)
-            hits[m] += new_hits[m]
-            held[m] += new_rows[m]
-            reached[concept[m]] = f1[m]
-            taken[concept[m]] += 1
+def _new_below(union, feature, edges, fired, slot, first, positions, words, below):
+    """Write, for each edge, how many positions from the first one to it the feature fires on and the union has not."""
+    if slot[feature] >= 0:
+        row = words[slot[feature]]
+        for k in range(1, edges.size):
+            below[k] = below[k - 1] + bits.count_outside(row, union, edges[k - 1], edges[k])
+    else:
+        for k in range(1, edges.size):
+            new = new_in(union, feature, edges[k - 1], edges[k], fired, slot, first, positions, words)
+            below[k] = below[k - 1] + new
 
 
 @kernel
-def _loses(new, feature, f1, best_f1, best):
-    """Return whether an F1, or a bound on it, is no raise to speak of or no better than the best so far."""
-    if new - f1 < LEAST_RAISE:
-        return True
-    return best >= 0 and (new < best_f1 or (new == best_f1 and feature > best))
+def _grow(
+    starts, concept, edges, left, right, members, size, n_rows, fired, slot, first, positions, words,
+    candidate, begin, count, hits, held, f1, chosen,
+):  # fmt: skip
+    """Grow unions by a feature: those of concept[starts[0] : starts[1]], which are the same, then the next ones."""
+    union = np.empty((n_rows + 63) // 64, np.uint64)
+    for g in range(starts.size - 1):
+        lo, hi = starts[g], starts[g + 1]
+        union[:] = bits.ZERO
+        for f in members[concept[lo]]:
+            join(union, f, fired, slot, first, positions, words)
+        _grow_together(
+            concept[lo:hi], edges[2 * lo : 2 * hi], left[lo:hi], right[lo:hi], union, size, n_rows,
+            fired, slot, first, positions, words, candidate, begin, count, hits, held, f1, chosen,
+        )  # fmt: skip
+
+
+@kernel
+def _grow_together(
+    group, edges, left, right, union, sizes, n_rows, fired, slot, first, positions, words,
+    candidate, begin, count, hits, held, f1, chosen,
+):  # fmt: skip
+    """Choose the feature that each concept of a group adds to their union; write the hits, rows and F1 it then has.
+
+    A feature can raise F1 by δ only if it has δ (u + z) / 2 of the concept's rows that are new to the union. Those get
+    fewer and the union larger, so what fails is dropped from the candidates for good. Other bounds hold for a round: at
+    most min(z, hits + new) hits, and at least as many rows as now, as the feature fires on, and as it gains inside.
+    """
+    below = np.zeros(edges.size, np.int64)
+    size, had, rows = sizes[group], hits[group], held[group[0]]
+    least_new = LEAST_RAISE / 2 * (1 - SLACK) * (rows + size)
+    now, best = f1[group], f1[group]
+    read, write, end = begin[group], begin[group], begin[group] + count[group]
+    new = np.empty(group.size, np.int64)  # -1: the feature cannot win
+    f = _next_feature(candidate, read, end)
+    while f >= 0:
+        for m in range(group.size):
+            new[m] = -1
+            if read[m] < end[m] and candidate[read[m], 0] == f:
+                most = candidate[read[m], 1]
+                read[m] += 1
+                if most >= least_new[m]:
+                    candidate[write[m], 0], candidate[write[m], 1] = f, most
+                    write[m] += 1
+                    bound = 2.0 * min(size[m], had[m] + most) / (max(rows, fired[f]) + size[m])
+                    new[m] = most if _wins(bound, now[m], best[m]) else -1
+        if new.max() >= 0:
+            _new_below(union, f, edges, fired, slot, first, positions, words, below)
+            for m in range(group.size):
+                if new[m] >= 0:
+                    inside = below[right[m]] - below[left[m]]
+                    candidate[write[m] - 1, 1] = inside
+                    write[m] -= 1 if inside < least_new[m] else 0
+                    bound = 2.0 * (had[m] + inside) / (max(rows + inside, fired[f]) + size[m])
+                    new[m] = inside if _wins(bound, now[m], best[m]) else -1
+        if new.max() >= 0:
+            outside = new_in(union, f, 0, edges[0], fired, slot, first, positions, words)
+            outside += new_in(union, f, edges[-1], n_rows, fired, slot, first, positions, words)
+            total = rows + below[-1] + outside
+            for m in range(group.size):
+                reached = 2.0 * (had[m] + new[m]) / (total + size[m])
+                if new[m] >= 0 and _wins(reached, now[m], best[m]):
+                    best[m], chosen[group[m]] = reached, f
+                    hits[group[m]], held[group[m]] = had[m] + new[m], total
+        f = _next_feature(candidate, read, end)
+    for m in range(group.size):
+        f1[group[m]], count[group[m]] = best[m], write[m] - begin[group[m]]
+
+
+@kernel
+def _next_feature(candidate, read, end):
+    """Return the lowest feature that any concept has yet to read, or -1."""
+    lowest = -1
+    for m in range(read.size):
+        if read[m] < end[m] and (lowest < 0 or candidate[read[m], 0] < lowest):
+            lowest = candidate[read[m], 0]
+    return lowest
+
+
+@kernel
+def _wins(new, f1, best):
+    """Return whether an F1, or a bound on it, is a raise to speak of and above the best so far: of equals the first."""
+    return new - f1 >= LEAST_RAISE and new > best
