@@ -112,6 +112,31 @@ def test_kmeans_on_a_gpu_encodes_its_nearest_centre(X):
     assert np.array_equal(method.encode(values).toarray(), np.eye(20)[distance.argmin(1)])
 
 
+def test_kmeans_takes_arrays_whatever_the_device(X):
+    torch = pytest.importorskip("torch")
+    method = KMeans(20, device="auto").fit(X)
+    assert method.encode(X).shape == (len(X), 20)
+    if not torch.cuda.is_available():
+        assert np.array_equal(method.directions, KMeans(20).fit(X).directions)
+        with pytest.raises(ValueError, match=r"^device must be there, got 'cuda' and torch sees no CUDA GPU$"):
+            KMeans(20, device="cuda").fit(X)
+
+
+UNFITTED = [KMeans(2), PCA(2), ICA(2), Neurons(), RandomDictionary(2)]
+
+
+@pytest.mark.parametrize("method", UNFITTED, ids=lambda method: type(method).__name__)
+def test_what_is_not_fitted_says_so(method, X):
+    with pytest.raises(ValueError, match=rf"^{type(method).__name__} must be fitted before it encodes$"):
+        method.encode(X)
+
+
+@pytest.mark.parametrize("method", [KMeans(2, seed=-1), PCA(2, seed=-1), ICA(2, seed=-1)], ids=["kmeans", "pca", "ica"])
+def test_a_seed_is_not_negative(method, X):
+    with pytest.raises(ValueError, match=r"^seed must be .*got -1$"):
+        method.fit(X)
+
+
 @pytest.mark.parametrize("method", [PCA(6), ICA(6), Neurons()], ids=["pca", "ica", "neurons"])
 def test_all_components_in_halves_give_the_activations_back(method):
     rng = np.random.default_rng(0)

@@ -241,6 +241,15 @@ def test_a_lock_is_renewed_and_its_loss_is_noticed(url, monkeypatch):
     assert leases.LOCK in set(objects.keys(url))  # it is another's now
 
 
+def test_a_lock_that_cannot_be_renewed_for_too_long_is_not_trusted(url):
+    lease = leases.Lease(url)
+    lease.check()
+    lease._renewed -= leases.LEASE_S + 1  # as if the thread that renews it hung all the while
+    with pytest.raises(pl.StoreError, match="may be taken over by another run, since this one could not renew"):
+        lease.check()
+    lease.release()
+
+
 @pytest.mark.slow
 def test_a_run_that_lost_its_lock_does_not_say_that_it_is_complete(url, monkeypatch):
     monkeypatch.setattr(leases, "RENEW_S", 0.01)

@@ -210,7 +210,7 @@ def test_the_null_sees_networks_that_differ_though_none_is_relevant():
         assert len(by_shift) == 3
         assert null["value"] == max(by_shift, key=abs)
         assert null["value"] == pytest.approx(offset, abs=0.03)
-        assert null["found"] == bool(offset)
+        assert null["leaves_out_0"] == bool(offset)
     assert relevance.nulls(np.exp(values[:, :2]), factor % 2, blocks, 1e-12, {}) == []
 
 

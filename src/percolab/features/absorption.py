@@ -8,7 +8,7 @@ most half its size. Independent misses look the same, so beside it stands the pr
 
 A concept's absorbers are absorbers of all above it. So for a feature and a row it fires on there is a deepest concept
 over that row which the feature absorbs from, and with the deepest one over all features, row by row, every count is a
-sum over a subtree: linear time, whatever the depth. Rows know nothing of each other, so tasks are ranges of them.
+sum over a subtree. Rows know nothing of each other, so tasks are ranges of them.
 """
 
 from __future__ import annotations

@@ -5,12 +5,19 @@ The same seed gives the same clusters on the same machine. Nothing imports this 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 BLOCK_CELLS = 1 << 28
 """Distances that are held at once."""
 TOLERANCE = 1e-4
 """Steps end when centres have moved by less than this share of the variance of the rows, as in scikit-learn."""
+
+
+def as_rows(activations: Any, device: torch.device) -> torch.Tensor:
+    """Return activations, an array or a tensor, as a tensor on the device, float32."""
+    return torch.as_tensor(activations).to(device, torch.float32)
 
 
 def fit(values: torch.Tensor, n_clusters: int, seed: int, iterations: int) -> torch.Tensor:

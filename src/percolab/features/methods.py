@@ -55,44 +55,61 @@ class KMeans(Decodes):
     batch_size: int | None = None
     """rows of a mini-batch; None takes all rows in each step, which is better and slower"""
     device: str = "cpu"
+    """cpu, cuda, cuda:N, or auto: a GPU where there is one"""
+    _model: Any = field(default=None, init=False, repr=False, compare=False)
 
     def fit(self, activations: Any) -> Self:
         """Find the clusters."""
-        if self.device != "cpu":
-            self.directions, self.bias = self._fit_on_device(activations), np.zeros(activations.shape[1])
-            return self
-        cluster = _sklearn("cluster")
-        given = {"n_clusters": self.n_features, "random_state": self.seed, "max_iter": self.max_iterations, "n_init": 1}
-        if self.batch_size is None:
-            self._model = cluster.KMeans(**given)
+        seed = check_seed("seed", self.seed)
+        on_gpu = self._on_gpu(activations)
+        if on_gpu is None:
+            self._model = self._by_sklearn(seed).fit(self._enough(check_activations(activations)))
+            self.directions = self._model.cluster_centers_
         else:
-            self._model = cluster.MiniBatchKMeans(batch_size=self.batch_size, **given)
-        self._model.fit(_check_rows("n_features", self.n_features, check_activations(activations)))
-        self.directions = self._model.cluster_centers_
+            from percolab.features import lloyd
+
+            self._model = lloyd.fit(self._enough(on_gpu), self.n_features, seed, self.max_iterations)
+            self.directions = as_array(self._model)
         self.bias = np.zeros(self.directions.shape[1])
         return self
 
-    def _fit_on_device(self, activations: Any) -> Floats:
-        """Find the clusters by `percolab.features.lloyd`, from a tensor on the device."""
-        from percolab.features import lloyd
+    def _by_sklearn(self, seed: int) -> Any:
+        cluster = _sklearn("cluster")
+        given = {"n_clusters": self.n_features, "random_state": seed, "max_iter": self.max_iterations, "n_init": 1}
+        if self.batch_size is None:
+            return cluster.KMeans(**given)
+        return cluster.MiniBatchKMeans(batch_size=self.batch_size, **given)
 
-        _check_rows("n_features", self.n_features, activations)
-        values, seed = activations.float(), check_seed("seed", self.seed)
-        self._centres = lloyd.fit(values, self.n_features, seed, self.max_iterations)
-        return as_array(self._centres)
+    def _enough(self, values: Any) -> Any:
+        return _check_rows("n_features", self.n_features, values)
+
+    def _on_gpu(self, activations: Any) -> Any:
+        """Return the activations as a tensor on the GPU that is asked for, None if none is."""
+        if self.device == "cpu":
+            return None
+        from percolab.features import lloyd
+        from percolab.ground.devices import choose_device
+
+        device = choose_device(self.device)
+        if device.type == "cpu":
+            return None
+        given = activations if hasattr(activations, "detach") else check_activations(activations)
+        return lloyd.as_rows(given, device)
 
     def _nearest(self, activations: Any) -> NDArray[np.int64]:
-        if self.device == "cpu":
+        on_gpu = self._on_gpu(activations)
+        if on_gpu is None:
             return np.asarray(self._model.predict(check_activations(activations)))
         from percolab.features import lloyd
 
-        mean = self._centres.mean(0)
-        return as_array(lloyd.nearest(activations.float() - mean, self._centres - mean))
+        mean = self._model.mean(0)
+        return as_array(lloyd.nearest(on_gpu - mean, self._model - mean))
 
     def encode(self, activations: Any) -> Any:
         """Return one 1 a row, at its cluster."""
         import scipy.sparse
 
+        _fitted(self)
         found = self._nearest(activations)
         n = found.size
         parts = np.ones(n, np.float32), found.astype(np.int32), np.arange(n + 1)
@@ -107,7 +124,8 @@ class _Components(Decodes):
     seed: int = 0
     _model: Any = field(default=None, init=False, repr=False, compare=False)
 
-    def _fitted(self, model: Any, activations: Any) -> Any:
+    def _fit(self, model: Any, activations: Any) -> Any:
+        check_seed("seed", self.seed)
         return model.fit(_check_rows("n_components", self.n_components, check_activations(activations)))
 
     def _decode_by(self, vectors: Floats, mean: Floats) -> Self:
@@ -116,6 +134,7 @@ class _Components(Decodes):
 
     def encode(self, activations: Any) -> Floats:
         """Return the positive parts of all components, then the negative parts."""
+        _fitted(self)
         return signed_halves(self._model.transform(check_activations(activations)))
 
 
@@ -126,7 +145,7 @@ class PCA(_Components):
     def fit(self, activations: Any) -> Self:
         """Find the components."""
         model = _sklearn("decomposition").PCA(self.n_components, random_state=self.seed)
-        self._model = self._fitted(model, activations)
+        self._model = self._fit(model, activations)
         return self._decode_by(self._model.components_, self._model.mean_)
 
 
@@ -146,7 +165,7 @@ class ICA(_Components):
             tol=self.tolerance,
             whiten="unit-variance",
         )
-        self._model = self._fitted(model, activations)
+        self._model = self._fit(model, activations)
         return self._decode_by(self._model.mixing_.T, self._model.mean_)
 
 
@@ -167,6 +186,7 @@ class Neurons(Decodes):
 
     def encode(self, activations: Any) -> Floats:
         """Return the activations, in halves where they are signed."""
+        _fitted(self)
         values = check_activations(activations)
         return signed_halves(values) if self._halves else values
 

@@ -1,6 +1,6 @@
 """Codes on a GPU: packed and matched there, to the same integers as by the compiled kernels.
 
-The one module of this room that imports torch; nothing imports it until codes on a device are given.
+Nothing imports this module until codes on a device are given.
 """
 
 from __future__ import annotations

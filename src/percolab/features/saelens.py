@@ -31,19 +31,6 @@ BLOCK_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Codes that are made at once."""
 
 
-def choose_device(device: str) -> torch.device:
-    """Return a device by name; ``"auto"`` is CUDA where there is one, else the CPU."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}") from None
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device must be there, got {device!r} and torch sees no CUDA GPU")
-    return chosen
-
-
 def as_tensor(activations: Any, device: torch.device) -> torch.Tensor:
     """Return activations (rows, d) on the device, float32."""
     values = activations if isinstance(activations, torch.Tensor) else torch.from_numpy(np.asarray(activations))
@@ -134,8 +121,16 @@ def decoder(sae: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     with torch.no_grad():
         bias = sae.decode(torch.zeros(1, sae.cfg.d_sae, device=sae.device))[0]
         # Some divide codes by the decoder's norms, so ask it rather than read W_dec.
-        directions = sae.decode(torch.eye(sae.cfg.d_sae, device=sae.device)) - bias
-    return directions.cpu().numpy(), bias.cpu().numpy()
+        step = max(1, BLOCK_CELLS["cpu"] // sae.cfg.d_sae)
+        parts = [sae.decode(one_hot) - bias for one_hot in _one_hot(sae.cfg.d_sae, step, sae.device)]
+    return torch.cat(parts).cpu().numpy(), bias.cpu().numpy()
+
+
+def _one_hot(count: int, step: int, device: Any) -> Iterator[torch.Tensor]:
+    """Yield the rows of the identity, some at a time: the whole is too large for many features."""
+    for lo in range(0, count, step):
+        at = torch.arange(lo, min(lo + step, count), device=device)
+        yield torch.nn.functional.one_hot(at, count).float()
 
 
 def save(sae: Any, path: str | os.PathLike[str]) -> None:

@@ -53,8 +53,9 @@ class SparseAutoencoder(Decodes):
             check_choice("frozen", self.frozen, ("decoder", "encoder"))
         options = self.options()
         from percolab.features import saelens
+        from percolab.ground.devices import choose_device
 
-        values = saelens.as_tensor(activations, saelens.choose_device(self.device))
+        values = saelens.as_tensor(activations, choose_device(self.device))
         return self._take(
             saelens.train(
                 values, self.architecture, options, n_features=self.n_features, frozen=self.frozen, steps=self.steps,
@@ -98,8 +99,9 @@ class SparseAutoencoder(Decodes):
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
         """Read an autoencoder in SAELens' format; `SparseAutoencoder` reads any, the others those of their kind."""
         from percolab.features import saelens
+        from percolab.ground.devices import choose_device
 
-        sae = saelens.load(path, str(saelens.choose_device(device)))
+        sae = saelens.load(path, str(choose_device(device)))
         kind = sae.cfg.metadata.training_architecture or sae.cfg.architecture()
         if cls.architecture not in ("", kind):
             raise ValueError(f"path must hold an SAE of kind {cls.architecture}, got {kind}")

@@ -61,6 +61,7 @@ def score(
 
     Time is O(firings + features * concepts), some times over. Memory, beside the codes: 4 bytes a firing or a bit a
     cell, whichever is less; one block of features; and the pairs of a feature and a concept that it could help to say.
+    With directions, some tables of (concepts, d) numbers too.
 
     Parameters
     ----------

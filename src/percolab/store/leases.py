@@ -56,9 +56,11 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise if the lock was lost: renewed too late, and taken over by another run."""
+        """Raise if the lock was lost, or may be: not renewed for so long that another run may have taken it over."""
         if self._lost:
             raise StoreError(f"{self.url} was taken over by another run, since this one could not renew its lock")
+        if time.monotonic() - self._renewed > LEASE_S:  # a request that hangs says nothing
+            raise StoreError(f"{self.url} may be taken over by another run, since this one could not renew its lock")
 
     def release(self) -> None:
         """Give the lock back."""

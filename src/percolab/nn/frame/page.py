@@ -211,7 +211,7 @@ def _making(results: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _estimates(rows: Sequence[Row]) -> str:
-    plain = ("value", "low", "high", "seeds", "units", "found", "at")
+    plain = ("value", "low", "high", "seeds", "units", "leaves_out_0", "at")
     names = list(dict.fromkeys(name for row in rows for name in row if name not in plain))
     cells = [
         (*(label(r[n]) if n == "layer" and n in r else str(r.get(n, "")) for n in names), number(r), str(r["units"]))

@@ -50,7 +50,7 @@ class Estimate:
         """Return it as plain values, as a row of a table of effects."""
         values = asdict(self)
         del values["p"]
-        return {**values, "found": self.found}
+        return {**values, "leaves_out_0": self.found}
 
     def __str__(self) -> str:
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
