@@ -1,6 +1,8 @@
 """The experiments on what a network represents, from data to report, and their command."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +14,7 @@ from percolab.cli import main
 from percolab.nn import TrainConfig
 from percolab.nn.represent import running
 from percolab.nn.represent.settings import DATA, EXPERIMENTS, kept_epochs, settings
+from percolab.nn.training import run
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -63,6 +66,30 @@ def test_an_experiment_runs_from_data_to_report_and_once(name, folder, monkeypat
     assert running.represent(chosen, folder / name, device="cpu")["estimates"] == results["estimates"]
     with pytest.raises(FileExistsError, match="must hold the same experiment unless overwrite"):
         running.represent(replace(chosen, seeds=4), folder / name, device="cpu")
+
+
+def test_training_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
+    chosen = tiny("trained")
+
+    def stop(stage, done, total):
+        if stage == "training" and done == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(run.TrainingInterrupted, match=r"^stopped after epoch [12] of 3; resume to continue$"):
+        running.represent(chosen, tmp_path / "run", device="cpu", progress=stop)
+    epochs = []
+
+    def look(stage, done, total):
+        if stage == "training":
+            epochs.append(done)
+
+    found = running.represent(chosen, tmp_path / "run", device="cpu", progress=look)
+    assert min(epochs) > 1
+    whole = running.represent(chosen, tmp_path / "whole", device="cpu")
+    assert found["estimates"] == whole["estimates"]
+    assert found["training"]["test"] == whole["training"]["test"]
+    assert not (tmp_path / "run" / "training").exists()
 
 
 @pytest.mark.slow

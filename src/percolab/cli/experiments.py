@@ -65,8 +65,10 @@ def resumable(how: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        done = str(stop).partition(";")[0] or "interrupted"  # training says after which epoch
-        raise UnfinishedError(f"{done}; {how}") from None
+        done, _, rest = str(stop).partition("; ")  # training says after which epoch, and whether that is kept
+        if "nothing was kept" in rest:
+            how = "the same command begins this training again, and keeps what was finished before"
+        raise UnfinishedError(f"{done or 'interrupted'}; {how}") from None
 
 
 def run_in(

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import pandas
@@ -23,6 +22,7 @@ from percolab.ground.progress import Progress
 from percolab.ground.version import __version__
 from percolab.nn.config import TrainConfig
 from percolab.nn.frame.frame import Frame, opened
+from percolab.nn.frame.resuming import train_resumed
 from percolab.nn.intervals import BLOCKS, LEVEL, REDRAWS, over_seeds
 from percolab.nn.networks.baseline import baselines
 from percolab.nn.networks.device import Device
@@ -36,9 +36,8 @@ from percolab.nn.probing.power import planted_power
 from percolab.nn.probing.prober import Prober
 from percolab.nn.probing.rows import LATENT_TARGETS, TARGETS
 from percolab.nn.probing.sources import Source, Sources
-from percolab.nn.training import checkpoint, run
+from percolab.nn.training import run
 from percolab.nn.training.progress import by_epoch
-from percolab.nn.training.training import train_ensemble
 from percolab.show import summary
 from percolab.store.reading import load
 from percolab.store.schema import StoreError
@@ -147,16 +146,7 @@ class _Reproduction(Frame[Experiment]):
 
     def _train(self, name: str, config: TrainConfig) -> dict[str, Any]:
         run_dir, configs = self.output / name, config.with_seeds(self.settings.seeds)
-        resume = self._can_resume(run_dir, configs)
-        found = train_ensemble(
-            self.dataset,
-            configs,
-            run_dir=run_dir,
-            resume=resume,
-            overwrite=not resume,
-            device=self.device,
-            progress=by_epoch(self.progress),
-        )
+        found = train_resumed(run_dir, self.dataset, configs, device=self.device, progress=by_epoch(self.progress))
         histories = [one.history.assign(seed=seed) for one, seed in zip(found, self.settings.seeds, strict=True)]
         with replacing(run_dir / "history.csv") as file:
             pandas.concat(histories).to_csv(file, index=False)
@@ -167,15 +157,6 @@ class _Reproduction(Frame[Experiment]):
         }
         described = run.Plan(self.settings.recipe.to_dict(), configs[:1], "", frozenset(), None).describe(self.device)
         return {**described, "members": parts, **means, "training_seconds": found[0].seconds}
-
-    def _can_resume(self, run_dir: Path, configs: list[TrainConfig]) -> bool:
-        """Tell whether a checkpoint of this very run is there."""
-        try:
-            state = checkpoint.load(run_dir / "checkpoint.pt")
-        except (FileNotFoundError, ValueError):
-            return False
-        wanted = self.settings.to_dict()["recipe"], [asdict(config) for config in configs]
-        return bool((state["recipe"], state["configs"]) == wanted)
 
     # ------------------------------------------------------------------ probes
 

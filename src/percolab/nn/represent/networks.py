@@ -12,9 +12,10 @@ import torch
 from percolab.ground.files import replacing
 from percolab.ground.progress import Progress, silent
 from percolab.nn.config import TrainConfig
+from percolab.nn.frame.resuming import TRAINING, train_resumed
 from percolab.nn.networks.model import ResidualMLP
-from percolab.nn.training import training
 from percolab.nn.training.progress import by_epoch
+from percolab.nn.training.training import train_ensemble
 from percolab.worlds.splits import Split
 from percolab.worlds.truth import AnyDataset
 
@@ -62,18 +63,14 @@ def train_networks(
 ) -> dict[str, Any]:
     """Train networks together, write them to a file in `output`, and return their scores on the test rows.
 
-    They start from `models`, or from the initial weights of their seeds.
+    They start from `models`, or from the initial weights of their seeds; then an interrupted training is resumed.
     """
-    results = training.train_ensemble(
-        dataset,
-        configs,
-        models=models,
-        targets=targets,
-        split=split,
-        keep=tuple(keep),
-        device=device,
-        progress=by_epoch(progress),
-    )
+    given: dict[str, Any] = {"targets": targets, "split": split, "keep": tuple(keep)}
+    given |= {"device": device, "progress": by_epoch(progress)}
+    if models is None:
+        results = train_resumed(output / TRAINING / Path(file).stem, dataset, configs, **given)
+    else:  # so many that checkpoints would take longer than the training
+        results = train_ensemble(dataset, configs, models=models, **given)
     kept = [{int(epoch): weights for epoch, weights in result.kept.items()} for result in results]
     for own, result in zip(kept, results, strict=True):
         last = {name: value.detach().cpu().float() for name, value in result.model.state_dict().items()}

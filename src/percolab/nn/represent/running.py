@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from percolab.ground.progress import Progress
 from percolab.nn.frame import page
 from percolab.nn.frame.frame import Arrays, opened
+from percolab.nn.frame.resuming import forget
 from percolab.nn.frame.table import Row
 from percolab.nn.networks.device import Device
 from percolab.nn.represent import crossed, dose, edit, relevance, trained
@@ -80,6 +81,7 @@ def _run(work: Work, experiment: Experiment) -> dict[str, Any]:
     # Networks are large, and once they are measured nothing needs them.
     measured = stages.has(MEASURES, made_from, [f"{MEASURES}.npz"])
     scores = stages.run("training", made_from, lambda: experiment.train(work), [] if measured else [FILE])
+    forget(work.output)
     found = work.arrays(MEASURES, made_from, lambda: experiment.measure(work))
     begun = time.perf_counter()
     rows = experiment.analyse(found, work)

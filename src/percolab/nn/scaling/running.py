@@ -25,13 +25,13 @@ from percolab.model.recipe import Recipe
 from percolab.nn.config import TrainConfig
 from percolab.nn.frame import page
 from percolab.nn.frame.frame import Arrays, Frame, opened
+from percolab.nn.frame.resuming import TRAINING, forget, train_resumed
 from percolab.nn.frame.table import Row, row
 from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.networks.device import Device, on_device
 from percolab.nn.networks.model import predict
 from percolab.nn.scaling import report
 from percolab.nn.scaling.settings import ScalingSettings
-from percolab.nn.training.training import train_ensemble
 from percolab.worlds.splits import Split, split_rows
 
 Floats = NDArray[np.float64]
@@ -177,10 +177,11 @@ class Measuring:
         jobs = list(dict.fromkeys(usual + wide))  # the widest may be among the first already
         fitted = {}
         for done, (n, width) in enumerate(jobs):
-            self.frame.progress("training", done, len(jobs))
+            self.frame.progress(f"networks, {self.name}", done, len(jobs))
             make = partial(self._train, n, width)
             fitted[n, width] = self._kept(f"{n}x{width}", make, rows=n, width=width, steps=s.steps)
-        self.frame.progress("training", len(jobs), len(jobs))
+            forget(self.frame.output)
+        self.frame.progress(f"networks, {self.name}", len(jobs), len(jobs))
         nearest = self._kept("nearest", lambda: self._nearest(counts), counts=counts)
         parts = ["rows", *(f"{n}x{width}" for n, width in jobs), "nearest"]
         self.frame.stages.join(self.name, [f"{self.name}/{part}" for part in parts])
@@ -235,7 +236,8 @@ class Measuring:
         """Train networks of a width on the first n rows of each chain."""
         s, split = self.settings, self.split
         config = replace(s.training, d_model=width, epochs=s.epochs(n))
-        results = train_ensemble(
+        results = train_resumed(
+            self.frame.output / TRAINING / f"{self.name}-{n}x{width}",
             self.dataset,
             config.with_seeds(range(s.seeds)),
             split=[Split(chain[:n], split.validation, split.test) for chain in self.chains],
