@@ -10,7 +10,7 @@ import torch
 import percolab as pl
 from percolab.cli import main
 from percolab.nn import TrainConfig
-from percolab.nn.represent import running
+from percolab.nn.represent import crossed, running
 from percolab.nn.represent.settings import DATA, EXPERIMENTS, kept_epochs, settings
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
@@ -82,6 +82,16 @@ def test_settings_are_told_by_their_command():
     assert json.loads(json.dumps(usual.to_dict())) == usual.to_dict()
     assert kept_epochs(500) == (0, 2, 10, 50, 200, 500)
     assert kept_epochs(1) == (0, 1)
+
+
+@pytest.mark.parametrize(("scale", "usual"), [("small", 10), ("paper", 20)])
+def test_there_are_fresh_values_for_the_null_of_any_number_of_seeds(scale, usual):
+    assert settings("crossed", scale).fresh == usual
+    for seeds in (3, usual, usual + 1, 3 * usual):
+        chosen = settings("crossed", scale, seeds=seeds)
+        assert chosen.fresh >= 2 * seeds  # with as many as there are seeds, every draw of the null has the same columns
+    null = crossed.null_band(np.random.default_rng(0).random((chosen.seeds, chosen.fresh, 2)))
+    assert null.low < null.value < null.high
 
 
 @pytest.mark.parametrize(
