@@ -118,6 +118,35 @@ def test_a_linear_reading_is_scored_on_samples_it_has_not_seen(pairs):
         assert found[i] == pytest.approx(expected, abs=2.1 / min(map(len, right_way)))
 
 
+class Asked:
+    """Activations that know how many rows were asked for at a time."""
+
+    def __init__(self, values):
+        self.values, self.most = values, 0
+        self.shape, self.device = values.shape, values.device
+
+    def __getitem__(self, rows):
+        self.most = max(self.most, len(rows))
+        return self.values[rows]
+
+
+def test_few_rows_of_activations_are_in_use_at_a_time(pairs, monkeypatch):
+    rng = np.random.default_rng(0)
+    A, held = torch.from_numpy(rng.standard_normal((1200, 5)).astype(np.float32)), rng.random(1200) < 0.4
+    fit, scored = siblings.ready(pairs, CPU, ~held), siblings.ready(pairs, CPU, held)
+    rows = torch.from_numpy(np.flatnonzero(~held))
+
+    def measured(A):
+        return siblings.separation(siblings.sums(A, fit)), siblings.reading_accuracy(
+            A, siblings.solver(A, rows), fit, scored
+        )
+
+    whole, asked = measured(A), Asked(A)
+    monkeypatch.setitem(siblings.CHUNK_ROWS, "cpu", 100)
+    assert np.allclose(measured(asked), whole, rtol=1e-9)
+    assert asked.most <= 100
+
+
 # ---------------------------------------------------------------------- bins
 
 
