@@ -40,6 +40,8 @@ class Words:
     control: str
     captions: Mapping[str, str] = field(default_factory=dict)
     """by figure"""
+    measured: str = "measures.npz"
+    """where in the directory what was measured is"""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def make(results: Mapping[str, Any], figures: Mapping[str, bytes], *, words: Wor
         pages.heading("Figures"),
         *(pages.image(figures[name], words.captions.get(name, ""), wide=True) for name in figures),
         pages.heading("How it was made"),
-        *_making(results),
+        *_making(results, words),
     ]
     return pages.page(f"{words.title}, {results['scale']} scale", lead, body)
 
@@ -192,7 +194,7 @@ def times(results: Mapping[str, Any]) -> str:
     return pages.table((name, f"{value:.1f} s", devices.get(name, "")) for name, value in results["seconds"].items())
 
 
-def _making(results: Mapping[str, Any]) -> Iterable[str]:
+def _making(results: Mapping[str, Any], words: Words) -> Iterable[str]:
     yield pages.code(results["command"])
     yield times(results)
     chosen = results["settings"]
@@ -206,7 +208,7 @@ def _making(results: Mapping[str, Any]) -> Iterable[str]:
         yield pages.folded(name, [pages.settings(values)])
     yield pages.folded("All estimates", [_estimates(results["estimates"])])
     yield pages.paragraph(
-        "All numbers are in results.json, what was measured of every network and unit in measures.npz.", quiet=True
+        f"All numbers are in results.json, what was measured of every network and unit in {words.measured}.", quiet=True
     )
 
 
