@@ -10,12 +10,20 @@ import torch
 import percolab as pl
 from percolab.cli import main
 from percolab.nn import TrainConfig
+from percolab.nn.frame.table import select
 from percolab.nn.represent import crossed, running
 from percolab.nn.represent.settings import DATA, EXPERIMENTS, kept_epochs, settings
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
 TINY = TrainConfig(d_model=8, n_blocks=2, epochs=3, batch_size=64, lr=1e-3)
+
+
+KNOWN = {
+    "trained": [{"measure": "log ratio, separation", "layer": "raw", "epoch": 3}],
+    "relevance": [{"measure": "separation", "part": "all", "epoch": 0}],
+}
+"""Estimates that are 0 whatever is learned: training does not change the input, and before it no factor is relevant."""
 
 
 def tiny(experiment, factors=2):
@@ -49,11 +57,16 @@ def test_an_experiment_runs_from_data_to_report_and_once(name, folder, monkeypat
         estimate = line["estimate"]
         assert np.isfinite([estimate[name] for name in ("low", "value", "high")]).all(), line["what"]
         assert estimate["seeds"] >= 2
+    for known in KNOWN.get(name, []):
+        rows = select(results["estimates"], **known)
+        assert rows
+        assert np.allclose([r["value"] for r in rows], 0, atol=1e-5), known
     page = (folder / name / "report.html").read_text()
     figures = list((folder / name / "figures").glob("*.png"))
     assert page.count("data:image/png") == len(figures) > 1
     assert "How it is measured" in page
     assert "every network and unit in measures.npz" in page
+    assert ("With two networks" in page) == (chosen.seeds == 2)
     assert (folder / name / "measures.npz").is_file()
 
     def again(*_):

@@ -125,6 +125,8 @@ def test_the_experiment_runs_from_data_to_report_and_once(tmp_path, monkeypatch)
     exponents = [line["estimate"] for line in results["headline"]]
     assert len(exponents) == 12
     assert all(np.isfinite([e["low"], e["value"], e["high"]]).all() for e in exponents)
+    nearest = {line["what"]: line["estimate"]["value"] for line in results["headline"] if "1NN" in line["what"]}
+    assert all(nearest[f"{data}, 1NN, exponent in training rows"] < 0 for data in ("one-cluster", "multi-cluster"))
     parts = tmp_path / "out" / "one-cluster"
     with np.load(parts / "nearest.npz") as kept, np.load(parts / "rows.npz") as rows:
         assert kept["nearest"].shape == (2, rows["n"].size, rows["test"].size)
