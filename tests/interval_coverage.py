@@ -11,6 +11,7 @@ from statistics import NormalDist
 import numpy as np
 
 import percolab as pl
+from percolab.features.concepts import SUMMARY_RATIO, find_concepts
 from percolab.nn import intervals
 from percolab.nn.intervals.lines import line_through_origin, log_lines
 from percolab.nn.scaling import running as scaling
@@ -152,15 +153,19 @@ def held(statistic, effect, kind, groups, trials):
 # ---------------------------------------------------------------------- nested latents of a real hierarchy
 
 
-def nested(trials, n_points=20_000, min_size=30, seed=3):
+def nested(trials, n_points=20_000, min_size=30, seed=3, concepts=False):
     """Return, for blocks by place, by first row and for none, shares of intervals that hold the truth, 0.
 
-    Latents of depths 0, 5, …, 200 of one cluster. The number of a latent is the mean of noise of its rows, of variance
-    1, so latents that share rows share all: worse than what networks show. Each network adds noise of its own.
+    Latents of depths 0, 5, …, 200 of one cluster, or the concepts that means of scores are over. The number of a latent
+    is the mean of noise of its rows, of variance 1, so latents that share rows share all: worse than what networks
+    show. Each network adds noise of its own.
     """
     forest = pl.generate(pl.Recipe(n_points, 2, "one_cluster", seeds=seed)).forest
     depth, size = forest.latent_depth, forest.latent_size
     latents = np.flatnonzero((depth % 5 == 0) & (depth <= 200) & (size >= min_size))
+    if concepts:
+        found = find_concepts(forest, np.arange(n_points), min_size, SUMMARY_RATIO)
+        latents = found.latent[found.summarised]
     start, stop = forest.points_of(latents)
     log_fom = np.log(forest.figure_of_merit[latents])
     ways = {
@@ -197,10 +202,11 @@ def main(trials):
                 row = [held(statistic, effect, kind, groups, trials) for kind in KINDS]
                 name = statistic.__name__.replace("_", " ")
                 print(f"{name:17}{effect:7}{groups:7}" + "".join(f"{100 * one:19.1f}" for one in row), flush=True)
-    print("nested latents, blocks by place, by first row, none")
-    found = nested(trials)
-    for name in ("mean", "median", "rank correlation"):
-        print(f"{name:17}" + "".join(f"{100 * found[way, name]:9.1f}" for way in ("place", "first row", "none")))
+    for what, concepts in (("nested latents", False), ("concepts", True)):
+        print(f"{what}, blocks by place, by first row, none")
+        found = nested(trials, concepts=concepts)
+        for name in ("mean", "median", "rank correlation"):
+            print(f"{name:17}" + "".join(f"{100 * found[way, name]:9.1f}" for way in ("place", "first row", "none")))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
 """The commands train, baselines, probe and reproduce: what they write, and what they say about bad input."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import percolab as pl
 from percolab.cli import main
+from percolab.ground.progress import Display
+from percolab.nn.frame import drawing
 from percolab.nn.training import checkpoint
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
@@ -36,6 +40,22 @@ def test_train_writes_a_run(folder, capsys):
     assert set(result) == {"test", "validation", "seconds", "device"}
     assert main.run(["train", str(folder / "data.zarr"), "-o", str(folder / "run"), "--resume", "--device", "cpu"]) == 0
     assert "test R²" in capsys.readouterr().out
+
+
+def test_training_on_labels_is_told_in_their_words(tmp_path, monkeypatch):
+    logged, notes, drawn = [], [], {}
+    run = SimpleNamespace(log=lambda values, step: logged.append(values), finish=lambda: None)
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: run))
+    monkeypatch.setattr(Display, "note", lambda self, stage, words: notes.append(words))
+    monkeypatch.setattr(drawing, "write", lambda figures, directory: drawn.update(figures))
+    dataset = pl.generate(pl.Recipe(300, 4, "one_cluster", seeds=1, engine="paper"))
+    dataset.with_target("classes", max_size=100).save(tmp_path / "labels.zarr")
+    command = ["train", str(tmp_path / "labels.zarr"), "-o", str(tmp_path / "run"), "-q", "--log", "wandb", *SMALL]
+    assert main.run(command) == 0
+    assert [set(values) for values in logged] == [{"loss/train", "accuracy/validation"}] * 2
+    assert all(", validation accuracy " in words for words in notes)
+    assert len(notes) == 2
+    assert drawn["training"].axes[0].get_ylabel() == "log loss"
 
 
 def test_baselines_print(folder, capsys):

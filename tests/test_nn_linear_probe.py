@@ -146,6 +146,23 @@ def test_of_several_penalties_the_best_is_taken(dataset, activations, validated)
     assert np.argmin(errors) == 1
 
 
+@pytest.mark.parametrize(("alpha", "validated", "times"), [(1.0, False, 2), ([0.1, 1], True, 3), ([0.1, 1], False, 4)])
+def test_activations_are_read_as_often_as_is_said(dataset, activations, alpha, validated, times):
+    class Counted:
+        shape, read = activations.shape, 0
+
+        def __len__(self):
+            return len(activations)
+
+        def __getitem__(self, lines):
+            self.read += len(activations[lines])
+            return activations[lines]
+
+    counted, split = Counted(), pl.split_rows(dataset) if validated else None
+    linear_probe(dataset, counted, "z", depth=2, split=split, alpha=alpha, draws=1, device="cpu")
+    assert counted.read == times * len(activations)
+
+
 def test_a_factor_of_a_world():
     world = pl.superpose([pl.Recipe(600, 5, "one_cluster", seeds=seed) for seed in (0, 1)], weights=[1, 0], seed=2)
     X = np.asarray(world.X)

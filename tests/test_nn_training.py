@@ -140,17 +140,45 @@ def test_ctrl_c_then_resume_equals_uninterrupted(dataset, tmp_path, monkeypatch)
 
 
 def test_a_failed_write_leaves_the_checkpoint(dataset, tmp_path, monkeypatch):
-    train(dataset, TINY, run_dir=tmp_path, device="cpu")
-    before = (tmp_path / "checkpoint.pt").read_bytes()
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
+
+    def press(epoch, epochs, loss, r2):
+        if epoch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
 
     def fail(*args):
         raise OSError("disk full")
 
+    with pytest.raises(run.TrainingInterrupted):
+        train(dataset, TINY, run_dir=tmp_path, device="cpu", progress=press)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
     monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(OSError, match="disk full"):
-        train(dataset, dataclasses.replace(TINY, seed=1), run_dir=tmp_path, overwrite=True, device="cpu")
+        train(dataset, TINY, run_dir=tmp_path, resume=True, device="cpu")
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
     assert not list(tmp_path.glob(".*partial*"))
+
+
+def test_a_run_that_is_overwritten_cannot_be_resumed(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
+    train(dataset, TINY, keep=(0, 1), run_dir=tmp_path, device="cpu")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = dataclasses.replace(TINY, seed=1)
+    with pytest.raises(ValueError, match="model must take points of dimension 8"):
+        train(dataset, other, model=ResidualMLP(9, 4, 1), run_dir=tmp_path, overwrite=True, device="cpu")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before  # it was refused
+
+    def kill(*_):
+        raise RuntimeError("killed before its first checkpoint")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        train(dataset, other, keep=(0,), run_dir=tmp_path, overwrite=True, device="cpu", progress=kill)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "epoch-0.pt"}
+    assert json.loads((tmp_path / "config.json").read_text())["config"]["seed"] == 1
+    assert (tmp_path / "epoch-0.pt").read_bytes() != before["epoch-0.pt"]
+    for config in (TINY, other):
+        with pytest.raises(FileNotFoundError, match="checkpoint must exist"):
+            train(dataset, config, run_dir=tmp_path, resume=True, device="cpu")
 
 
 def test_any_module_trains(dataset):

@@ -12,13 +12,21 @@ import torch
 import percolab as pl
 from percolab.cli import main
 from percolab.nn import TrainConfig
-from percolab.nn.represent import running
+from percolab.nn.frame.table import select
+from percolab.nn.represent import crossed, running
 from percolab.nn.represent.settings import DATA, EXPERIMENTS, kept_epochs, settings
 from percolab.nn.training import run
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
 TINY = TrainConfig(d_model=8, n_blocks=2, epochs=3, batch_size=64, lr=1e-3)
+
+
+KNOWN = {
+    "trained": [{"measure": "log ratio, separation", "layer": "raw", "epoch": 3}],
+    "relevance": [{"measure": "separation", "part": "all", "epoch": 0}],
+}
+"""Estimates that are 0 whatever is learned: training does not change the input, and before it no factor is relevant."""
 
 
 def tiny(experiment, factors=2):
@@ -50,12 +58,19 @@ def test_an_experiment_runs_from_data_to_report_and_once(name, folder, monkeypat
     assert json.loads((folder / name / "results.json").read_text())["headline"][0]["what"]
     for line in results["headline"]:
         estimate = line["estimate"]
-        assert estimate["low"] <= estimate["value"] <= estimate["high"], line["what"]
+        assert np.isfinite([estimate[name] for name in ("low", "value", "high")]).all(), line["what"]
         assert estimate["seeds"] >= 2
+    for known in KNOWN.get(name, []):
+        rows = select(results["estimates"], **known)
+        assert rows
+        assert np.allclose([r["value"] for r in rows], 0, atol=1e-5), known
     page = (folder / name / "report.html").read_text()
     figures = list((folder / name / "figures").glob("*.png"))
     assert page.count("data:image/png") == len(figures) > 1
     assert "How it is measured" in page
+    assert "every network and unit in measures.npz" in page
+    assert ("With two networks" in page) == (chosen.seeds == 2)
+    assert (folder / name / "measures.npz").is_file()
 
     def again(*_):
         raise AssertionError("a stage that is there was run again")
@@ -109,6 +124,16 @@ def test_settings_are_told_by_their_command():
     assert json.loads(json.dumps(usual.to_dict())) == usual.to_dict()
     assert kept_epochs(500) == (0, 2, 10, 50, 200, 500)
     assert kept_epochs(1) == (0, 1)
+
+
+@pytest.mark.parametrize(("scale", "usual"), [("small", 10), ("paper", 20)])
+def test_there_are_fresh_values_for_the_null_of_any_number_of_seeds(scale, usual):
+    assert settings("crossed", scale).fresh == usual
+    for seeds in (3, usual, usual + 1, 3 * usual):
+        chosen = settings("crossed", scale, seeds=seeds)
+        assert chosen.fresh >= 2 * seeds  # with as many as there are seeds, every draw of the null has the same columns
+    null = crossed.null_band(np.random.default_rng(0).random((chosen.seeds, chosen.fresh, 2)))
+    assert null.low < null.value < null.high
 
 
 @pytest.mark.parametrize(

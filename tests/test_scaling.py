@@ -124,14 +124,19 @@ def test_the_experiment_runs_from_data_to_report_and_once(tmp_path, monkeypatch)
     assert json.loads((tmp_path / "out" / "results.json").read_text())["training"] == results["training"]
     exponents = [line["estimate"] for line in results["headline"]]
     assert len(exponents) == 12
-    assert all(e["low"] <= e["value"] <= e["high"] for e in exponents)
+    assert all(np.isfinite([e["low"], e["value"], e["high"]]).all() for e in exponents)
+    nearest = {line["what"]: line["estimate"]["value"] for line in results["headline"] if "1NN" in line["what"]}
+    assert all(nearest[f"{data}, 1NN, exponent in training rows"] < 0 for data in ("one-cluster", "multi-cluster"))
     parts = tmp_path / "out" / "one-cluster"
     with np.load(parts / "nearest.npz") as kept, np.load(parts / "rows.npz") as rows:
         assert kept["nearest"].shape == (2, rows["n"].size, rows["test"].size)
         # More rows cannot put the nearest one farther away, so on the whole 1NN gets better.
         assert kept["nearest"][:, -1].mean() < kept["nearest"][:, 0].mean()
     assert set(results["seconds"]) == {"one-cluster", "multi-cluster", "report"}
-    assert (tmp_path / "out" / "report.html").read_text().count("data:image/png") == 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("data:image/png") == 2
+    assert "measures.npz" not in page  # there is none: arrays are kept by kind of data
+    assert "the .npz files of each kind of data" in page
     before = {path: path.read_bytes() for path in parts.iterdir()}
     (parts / "120x8.npz").unlink()
     assert scaling.scaling(tiny(), tmp_path / "out", device="cpu")["estimates"] == results["estimates"]

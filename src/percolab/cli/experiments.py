@@ -44,8 +44,6 @@ ExperimentOutput = Annotated[
 ]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 LOGS = ("tensorboard", "wandb")
-NAMES = {"r2": "R²", "mse": "MSE", "accuracy": "accuracy", "log_loss": "log loss"}
-"""Scores in words."""
 DEPTH_STEP = 5
 
 
@@ -137,6 +135,8 @@ def train(
     need_packages()
     from percolab.ground.progress import bar
     from percolab.nn.frame import drawing
+    from percolab.nn.networks.objective import objective
+    from percolab.nn.networks.scores import NAMES
     from percolab.nn.paper import curves
     from percolab.nn.training import checkpoint, training
     from percolab.nn.training.progress import by_epoch, logger
@@ -152,13 +152,14 @@ def train(
     kept = checkpoint.load(output / "checkpoint.pt")["configs"][0] if resume else {}
     config = TrainConfig(**{**kept, **chosen})
     dataset = worlds.load(path)
-    logged = [] if log is None else [logger(log, output, asdict(config))]
+    measure = objective(dataset.y).measure_name
+    logged = [] if log is None else [logger(log, output, asdict(config), measure)]
     with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
-        told = [by_epoch(display), *logged]
+        told = [by_epoch(display, measure), *logged]
 
-        def tell(epoch: int, epochs: int, loss: float, r2: float) -> None:
+        def tell(epoch: int, epochs: int, loss: float, score: float) -> None:
             for one in told:
-                one(epoch, epochs, loss, r2)
+                one(epoch, epochs, loss, score)
 
         result = training.train(
             dataset, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
@@ -175,6 +176,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
     need_packages()
     from percolab.nn.networks import baseline
+    from percolab.nn.networks.scores import NAMES
     from percolab.store import worlds
 
     scores = baseline.baselines(worlds.load(path), device=device, progress=True)
@@ -182,8 +184,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    words = {"r2": "R²", "mse": "MSE", "accuracy": "accuracy", "log_loss": "log loss"}
-    print(" " * 27 + "".join(f"{words[name]:>10}" for name in next(iter(found.values()))))
+    print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(found.values()))))
     for name, score in found.items():
         print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 

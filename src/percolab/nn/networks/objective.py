@@ -22,7 +22,7 @@ class Objective(Protocol):
     """of the target on the device"""
     n_measures: int
     measure_name: str
-    """what progress shows"""
+    """the score that progress shows, as its field is called"""
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over rows (…, n) of each member (…)."""
@@ -46,7 +46,7 @@ class Numbers:
     outputs: int | None = None
     dtype = torch.float32
     n_measures = 1
-    measure_name = "R²"
+    measure_name = "r2"
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return mean squared errors."""

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import mean_squared_error, r2_score
 
+NAMES = {"r2": "R²", "mse": "MSE", "accuracy": "accuracy", "log_loss": "log loss"}
+"""Scores in words."""
+
 
 @dataclass(frozen=True)
 class Score:

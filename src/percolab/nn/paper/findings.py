@@ -20,6 +20,7 @@ from percolab.nn.intervals import REDRAWS, Estimate, bootstrap, kin, places, qua
 from percolab.nn.intervals.binning import log_bins
 from percolab.nn.intervals.lines import log_lines
 from percolab.nn.networks.recording import RAW, label
+from percolab.nn.paper.experiments import FIT_FROM
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
 
 Floats = NDArray[np.float64]
@@ -28,8 +29,6 @@ Ints = NDArray[np.int64]
 N_BINS = 5
 LAYER_CHANGE = 1.1
 """Largest ratio of errors at two blocks, either way, that still counts as no trend."""
-FIT_FROM = 10.0
-"""FOM above which a second power law is fitted: below it the smallest clusters are missing from multi-cluster data."""
 LEAST_R2 = 0.8
 HOLDS, IN_PART, UNDECIDED, FAILS = "holds", "holds in part", "not decided", "does not hold"
 ALSO = {HOLDS: "holds, but also in an untrained network", IN_PART: "holds in part, also in an untrained network"}

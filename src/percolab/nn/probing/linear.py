@@ -119,7 +119,8 @@ def linear_probe(
     """Fit a ridge regression from activations to something known of their rows, and score it on held-out rows.
 
     Activations are standardised by the training lines, (a - mean) / (std + 1e-6); the penalty is ``alpha |w|²`` for the
-    standardised weights. Activations are read twice, block by block, and never held as a whole.
+    standardised weights. Activations are read block by block, and never held as a whole: twice; with several penalties
+    three times, or four where the split has no validation rows.
 
     Parameters
     ----------
@@ -189,7 +190,7 @@ def _check_shape(activations: Any) -> None:
 
 
 def _parts(split: Parts | None, samples: Ints, n: int, used: Bools, tune: bool, seed: int) -> NDArray[np.int8]:
-    """Return what each line is for: TRAIN, VALIDATION, TEST or LEFT_OUT."""
+    """Return what each line is for: TRAIN, VALIDATION, TEST, LEFT_OUT, or TUNING, to `tune` without VALIDATION."""
     random = np.random.default_rng(seed)
     part = np.zeros(samples.size, np.int8)
     if split is None:

@@ -7,6 +7,7 @@ pairs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -15,12 +16,11 @@ from numpy.typing import NDArray
 
 from percolab.features.concepts import rows_below
 from percolab.model.forest import Forest
+from percolab.nn.probing.ridge import CHUNK_ROWS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-CHUNK_ROWS = {"cpu": 1 << 13, "cuda": 1 << 16}
-"""Rows of activations that are in float64 at a time."""
 SHRINKAGE = 1e-3
 """What is added to the diagonal of a covariance, as a share of its mean, before it is solved with."""
 
@@ -122,10 +122,16 @@ class Ready:
     counts: torch.Tensor
     """(2, P) samples of the left and of the right sibling, float64"""
 
-    def running(self, values: torch.Tensor) -> torch.Tensor:
-        """Return sums of (m, c) values over all samples before each end."""
-        sums = torch.zeros(self.n_ends + 1, values.shape[1], dtype=torch.float64, device=values.device)
-        return sums.index_add_(0, self.bins, values.double()).cumsum(0)
+    def running(self, values: Callable[[torch.Tensor], torch.Tensor], columns: int) -> torch.Tensor:
+        """Return sums over all samples before each end, (E + 1, columns) in float64.
+
+        `values` gives what is summed, (c, columns), of c samples: it is asked for `CHUNK_ROWS` of them at a time.
+        """
+        sums = torch.zeros(self.n_ends + 1, columns, dtype=torch.float64, device=self.rows.device)
+        step = CHUNK_ROWS[self.rows.device.type]
+        for rows, bins in zip(self.rows.split(step), self.bins.split(step), strict=True):
+            sums.index_add_(0, bins, values(rows).double())
+        return sums.cumsum(0)
 
 
 def ready(pairs: Siblings, device: torch.device, used: NDArray[np.bool_] | None = None) -> Ready:
@@ -158,10 +164,14 @@ class Sums:
 
 def sums(A: torch.Tensor, pairs: Ready) -> Sums:
     """Return means and spreads of the siblings of every pair, from activations (n, w) by sample."""
-    # Moments about a point near the data do not lose digits to a large mean.
-    centre = A[pairs.rows[:: max(1, len(pairs.rows) // 4096)]].double().mean(0)
-    a = A[pairs.rows].double() - centre
-    total, square = pairs.running(a), pairs.running((a * a).sum(1, keepdim=True))[:, 0]
+    centre = _centre(A, pairs.rows)
+
+    def moments(rows: torch.Tensor) -> torch.Tensor:
+        a = A[rows].double() - centre
+        return torch.column_stack([a, a.square().sum(1)])
+
+    running = pairs.running(moments, len(centre) + 1)
+    total, square = running[:, :-1], running[:, -1]
     means, spreads = [], []
     for side in range(2):
         lo, hi, n = pairs.at[side], pairs.at[side + 1], pairs.counts[side]
@@ -169,6 +179,12 @@ def sums(A: torch.Tensor, pairs: Ready) -> Sums:
         means.append(mean)
         spreads.append(((square[hi] - square[lo]) / n - (mean * mean).sum(1)).clamp(min=0))
     return Sums(torch.stack(means), torch.stack(spreads), centre)
+
+
+def _centre(A: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Return the mean of some of the rows: moments about a point near the data do not lose digits to a large mean."""
+    some = max(1, -(-len(rows) // CHUNK_ROWS[rows.device.type]))
+    return A[rows[::some]].double().mean(0)
 
 
 def separation(found: Sums) -> Floats:
@@ -183,7 +199,7 @@ def separation(found: Sums) -> Floats:
 
 def solver(A: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Return the Cholesky factor of the covariance of some rows, with a small multiple of its mean diagonal added."""
-    centre = A[rows[:: max(1, len(rows) // 4096)]].double().mean(0)
+    centre = _centre(A, rows)
     gram = torch.zeros(A.shape[1], A.shape[1], dtype=torch.float64, device=A.device)
     total = torch.zeros_like(centre)
     for part in rows.split(CHUNK_ROWS[A.device.type]):
@@ -216,8 +232,8 @@ def reading_accuracy(A: torch.Tensor, factor: torch.Tensor, fit: Ready, held_out
     left, right = found.means
     weight = torch.cholesky_solve((left - right).nan_to_num().T, factor)
     threshold = ((left + right).nan_to_num() / 2 * weight.T).sum(1)
-    side = (A[held_out.rows] - found.centre.float()) @ weight.float() > threshold.float()
-    running = held_out.running(side)
+    centre, direction, bound = found.centre.float(), weight.float(), threshold.float()
+    running = held_out.running(lambda rows: (A[rows] - centre) @ direction > bound, len(bound))
     column = torch.arange(running.shape[1], device=A.device)
     lefts = torch.stack([running[held_out.at[i + 1], column] - running[held_out.at[i], column] for i in range(2)])
     share = lefts / held_out.counts

@@ -48,7 +48,7 @@ class Settings:
     depths: tuple[int, ...] = tuple(range(0, 201, 10))
     """depths of the latents that are probed"""
     fresh: int = 20
-    """draws of values that no network has seen"""
+    """draws of values that no network has seen; the null of `crossed` takes as many of them as there are seeds"""
     rows: int = 64
     """samples of a concept that are pushed"""
     doses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
@@ -100,6 +100,7 @@ def settings(
     check_choice("experiment", experiment, EXPERIMENTS)
     check_choice("scale", scale, SCALES)
     chosen = check_choice("data", DATA[experiment][0] if data is None else data, DATA[experiment])
+    count = check_integer("seeds", seeds, LEAST_SEEDS[experiment])
     small = scale == "small"
     training = _SMALL_TRAINING if small else TrainConfig(epochs=_PAPER_EPOCHS[chosen])
     if chosen == "multi-cluster" and not small:
@@ -112,15 +113,16 @@ def settings(
         data=chosen,
         recipe=_recipe(chosen, small),
         training=training,
-        seeds=check_integer("seeds", seeds, LEAST_SEEDS[experiment]),
+        seeds=count,
         keep=kept_epochs(training.epochs) if experiment in ("trained", "relevance") else (0, training.epochs),
         min_size=50 if small else 200,
+        fresh=max(10 if small else Settings.fresh, 2 * count),
     )
     if small:
         found = replace(
-            found, most_pairs=100, depths=tuple(range(0, 101, 10)), rows=32, latents=6, retraining=10, change=4.0
-        )
-        found = replace(found, fresh=10, features=64)
+            found, most_pairs=100, depths=tuple(range(0, 101, 10)), rows=32, latents=6, retraining=10, change=4.0,
+            features=64,
+        )  # fmt: skip
     return found
 
 

@@ -21,6 +21,7 @@ from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.intervals.binning import log_bins
 from percolab.nn.networks.recording import RAW, activations, label
 from percolab.nn.probing import siblings
+from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.latent_values import fresh_values, path_sums
 from percolab.nn.probing.siblings import find_siblings
 from percolab.nn.represent import reading
@@ -35,8 +36,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TARGETS = ("z", "sum", "fresh z")
-LEAST_BASELINE = 1e-4
-"""Latents whose value the mean predicts better than this are left out, as in the paper's figures."""
 
 
 # ---------------------------------------------------------------------- statistics

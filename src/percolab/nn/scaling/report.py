@@ -46,6 +46,7 @@ WORDS = Words(
         "parameters": "Test error of networks trained on all rows, against the number of parameters. Series are moved "
         "apart sideways a little.",
     },
+    measured="the .npz files of each kind of data, in a directory of its name",
 )
 
 

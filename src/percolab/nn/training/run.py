@@ -87,6 +87,15 @@ class Plan:
             )
         return None
 
+    def clear(self) -> None:
+        """Remove what a run in the directory left: its checkpoint, kept epochs and metrics."""
+        if self.directory is None:
+            return
+        # The checkpoint goes first: stopped half way, there is then no run to resume, rather than one of mixed parts.
+        for path in (self.directory / "checkpoint.pt", *self.directory.glob(kept_name("*"))):
+            path.unlink(missing_ok=True)
+        (self.directory / "metrics.csv").unlink(missing_ok=True)
+
     def _check_same(self, state: checkpoint.State) -> None:
         check_same("recipe", state["recipe"], self.recipe)
         if len(state["configs"]) != len(self.configs):
@@ -279,7 +288,7 @@ class Run:
         files.write_json(self.plan.directory / "config.json", self.plan.describe(self.losses.device))
 
 
-def kept_name(epoch: int) -> str:
+def kept_name(epoch: int | str) -> str:
     """Return the name of the file with the weights that an epoch had at its end; 0 is before the first."""
     return f"epoch-{epoch}.pt"
 

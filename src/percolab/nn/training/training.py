@@ -144,7 +144,7 @@ def train(
     resume
         Continue from the checkpoint in `run_dir`; the final weights are those of an uninterrupted run.
     overwrite
-        Start again in a `run_dir` that holds a run.
+        Start again in a `run_dir` that holds a run, which is removed as training begins.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     graph
@@ -269,6 +269,8 @@ def _train(
     with tf32(configs[0].tf32):
         stacked = models[0] if len(models) == 1 else ensemble.stack(models)
         run = Run(plan, stacked, goal, data, state, graph)
+        if overwrite and state is None:
+            plan.clear()  # not before all is known to fit: a run that is refused leaves what was there
         _loop(run, progress, goal)
         return [
             _result(run, i, model, own, goal, device) for i, (model, own) in enumerate(zip(models, splits, strict=True))
