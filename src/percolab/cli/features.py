@@ -226,6 +226,8 @@ def _reading(name: str, path: Path) -> Iterator[None]:
     """Say in one line that a file does not hold arrays."""
     try:
         yield
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{name} must exist, got {str(path)!r}") from None
     except (ValueError, EOFError, KeyError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"{name} must be a file as NumPy or SciPy save arrays, got {str(path)!r}") from error
 

@@ -1,7 +1,8 @@
 """Self-contained HTML pages: text, tables and figures in one file that opens offline.
 
 Pages follow the reader's choice of light or dark. Figures are drawn once, dark on white; on a dark page the browser
-inverts their lightness and keeps their hues. On a phone wide things scroll in their own box, or their parts stack.
+inverts their lightness and keeps their hues. Wide tables take the width of the window; what is still wider scrolls in
+its own box, with a shade where there is more, or its parts stack.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ h1 { font-size: 1.6rem; line-height: 1.25; margin-bottom: .2rem; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; }
 p { max-width: 46rem; } p.lead, .quiet { color: var(--quiet); } p.lead { margin-top: 0; }
 .scroll { overflow-x: auto; }
+.scroll:not(.wide, :has(.stack)) { width: max-content; min-width: 100%; max-width: min(100vw - 3rem, 90rem);
+  position: relative; left: 50%; transform: translateX(-50%); }
+.scroll:not(.wide) {
+  background: linear-gradient(to right, var(--ground) 40%, transparent) 0 0 / 2.5rem 100% no-repeat local,
+    linear-gradient(to left, var(--ground) 40%, transparent) 100% 0 / 2.5rem 100% no-repeat local,
+    linear-gradient(to right, var(--line), transparent) 0 0 / .9rem 100% no-repeat scroll,
+    linear-gradient(to left, var(--line), transparent) 100% 0 / .9rem 100% no-repeat scroll; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .6rem 0; }
 th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 600; }

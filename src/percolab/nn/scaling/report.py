@@ -56,7 +56,7 @@ def headline(rows: Sequence[Row]) -> list[Line]:
     for own in select(rows, part="exponent"):
         told = {name: own[name] for name in ("data", "model", "axis")}
         upper = select(rows, part="upper half", **told)[0]
-        note = f"predicted: {PREDICTED[own['data'], own['axis']]}"
+        note = f"theory, for smooth targets: {PREDICTED[own['data'], own['axis']]}"
         what = f"{own['data']}, {own['model']}, exponent in {AXES[own['axis']]}"
         for words, line in ((what, own), (f"{what}, upper half", upper)):
             lines.append(Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises")))

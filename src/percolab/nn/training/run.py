@@ -108,7 +108,7 @@ class Plan:
 
 def check_same(part: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Raise, in one line, unless a part of a checkpoint has these values."""
-    for name in wanted.keys() | found.keys():
+    for name in dict.fromkeys([*wanted, *found]):
         if found.get(name) != wanted.get(name):
             raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {found.get(name)!r}")
 
