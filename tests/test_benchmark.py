@@ -12,7 +12,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import percolab as pl  # noqa: E402
-from percolab.benchmark import Budget, Task, benchmark, bins, drawing, report, tables, task  # noqa: E402
+from percolab.benchmark import (  # noqa: E402
+    Budget,
+    Task,
+    benchmark,
+    bins,
+    drawing,
+    keeping,
+    lineup,
+    report,
+    tables,
+    task,
+)
 from percolab.benchmark.cells import CELLS, TRUTHS, Cell, grid  # noqa: E402
 from percolab.benchmark.evaluating import Evaluator  # noqa: E402
 from percolab.benchmark.lineup import entry, make  # noqa: E402
@@ -212,6 +223,58 @@ def test_a_method_that_fails_is_noted_and_tried_again(tmp_path, monkeypatch):
     assert cell["made_from"]["options"] == {"n_features": 12}
 
 
+# ---------------------------------------------------------------------- cells that do not belong together
+
+
+def test_cells_of_another_recipe_are_left_out_and_named(tmp_path):
+    given = {"output": tmp_path / "mixed", "networks": ["raw"], "seeds": [0], **GIVEN}
+    larger = replace(CLUSTER, recipe=replace(CLUSTER.recipe, n_points=320))
+    assert benchmark([CLUSTER], only=["kmeans@batch_size=64"], **given)["left_out"] == []
+    found = benchmark([larger], only=["neurons"], **given)
+    assert [line["method"] for line in found["lines"]] == ["neurons"]
+    said = "cluster: 1 cell made from other settings (recipe), left out, of kmeans@batch_size=64"
+    assert found["left_out"] == json.loads((tmp_path / "mixed" / report.RESULTS).read_text())["left_out"] == [said]
+    assert said in (tmp_path / "mixed" / report.REPORT).read_text()
+    back = benchmark([CLUSTER], only=["kmeans@batch_size=64"], **given)  # the table is of the task that is asked for
+    assert [line["method"] for line in back["lines"]] == ["kmeans@batch_size=64"]
+    assert back["left_out"] == ["cluster: 1 cell made from other settings (recipe), left out, of neurons"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"training": {"epochs": 3}}, "training"),
+        ({"scale": "paper"}, "scale"),
+        ({"min_size": 11}, "min_size"),
+        ({"ratio": 0.5}, "ratio"),
+        ({"percolab": "0.0.1"}, "percolab"),
+        ({"options": {"n_features": 16, "batch_size": 16384, "max_iterations": 50}}, "options"),
+        ({"source": "abc", "name": "kmeans"}, "source"),
+    ],
+)
+def test_a_table_has_cells_of_one_making(changed, what, tmp_path):
+    planted(tmp_path, EFFECTS)
+    file = tmp_path / CELLS / "world" / "trained-0_kmeans_2.json"
+    cell = json.loads(file.read_text())
+    file.write_text(json.dumps(cell | {"made_from": cell["made_from"] | changed, "provenance": {"created": "1999"}}))
+    (line,) = tables.lines(tmp_path)
+    assert line.values["recovery"].seeds == 2
+    kept = keeping.read_kept(tmp_path)
+    assert len(kept.cells) == 11
+    assert kept.left_out == [f"world: 1 cell made from other settings ({what}), left out, of kmeans"]
+    file.write_text(json.dumps(cell | {"made_from": cell["made_from"] | changed, "failed": "ValueError"}))
+    assert tables.failures(keeping.read_kept(tmp_path)) == []
+
+
+def test_options_in_the_name_are_not_those_of_the_budget():
+    budget = {"n_features": 12, "k": 3, "batch_size": 64}
+    assert lineup.has_budget("batchtopk@k=8", {"n_features": 12, "k": 8, "batch_size": 64}, budget)
+    assert not lineup.has_budget("batchtopk@k=8", {"n_features": 16, "k": 8, "batch_size": 64}, budget)
+    assert lineup.has_budget("kmeans", {"n_features": 12, "batch_size": 16384}, budget)  # fixed
+    assert lineup.has_budget("not.there:Class", {"n_features": 12}, budget)
+    assert not lineup.has_budget("not.there:Class", {"n_features": 16}, budget)
+
+
 # ---------------------------------------------------------------------- methods and grid
 
 
@@ -290,9 +353,7 @@ def planted(output, effects, seeds=(0, 1, 2), counts=(40, 30), method="kmeans", 
     base = [rng.uniform(0.2, 0.4, count) for count in counts]
     noise = np.random.default_rng(len(method))
     units = [{"start": list(range(0, 10 * count, 10)), "counted": [True] * count} for count in counts]
-    (output / TRUTHS).mkdir(parents=True, exist_ok=True)
-    truth = {"task": WORLD.to_dict(), "factors": [{"concepts": unit, "pairs": unit} for unit in units]}
-    (output / TRUTHS / "world.json").write_text(json.dumps(truth))
+    keeping.write_truths(output, WORLD, [{"concepts": unit, "pairs": unit} for unit in units])
     (output / CELLS / "world").mkdir(parents=True, exist_ok=True)
     for network in ("raw", "untrained", "trained-0", "trained-1"):
         for seed in seeds:
@@ -306,8 +367,7 @@ def planted(output, effects, seeds=(0, 1, 2), counts=(40, 30), method="kmeans", 
                 values = np.exp(values) if column == "separation" else values
                 factors[str(k)] = {"summary": summary, "by_size": bins, "by_depth": bins, column: values.tolist()}
             layer = "raw" if network == "raw" else "blocks.0"
-            made_from = {"task": "world", "network": network, "layer": layer, "name": method, "seed": seed}
-            made_from["method"] = method
+            made_from = Cell(WORLD, network, layer, entry(method, TINY), seed).made_from()
             cell = {"made_from": made_from, "provenance": {}, "values": {"factors": factors}}
             (output / CELLS / "world" / f"{network}_{method}_{seed}.json").write_text(json.dumps(cell))
 

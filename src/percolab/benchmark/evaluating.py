@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.benchmark.cells import TRUTHS, Cell
+from percolab.benchmark.cells import Cell
+from percolab.benchmark.keeping import write_truths
 from percolab.benchmark.lineup import Entry, make, on_device
 from percolab.benchmark.networks import Networks
 from percolab.benchmark.standard import ORACLE, READING
@@ -19,7 +20,6 @@ from percolab.features.inputs import as_array
 from percolab.features.result import Score
 from percolab.features.scoring import best_f1, score
 from percolab.features.truth import find_truth
-from percolab.ground.files import write_json
 from percolab.nn.networks.replacing import loss_recovered
 from percolab.nn.probing.siblings import find_siblings, ready, separation, sums
 from percolab.worlds.truth import truth
@@ -49,8 +49,7 @@ class Evaluator:
             }
             for found, siblings in zip(concepts, pairs, strict=True)
         ]
-        (output / TRUTHS).mkdir(parents=True, exist_ok=True)
-        write_json(output / TRUTHS / f"{self.task.name}.json", {"task": self.task.to_dict(), "factors": described})
+        write_truths(output, self.task, described)
 
     def evaluate(self, cell: Cell) -> Values:
         """Return what a cell keeps, plain values."""

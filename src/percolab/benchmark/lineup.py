@@ -34,7 +34,7 @@ def entry(spec: str, budget: Budget) -> Entry:
 
     A class of someone else gets those fields of the budget that its constructor has.
     """
-    name, _, changes = spec.partition("@")
+    name, given = _parts(spec)
     if name == READING:
         return Entry(READING, READING)
     known, values = METHODS.get(name), asdict(budget)
@@ -44,11 +44,20 @@ def entry(spec: str, budget: Budget) -> Entry:
     else:
         method, fixed = name, {}
         options = {key: value for key, value in values.items() if key in _parameters(method)}
-    given = dict(_option(part, spec) for part in changes.split("+")) if changes else {}
     for key in given:
         if key not in _parameters(method):
             raise ValueError(f"method must have the option it is given, got {key!r} for {name!r}")
     return Entry(spec, method, options | given)
+
+
+def has_budget(spec: str, options: Mapping[str, Any], budget: Mapping[str, Any]) -> bool:
+    """Return whether the options of a method, made as it was asked for, are those that a budget gives.
+
+    No class is imported: of a method of someone else, all that have the name of a field of the budget came from it.
+    """
+    name, given = _parts(spec)
+    taken = METHODS[name][1] if name in METHODS else budget
+    return all(options[key] == budget[key] for key in taken if key in options and key not in given)
 
 
 def standard(budget: Budget) -> list[Entry]:
@@ -87,6 +96,12 @@ def on_device(found: Entry) -> bool:
 
 def _parameters(method: str) -> Mapping[str, Any]:
     return inspect.signature(find_method(method)).parameters
+
+
+def _parts(spec: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a method and the options after it."""
+    name, _, changes = spec.partition("@")
+    return name, dict(_option(part, spec) for part in changes.split("+")) if changes else {}
 
 
 def _option(text: str, spec: str) -> tuple[str, Any]:

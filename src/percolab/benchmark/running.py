@@ -13,6 +13,7 @@ import torch
 from percolab.benchmark import report
 from percolab.benchmark.cells import Cell, grid
 from percolab.benchmark.evaluating import Evaluator
+from percolab.benchmark.keeping import has_truths
 from percolab.benchmark.lineup import Entry, entry, has_sae_lens, needs_sae_lens, standard
 from percolab.benchmark.networks import Networks, check_layers
 from percolab.benchmark.tasks import TASKS, TRUTH, Task, task
@@ -117,7 +118,9 @@ class _Run:
         self.asked += len(cells)
         self.done += len(cells) - len(missing)
         self.progress(STAGE, self.done, self.asked)
-        if not missing or time.monotonic() >= self.end:
+        if not missing and has_truths(self.output, one):
+            return
+        if time.monotonic() >= self.end:
             return
         self._note(f"{one.name}: data")
         evaluator = Evaluator(Networks(one, self.output, self.seeds, self.device, self.progress), self.output)

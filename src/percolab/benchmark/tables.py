@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.benchmark.bins import BINNED, EXCESS, Bin, bins, columns, number
-from percolab.benchmark.cells import TRUTHS, read_all
+from percolab.benchmark.keeping import Kept, read_kept
 from percolab.benchmark.standard import ORACLE, READING, STANDARD
-from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
-from percolab.nn.frame.stages import read
+from percolab.benchmark.tasks import RAW, TRAINED, TRUTH, UNTRAINED
 from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval, share_interval
 
 Floats = NDArray[np.float64]
@@ -71,36 +70,34 @@ class Line:
 
 
 def lines(output: Path) -> list[Line]:
-    """Return the table of all cells that are there: tasks in their order, methods in theirs."""
+    """Return the table of the cells that are there: tasks in their order, methods in theirs."""
+    return lines_of(read_kept(output))
+
+
+def lines_of(kept: Kept) -> list[Line]:
+    """Return the table of cells that belong together."""
     found = []
-    cells = [cell for cell in read_all(output) if "values" in cell]
-    for task, truth in _truths(output).items():
+    cells = [cell for cell in kept.cells if "values" in cell]
+    for task, truth in kept.truths.items():
         table = _Cells([cell for cell in cells if cell["made_from"]["task"] == task], truth["factors"])
         found += [_line(table, task, layer, method) for layer in table.layers for method in table.methods(layer)]
     return found
 
 
-def _truths(output: Path) -> dict[str, dict[str, Any]]:
-    """Return what is kept of the data of each task, in the order of the tasks; those of others come last."""
-    names = [file.stem for file in sorted((output / TRUTHS).glob("*.json"))]
-    order = [name for name in TASKS if name in names] + [name for name in names if name not in TASKS]
-    return {name: kept for name in order if "factors" in (kept := read(output / TRUTHS / f"{name}.json"))}
-
-
-def makings(output: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def makings(kept: Kept) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the tasks whose truths are there, and what made the cells: every version, machine and device once."""
-    tasks = [truth["task"] for truth in _truths(output).values()]
+    tasks = [truth["task"] for truth in kept.truths.values()]
     made: list[dict[str, Any]] = []
-    for cell in read_all(output):
+    for cell in kept.cells:
         facts = {name: value for name, value in cell["provenance"].items() if name != "created"}
         if facts not in made:
             made.append(facts)
     return tasks, made
 
 
-def failures(output: Path) -> list[str]:
+def failures(kept: Kept) -> list[str]:
     """Return the cells that failed, each with its reason, in a line."""
-    return [_words(cell["made_from"]) + f": {cell['failed']}" for cell in read_all(output) if "failed" in cell]
+    return [_words(cell["made_from"]) + f": {cell['failed']}" for cell in kept.cells if "failed" in cell]
 
 
 def _words(made_from: dict[str, Any]) -> str:
