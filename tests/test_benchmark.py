@@ -109,7 +109,8 @@ def test_a_cell_holds_what_score_gives(made):
 
 def test_networks_of_a_seed_differ_in_what_they_were_trained_for_alone(made):
     output, _ = made
-    run = torch.load(output / "networks" / "world" / "0-1" / "checkpoint.pt", weights_only=True)
+    (file,) = (output / "networks" / "world").glob("*/checkpoint.pt")
+    run = torch.load(file, weights_only=True)
     seeds = [(config["seed"], config["split_seed"]) for config in run["configs"]]
     assert seeds == [(0, 42), (0, 42), (1, 42), (1, 42)]
     networks = Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None)
@@ -169,7 +170,8 @@ def test_parts_give_what_the_whole_gives(made, tmp_path):
 def test_networks_that_are_gone_are_trained_again(made, tmp_path):
     shutil.copytree(made[0] / "data", tmp_path / "data")
     shutil.copytree(made[0] / "networks", tmp_path / "networks")
-    (tmp_path / "networks" / "world" / "0-1" / "checkpoint.pt").unlink()
+    (file,) = (tmp_path / "networks" / "world").glob("*/checkpoint.pt")
+    file.unlink()
     before, after = (
         Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None).activations(
             "trained-1", "blocks.0", 1
@@ -195,6 +197,35 @@ def test_another_recipe_is_computed_again(made, tmp_path):
     trained = Cell(WORLD, "trained-0", "blocks.0", entry("neurons", TINY), 0)
     assert trained.is_done(made[0])
     assert not replace(trained, task=replace(WORLD, training=replace(TRAINING, epochs=3))).is_done(made[0])
+
+
+def test_networks_are_trained_anew_when_something_changed(tmp_path, monkeypatch):
+    output = tmp_path / "changed"
+    given = {"output": output, "only": ["neurons"], "networks": ["trained"], **GIVEN | {"n_seeds": 1}}
+    networks = output / "networks" / "cluster"
+    kept = []
+    slower = replace(CLUSTER, training=replace(TRAINING, lr=5e-3))
+    larger = replace(CLUSTER, recipe=replace(CLUSTER.recipe, n_points=320))
+    monkeypatch.setattr(report, "pictures", lambda found: {})
+    for one, version in [*((one, pl.__version__) for one in (CLUSTER, slower, larger)), (CLUSTER, "99.0")]:
+        for module in ("cells", "networks", "keeping"):
+            monkeypatch.setattr(f"percolab.benchmark.{module}.__version__", version)
+        found = benchmark([one], **given)
+        assert (found["cells"], found["failed"]) == ({"done": 1, "asked": 1, "failed": 0}, [])
+        kept.append(json.loads((networks / "0.json").read_text()))
+    runs = [one["run"] for one in kept]
+    assert len(set(runs)) == 4
+    assert {file.parent.name for file in networks.glob("*/checkpoint.pt")} == set(runs)
+    assert kept[3]["made_from"]["percolab"] == "99.0"
+    assert kept[0]["test"] == kept[3]["test"]
+    assert kept[0]["test"] not in (kept[1]["test"], kept[2]["test"])
+
+
+def test_a_run_of_many_seeds_has_a_name_that_a_file_may_have(made):
+    networks = Networks(WORLD, made[0], [0, 1], torch.device("cpu"), lambda *given: None)
+    names = {networks._run_name(seeds) for seeds in ([0], [0, 1], [1, 0], list(range(100)))}
+    assert len(names) == 4
+    assert max(map(len, names)) <= 64
 
 
 def test_a_method_that_fails_is_noted_and_tried_again(tmp_path, monkeypatch):
