@@ -254,6 +254,45 @@ def test_a_method_that_fails_is_noted_and_tried_again(tmp_path, monkeypatch):
     assert cell["made_from"]["options"] == {"n_features": 12}
 
 
+def test_a_method_that_was_edited_is_computed_again(tmp_path, monkeypatch):
+    code = (
+        "import numpy as np\n"
+        "class Mine:\n"
+        "    def fit(self, activations):\n        return self\n"
+        "    def encode(self, activations):\n        return np.maximum(activations - SHIFT, 0)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    computed = []
+    plain = Evaluator.evaluate
+    monkeypatch.setattr(Evaluator, "evaluate", lambda self, cell: (computed.append(cell.seed), plain(self, cell))[1])
+    monkeypatch.setattr(report, "pictures", lambda found: {})
+    name = "edited_method:Mine"
+    given = {"output": tmp_path / "own", "only": [name], "networks": ["raw"], **GIVEN}
+
+    def run(shift, **more):
+        (tmp_path / "edited_method.py").write_text(code.replace("SHIFT", shift))
+        sys.modules.pop("edited_method", None)
+        computed.clear()
+        return benchmark([CLUSTER], **given | more)["lines"][0]["values"]["raw"], list(computed)
+
+    before, seeds = run("0.0")
+    assert seeds == [0, 1]
+    assert run("0.0") == (before, [])
+    after, seeds = run("0.25", seeds=[0])  # of another length, since Python compares dates in seconds
+    assert seeds == [0]
+    assert after["value"] != before["value"]
+    assert after["seeds"] == 1  # the other seed is of the method as it was
+    assert run("0.25")[1] == [1]
+    assert run("0.25", again=[name])[1] == [0, 1]
+    cell = kept(tmp_path / "own", "raw_raw_edited-method-Mine_0", "cluster")
+    assert len(cell["made_from"]["source"]) == 64
+
+
+def test_methods_of_percolab_are_known_by_its_version():
+    for name in STANDARD:
+        assert "source" not in Cell(WORLD, "raw", "raw", entry(name, TINY), 0).made_from()
+
+
 # ---------------------------------------------------------------------- cells that do not belong together
 
 
@@ -341,6 +380,7 @@ def test_unknown_methods_are_one_line(spec, message):
         ({"layers": ["blocks"]}, r"^layers must be modules of the network \(input, blocks\.0, .*\), got 'blocks'$"),
         ({"time_limit": -1}, r"^time_limit must be a number of at least 0, got -1$"),
         ({"methods": ["nothing"]}, r"^method must be one of "),
+        ({"only": ["pca"], "again": ["ica"]}, r"^again must name methods that are computed \(pca\), got 'ica'$"),
     ],
 )
 def test_bad_input_is_one_line_before_any_work(given, message, tmp_path):

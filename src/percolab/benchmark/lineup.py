@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from percolab.benchmark.standard import METHODS, READING, STANDARD
 from percolab.benchmark.tasks import Budget
+from percolab.features.register import METHODS as OWN
 from percolab.features.register import find_method
 from percolab.features.saes import SparseAutoencoder
 
@@ -87,6 +91,21 @@ def make(found: Entry, seed: int, device: str, width: int | None = None) -> Any:
     if width is not None and "n_components" in options:
         options["n_components"] = min(options["n_components"], width)
     return kind(**here | options)
+
+
+def source(found: Entry) -> str | None:
+    """Return the sha256 of the file that a method of someone else is in; percolab's own are known by its version."""
+    return None if found.method == READING or found.method in OWN else _file_digest(find_method(found.method))
+
+
+@cache
+def _file_digest(kind: type[Any]) -> str | None:
+    """Return the sha256 of the file of a class, None if it has none; asked once: what was imported does not change."""
+    try:
+        file = inspect.getsourcefile(kind)
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+    except (TypeError, OSError):  # it is made in a session, or by a compiled module
+        return None
 
 
 def on_device(found: Entry) -> bool:

@@ -38,6 +38,7 @@ def benchmark(
     scale: str = "paper",
     methods: Iterable[str] = (),
     only: Sequence[str] | None = None,
+    again: Sequence[str] = (),
     n_seeds: int = 3,
     seeds: Sequence[int] | None = None,
     networks: Sequence[str] | None = None,
@@ -65,6 +66,9 @@ def benchmark(
         other options, such as ``"batchtopk@k=128"``.
     only
         Filter: names of methods. Of the standard ones and `methods`, compute these.
+    again
+        Names of methods whose cells are computed again even if they are there: of one's own, after a change in a file
+        that their module imports. A change of the module itself is seen.
     n_seeds
         Seeds are 0 … n_seeds - 1. The networks of all of them are trained at once.
     seeds
@@ -94,10 +98,11 @@ def benchmark(
         )
         for one in chosen
     }
+    _check_again(again, {cell.entry.name for own in cells.values() for cell in own})
     place = choose_device(device)
     _claim(directory, scale)
     with shown(progress) as tell:
-        run = _Run(directory, list(all_seeds), place, tell, start + limit)
+        run = _Run(directory, list(all_seeds), place, tell, start + limit, again)
         for one in chosen:
             run.compute(one, cells[one.name])
     return {**report.write(directory), "cells": {"done": run.done, "asked": run.asked, "failed": run.failed}}
@@ -106,15 +111,24 @@ def benchmark(
 class _Run:
     """The work on some cells, until they are done or time is over."""
 
-    def __init__(self, output: Path, seeds: list[int], device: torch.device, progress: Progress, end: float) -> None:
+    def __init__(
+        self,
+        output: Path,
+        seeds: list[int],
+        device: torch.device,
+        progress: Progress,
+        end: float,
+        again: Sequence[str] = (),
+    ) -> None:
         self.output, self.seeds, self.device, self.progress, self.end = output, seeds, device, progress, end
+        self.again = frozenset(again)
         self.asked = self.done = self.failed = 0
         packages = (*PACKAGES, *(("sae-lens",) if has_sae_lens() else ()))
         self.provenance = provenance(packages, device=device_name(device))
 
     def compute(self, one: Task, cells: list[Cell]) -> None:
         """Compute the cells of a task that are missing."""
-        missing = [cell for cell in cells if not cell.is_done(self.output)]
+        missing = [cell for cell in cells if not self._is_done(cell)]
         self.asked += len(cells)
         self.done += len(cells) - len(missing)
         self.progress(STAGE, self.done, self.asked)
@@ -130,6 +144,9 @@ class _Run:
             self._note(f"{one.name} {cell.name}")
             self._compute(evaluator, cell)
             self.progress(STAGE, self.done, self.asked)
+
+    def _is_done(self, cell: Cell) -> bool:
+        return cell.entry.name not in self.again and cell.is_done(self.output)
 
     def _note(self, words: str) -> None:
         if isinstance(self.progress, Display):
@@ -167,6 +184,12 @@ def _named(name: str, one: Task) -> Entry:
         return entry(name, one.budget)
     except ValueError as fault:
         raise ValueError(f"only must name methods: {fault}") from fault
+
+
+def _check_again(names: Sequence[str], known: set[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"again must name methods that are computed ({', '.join(sorted(known))}), got {name!r}")
 
 
 def _seeds(seeds: Sequence[int] | None, known: range) -> Sequence[int]:
