@@ -356,6 +356,12 @@ def test_methods_get_their_size_from_the_task():
     assert {entry(name, TINY).name for name in STANDARD} == set(STANDARD)
 
 
+def test_options_may_be_truth_values():
+    assert make(entry("neurons@signed=False", TINY), 0, "cpu").signed is False
+    assert make(entry("neurons@signed=True", TINY), 0, "cpu").signed is True
+    assert entry("batchtopk@frozen=None+k=2+lr=1e-2", TINY).options["frozen"] is None
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

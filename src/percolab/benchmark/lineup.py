@@ -18,6 +18,9 @@ from percolab.features.register import METHODS as OWN
 from percolab.features.register import find_method
 from percolab.features.saes import SparseAutoencoder
 
+WORDS = {"True": True, "False": False, "None": None}
+"""Options that are neither numbers nor text."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -36,6 +39,7 @@ class Entry:
 def entry(spec: str, budget: Budget) -> Entry:
     """Return a method as it is asked for: NAME, package.module:Class, or either with @option=value+option=value.
 
+    Values are numbers, True, False, None, or else text.
     A class of someone else gets those fields of the budget that its constructor has.
     """
     name, given = _parts(spec)
@@ -127,6 +131,8 @@ def _option(text: str, spec: str) -> tuple[str, Any]:
     name, equals, word = text.partition("=")
     if not equals or not name:
         raise ValueError(f"method must be NAME or NAME@option=value+option=value, got {spec!r}")
+    if word in WORDS:
+        return name, WORDS[word]
     for kind in (int, float):
         try:
             return name, kind(word)
