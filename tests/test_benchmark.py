@@ -151,6 +151,33 @@ def test_what_is_there_is_not_computed_again(made, monkeypatch):
     assert json.dumps(again) == json.dumps(before)  # NaN is not equal to itself
 
 
+def test_what_is_asked_for_twice_is_one_cell(tmp_path):
+    given = {"output": tmp_path / "twice", "networks": ["raw"], "time_limit": 0, **GIVEN}
+    once = benchmark([CLUSTER], **given)["cells"]["asked"]
+    assert benchmark([CLUSTER], methods=["pca", "pca"], seeds=[0, 1, 0], **given)["cells"]["asked"] == once
+    assert benchmark([CLUSTER], only=["pca", "pca"], layers=["input", "input"], **given)["cells"]["asked"] == 2
+
+
+def test_cells_that_another_process_made_meanwhile_are_not_computed_again(tmp_path, monkeypatch):
+    given = {"only": ["neurons"], "networks": ["raw"], **GIVEN}
+    benchmark([CLUSTER], output=tmp_path / "other", **given)
+    computed = []
+    plain = Evaluator.evaluate
+
+    def evaluate(self, cell):
+        computed.append(cell.seed)
+        for file in (tmp_path / "other" / CELLS / "cluster").glob("*_1.json"):  # the other one was faster
+            shutil.copy(file, tmp_path / "mine" / CELLS / "cluster")
+        return plain(self, cell)
+
+    monkeypatch.setattr(Evaluator, "evaluate", evaluate)
+    (tmp_path / "mine" / CELLS / "cluster").mkdir(parents=True)
+    shutil.copy(tmp_path / "other" / "benchmark.json", tmp_path / "mine")
+    found = benchmark([CLUSTER], output=tmp_path / "mine", **given)
+    assert computed == [0]
+    assert found["cells"] == {"done": 2, "asked": 2, "failed": 0}
+
+
 @pytest.mark.slow
 def test_parts_give_what_the_whole_gives(made, tmp_path):
     whole, results = made

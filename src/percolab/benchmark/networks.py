@@ -111,10 +111,15 @@ class Networks:
             write_json(self.directory / f"{seed}.json", values)
 
 
+def module_names(n_blocks: int) -> list[str]:
+    """Return the modules of a network that may be asked for, from its input to its output."""
+    named = ResidualMLP(1, 1, n_blocks).named_modules()
+    return [name for name, module in named if name and not isinstance(module, torch.nn.ModuleList)]
+
+
 def check_layers(task: Task, layers: Sequence[str]) -> Sequence[str]:
     """Return the layers, if the networks of a task have them."""
-    shape = ResidualMLP(1, 1, task.training.n_blocks)
-    known = [name for name, module in shape.named_modules() if name and not isinstance(module, torch.nn.ModuleList)]
+    known = module_names(task.training.n_blocks)
     for name in layers:
         if name not in known:
             raise ValueError(f"layers must be modules of the network ({', '.join(known)}), got {name!r}")

@@ -94,7 +94,7 @@ def benchmark(
             _entries(one, methods, only),
             _seeds(seeds, all_seeds),
             _networks(one, networks),
-            check_layers(one, layers or one.layers),
+            check_layers(one, list(dict.fromkeys(layers or one.layers))),
         )
         for one in chosen
     }
@@ -142,7 +142,10 @@ class _Run:
             if time.monotonic() >= self.end:
                 return
             self._note(f"{one.name} {cell.name}")
-            self._compute(evaluator, cell)
+            if self._is_done(cell):  # by another process, meanwhile
+                self.done += 1
+            else:
+                self._compute(evaluator, cell)
             self.progress(STAGE, self.done, self.asked)
 
     def _is_done(self, cell: Cell) -> bool:
@@ -167,11 +170,11 @@ class _Run:
 
 
 def _entries(one: Task, methods: Iterable[str], only: Sequence[str] | None) -> list[Entry]:
-    """Return the methods that are asked for."""
-    entries = [*standard(one.budget), *(entry(spec, one.budget) for spec in methods)]
+    """Return the methods that are asked for, each once."""
+    known = {found.name: found for found in (*standard(one.budget), *(entry(spec, one.budget) for spec in methods))}
+    entries = list(known.values())
     if only is not None:
-        known = {found.name: found for found in entries}
-        entries = [known.get(name) or _named(name, one) for name in only]
+        entries = [known.get(name) or _named(name, one) for name in dict.fromkeys(only)]
     for found in entries:
         if needs_sae_lens(found) and not has_sae_lens():
             raise ImportError(f"{found.name} needs SAELens: pip install 'percolab[sae]'")
@@ -198,7 +201,7 @@ def _seeds(seeds: Sequence[int] | None, known: range) -> Sequence[int]:
     for seed in seeds:
         if seed not in known:
             raise ValueError(f"seeds must be below n_seeds, {len(known)}, got {seed}")
-    return seeds
+    return list(dict.fromkeys(seeds))
 
 
 def _networks(one: Task, names: Sequence[str] | None) -> list[str]:
