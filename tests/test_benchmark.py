@@ -123,6 +123,21 @@ def test_networks_of_a_seed_differ_in_what_they_were_trained_for_alone(made):
     assert np.array_equal(networks.y(1), networks.dataset.swapped(1).y)
 
 
+def test_a_decoder_may_have_no_bias(made):
+    output, _ = made
+    networks = Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None)
+    evaluator = Evaluator.__new__(Evaluator)
+    evaluator.networks = networks
+    cell = Cell(WORLD, "trained-0", "blocks.0", entry("neurons", TINY), 0)
+    A = networks.activations("trained-0", "blocks.0", 0)
+    found = [
+        evaluator._recovered(cell, SimpleNamespace(directions=np.eye(8), bias=bias, encode=lambda A: A), A)
+        for bias in (None, np.zeros(8))
+    ]
+    assert found[0] == found[1]
+    assert found[0]["share"] == pytest.approx(1, abs=1e-4)
+
+
 def test_the_reading_is_the_separation_of_siblings(made):
     output, _ = made
     networks = Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None)
@@ -676,7 +691,47 @@ def test_layers_are_told_apart(tmp_path):
     assert recovery.keys() == {"input", "blocks.0"}
     assert recovery["input"]["raw"] == recovery["blocks.0"]["raw"]
     assert recovery["input"]["untrained"] != recovery["blocks.0"]["untrained"]
-    assert [row[0] for row in report.brief(found)] == ["cluster, blocks.0", "neurons", "cluster, input", "neurons"]
+    assert [row[0] for row in report.brief(found)] == ["cluster, input", "neurons", "cluster, blocks.0", "neurons"]
+
+
+def renamed(output, *changes):
+    """Write copies of cells with something else in `made_from`."""
+    for file in (output / CELLS / "world").glob("*.json"):
+        cell = json.loads(file.read_text())
+        for i, change in enumerate(changes):
+            written = file.with_name(f"{i}_{file.name}")
+            written.write_text(json.dumps(cell | {"made_from": cell["made_from"] | change}))
+        file.unlink()
+
+
+def places(output):
+    return [(line.layer, line.method) for line in tables.lines(output)]
+
+
+def test_layers_come_in_the_order_of_the_network(tmp_path, monkeypatch):
+    deep = replace(WORLD, training=replace(TRAINING, n_blocks=11))
+    monkeypatch.setattr(sys.modules[__name__], "WORLD", deep)
+    planted(tmp_path, EFFECTS)
+    for file in (tmp_path / CELLS / "world").glob("raw_*"):
+        file.unlink()
+    renamed(tmp_path, *({"layer": layer} for layer in ("blocks.10", "blocks.2", "output", "input")))
+    assert places(tmp_path) == [(layer, "kmeans") for layer in ("input", "blocks.2", "blocks.10", "output")]
+
+
+def test_methods_on_the_raw_input_alone_and_oracles_are_shown_once(tmp_path):
+    raw, inside, truth = tmp_path / "raw", tmp_path / "inside", tmp_path / "truth"
+    planted(raw, EFFECTS, method="pca")
+    for file in (raw / CELLS / "world").glob("*trained*.json"):
+        file.unlink()
+    shutil.copytree(raw, truth)
+    renamed(truth, {"network": "truth", "layer": "truth", "method": "oracle", "name": "oracle", "options": {}})
+    assert places(truth) == [("truth", "oracle")]
+    for i, file in enumerate((truth / CELLS / "world").iterdir()):
+        shutil.copy(file, raw / CELLS / "world" / f"oracle{i}.json")
+    assert places(raw) == [("raw", "pca"), ("raw", "oracle")]
+    shutil.copytree(raw, inside)
+    planted(inside, EFFECTS)
+    assert places(inside) == [("blocks.0", "kmeans"), ("blocks.0", "oracle"), ("raw", "pca")]
 
 
 def test_the_report_shows_every_method_and_its_gaps(made):
