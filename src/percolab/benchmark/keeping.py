@@ -69,7 +69,7 @@ def differences(made_from: Values, truth: Values) -> list[str]:
     version nor ratio, which then are not compared.
     """
     task = truth["task"]
-    wanted = {name: truth[name] for name in ("percolab", "ratio") if name in truth}
+    wanted: Values = {name: truth[name] for name in ("percolab", "ratio") if name in truth}
     wanted |= {name: task[name] for name in ("scale", "recipe", "min_size")}
     wanted["training"] = None if made_from["network"] in (RAW, TRUTH) else task["training"]
     found = [name for name, value in wanted.items() if made_from.get(name) != value]

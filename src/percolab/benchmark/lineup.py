@@ -103,7 +103,7 @@ def source(found: Entry) -> str | None:
 
 
 @cache
-def _file_digest(kind: type[Any]) -> str | None:
+def _file_digest(kind: Any) -> str | None:
     """Return the sha256 of the file of a class, None if it has none; asked once: what was imported does not change."""
     try:
         file = inspect.getsourcefile(kind)
