@@ -99,7 +99,10 @@ def make(found: Entry, seed: int, device: str, width: int | None = None) -> Any:
 
 def source(found: Entry) -> str | None:
     """Return the sha256 of the file that a method of someone else is in; percolab's own are known by its version."""
-    return None if found.method == READING or found.method in OWN else _file_digest(find_method(found.method))
+    if found.method == READING or found.method in OWN:
+        return None
+    kind: Any = find_method(found.method)
+    return _file_digest(kind)
 
 
 @cache
