@@ -12,7 +12,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import percolab as pl  # noqa: E402
-from percolab.benchmark import Budget, Task, benchmark, bins, drawing, report, tables, task  # noqa: E402
+from percolab.benchmark import (  # noqa: E402
+    Budget,
+    Task,
+    benchmark,
+    bins,
+    drawing,
+    keeping,
+    lineup,
+    report,
+    tables,
+    task,
+)
 from percolab.benchmark.cells import CELLS, TRUTHS, Cell, grid  # noqa: E402
 from percolab.benchmark.evaluating import Evaluator  # noqa: E402
 from percolab.benchmark.lineup import entry, make  # noqa: E402
@@ -98,7 +109,8 @@ def test_a_cell_holds_what_score_gives(made):
 
 def test_networks_of_a_seed_differ_in_what_they_were_trained_for_alone(made):
     output, _ = made
-    run = torch.load(output / "networks" / "world" / "0-1" / "checkpoint.pt", weights_only=True)
+    (file,) = (output / "networks" / "world").glob("*/checkpoint.pt")
+    run = torch.load(file, weights_only=True)
     seeds = [(config["seed"], config["split_seed"]) for config in run["configs"]]
     assert seeds == [(0, 42), (0, 42), (1, 42), (1, 42)]
     networks = Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None)
@@ -109,6 +121,21 @@ def test_networks_of_a_seed_differ_in_what_they_were_trained_for_alone(made):
     assert not torch.equal(members[0], members[1])
     assert not torch.equal(members[1], members[2])
     assert np.array_equal(networks.y(1), networks.dataset.swapped(1).y)
+
+
+def test_a_decoder_may_have_no_bias(made):
+    output, _ = made
+    networks = Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None)
+    evaluator = Evaluator.__new__(Evaluator)
+    evaluator.networks = networks
+    cell = Cell(WORLD, "trained-0", "blocks.0", entry("neurons", TINY), 0)
+    A = networks.activations("trained-0", "blocks.0", 0)
+    found = [
+        evaluator._recovered(cell, SimpleNamespace(directions=np.eye(8), bias=bias, encode=lambda A: A), A)
+        for bias in (None, np.zeros(8))
+    ]
+    assert found[0] == found[1]
+    assert found[0]["share"] == pytest.approx(1, abs=1e-4)
 
 
 def test_the_reading_is_the_separation_of_siblings(made):
@@ -139,6 +166,33 @@ def test_what_is_there_is_not_computed_again(made, monkeypatch):
     assert json.dumps(again) == json.dumps(before)  # NaN is not equal to itself
 
 
+def test_what_is_asked_for_twice_is_one_cell(tmp_path):
+    given = {"output": tmp_path / "twice", "networks": ["raw"], "time_limit": 0, **GIVEN}
+    once = benchmark([CLUSTER], **given)["cells"]["asked"]
+    assert benchmark([CLUSTER], methods=["pca", "pca"], seeds=[0, 1, 0], **given)["cells"]["asked"] == once
+    assert benchmark([CLUSTER], only=["pca", "pca"], layers=["input", "input"], **given)["cells"]["asked"] == 2
+
+
+def test_cells_that_another_process_made_meanwhile_are_not_computed_again(tmp_path, monkeypatch):
+    given = {"only": ["neurons"], "networks": ["raw"], **GIVEN}
+    benchmark([CLUSTER], output=tmp_path / "other", **given)
+    computed = []
+    plain = Evaluator.evaluate
+
+    def evaluate(self, cell):
+        computed.append(cell.seed)
+        for file in (tmp_path / "other" / CELLS / "cluster").glob("*_1.json"):  # the other one was faster
+            shutil.copy(file, tmp_path / "mine" / CELLS / "cluster")
+        return plain(self, cell)
+
+    monkeypatch.setattr(Evaluator, "evaluate", evaluate)
+    (tmp_path / "mine" / CELLS / "cluster").mkdir(parents=True)
+    shutil.copy(tmp_path / "other" / "benchmark.json", tmp_path / "mine")
+    found = benchmark([CLUSTER], output=tmp_path / "mine", **given)
+    assert computed == [0]
+    assert found["cells"] == {"done": 2, "asked": 2, "failed": 0}
+
+
 @pytest.mark.slow
 def test_parts_give_what_the_whole_gives(made, tmp_path):
     whole, results = made
@@ -158,7 +212,8 @@ def test_parts_give_what_the_whole_gives(made, tmp_path):
 def test_networks_that_are_gone_are_trained_again(made, tmp_path):
     shutil.copytree(made[0] / "data", tmp_path / "data")
     shutil.copytree(made[0] / "networks", tmp_path / "networks")
-    (tmp_path / "networks" / "world" / "0-1" / "checkpoint.pt").unlink()
+    (file,) = (tmp_path / "networks" / "world").glob("*/checkpoint.pt")
+    file.unlink()
     before, after = (
         Networks(WORLD, output, [0, 1], torch.device("cpu"), lambda *given: None).activations(
             "trained-1", "blocks.0", 1
@@ -184,6 +239,35 @@ def test_another_recipe_is_computed_again(made, tmp_path):
     trained = Cell(WORLD, "trained-0", "blocks.0", entry("neurons", TINY), 0)
     assert trained.is_done(made[0])
     assert not replace(trained, task=replace(WORLD, training=replace(TRAINING, epochs=3))).is_done(made[0])
+
+
+def test_networks_are_trained_anew_when_something_changed(tmp_path, monkeypatch):
+    output = tmp_path / "changed"
+    given = {"output": output, "only": ["neurons"], "networks": ["trained"], **GIVEN | {"n_seeds": 1}}
+    networks = output / "networks" / "cluster"
+    kept = []
+    slower = replace(CLUSTER, training=replace(TRAINING, lr=5e-3))
+    larger = replace(CLUSTER, recipe=replace(CLUSTER.recipe, n_points=320))
+    monkeypatch.setattr(report, "pictures", lambda found: {})
+    for one, version in [*((one, pl.__version__) for one in (CLUSTER, slower, larger)), (CLUSTER, "99.0")]:
+        for module in ("cells", "networks", "keeping"):
+            monkeypatch.setattr(f"percolab.benchmark.{module}.__version__", version)
+        found = benchmark([one], **given)
+        assert (found["cells"], found["failed"]) == ({"done": 1, "asked": 1, "failed": 0}, [])
+        kept.append(json.loads((networks / "0.json").read_text()))
+    runs = [one["run"] for one in kept]
+    assert len(set(runs)) == 4
+    assert {file.parent.name for file in networks.glob("*/checkpoint.pt")} == set(runs)
+    assert kept[3]["made_from"]["percolab"] == "99.0"
+    assert kept[0]["test"] == kept[3]["test"]
+    assert kept[0]["test"] not in (kept[1]["test"], kept[2]["test"])
+
+
+def test_a_run_of_many_seeds_has_a_name_that_a_file_may_have(made):
+    networks = Networks(WORLD, made[0], [0, 1], torch.device("cpu"), lambda *given: None)
+    names = {networks._run_name(seeds) for seeds in ([0], [0, 1], [1, 0], list(range(100)))}
+    assert len(names) == 4
+    assert max(map(len, names)) <= 64
 
 
 def test_a_method_that_fails_is_noted_and_tried_again(tmp_path, monkeypatch):
@@ -212,6 +296,97 @@ def test_a_method_that_fails_is_noted_and_tried_again(tmp_path, monkeypatch):
     assert cell["made_from"]["options"] == {"n_features": 12}
 
 
+def test_a_method_that_was_edited_is_computed_again(tmp_path, monkeypatch):
+    code = (
+        "import numpy as np\n"
+        "class Mine:\n"
+        "    def fit(self, activations):\n        return self\n"
+        "    def encode(self, activations):\n        return np.maximum(activations - SHIFT, 0)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    computed = []
+    plain = Evaluator.evaluate
+    monkeypatch.setattr(Evaluator, "evaluate", lambda self, cell: (computed.append(cell.seed), plain(self, cell))[1])
+    monkeypatch.setattr(report, "pictures", lambda found: {})
+    name = "edited_method:Mine"
+    given = {"output": tmp_path / "own", "only": [name], "networks": ["raw"], **GIVEN}
+
+    def run(shift, **more):
+        (tmp_path / "edited_method.py").write_text(code.replace("SHIFT", shift))
+        sys.modules.pop("edited_method", None)
+        computed.clear()
+        return benchmark([CLUSTER], **given | more)["lines"][0]["values"]["raw"], list(computed)
+
+    before, seeds = run("0.0")
+    assert seeds == [0, 1]
+    assert run("0.0") == (before, [])
+    after, seeds = run("0.25", seeds=[0])  # of another length, since Python compares dates in seconds
+    assert seeds == [0]
+    assert after["value"] != before["value"]
+    assert after["seeds"] == 1  # the other seed is of the method as it was
+    assert run("0.25")[1] == [1]
+    assert run("0.25", again=[name])[1] == [0, 1]
+    cell = kept(tmp_path / "own", "raw_raw_edited-method-Mine_0", "cluster")
+    assert len(cell["made_from"]["source"]) == 64
+
+
+def test_methods_of_percolab_are_known_by_its_version():
+    for name in STANDARD:
+        assert "source" not in Cell(WORLD, "raw", "raw", entry(name, TINY), 0).made_from()
+
+
+# ---------------------------------------------------------------------- cells that do not belong together
+
+
+def test_cells_of_another_recipe_are_left_out_and_named(tmp_path):
+    given = {"output": tmp_path / "mixed", "networks": ["raw"], "seeds": [0], **GIVEN}
+    larger = replace(CLUSTER, recipe=replace(CLUSTER.recipe, n_points=320))
+    assert benchmark([CLUSTER], only=["kmeans@batch_size=64"], **given)["left_out"] == []
+    found = benchmark([larger], only=["neurons"], **given)
+    assert [line["method"] for line in found["lines"]] == ["neurons"]
+    said = "cluster: 1 cell made from other settings (recipe), left out, of kmeans@batch_size=64"
+    assert found["left_out"] == json.loads((tmp_path / "mixed" / report.RESULTS).read_text())["left_out"] == [said]
+    assert said in (tmp_path / "mixed" / report.REPORT).read_text()
+    back = benchmark([CLUSTER], only=["kmeans@batch_size=64"], **given)  # the table is of the task that is asked for
+    assert [line["method"] for line in back["lines"]] == ["kmeans@batch_size=64"]
+    assert back["left_out"] == ["cluster: 1 cell made from other settings (recipe), left out, of neurons"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"training": {"epochs": 3}}, "training"),
+        ({"scale": "paper"}, "scale"),
+        ({"min_size": 11}, "min_size"),
+        ({"ratio": 0.5}, "ratio"),
+        ({"percolab": "0.0.1"}, "percolab"),
+        ({"options": {"n_features": 16, "batch_size": 16384, "max_iterations": 50}}, "options"),
+        ({"source": "abc", "name": "kmeans"}, "source"),
+    ],
+)
+def test_a_table_has_cells_of_one_making(changed, what, tmp_path):
+    planted(tmp_path, EFFECTS)
+    file = tmp_path / CELLS / "world" / "trained-0_kmeans_2.json"
+    cell = json.loads(file.read_text())
+    file.write_text(json.dumps(cell | {"made_from": cell["made_from"] | changed, "provenance": {"created": "1999"}}))
+    (line,) = tables.lines(tmp_path)
+    assert line.values["recovery"].seeds == 2
+    kept = keeping.read_kept(tmp_path)
+    assert len(kept.cells) == 11
+    assert kept.left_out == [f"world: 1 cell made from other settings ({what}), left out, of kmeans"]
+    file.write_text(json.dumps(cell | {"made_from": cell["made_from"] | changed, "failed": "ValueError"}))
+    assert tables.failures(keeping.read_kept(tmp_path)) == []
+
+
+def test_options_in_the_name_are_not_those_of_the_budget():
+    budget = {"n_features": 12, "k": 3, "batch_size": 64}
+    assert lineup.has_budget("batchtopk@k=8", {"n_features": 12, "k": 8, "batch_size": 64}, budget)
+    assert not lineup.has_budget("batchtopk@k=8", {"n_features": 16, "k": 8, "batch_size": 64}, budget)
+    assert lineup.has_budget("kmeans", {"n_features": 12, "batch_size": 16384}, budget)  # fixed
+    assert lineup.has_budget("not.there:Class", {"n_features": 12}, budget)
+    assert not lineup.has_budget("not.there:Class", {"n_features": 16}, budget)
+
+
 # ---------------------------------------------------------------------- methods and grid
 
 
@@ -221,6 +396,12 @@ def test_methods_get_their_size_from_the_task():
     assert (found.n_features, found.k, found.frozen, found.seed, found.steps) == (12, 2, "decoder", 7, 5)
     assert make(entry("batchtopk-frozen-encoder", TINY), 0, "cpu").frozen == "encoder"
     assert {entry(name, TINY).name for name in STANDARD} == set(STANDARD)
+
+
+def test_options_may_be_truth_values():
+    assert make(entry("neurons@signed=False", TINY), 0, "cpu").signed is False
+    assert make(entry("neurons@signed=True", TINY), 0, "cpu").signed is True
+    assert entry("batchtopk@frozen=None+k=2+lr=1e-2", TINY).options["frozen"] is None
 
 
 @pytest.mark.parametrize(
@@ -247,6 +428,7 @@ def test_unknown_methods_are_one_line(spec, message):
         ({"layers": ["blocks"]}, r"^layers must be modules of the network \(input, blocks\.0, .*\), got 'blocks'$"),
         ({"time_limit": -1}, r"^time_limit must be a number of at least 0, got -1$"),
         ({"methods": ["nothing"]}, r"^method must be one of "),
+        ({"only": ["pca"], "again": ["ica"]}, r"^again must name methods that are computed \(pca\), got 'ica'$"),
     ],
 )
 def test_bad_input_is_one_line_before_any_work(given, message, tmp_path):
@@ -290,9 +472,7 @@ def planted(output, effects, seeds=(0, 1, 2), counts=(40, 30), method="kmeans", 
     base = [rng.uniform(0.2, 0.4, count) for count in counts]
     noise = np.random.default_rng(len(method))
     units = [{"start": list(range(0, 10 * count, 10)), "counted": [True] * count} for count in counts]
-    (output / TRUTHS).mkdir(parents=True, exist_ok=True)
-    truth = {"task": WORLD.to_dict(), "factors": [{"concepts": unit, "pairs": unit} for unit in units]}
-    (output / TRUTHS / "world.json").write_text(json.dumps(truth))
+    keeping.write_truths(output, WORLD, [{"concepts": unit, "pairs": unit} for unit in units])
     (output / CELLS / "world").mkdir(parents=True, exist_ok=True)
     for network in ("raw", "untrained", "trained-0", "trained-1"):
         for seed in seeds:
@@ -306,8 +486,7 @@ def planted(output, effects, seeds=(0, 1, 2), counts=(40, 30), method="kmeans", 
                 values = np.exp(values) if column == "separation" else values
                 factors[str(k)] = {"summary": summary, "by_size": bins, "by_depth": bins, column: values.tolist()}
             layer = "raw" if network == "raw" else "blocks.0"
-            made_from = {"task": "world", "network": network, "layer": layer, "name": method, "seed": seed}
-            made_from["method"] = method
+            made_from = Cell(WORLD, network, layer, entry(method, TINY), seed).made_from()
             cell = {"made_from": made_from, "provenance": {}, "values": {"factors": factors}}
             (output / CELLS / "world" / f"{network}_{method}_{seed}.json").write_text(json.dumps(cell))
 
@@ -512,7 +691,47 @@ def test_layers_are_told_apart(tmp_path):
     assert recovery.keys() == {"input", "blocks.0"}
     assert recovery["input"]["raw"] == recovery["blocks.0"]["raw"]
     assert recovery["input"]["untrained"] != recovery["blocks.0"]["untrained"]
-    assert [row[0] for row in report.brief(found)] == ["cluster, blocks.0", "neurons", "cluster, input", "neurons"]
+    assert [row[0] for row in report.brief(found)] == ["cluster, input", "neurons", "cluster, blocks.0", "neurons"]
+
+
+def renamed(output, *changes):
+    """Write copies of cells with something else in `made_from`."""
+    for file in (output / CELLS / "world").glob("*.json"):
+        cell = json.loads(file.read_text())
+        for i, change in enumerate(changes):
+            written = file.with_name(f"{i}_{file.name}")
+            written.write_text(json.dumps(cell | {"made_from": cell["made_from"] | change}))
+        file.unlink()
+
+
+def places(output):
+    return [(line.layer, line.method) for line in tables.lines(output)]
+
+
+def test_layers_come_in_the_order_of_the_network(tmp_path, monkeypatch):
+    deep = replace(WORLD, training=replace(TRAINING, n_blocks=11))
+    monkeypatch.setattr(sys.modules[__name__], "WORLD", deep)
+    planted(tmp_path, EFFECTS)
+    for file in (tmp_path / CELLS / "world").glob("raw_*"):
+        file.unlink()
+    renamed(tmp_path, *({"layer": layer} for layer in ("blocks.10", "blocks.2", "output", "input")))
+    assert places(tmp_path) == [(layer, "kmeans") for layer in ("input", "blocks.2", "blocks.10", "output")]
+
+
+def test_methods_on_the_raw_input_alone_and_oracles_are_shown_once(tmp_path):
+    raw, inside, truth = tmp_path / "raw", tmp_path / "inside", tmp_path / "truth"
+    planted(raw, EFFECTS, method="pca")
+    for file in (raw / CELLS / "world").glob("*trained*.json"):
+        file.unlink()
+    shutil.copytree(raw, truth)
+    renamed(truth, {"network": "truth", "layer": "truth", "method": "oracle", "name": "oracle", "options": {}})
+    assert places(truth) == [("truth", "oracle")]
+    for i, file in enumerate((truth / CELLS / "world").iterdir()):
+        shutil.copy(file, raw / CELLS / "world" / f"oracle{i}.json")
+    assert places(raw) == [("raw", "pca"), ("raw", "oracle")]
+    shutil.copytree(raw, inside)
+    planted(inside, EFFECTS)
+    assert places(inside) == [("blocks.0", "kmeans"), ("blocks.0", "oracle"), ("raw", "pca")]
 
 
 def test_the_report_shows_every_method_and_its_gaps(made):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from percolab.benchmark.lineup import Entry
+from percolab.benchmark.lineup import Entry, source
 from percolab.benchmark.standard import ORACLE
 from percolab.benchmark.tasks import RAW, TRUTH, Task
 from percolab.features.concepts import SUMMARY_RATIO
@@ -40,7 +40,10 @@ class Cell:
         return output / CELLS / self.task.name / f"{self.name}.json"
 
     def made_from(self) -> dict[str, Any]:
-        """Return all that decides about its numbers, as plain values."""
+        """Return all that decides about its numbers, as plain values.
+
+        Of a method of someone else that is the file of its class too, but not what that imports.
+        """
         task = self.task.to_dict()
         training = None if self.network in (RAW, TRUTH) else task["training"]
         values = {
@@ -49,6 +52,8 @@ class Cell:
             "method": self.entry.method, "options": self.entry.options, "seed": self.seed,
             "min_size": self.task.min_size, "ratio": SUMMARY_RATIO,
         }  # fmt: skip
+        if (digest := source(self.entry)) is not None:
+            values["source"] = digest
         return dict(json.loads(json.dumps(values)))
 
     def is_done(self, output: Path) -> bool:

@@ -10,16 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.benchmark.cells import TRUTHS, Cell
+from percolab.benchmark.cells import Cell
+from percolab.benchmark.keeping import write_truths
 from percolab.benchmark.lineup import Entry, make, on_device
 from percolab.benchmark.networks import Networks
 from percolab.benchmark.standard import ORACLE, READING
 from percolab.benchmark.tasks import relevant_factor
+from percolab.features.concepts import SUMMARY_RATIO
 from percolab.features.inputs import as_array
 from percolab.features.result import Score
 from percolab.features.scoring import best_f1, score
 from percolab.features.truth import find_truth
-from percolab.ground.files import write_json
 from percolab.nn.networks.replacing import loss_recovered
 from percolab.nn.probing.siblings import find_siblings, ready, separation, sums
 from percolab.worlds.truth import truth
@@ -40,7 +41,7 @@ class Evaluator:
         truths = [truth(networks.dataset, k) for k in range(self.task.n_factors)]
         pairs = [find_siblings(one.forest, one.rows, self.task.min_size) for one in truths]
         self.pairs = [ready(found, networks.device) for found in pairs]
-        concepts = [find_truth(one.forest, one.rows, self.task.min_size, 2 / 3).concepts for one in truths]
+        concepts = [find_truth(one.forest, one.rows, self.task.min_size, SUMMARY_RATIO).concepts for one in truths]
         self.counted = [found.summarised for found in concepts]
         described = [
             {
@@ -49,8 +50,7 @@ class Evaluator:
             }
             for found, siblings in zip(concepts, pairs, strict=True)
         ]
-        (output / TRUTHS).mkdir(parents=True, exist_ok=True)
-        write_json(output / TRUTHS / f"{self.task.name}.json", {"task": self.task.to_dict(), "factors": described})
+        write_truths(output, self.task, described)
 
     def evaluate(self, cell: Cell) -> Values:
         """Return what a cell keeps, plain values."""
@@ -104,7 +104,9 @@ class Evaluator:
             return None
         rows = self.networks.split.test
         codes = method.encode(_given(cell.entry, A[torch.from_numpy(rows).to(A.device)]))
-        decoded = as_array(_times(codes, directions)) + as_array(method.bias)
+        decoded = as_array(_times(codes, directions))
+        if method.bias is not None:
+            decoded = decoded + as_array(method.bias)
         X, y = np.asarray(self.networks.dataset.X[rows]), self.networks.y(factor)[rows]
         model = self.networks.model(cell.network, cell.seed)
         found = loss_recovered(model, X, y, cell.layer, decoded, device=self.networks.device)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from percolab.benchmark.standard import METHODS, READING, STANDARD
 from percolab.benchmark.tasks import Budget
+from percolab.features.register import METHODS as OWN
 from percolab.features.register import find_method
 from percolab.features.saes import SparseAutoencoder
+
+WORDS = {"True": True, "False": False, "None": None}
+"""Options that are neither numbers nor text."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +39,10 @@ class Entry:
 def entry(spec: str, budget: Budget) -> Entry:
     """Return a method as it is asked for: NAME, package.module:Class, or either with @option=value+option=value.
 
+    Values are numbers, True, False, None, or else text.
     A class of someone else gets those fields of the budget that its constructor has.
     """
-    name, _, changes = spec.partition("@")
+    name, given = _parts(spec)
     if name == READING:
         return Entry(READING, READING)
     known, values = METHODS.get(name), asdict(budget)
@@ -44,11 +52,20 @@ def entry(spec: str, budget: Budget) -> Entry:
     else:
         method, fixed = name, {}
         options = {key: value for key, value in values.items() if key in _parameters(method)}
-    given = dict(_option(part, spec) for part in changes.split("+")) if changes else {}
     for key in given:
         if key not in _parameters(method):
             raise ValueError(f"method must have the option it is given, got {key!r} for {name!r}")
     return Entry(spec, method, options | given)
+
+
+def has_budget(spec: str, options: Mapping[str, Any], budget: Mapping[str, Any]) -> bool:
+    """Return whether the options of a method, made as it was asked for, are those that a budget gives.
+
+    No class is imported: of a method of someone else, all that have the name of a field of the budget came from it.
+    """
+    name, given = _parts(spec)
+    taken = METHODS[name][1] if name in METHODS else budget
+    return all(options[key] == budget[key] for key in taken if key in options and key not in given)
 
 
 def standard(budget: Budget) -> list[Entry]:
@@ -80,6 +97,24 @@ def make(found: Entry, seed: int, device: str, width: int | None = None) -> Any:
     return kind(**here | options)
 
 
+def source(found: Entry) -> str | None:
+    """Return the sha256 of the file that a method of someone else is in; percolab's own are known by its version."""
+    if found.method == READING or found.method in OWN:
+        return None
+    kind: Any = find_method(found.method)
+    return _file_digest(kind)
+
+
+@cache
+def _file_digest(kind: Any) -> str | None:
+    """Return the sha256 of the file of a class, None if it has none; asked once: what was imported does not change."""
+    try:
+        file = inspect.getsourcefile(kind)
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+    except (TypeError, OSError):  # it is made in a session, or by a compiled module
+        return None
+
+
 def on_device(found: Entry) -> bool:
     """Return whether a method takes tensors on its device; others take arrays."""
     return "device" in _parameters(found.method)
@@ -89,10 +124,18 @@ def _parameters(method: str) -> Mapping[str, Any]:
     return inspect.signature(find_method(method)).parameters
 
 
+def _parts(spec: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a method and the options after it."""
+    name, _, changes = spec.partition("@")
+    return name, dict(_option(part, spec) for part in changes.split("+")) if changes else {}
+
+
 def _option(text: str, spec: str) -> tuple[str, Any]:
     name, equals, word = text.partition("=")
     if not equals or not name:
         raise ValueError(f"method must be NAME or NAME@option=value+option=value, got {spec!r}")
+    if word in WORDS:
+        return name, WORDS[word]
     for kind in (int, float):
         try:
             return name, kind(word)

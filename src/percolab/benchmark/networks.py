@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +34,8 @@ from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.truth import AnyDataset
 
 NETWORKS, DATA = "networks", "data"
+DIGITS = 16
+"""Of the digest that names a run."""
 
 
 class Networks:
@@ -82,11 +86,16 @@ class Networks:
         task = self.task.to_dict()
         return {"percolab": __version__, "recipe": task["recipe"], "training": task["training"]}
 
+    def _run_name(self, seeds: list[int]) -> str:
+        """Return the name of a run, another for whatever it is made from: a run is resumed as what it was begun."""
+        words = json.dumps({"made_from": self._made_from(), "seeds": seeds}, sort_keys=True)
+        return hashlib.sha256(words.encode()).hexdigest()[:DIGITS]
+
     def _train(self, seeds: list[int]) -> None:
         """Train the networks of some seeds on every hierarchy: same initial weights and order for each hierarchy."""
         targets = _targets(self.dataset, self.task)
         configs = [config for config in self.task.training.with_seeds(seeds) for _ in targets]
-        run = self.directory / "-".join(map(str, seeds))
+        run = self.directory / self._run_name(seeds)
         begun = (run / "checkpoint.pt").exists()
         results = train_ensemble(
             self.dataset, configs, targets=np.tile(targets, (len(seeds), 1)),
@@ -102,10 +111,15 @@ class Networks:
             write_json(self.directory / f"{seed}.json", values)
 
 
+def module_names(n_blocks: int) -> list[str]:
+    """Return the modules of a network that may be asked for, from its input to its output."""
+    named = ResidualMLP(1, 1, n_blocks).named_modules()
+    return [name for name, module in named if name and not isinstance(module, torch.nn.ModuleList)]
+
+
 def check_layers(task: Task, layers: Sequence[str]) -> Sequence[str]:
     """Return the layers, if the networks of a task have them."""
-    shape = ResidualMLP(1, 1, task.training.n_blocks)
-    known = [name for name, module in shape.named_modules() if name and not isinstance(module, torch.nn.ModuleList)]
+    known = module_names(task.training.n_blocks)
     for name in layers:
         if name not in known:
             raise ValueError(f"layers must be modules of the network ({', '.join(known)}), got {name!r}")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from percolab.benchmark.drawing import Picture, pictures
-from percolab.benchmark.tables import Line, failures, lines, makings
+from percolab.benchmark.keeping import read_kept
+from percolab.benchmark.tables import Line, failures, lines_of, makings
 from percolab.ground.files import replacing, write_json
 from percolab.nn.frame import drawing
 from percolab.nn.intervals import Estimate
@@ -63,9 +64,13 @@ INTERVAL_WORDS = (
 
 
 def write(output: Path) -> dict[str, Any]:
-    """Write report.html and results.json of all cells that are there, and return the numbers."""
-    found, failed = lines(output), failures(output)
-    results = {"lines": [line.to_dict() for line in found], "failed": failed}
+    """Write report.html and results.json of the cells that are there, and return the numbers.
+
+    Cells made from other settings than those of their task's truths are left out, which is said in both.
+    """
+    kept = read_kept(output)
+    found, failed = lines_of(kept), failures(kept)
+    results = {"lines": [line.to_dict() for line in found], "failed": failed, "left_out": kept.left_out}
     write_json(output / RESULTS, results)
     drawn = {
         name: pictures([line for line in found if line.task == name])
@@ -75,7 +80,7 @@ def write(output: Path) -> dict[str, Any]:
     for task, own in drawn.items():
         drawing.write({f"{task}-{name}": one.figure for name, one in own.items()}, output / FIGURES)
     with replacing(output / REPORT) as partial:
-        partial.write_bytes(page(found, drawn, failed, *makings(output)))
+        partial.write_bytes(page(found, drawn, failed, kept.left_out, *makings(kept)))
     return results
 
 
@@ -83,6 +88,7 @@ def page(
     found: list[Line],
     drawn: Mapping[str, Mapping[str, Picture]],
     failed: list[str],
+    left_out: list[str],
     tasks: list[dict[str, Any]],
     provenances: list[dict[str, Any]],
 ) -> bytes:
@@ -100,6 +106,7 @@ def page(
     if failed:
         body += [pages.heading("Cells that failed"), pages.table([[words] for words in failed])]
     body.append(pages.heading("How it was made"))
+    body += [pages.paragraph(words, quiet=True) for words in left_out]
     for task in tasks:
         parts = {name: task[name] for name in ("scale", "layers", "min_size", "training", "budget")}
         body.append(pages.folded(task["name"], [pages.settings(parts), pages.code(json.dumps(task["recipe"]))]))

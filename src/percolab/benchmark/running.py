@@ -13,6 +13,7 @@ import torch
 from percolab.benchmark import report
 from percolab.benchmark.cells import Cell, grid
 from percolab.benchmark.evaluating import Evaluator
+from percolab.benchmark.keeping import has_truths
 from percolab.benchmark.lineup import Entry, entry, has_sae_lens, needs_sae_lens, standard
 from percolab.benchmark.networks import Networks, check_layers
 from percolab.benchmark.tasks import TASKS, TRUTH, Task, task
@@ -37,6 +38,7 @@ def benchmark(
     scale: str = "paper",
     methods: Iterable[str] = (),
     only: Sequence[str] | None = None,
+    again: Sequence[str] = (),
     n_seeds: int = 3,
     seeds: Sequence[int] | None = None,
     networks: Sequence[str] | None = None,
@@ -64,6 +66,9 @@ def benchmark(
         other options, such as ``"batchtopk@k=128"``.
     only
         Filter: names of methods. Of the standard ones and `methods`, compute these.
+    again
+        Names of methods whose cells are computed again even if they are there: of one's own, after a change in a file
+        that their module imports. A change of the module itself is seen.
     n_seeds
         Seeds are 0 … n_seeds - 1. The networks of all of them are trained at once.
     seeds
@@ -89,14 +94,15 @@ def benchmark(
             _entries(one, methods, only),
             _seeds(seeds, all_seeds),
             _networks(one, networks),
-            check_layers(one, layers or one.layers),
+            check_layers(one, list(dict.fromkeys(layers or one.layers))),
         )
         for one in chosen
     }
+    _check_again(again, {cell.entry.name for own in cells.values() for cell in own})
     place = choose_device(device)
     _claim(directory, scale)
     with shown(progress) as tell:
-        run = _Run(directory, list(all_seeds), place, tell, start + limit)
+        run = _Run(directory, list(all_seeds), place, tell, start + limit, again)
         for one in chosen:
             run.compute(one, cells[one.name])
     return {**report.write(directory), "cells": {"done": run.done, "asked": run.asked, "failed": run.failed}}
@@ -105,19 +111,30 @@ def benchmark(
 class _Run:
     """The work on some cells, until they are done or time is over."""
 
-    def __init__(self, output: Path, seeds: list[int], device: torch.device, progress: Progress, end: float) -> None:
+    def __init__(
+        self,
+        output: Path,
+        seeds: list[int],
+        device: torch.device,
+        progress: Progress,
+        end: float,
+        again: Sequence[str] = (),
+    ) -> None:
         self.output, self.seeds, self.device, self.progress, self.end = output, seeds, device, progress, end
+        self.again = frozenset(again)
         self.asked = self.done = self.failed = 0
         packages = (*PACKAGES, *(("sae-lens",) if has_sae_lens() else ()))
         self.provenance = provenance(packages, device=device_name(device))
 
     def compute(self, one: Task, cells: list[Cell]) -> None:
         """Compute the cells of a task that are missing."""
-        missing = [cell for cell in cells if not cell.is_done(self.output)]
+        missing = [cell for cell in cells if not self._is_done(cell)]
         self.asked += len(cells)
         self.done += len(cells) - len(missing)
         self.progress(STAGE, self.done, self.asked)
-        if not missing or time.monotonic() >= self.end:
+        if not missing and has_truths(self.output, one):
+            return
+        if time.monotonic() >= self.end:
             return
         self._note(f"{one.name}: data")
         evaluator = Evaluator(Networks(one, self.output, self.seeds, self.device, self.progress), self.output)
@@ -125,8 +142,14 @@ class _Run:
             if time.monotonic() >= self.end:
                 return
             self._note(f"{one.name} {cell.name}")
-            self._compute(evaluator, cell)
+            if self._is_done(cell):  # by another process, meanwhile
+                self.done += 1
+            else:
+                self._compute(evaluator, cell)
             self.progress(STAGE, self.done, self.asked)
+
+    def _is_done(self, cell: Cell) -> bool:
+        return cell.entry.name not in self.again and cell.is_done(self.output)
 
     def _note(self, words: str) -> None:
         if isinstance(self.progress, Display):
@@ -147,11 +170,11 @@ class _Run:
 
 
 def _entries(one: Task, methods: Iterable[str], only: Sequence[str] | None) -> list[Entry]:
-    """Return the methods that are asked for."""
-    entries = [*standard(one.budget), *(entry(spec, one.budget) for spec in methods)]
+    """Return the methods that are asked for, each once."""
+    known = {found.name: found for found in (*standard(one.budget), *(entry(spec, one.budget) for spec in methods))}
+    entries = list(known.values())
     if only is not None:
-        known = {found.name: found for found in entries}
-        entries = [known.get(name) or _named(name, one) for name in only]
+        entries = [known.get(name) or _named(name, one) for name in dict.fromkeys(only)]
     for found in entries:
         if needs_sae_lens(found) and not has_sae_lens():
             raise ImportError(f"{found.name} needs SAELens: pip install 'percolab[sae]'")
@@ -166,13 +189,19 @@ def _named(name: str, one: Task) -> Entry:
         raise ValueError(f"only must name methods: {fault}") from fault
 
 
+def _check_again(names: Sequence[str], known: set[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"again must name methods that are computed ({', '.join(sorted(known))}), got {name!r}")
+
+
 def _seeds(seeds: Sequence[int] | None, known: range) -> Sequence[int]:
     if seeds is None:
         return known
     for seed in seeds:
         if seed not in known:
             raise ValueError(f"seeds must be below n_seeds, {len(known)}, got {seed}")
-    return seeds
+    return list(dict.fromkeys(seeds))
 
 
 def _networks(one: Task, names: Sequence[str] | None) -> list[str]:

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.benchmark.bins import BINNED, EXCESS, Bin, bins, columns, number
-from percolab.benchmark.cells import TRUTHS, read_all
+from percolab.benchmark.keeping import Kept, read_kept
+from percolab.benchmark.networks import module_names
 from percolab.benchmark.standard import ORACLE, READING, STANDARD
-from percolab.benchmark.tasks import RAW, TASKS, TRAINED, TRUTH, UNTRAINED
-from percolab.nn.frame.stages import read
+from percolab.benchmark.tasks import RAW, TRAINED, TRUTH, UNTRAINED
 from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval, share_interval
 
 Floats = NDArray[np.float64]
@@ -71,36 +71,35 @@ class Line:
 
 
 def lines(output: Path) -> list[Line]:
-    """Return the table of all cells that are there: tasks in their order, methods in theirs."""
+    """Return the table of the cells that are there: tasks in their order, methods in theirs."""
+    return lines_of(read_kept(output))
+
+
+def lines_of(kept: Kept) -> list[Line]:
+    """Return the table of cells that belong together."""
     found = []
-    cells = [cell for cell in read_all(output) if "values" in cell]
-    for task, truth in _truths(output).items():
-        table = _Cells([cell for cell in cells if cell["made_from"]["task"] == task], truth["factors"])
+    cells = [cell for cell in kept.cells if "values" in cell]
+    for task, truth in kept.truths.items():
+        own = [cell for cell in cells if cell["made_from"]["task"] == task]
+        table = _Cells(own, truth["factors"], module_names(truth["task"]["training"]["n_blocks"]))
         found += [_line(table, task, layer, method) for layer in table.layers for method in table.methods(layer)]
     return found
 
 
-def _truths(output: Path) -> dict[str, dict[str, Any]]:
-    """Return what is kept of the data of each task, in the order of the tasks; those of others come last."""
-    names = [file.stem for file in sorted((output / TRUTHS).glob("*.json"))]
-    order = [name for name in TASKS if name in names] + [name for name in names if name not in TASKS]
-    return {name: kept for name in order if "factors" in (kept := read(output / TRUTHS / f"{name}.json"))}
-
-
-def makings(output: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def makings(kept: Kept) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the tasks whose truths are there, and what made the cells: every version, machine and device once."""
-    tasks = [truth["task"] for truth in _truths(output).values()]
+    tasks = [truth["task"] for truth in kept.truths.values()]
     made: list[dict[str, Any]] = []
-    for cell in read_all(output):
+    for cell in kept.cells:
         facts = {name: value for name, value in cell["provenance"].items() if name != "created"}
         if facts not in made:
             made.append(facts)
     return tasks, made
 
 
-def failures(output: Path) -> list[str]:
+def failures(kept: Kept) -> list[str]:
     """Return the cells that failed, each with its reason, in a line."""
-    return [_words(cell["made_from"]) + f": {cell['failed']}" for cell in read_all(output) if "failed" in cell]
+    return [_words(cell["made_from"]) + f": {cell['failed']}" for cell in kept.cells if "failed" in cell]
 
 
 def _words(made_from: dict[str, Any]) -> str:
@@ -110,26 +109,41 @@ def _words(made_from: dict[str, Any]) -> str:
 class _Cells:
     """The cells of one task, by network, layer, method and seed."""
 
-    def __init__(self, cells: Sequence[dict[str, Any]], truths: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self, cells: Sequence[dict[str, Any]], truths: Sequence[dict[str, Any]], modules: Sequence[str]
+    ) -> None:
         self.truths = truths
         self._values: dict[tuple[str, str, str, int], dict[str, Any]] = {}
         for cell in cells:
             m = cell["made_from"]
             self._values[m["network"], m["layer"], m["name"], m["seed"]] = cell["values"]
         self.oracles = {m["name"] for cell in cells if (m := cell["made_from"])["method"] == ORACLE}
+        at = {layer for _, layer, _, _ in self._values}
+        self.inside = [layer for layer in modules if layer in at]
+        """layers of networks, in their order"""
         self.networks = [f"{TRAINED}-{k}" for k in range(len(truths))] if len(truths) > 1 else [TRAINED]
 
     @property
     def layers(self) -> list[str]:
-        """Layers of networks, then that of the oracles; the raw input only where there is no network."""
-        found = sorted({layer for _, layer, _, _ in self._values})
-        return [layer for layer in found if layer not in (RAW, TRUTH)] or found
+        """Layers of networks, then the raw input for methods on it alone; the truth where there is nothing else."""
+        found = [*self.inside, *([RAW] if self._at(RAW) - self._at(*self.inside) else [])]
+        return found or ([TRUTH] if self.oracles else [])
 
     def methods(self, layer: str) -> list[str]:
-        """Return the methods on a layer, with the oracles, in the order of the standard ones."""
-        found = {name for _, at, name, _ in self._values if at in (layer, TRUTH)}
+        """Return the methods on a layer in the order of the standard ones, with the oracles.
+
+        The raw input has those that are on no layer of a network; the oracles are beside them if there is no other.
+        """
+        found = self._at(layer)
+        if layer == RAW:
+            found -= self._at(*self.inside)
+        if layer != RAW or not self.inside:
+            found |= self._at(TRUTH)
         order = {name: i for i, name in enumerate(STANDARD)}
         return sorted(found, key=lambda name: (order.get(name, len(order)), name))
+
+    def _at(self, *layers: str) -> set[str]:
+        return {name for _, layer, name, _ in self._values if layer in layers}
 
     def seeds(self, method: str) -> list[int]:
         """Return the seeds of a method."""

@@ -310,6 +310,9 @@ def benchmark(
         str | None,
         _words("--only", f"Compute these methods alone, of {', '.join(STANDARD)} or as for --method.", STANDARD),
     ] = None,
+    again: Annotated[
+        str | None, _words("--again", "Compute the cells of these methods again, even if they are there.", STANDARD)
+    ] = None,
     n_seeds: Annotated[int, number_option("--n-seeds", "Seeds 0, 1, … of networks and methods.", default=3)] = 3,
     seeds: Annotated[str | None, _words("--seeds", "Compute the cells of these seeds alone.")] = None,
     networks: Annotated[
@@ -341,7 +344,7 @@ def benchmark(
     with resumable("the same command resumes it"), bar(visible=not quiet) as display:
         results = run(
             _split(tasks) or TASKS, output=directory, scale=scale, methods=method or (), only=_split(only),
-            n_seeds=n_seeds, seeds=_integers("seeds", _split(seeds)),
+            again=_split(again) or (), n_seeds=n_seeds, seeds=_integers("seeds", _split(seeds)),
             networks=_split(networks), layers=_split(layers), time_limit=time_limit, device=device, progress=display,
         )  # fmt: skip
     if quiet:
