@@ -300,3 +300,10 @@ def test_a_benchmark_that_is_out_of_time_says_how_to_go_on(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out == f"{tmp_path / 'new' / 'report.html'}: 0 of 12 cells, 12 left: the same command goes on\n"
     assert (tmp_path / "new" / "report.html").exists()
+
+
+def test_a_benchmark_whose_cells_fail_says_why_and_fails(tmp_path, capsys):
+    words = ["--scale", "small", "--tasks", "superposed-2", "--networks", "raw", "--seeds", "0"]
+    words += ["--only", "kmeans@n_features=-3"]
+    assert run(["benchmark", *words, "-o", str(tmp_path / "cells")]) == 1
+    assert "n_features must be at least 1, got -3" in capsys.readouterr().err.splitlines()[-1]

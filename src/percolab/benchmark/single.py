@@ -29,6 +29,7 @@ STAGE = "methods"
 COLUMNS = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "explained_variance", "l0", "features",
 )  # fmt: skip
+ONE_EACH = "One network each, so there are no intervals: percolab benchmark has them."
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
         "the same shape that was never trained."
     )
     parts = [pages.paragraph(WORDS), pages.table(body, head, numbers=range(2, len(head)), held=True)]
+    parts.append(pages.paragraph(f"{ONE_EACH} Pictures are of the trained network.", quiet=True))
     for one in found:
         if one.network == TRAINED:
             caption = f"{one.method}: recovery by size over chance, purity, splitting by size, absorption by depth."

@@ -163,13 +163,14 @@ def _score_run(
         found = single.compare(dataset, model, methods, progress=display, **options)
     if output is not None:
         with files.replacing(output) as partial:
-            partial.write_bytes(single.page(found, f"Features of {run.name}", options["layer"]))
+            partial.write_bytes(single.page(found, f"Features of the network in {run}", options["layer"]))
         _say_written(output, as_json=as_json)
     if as_json:
         values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
         print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
         return
     print(_aligned(single.rows(found), 2))
+    print(single.ONE_EACH)
 
 
 def _say_written(output: Path, *, as_json: bool) -> None:
@@ -336,6 +337,7 @@ def benchmark(
     """
     need_packages()
     from percolab.benchmark import report
+    from percolab.benchmark.lineup import has_sae_lens
     from percolab.benchmark.running import benchmark as run
     from percolab.ground.progress import bar
 
@@ -347,15 +349,19 @@ def benchmark(
             again=_split(again) or (), n_seeds=n_seeds, seeds=_integers("seeds", _split(seeds)),
             networks=_split(networks), layers=_split(layers), time_limit=time_limit, device=device, progress=display,
         )  # fmt: skip
-    if quiet:
-        return
-    if results["lines"]:
-        print(_aligned(report.brief(results), 1))
     cells = results["cells"]
-    left = cells["asked"] - cells["done"] - cells["failed"]
-    rest = f", {left} left: the same command goes on" if left else ""
-    failed = f", {cells['failed']} failed, as the report says" if cells["failed"] else ""
-    print(f"{directory / 'report.html'}: {cells['done']} of {cells['asked']} cells{failed}{rest}")
+    if not quiet:
+        if results["lines"]:
+            print(_aligned(report.brief(results), 1))
+        if only is None and not has_sae_lens():
+            print("left out, since SAELens is not installed: sparse autoencoders (pip install 'percolab[sae]')")
+        left = cells["asked"] - cells["done"] - cells["failed"]
+        rest = f", {left} left: the same command goes on" if left else ""
+        failed = f", {cells['failed']} failed, as the report says" if cells["failed"] else ""
+        print(f"{directory / 'report.html'}: {cells['done']} of {cells['asked']} cells{failed}{rest}")
+    if cells["failed"]:
+        print(f"error: the first of {cells['failed']} that failed is {results['failed'][0]}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def register(app: typer.Typer) -> None:
