@@ -139,9 +139,10 @@ def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_
     assert page.count("data:image/png") == 2
     assert scored(place, *given) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines[1:]] == [
+    assert [line.split()[:2] for line in lines[1:-1]] == [
         [method, network] for method in ("kmeans@n_features=8", "neurons") for network in ("trained", "untrained")
     ]
+    assert "no intervals" in lines[-1]
 
 
 def test_methods_on_a_network_say_how_far_they_are(place, trained):
