@@ -85,7 +85,7 @@ def _truths(output: Path) -> dict[str, Values]:
 
 def _sources(cells: list[Values]) -> dict[tuple[str, str], str | None]:
     """Return the source of each method of someone's own on each task: that of the cell made last."""
-    order = sorted(cells, key=lambda cell: str(cell.get("provenance", {}).get("created")))
+    order = sorted(cells, key=lambda cell: str(cell.get("ended") or cell.get("provenance", {}).get("created")))
     return {(made["task"], made["name"]): made.get("source") for made in (cell["made_from"] for cell in order)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,7 @@ class _Run:
         except Exception as error:
             kept["failed"] = f"{type(error).__name__}: {text.one_line(error)}"
             self.failed += 1
+        kept["ended"] = datetime.now(UTC).isoformat(timespec="microseconds")
         file = cell.file(self.output)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, kept)
