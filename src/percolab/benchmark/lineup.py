@@ -111,7 +111,7 @@ def _file_digest(kind: Any) -> str | None:
     try:
         file = inspect.getsourcefile(kind)
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
-    except (TypeError, OSError):  # it is made in a session, or by a compiled module
+    except (TypeError, OSError):  # it is made in a notebook, or by a compiled module
         return None
 
 
