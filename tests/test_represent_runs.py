@@ -107,6 +107,20 @@ def test_training_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "training").exists()
 
 
+def test_the_rest_of_another_training_is_not_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
+    first = replace(tiny("trained"), keep=(0, 3))
+
+    def stop(stage, done, total):
+        if stage == "training" and done == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(run.TrainingInterrupted):
+        running.represent(first, tmp_path, device="cpu", progress=stop)
+    found = running.represent(tiny("trained"), tmp_path, device="cpu", overwrite=True)  # it keeps epoch 1 as well
+    assert {row["epoch"] for row in found["estimates"] if "epoch" in row} >= {1, 3}
+
+
 @pytest.mark.slow
 def test_with_three_hierarchies_there_is_a_null(folder):
     results = running.represent(tiny("relevance", 3), folder / "three", device="cpu")

@@ -40,11 +40,8 @@ def columns(found: Sequence[Bin]) -> dict[str, list[float | None]]:
     table["concepts"] = [one.concepts for one in found]
     for name in found[0].values if found else ():
         own = [one.values[name] for one in found]
-        table[name] = [_known(one.value) for one in own]
-        table[f"{name}_low"], table[f"{name}_high"] = (
-            [_known(one.low) for one in own],
-            [_known(one.high) for one in own],
-        )
+        for ending, part in (("", "value"), ("_low", "low"), ("_high", "high")):
+            table[name + ending] = [_known(getattr(one, part)) for one in own]
         table[f"{name}_seeds"] = [one.seeds for one in own]
     return table
 

@@ -20,12 +20,13 @@ from percolab.ground import locks
 from percolab.ground.files import write_json
 from percolab.ground.progress import Progress
 from percolab.ground.version import __version__
+from percolab.nn.frame.resuming import train_resumed
 from percolab.nn.frame.stages import read
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.recording import activations
 from percolab.nn.training.progress import by_epoch
-from percolab.nn.training.training import load_model, train_ensemble
+from percolab.nn.training.training import load_model
 from percolab.store.schema import StoreError
 from percolab.store.worlds import load
 from percolab.worlds.generation import generate
@@ -96,10 +97,9 @@ class Networks:
         targets = _targets(self.dataset, self.task)
         configs = [config for config in self.task.training.with_seeds(seeds) for _ in targets]
         run = self.directory / self._run_name(seeds)
-        begun = (run / "checkpoint.pt").exists()
-        results = train_ensemble(
-            self.dataset, configs, targets=np.tile(targets, (len(seeds), 1)),
-            split=self.split, run_dir=run, resume=begun, device=self.device, progress=by_epoch(self.progress),
+        results = train_resumed(
+            run, self.dataset, configs, targets=np.tile(targets, (len(seeds), 1)),
+            split=self.split, device=self.device, progress=by_epoch(self.progress),
         )  # fmt: skip
         for i, seed in enumerate(seeds):
             members = range(i * len(targets), (i + 1) * len(targets))
