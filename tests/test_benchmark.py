@@ -30,8 +30,8 @@ from percolab.benchmark.lineup import entry, make  # noqa: E402
 from percolab.benchmark.networks import Networks  # noqa: E402
 from percolab.benchmark.standard import READING, STANDARD  # noqa: E402
 from percolab.features import score  # noqa: E402
+from percolab.intervals import Estimate  # noqa: E402
 from percolab.nn import ResidualMLP, TrainConfig, loss_recovered  # noqa: E402
-from percolab.nn.intervals import Estimate  # noqa: E402
 
 TINY = Budget(n_features=12, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
 TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=2, batch_size=64, lr=1e-2)

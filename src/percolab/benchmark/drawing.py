@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from percolab.nn.intervals import Estimate
+    from percolab.intervals import Estimate
 
 Floats = NDArray[np.float64]
 
