@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from percolab.nn.networks.recording import activations, representations
     from percolab.nn.networks.replacing import LossRecovered, loss_recovered
     from percolab.nn.networks.scores import LabelScore, Score
+    from percolab.nn.networks.transformer import Transformer
     from percolab.nn.paper.experiments import Experiment, experiment
     from percolab.nn.paper.reproduction import reproduce
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
@@ -40,6 +41,7 @@ _HOME = {
     "Split": "worlds.splits",
     "TrainConfig": "nn.config",
     "TrainResult": "nn.training.training",
+    "Transformer": "nn.networks.transformer",
     "activations": "nn.networks.recording",
     "baselines": "nn.networks.baseline",
     "experiment": "nn.paper.experiments",
@@ -68,6 +70,7 @@ __all__ = [
     "Split",
     "TrainConfig",
     "TrainResult",
+    "Transformer",
     "activations",
     "baselines",
     "experiment",
