@@ -76,7 +76,7 @@ def test_initial_weights_are_gpt2s_and_the_seeds():
     assert model.blocks[1].attention.write.weight.std().item() == pytest.approx(0.02 / 2, rel=0.05)
     assert not model.blocks[0].widen.bias.any()
     loss = nn.functional.cross_entropy(model(tokens(8, 20, 300)).flatten(0, 1), tokens(8, 20, 300).flatten())
-    assert float(loss) == pytest.approx(math.log(300), abs=0.1)
+    assert loss.item() == pytest.approx(math.log(300), abs=0.1)
     before = torch.get_rng_state()
     with torch.device("meta"):  # a default device changes nothing
         again = Transformer(300, 20, d_model=64, n_blocks=2, n_heads=2, seed=1)

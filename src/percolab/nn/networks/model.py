@@ -93,11 +93,18 @@ class ResidualMLP(nn.Module):
 
 def predict(model: nn.Module, X: torch.Tensor, batch_size: int = 1 << 14) -> torch.Tensor:
     """Return what a model gives for points (…, n, d), without gradients, in batches: (…, n), or (…, n, C)."""
+    with evaluating(model):
+        return torch.cat([shaped(model(part), part) for part in X.split(batch_size, X.ndim - 2)], X.ndim - 2)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Run a model in evaluation mode and without gradients; leave it in the mode that it was in."""
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            return torch.cat([shaped(model(part), part) for part in X.split(batch_size, X.ndim - 2)], X.ndim - 2)
+            yield
     finally:
         model.train(was_training)
 

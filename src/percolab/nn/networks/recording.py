@@ -12,7 +12,7 @@ from torch import nn
 
 from percolab.ground.text import one_line
 from percolab.nn.networks.device import Device, choose_device, on_device
-from percolab.nn.networks.model import ResidualMLP, check_fits
+from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating
 from percolab.nn.networks.transformer import Transformer, check_tokens
 
 RAW = "raw"
@@ -76,10 +76,8 @@ def activations(
     hooks = [modules[name].register_forward_hook(_store(name, outputs)) for name in chosen]
     recorded: dict[str, torch.Tensor] = {}
     rows = batch_size or max(1, POSITIONS // (1 if inputs.is_floating_point() else math.prod(inputs.shape[1:])))
-    was_training = model.training
-    model.eval()
     try:
-        with torch.no_grad():
+        with evaluating(model):
             for first, part in zip(range(0, len(inputs), rows), inputs.split(rows), strict=True):
                 outputs.clear()
                 _run(model, part)
@@ -89,7 +87,6 @@ def activations(
                         recorded[name] = torch.empty(len(inputs), *output.shape[1:], device=device)
                     recorded[name][first : first + len(part)] = output
     finally:
-        model.train(was_training)
         for hook in hooks:
             hook.remove()
     return {name: recorded[name] for name in chosen}
