@@ -13,8 +13,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from percolab.nn.config import ProbeConfig, TrainConfig
+    from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
+    from percolab.nn.networks.excess import DocumentScore, excess
     from percolab.nn.networks.model import ResidualMLP
     from percolab.nn.networks.recording import activations, representations
     from percolab.nn.networks.replacing import LossRecovered, loss_recovered
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from percolab.worlds.splits import Split, split_rows
 
 _HOME = {
+    "CorpusTrainConfig": "nn.config",
+    "DocumentScore": "nn.networks.excess",
     "Experiment": "nn.paper.experiments",
     "LabelScore": "nn.networks.scores",
     "LinearProbe": "nn.probing.linear",
@@ -44,6 +47,7 @@ _HOME = {
     "Transformer": "nn.networks.transformer",
     "activations": "nn.networks.recording",
     "baselines": "nn.networks.baseline",
+    "excess": "nn.networks.excess",
     "experiment": "nn.paper.experiments",
     "linear_probe": "nn.probing.linear",
     "load_model": "nn.training.training",
@@ -58,6 +62,8 @@ _HOME = {
 }
 
 __all__ = [
+    "CorpusTrainConfig",
+    "DocumentScore",
     "Experiment",
     "LabelScore",
     "LinearProbe",
@@ -73,6 +79,7 @@ __all__ = [
     "Transformer",
     "activations",
     "baselines",
+    "excess",
     "experiment",
     "linear_probe",
     "load_model",

@@ -67,7 +67,7 @@ def excess(
     sizes = np.empty(documents.context.shape, np.int64)
     for k in np.unique(documents.lexicon):
         of_lexicon = documents.lexicon == k
-        sizes[of_lexicon] = corpus.forest(int(k)).size[documents.context[of_lexicon]]
+        sizes[of_lexicon] = corpus.forest(int(k)).latent_size[documents.context[of_lexicon]]
     table = pandas.DataFrame(
         {
             "position": np.broadcast_to(np.arange(1, corpus.length), (count, corpus.length - 1)).ravel(),
@@ -78,7 +78,8 @@ def excess(
     )
     table["excess"] = table["loss"] - table["floor"]
     by_position, by_size = (table.groupby(name, as_index=False)[MEASURES].mean() for name in ("position", "size"))
-    return DocumentScore(*(float(table[name].mean()) for name in MEASURES), by_position, by_size)
+    loss, floor, above = (float(table[name].mean()) for name in MEASURES)
+    return DocumentScore(loss, floor, above, by_position, by_size)
 
 
 def token_losses(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:

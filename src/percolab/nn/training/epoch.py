@@ -73,7 +73,8 @@ class Epoch:
         graph: bool = True,
     ) -> None:
         self.model, self.optimizer, self.objective = model, optimizer, objective
-        self.data, self.batch_size, self.n_measures = data, configs[0].batch_size, objective.n_measures
+        self.data, self.batch_size = data, configs[0].batch_size
+        self.n_measures, self.measure_name, self.waited = objective.n_measures, objective.measure_name, 0.0
         self._cuda = cuda = data.y.is_cuda
         # On the CPU whatever the device, so that batches are the same everywhere; a GPU is busy in the meantime.
         self.generators = [torch.Generator().manual_seed(config.seeds.order % 2**63) for config in configs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import signal
 import threading
@@ -26,7 +25,6 @@ from percolab.nn.networks.device import device_name
 from percolab.nn.training import checkpoint
 from percolab.nn.training.ensemble import member
 from percolab.nn.training.progress import EpochProgress
-from percolab.worlds.splits import Split
 
 CHECKPOINT_SECONDS = 30.0
 LOOK_SECONDS = 0.2
@@ -44,8 +42,16 @@ class Course(Protocol):
     """The units of a run, epochs or steps, with the model and the optimiser that they move."""
 
     n_measures: int
-    generators: Sequence[torch.Generator]
-    """of each member, if it draws anything"""
+    measure_name: str
+    """of the last column, as its field in a score is called"""
+
+    @property
+    def generators(self) -> Sequence[torch.Generator]:
+        """Of each member, if it draws anything."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which training waited for data."""
 
     def advance(self, done: int, lr: float) -> torch.Tensor:
         """Train for the unit that follows `done` units; return the training loss (…), overwritten by the next call."""
@@ -134,14 +140,6 @@ def check_same(part: str, found: dict[str, Any], wanted: dict[str, Any]) -> None
     for name in dict.fromkeys([*wanted, *found]):
         if found.get(name) != wanted.get(name):
             raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {found.get(name)!r}")
-
-
-def digest(y: Any, splits: Sequence[Split]) -> str:
-    """Return a digest of targets and of the rows that members train and validate on."""
-    found = hashlib.sha256()
-    for values in (y, *(part for split in splits for part in (split.train, split.validation))):
-        found.update(np.ascontiguousarray(values).tobytes())
-    return found.hexdigest()
 
 
 def _precision(config: AnyTrainConfig, device: torch.device) -> str:
