@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import percolab as pl
 from percolab.intervals import Estimate
-from percolab.study.draws import OFFSET, network_seeds, reseeded
+from percolab.study.draws import STEP, network_seeds, redrawn
 from percolab.study.estimates import Row, band, combined, row
 from percolab.study.scales import DATA, recipe
 
@@ -18,15 +18,15 @@ from percolab.study.scales import DATA, recipe
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_draws_differ_in_nothing_but_seeds(data, scale):
     known = recipe(data, scale)
-    assert reseeded(known, 0) is known
-    other = reseeded(known, 2)
+    assert redrawn(known, 0) is known
+    other = redrawn(known, 2)
     for own, drawn in zip(getattr(known, "factors", [known]), getattr(other, "factors", [other]), strict=True):
         assert replace(drawn, seeds=own.seeds) == own
         assert [b - a for a, b in zip(asdict(own.seeds).values(), asdict(drawn.seeds).values(), strict=True)] == [
-            2 * OFFSET
+            2 * STEP
         ] * 3
     if data.startswith("superposed"):
-        assert other.seed == known.seed + 2 * OFFSET
+        assert other.seed == known.seed + 2 * STEP
         assert (other.weights, other.scales, other.dim, other.rotate) == (
             known.weights, known.scales, known.dim, known.rotate,
         )  # fmt: skip
@@ -34,9 +34,9 @@ def test_draws_differ_in_nothing_but_seeds(data, scale):
 
 def test_a_target_that_draws_from_the_seed_of_values_is_drawn_again():
     known = pl.Recipe(100, 3, seeds=1, target="silent")
-    assert reseeded(known, 1).target.seed == known.target.seed + OFFSET
+    assert redrawn(known, 1).target.seed == known.target.seed + STEP
     own = pl.Recipe(100, 3, seeds=1, target=pl.Target("silent", seed=5))
-    assert reseeded(own, 1).target.seed == 5
+    assert redrawn(own, 1).target.seed == 5
 
 
 @given(st.integers(1, 9), st.integers(0, 20))

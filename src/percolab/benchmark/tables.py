@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from percolab.benchmark.bins import BINNED, EXCESS, Bin, bins, columns, number
 from percolab.benchmark.keeping import Kept, read_kept
 from percolab.benchmark.networks import module_names
-from percolab.benchmark.standard import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TRAINED, TRUTH, UNTRAINED
+from percolab.features.specs import ORACLE, READING, STANDARD
 from percolab.intervals import Estimate, jackknife, kin, mean_interval, share_interval
 
 Floats = NDArray[np.float64]

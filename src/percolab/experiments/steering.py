@@ -57,7 +57,7 @@ from percolab.nn.probing import reading, siblings
 from percolab.nn.probing.latent_values import fresh_values
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
-from percolab.study.draws import OFFSET
+from percolab.study.draws import STEP
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
 from percolab.study.material import Material
@@ -142,7 +142,7 @@ class _Hierarchy:
         self.ready = siblings.ready(pairs, data.device)
         self.samples = sibling_samples(pairs, s.options.rows)
         self.true = true_differences(pairs, truth.y[truth.rows])
-        fresh = fresh_values(truth.forest, FRESH_PROBES, seed=number + s.draw * OFFSET)
+        fresh = fresh_values(truth.forest, FRESH_PROBES, seed=number + s.draw * STEP)
         self.values = np.column_stack([truth.latent_z, fresh])[self.places.latent]
         self.inside, self.outside = place_samples(self.places, s.options.rows)
         # By the law a change of z by 1 changes y of a point by 1 / √(1 + number of latents above the point).

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from percolab.experiments.running import experiment, represent, reproduce, scaling
-    from percolab.nn.config import ProbeConfig, TrainConfig
+    from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
+    from percolab.nn.networks.excess import DocumentScore, excess
     from percolab.nn.networks.model import ResidualMLP
     from percolab.nn.networks.recording import activations, representations
     from percolab.nn.networks.replacing import LossRecovered, loss_recovered
     from percolab.nn.networks.scores import LabelScore, Score
+    from percolab.nn.networks.transformer import Transformer
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
     from percolab.nn.probing.prober import probes
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from percolab.worlds.splits import Split, split_rows
 
 _HOME = {
+    "CorpusTrainConfig": "nn.config",
+    "DocumentScore": "nn.networks.excess",
     "LabelScore": "nn.networks.scores",
     "LinearProbe": "nn.probing.linear",
     "LossRecovered": "nn.networks.replacing",
@@ -39,9 +43,11 @@ _HOME = {
     "Split": "worlds.splits",
     "TrainConfig": "nn.config",
     "TrainResult": "nn.training.training",
+    "Transformer": "nn.networks.transformer",
     "activations": "nn.networks.recording",
     "baselines": "nn.networks.baseline",
     "experiment": "experiments.running",
+    "excess": "nn.networks.excess",
     "linear_probe": "nn.probing.linear",
     "load_model": "nn.training.training",
     "loss_recovered": "nn.networks.replacing",
@@ -58,6 +64,8 @@ _HOME = {
 }
 
 __all__ = [
+    "CorpusTrainConfig",
+    "DocumentScore",
     "LabelScore",
     "LinearProbe",
     "LossRecovered",
@@ -70,8 +78,10 @@ __all__ = [
     "Split",
     "TrainConfig",
     "TrainResult",
+    "Transformer",
     "activations",
     "baselines",
+    "excess",
     "experiment",
     "linear_probe",
     "load_model",

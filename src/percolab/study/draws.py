@@ -1,46 +1,49 @@
 """Draws of the data: recipes that differ in nothing but their seeds. Draw 0 is the recipe as it is.
 
-Draw d adds d times `OFFSET` to the seeds of graph, positions and values of every hierarchy, and to the seed that a
-superposed world is put together by. The networks of a draw have seeds of their own in the same way, so no two draws
-share initial weights.
+The networks of a draw have seeds of their own in the same way, so no two draws share initial weights.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
+from typing import Any, TypeVar
 
+from percolab.corpora.corpus import Corpus
 from percolab.model.recipe import Recipe, Seeds
 from percolab.worlds.recipe import Superposition
 
-OFFSET = 1_000_000
-"""Between the seeds of two draws: beyond the 10,000 and 20,000 by which the seeds of one dataset differ."""
+STEP = 1_000_000
+"""What each draw adds to every seed: far more than seeds of one recipe are apart, so that no draw shares one."""
+
+R = TypeVar("R", bound=Recipe | Superposition | Corpus)
 AnyRecipe = Recipe | Superposition
 
 
-def reseeded(recipe: AnyRecipe, draw: int) -> AnyRecipe:
-    """Return the recipe of a draw."""
-    if not draw:
-        return recipe
+def redrawn(recipe: R, draw: int) -> R:
+    """Return the recipe of a draw: draw 0 is the recipe itself, draw d has every seed larger by d · `STEP`."""
+    found: R = recipe if draw == 0 else _redrawn(recipe, draw)
+    return found
+
+
+def _redrawn(recipe: Any, draw: int) -> Any:
+    shift = draw * STEP
+    if isinstance(recipe, Recipe):
+        seeds = Seeds(*(seed + shift for seed in (recipe.seeds.graph, recipe.seeds.embed, recipe.seeds.value)))
+        target = recipe.target
+        if target.seed == recipe.seeds.value:  # the target draws from the seed of values
+            target = replace(target, seed=seeds.value)
+        return replace(recipe, seeds=seeds, target=target)
     if isinstance(recipe, Superposition):
-        factors = [_reseeded(factor, draw) for factor in recipe.factors]
-        return replace_world(recipe, factors, recipe.seed + draw * OFFSET)
-    return _reseeded(recipe, draw)
-
-
-def replace_world(world: Superposition, factors: list[Recipe], seed: int) -> Superposition:
-    """Return a world with other factors and another seed."""
-    return Superposition(factors, world.weights, world.product, world.scales, world.dim, world.rotate, seed)
-
-
-def _reseeded(recipe: Recipe, draw: int) -> Recipe:
-    before = recipe.seeds
-    seeds = Seeds(**{name: seed + draw * OFFSET for name, seed in asdict(before).items()})
-    target = recipe.target
-    if getattr(target, "seed", None) == before.value:  # the target draws from the seed of values
-        target = replace(target, seed=seeds.value)
-    return replace(recipe, seeds=seeds, target=target)
+        factors = tuple(redrawn(factor, draw) for factor in recipe.factors)
+        return replace(recipe, factors=factors, seed=recipe.seed + shift)
+    lexicons = []
+    for k, lexicon in enumerate(recipe.lexicons):
+        if not isinstance(lexicon, Recipe):
+            raise ValueError(f"draws need lexicons that are recipes, got a forest for lexicon {k}")
+        lexicons.append(redrawn(lexicon, draw))
+    return recipe.replace(lexicons=lexicons, seed=recipe.seed + shift)
 
 
 def network_seeds(count: int, draw: int, first: int = 0) -> list[int]:
     """Return the seeds of the networks of a draw: `first` and those after it, for draw 0."""
-    return [first + draw * OFFSET + k for k in range(count)]
+    return [first + draw * STEP + k for k in range(count)]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.training.progress import by_epoch
-from percolab.nn.training.training import TrainResult, train_ensemble
+from percolab.nn.training.training import TrainResult, train
 from percolab.study.cells import Here
 from percolab.worlds.splits import Split
 from percolab.worlds.truth import AnyDataset
@@ -123,21 +123,21 @@ def train_networks(
 def trained(
     here: Here, dataset: AnyDataset, configs: Sequence[TrainConfig], models: Any = None, **given: Any
 ) -> list[TrainResult]:
-    """Train networks by `train_ensemble`, which gets all else, in the scratch directory of a cell, if there is one."""
-    given |= {"models": models, "device": here.device, "progress": by_epoch(here.progress)}
+    """Train networks by `train`, which gets all else, in the scratch directory of a cell, if there is one."""
+    given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress)}
     if here.scratch is None:
-        return train_ensemble(dataset, configs, **given)
+        return train(dataset, list(configs), **given)
     return train_resumed(here.scratch, dataset, configs, **given)
 
 
 def train_resumed(
     run_dir: Path, dataset: AnyDataset, configs: Sequence[TrainConfig], **given: Any
 ) -> list[TrainResult]:
-    """Train networks by `train_ensemble`, which gets all else, from where an interrupted run of the same was.
+    """Train networks by `train`, which gets all else, from where an interrupted run of the same was.
 
     A run in that directory that cannot be resumed, since it is another one or damaged, is overwritten.
     """
     try:
-        return train_ensemble(dataset, configs, run_dir=run_dir, resume=True, **given)
+        return train(dataset, list(configs), run_dir=run_dir, resume=True, **given)
     except (FileNotFoundError, ValueError):  # what is wrong with the call itself is said by the next one
-        return train_ensemble(dataset, configs, run_dir=run_dir, overwrite=True, **given)
+        return train(dataset, list(configs), run_dir=run_dir, overwrite=True, **given)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from percolab.ground.validation import check_choice
 from percolab.nn.config import SCALES, TrainConfig
-from percolab.study.draws import AnyRecipe, replace_world
+from percolab.study.draws import AnyRecipe
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition
 
@@ -38,7 +38,7 @@ def recipe(data: str, scale: str = "paper") -> AnyRecipe:
         return found
     n, least = _SMALL[data]
     if isinstance(found, Superposition):
-        return replace_world(found, [replace(factor, n_points=n) for factor in found.factors], found.seed)
+        return replace(found, factors=tuple(replace(factor, n_points=n) for factor in found.factors))
     return replace(found, n_points=n, dim=_SMALL_DIM, min_cluster_size=least)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from percolab.ground.version import __version__
 from percolab.nn.config import TrainConfig
-from percolab.study.draws import AnyRecipe, network_seeds, reseeded
+from percolab.study.draws import AnyRecipe, network_seeds, redrawn
 
 O = TypeVar("O")  # noqa: E741
 
@@ -52,7 +52,7 @@ class Settings(Generic[O]):
 
     def drawn(self, draw: int) -> Settings[O]:
         """Return the settings of a draw."""
-        return replace(self, recipes=tuple(reseeded(recipe, draw) for recipe in self.recipes), draw=draw)
+        return replace(self, recipes=tuple(redrawn(recipe, draw) for recipe in self.recipes), draw=draw)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the number of draws as plain values, equal after a round trip through JSON.
