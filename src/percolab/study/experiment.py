@@ -8,6 +8,7 @@ their estimates, and writes the page, all numbers, and a tidy table of what was 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -191,6 +192,8 @@ class Experiment(Generic[O]):
             except KeyboardInterrupt:
                 study.publish()
                 raise
+            if not study.missing():  # of a process that was killed as it removed what it had used
+                shutil.rmtree(directory / TRAINING, ignore_errors=True)
             return study.publish()
 
 
