@@ -44,6 +44,11 @@ ExperimentOutput = Annotated[
 ]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
+Network = Annotated[
+    str | None,
+    typer.Option("--network", metavar="MODULE:FUNCTION", help="Networks of your own: make(data, seed) returns one."),
+]
+Layers = Annotated[str | None, typer.Option("--layers", metavar="A,B", help="Modules of --network that are read.")]
 Ray = Annotated[
     str | None,
     typer.Option("--ray", metavar="ADDRESS", help="Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
