@@ -101,7 +101,7 @@ def test_members_have_their_own_splits_and_weights():
         alone = ResidualMLP(3, 4, 1, seed=8 + k)
         single = train(dataset, config.with_seeds([k])[0], model=alone, split=splits[k], device="cpu")
         assert torch.allclose(result.model.output.weight, single.model.output.weight, atol=1e-6)
-    with pytest.raises(ValueError, match="model must be 2 different networks, .*, got 1"):
+    with pytest.raises(ValueError, match=r"model must be 2 different networks, .*, got 1"):
         train(dataset, config.with_seeds([0, 1]), model=models[:1], device="cpu")
     with pytest.raises(ValueError, match="split must be one, or as many as configs, 2, got 1"):
         train(dataset, config.with_seeds([0, 1]), split=splits[:1], device="cpu")
