@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans, Neurons
 from percolab.features.scoring import score
+from percolab.intervals import kin, mean_interval, share_interval
+from percolab.intervals.binning import equal_bins
 from percolab.nn.frame.drawing import by_layer, by_number
 from percolab.nn.frame.frame import Arrays
 from percolab.nn.frame.page import Line, Words
 from percolab.nn.frame.table import Row, row, select
-from percolab.nn.intervals import kin, mean_interval, share_interval
-from percolab.nn.intervals.binning import equal_bins
 from percolab.nn.networks.recording import activations, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.siblings import Siblings, find_siblings
