@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
     from percolab.nn.probing.prober import probes
-    from percolab.nn.training.training import TrainResult, load_model, train, train_ensemble
+    from percolab.nn.training.training import TrainResult, load_model, train
     from percolab.worlds.splits import Split, split_rows
 
 _HOME = {
@@ -90,7 +90,6 @@ __all__ = [
     "reproduce",
     "split_rows",
     "train",
-    "train_ensemble",
 ]
 
 
