@@ -644,7 +644,7 @@ BAD = [
     ),
     ({"draws": 0}, "draws must be at least 1, got 0"),
     ({"seed": -1}, "seed must be at least 0, got -1"),
-    ({"dataset": "one.zarr"}, "dataset must be a Dataset, a Forest or a world of factors, got str"),
+    ({"dataset": "one.zarr"}, "dataset must be a Dataset, a Forest, a world of factors or a Corpus, got str"),
 ]
 
 

@@ -38,6 +38,12 @@ class Asked:
     about: str = "context"
     truth: str = "believed"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.documents, Documents | None):
+            raise ValueError(f"documents must be what Corpus.documents returns, got {type(self.documents).__name__}")
+        check_choice("about", self.about, ABOUT)
+        check_choice("truth", self.truth, TRUTHS)
+
     def flat(self, name: str, values: Any) -> Any:
         """Return (documents, positions, width) values as (rows, width); any others as they are."""
         if self.documents is None or len(getattr(values, "shape", ())) != 3:
@@ -45,7 +51,7 @@ class Asked:
         if tuple(values.shape[:2]) != self.documents.tokens.shape:
             n, length = self.documents.tokens.shape
             raise ValueError(f"{name} must be of {n} documents of {length} positions, got {tuple(values.shape[:2])}")
-        return values.reshape(-1, values.shape[2])
+        return values.reshape(self.documents.tokens.size, values.shape[2])
 
 
 def find_labels(source: Any, factor: int | None, rows: Any, n_codes: int, asked: Asked) -> Labels:
@@ -79,10 +85,8 @@ def _of_points(source: Any, factor: int | None) -> Labels:
 def _of_documents(corpus: Corpus, k: int, asked: Asked) -> Labels:
     """Return the labels of all positions, document after document."""
     documents, forest = asked.documents, corpus.forest(k)
-    if not isinstance(documents, Documents):
-        raise ValueError(f"documents must be those of the corpus, as Corpus.documents gives, got {documents!r}")
-    check_choice("about", asked.about, ABOUT)
-    check_choice("truth", asked.truth, TRUTHS)
+    if documents is None:
+        raise ValueError("documents must be given with a corpus, got None")
     place, length = np.arange(documents.tokens.size), documents.tokens.shape[1]
     if asked.about == "token":
         row = np.argsort(corpus.token_ids(k))
