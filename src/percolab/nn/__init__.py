@@ -13,12 +13,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from percolab.nn.config import ProbeConfig, TrainConfig
+    from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
+    from percolab.nn.networks.excess import DocumentScore, excess
     from percolab.nn.networks.model import ResidualMLP
     from percolab.nn.networks.recording import activations, representations
     from percolab.nn.networks.replacing import LossRecovered, loss_recovered
     from percolab.nn.networks.scores import LabelScore, Score
+    from percolab.nn.networks.transformer import Transformer
     from percolab.nn.paper.experiments import Experiment, experiment
     from percolab.nn.paper.reproduction import reproduce
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from percolab.worlds.splits import Split, split_rows
 
 _HOME = {
+    "CorpusTrainConfig": "nn.config",
+    "DocumentScore": "nn.networks.excess",
     "Experiment": "nn.paper.experiments",
     "LabelScore": "nn.networks.scores",
     "LinearProbe": "nn.probing.linear",
@@ -40,8 +44,10 @@ _HOME = {
     "Split": "worlds.splits",
     "TrainConfig": "nn.config",
     "TrainResult": "nn.training.training",
+    "Transformer": "nn.networks.transformer",
     "activations": "nn.networks.recording",
     "baselines": "nn.networks.baseline",
+    "excess": "nn.networks.excess",
     "experiment": "nn.paper.experiments",
     "linear_probe": "nn.probing.linear",
     "load_model": "nn.training.training",
@@ -56,6 +62,8 @@ _HOME = {
 }
 
 __all__ = [
+    "CorpusTrainConfig",
+    "DocumentScore",
     "Experiment",
     "LabelScore",
     "LinearProbe",
@@ -68,8 +76,10 @@ __all__ = [
     "Split",
     "TrainConfig",
     "TrainResult",
+    "Transformer",
     "activations",
     "baselines",
+    "excess",
     "experiment",
     "linear_probe",
     "load_model",
