@@ -11,6 +11,8 @@ order. Where documents have the same positions, as usual, a document gets the co
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,13 +38,12 @@ def chance(firing: Firing, truth: Truth, draws: int, seed: int, threads: int) ->
     edges, size = truth.edges, truth.concepts.size
     ranges = even_ranges(firing.fired.size, threads)
     best = np.zeros((draws, len(ranges), size.size))
-    places = edges.start, edges.stop, size
-    if truth.labels.place is None:
-        draw_best, given = _best_by_rows, (firing.fired, firing.n_rows, edges.edges, *places)
-    else:
-        draw_best, given = _best_by_documents, (*firing.columns, *_by_document(truth), edges.edges.size, *places)
+    given: tuple[Any, ...] = firing.fired, firing.n_rows, edges.edges
+    if truth.labels.place is not None:
+        given = *firing.columns, *_by_document(truth), edges.edges.size
+    draw_best = _best_by_rows if truth.labels.place is None else _best_by_documents
     tasks: list[Task] = [
-        (draw_best, (*ends, draw, np.uint64(seed), *given, best[draw, i]))
+        (draw_best, (*ends, draw, np.uint64(seed), *given, edges.start, edges.stop, size, best[draw, i]))
         for draw in range(draws)
         for i, ends in enumerate(ranges)
     ]
