@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import percolab as pl
-from percolab.nn import ProbeConfig, intervals
+from percolab import intervals
+from percolab.nn import ProbeConfig
 from percolab.nn.paper import findings
 from percolab.nn.probing import controls
 from percolab.nn.probing.errors import ProbeErrors

@@ -6,9 +6,10 @@ import torch
 from sklearn.linear_model import Ridge
 
 import percolab as pl
-from percolab.nn import ResidualMLP, activations, intervals
+from percolab import intervals
+from percolab.intervals import binning, lines
+from percolab.nn import ResidualMLP, activations
 from percolab.nn.frame.table import select
-from percolab.nn.intervals import binning, lines
 from percolab.nn.probing import siblings
 from percolab.nn.represent import (
     crossed,

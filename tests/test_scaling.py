@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import percolab as pl
+from percolab import intervals
 from percolab.cli import main
-from percolab.nn import ResidualMLP, Split, TrainConfig, intervals, train
+from percolab.nn import ResidualMLP, Split, TrainConfig, train
 from percolab.nn.scaling import running as scaling
 from percolab.nn.scaling.settings import scaling_settings
 from percolab.nn.training.training import train_ensemble

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from percolab.features.specs import Budget
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 from percolab.nn.config import SCALES, TrainConfig
@@ -14,20 +15,6 @@ from percolab.worlds.recipe import Superposition
 
 TASKS = ("paper-one-cluster", "paper-multi-cluster", *WORLDS)
 RAW, UNTRAINED, TRAINED, TRUTH = "raw", "untrained", "trained", "truth"
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How large methods are and how long they learn, where they ask for it."""
-
-    n_features: int = 4096
-    k: int = 32
-    """features that fire on a row"""
-    steps: int = 2000
-    batch_size: int = 4096
-    lr: float = 1e-3
-    n_components: int = 64
-    """of PCA and ICA; each gives two features"""
 
 
 @dataclass(frozen=True)

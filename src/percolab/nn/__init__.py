@@ -4,7 +4,7 @@ Needs the extra ``nn`` (torch, scikit-learn, pandas, matplotlib). Importing this
 is looked up when it is first used. The configurations, in `config` and `paper.experiments`, need none of them at all.
 
 Each room stands on those after it: the experiments, `paper`, `represent` and `scaling`; `frame`, which they share, and
-`probing`; `training`; `networks`; `intervals`.
+`probing`; `training`; `networks`.
 """
 
 from __future__ import annotations

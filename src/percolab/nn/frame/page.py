@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from percolab.ground.progress import clock
+from percolab.intervals import Estimate, verdict
 from percolab.nn.frame.frame import Frame
 from percolab.nn.frame.table import Row
-from percolab.nn.intervals import Estimate, verdict
 from percolab.nn.networks.recording import label
 from percolab.show import pages
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from percolab.nn.intervals import Estimate
+from percolab.intervals import Estimate
 
 Row = dict[str, Any]
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.intervals import REDRAWS, Estimate, bootstrap, kin, places, quantiles, rank_correlation, redrawn
+from percolab.intervals.binning import log_bins
+from percolab.intervals.lines import log_lines
 from percolab.model.forest import Forest
-from percolab.nn.intervals import REDRAWS, Estimate, bootstrap, kin, places, quantiles, rank_correlation, redrawn
-from percolab.nn.intervals.binning import log_bins
-from percolab.nn.intervals.lines import log_lines
 from percolab.nn.networks.recording import RAW, label
 from percolab.nn.paper.experiments import FIT_FROM
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors

@@ -20,10 +20,10 @@ from percolab.dataset.generation import generate
 from percolab.ground.files import replacing, write_table
 from percolab.ground.progress import Progress
 from percolab.ground.version import __version__
+from percolab.intervals import BLOCKS, LEVEL, REDRAWS, over_seeds
 from percolab.nn.config import TrainConfig
 from percolab.nn.frame.frame import Frame, opened
 from percolab.nn.frame.resuming import train_resumed
-from percolab.nn.intervals import BLOCKS, LEVEL, REDRAWS, over_seeds
 from percolab.nn.networks.baseline import baselines
 from percolab.nn.networks.device import Device
 from percolab.nn.networks.recording import RAW

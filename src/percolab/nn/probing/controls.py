@@ -13,8 +13,8 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
+from percolab.intervals import Estimate, central, over_seeds
 from percolab.model.forest import Forest
-from percolab.nn.intervals import Estimate, central, over_seeds
 from percolab.nn.networks.recording import RAW
 from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.latent_values import LATENT_TARGETS, TRUE_TARGETS

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
+from percolab.intervals import Estimate, central, jackknife, kin
+from percolab.intervals.binning import log_bins
 from percolab.model.target import Target
 from percolab.nn.frame.drawing import by_layer, by_number
 from percolab.nn.frame.frame import Arrays
 from percolab.nn.frame.page import Line, Words
 from percolab.nn.frame.table import Row, row, select
-from percolab.nn.intervals import Estimate, central, jackknife, kin
-from percolab.nn.intervals.binning import log_bins
 from percolab.nn.networks.recording import activations, label
 from percolab.nn.probing.latent_values import fresh_values, path_sums
 from percolab.nn.probing.places import read_places

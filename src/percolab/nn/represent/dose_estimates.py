@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.intervals import Estimate, jackknife, kin, prediction
+from percolab.intervals.lines import line_through_origin
 from percolab.nn.frame.frame import Arrays
 from percolab.nn.frame.table import Row, row
-from percolab.nn.intervals import Estimate, jackknife, kin, prediction
-from percolab.nn.intervals.lines import line_through_origin
 from percolab.nn.represent.pushing import FRESH_PROBES, LEAST_DEPTH
 from percolab.nn.represent.work import Work
 

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
+from percolab.intervals import Estimate, jackknife, mean_interval
+from percolab.intervals.lines import line_through_origin
 from percolab.model.forest import Forest
 from percolab.nn.frame.drawing import by_layer
 from percolab.nn.frame.frame import Arrays
 from percolab.nn.frame.page import Line, Words
 from percolab.nn.frame.table import Row, row, select
-from percolab.nn.intervals import Estimate, jackknife, mean_interval
-from percolab.nn.intervals.lines import line_through_origin
 from percolab.nn.networks.model import ResidualMLP, predict
 from percolab.nn.networks.recording import activations, label
 from percolab.nn.probing.siblings import find_siblings

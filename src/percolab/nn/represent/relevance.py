@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans, Neurons
 from percolab.features.scoring import score
+from percolab.intervals import kin, mean_interval, share_interval
+from percolab.intervals.binning import equal_bins
 from percolab.nn.frame.drawing import by_layer, by_number
 from percolab.nn.frame.frame import Arrays
 from percolab.nn.frame.page import Line, Words
 from percolab.nn.frame.table import Row, row, select
-from percolab.nn.intervals import kin, mean_interval, share_interval
-from percolab.nn.intervals.binning import equal_bins
 from percolab.nn.networks.recording import activations, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.siblings import Siblings, find_siblings
@@ -151,11 +151,10 @@ class _Looked:
         self.whole, self.fit, self.held_out = (
             [siblings.ready(own, work.device, used) for own in pairs] for used in (None, fit, ~fit)
         )
-        self.rows = np.flatnonzero(fit)
 
     def measures(self, A: torch.Tensor) -> dict[str, Floats]:
         """Return separation, of all samples and of held-out ones, and held-out accuracy of all pairs in a row."""
-        factor = siblings.solver(A, self.rows, A.device)
+        factor = siblings.solver(A, self.fit[0])
         accuracy = [
             siblings.reading_accuracy(A, factor, fit, held_out)
             for fit, held_out in zip(self.fit, self.held_out, strict=True)

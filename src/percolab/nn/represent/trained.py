@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.intervals import Estimate, jackknife, kin, mean_interval
+from percolab.intervals.binning import log_bins
 from percolab.nn.frame.drawing import by_layer, by_number
 from percolab.nn.frame.frame import Arrays
 from percolab.nn.frame.page import Line, Words
 from percolab.nn.frame.table import Row, row, select
-from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval
-from percolab.nn.intervals.binning import log_bins
 from percolab.nn.networks.recording import RAW, activations, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE

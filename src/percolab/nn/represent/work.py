@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from percolab.intervals import places
 from percolab.nn.frame.frame import Frame
-from percolab.nn.intervals import places
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.recording import RAW, representations

@@ -21,13 +21,13 @@ from torch import nn
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
 from percolab.ground.progress import Progress
+from percolab.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.model.recipe import Recipe
 from percolab.nn.config import TrainConfig
 from percolab.nn.frame import page
 from percolab.nn.frame.frame import Arrays, Frame, opened
 from percolab.nn.frame.resuming import TRAINING, forget, train_resumed
 from percolab.nn.frame.table import Row, row
-from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.networks.device import Device, on_device
 from percolab.nn.networks.model import predict
 from percolab.nn.scaling import report

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.nn.intervals.estimate import Estimate, along, effective, interval, total
+from percolab.intervals.estimate import Estimate, along, effective, interval, total
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.nn.intervals.estimate import Estimate, Spread, along, effective, interval, total
+from percolab.intervals.estimate import Estimate, Spread, along, effective, interval, total
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

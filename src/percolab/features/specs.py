@@ -1,4 +1,4 @@
-"""Which methods are compared, and how each is made for a task, a seed and a device."""
+"""Specs of methods: a name with options, such as ``kmeans@n_features=64``, and how a method is made from one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,50 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from percolab.benchmark.standard import METHODS, READING, STANDARD
-from percolab.benchmark.tasks import Budget
 from percolab.features.register import METHODS as OWN
 from percolab.features.register import find_method
 from percolab.features.saes import SparseAutoencoder
 
+READING = "linear-reading"
+"""No method but what the activations hold: how far siblings are apart, compared with how far each is spread."""
+ORACLE = "oracle"
+
+_SAE = ("n_features", "steps", "batch_size", "lr")
+METHODS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
+    "neurons": ("neurons", (), {}),
+    "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 50}),
+    "pca": ("pca", ("n_components",), {}),
+    "ica": ("ica", ("n_components",), {"max_iterations": 100}),
+    "random-dictionary": ("random-dictionary", ("n_features", "k"), {}),
+    "topk": ("topk", (*_SAE, "k"), {}),
+    "batchtopk": ("batchtopk", (*_SAE, "k"), {}),
+    "jumprelu": ("jumprelu", (*_SAE, "k"), {}),
+    "gated": ("gated", _SAE, {}),
+    "matryoshka": ("matryoshka", (*_SAE, "k"), {}),
+    "batchtopk-frozen-decoder": ("batchtopk", (*_SAE, "k"), {"frozen": "decoder"}),
+    "batchtopk-frozen-encoder": ("batchtopk", (*_SAE, "k"), {"frozen": "encoder"}),
+    "oracle": ("oracle", (), {}),
+    "oracle-flipped": ("oracle", (), {"flipped": 0.05}),
+}
+"""By name: the method, what it takes of the budget, and its other options."""
+STANDARD = (READING, *METHODS)
+
 WORDS = {"True": True, "False": False, "None": None}
 """Options that are neither numbers nor text."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How large methods are and how long they learn, where they ask for it."""
+
+    n_features: int = 4096
+    k: int = 32
+    """features that fire on a row"""
+    steps: int = 2000
+    batch_size: int = 4096
+    lr: float = 1e-3
+    n_components: int = 64
+    """of PCA and ICA; each gives two features"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A number with its interval, and the law that makes one from variances: see `percolab.nn.intervals`."""
+"""A number with its interval, and the law that makes one from variances: see `percolab.intervals`."""
 
 from __future__ import annotations
 

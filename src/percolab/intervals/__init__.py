@@ -27,16 +27,16 @@ Where a single draw falls, rather than a mean, is told by `central` and `predict
 bins of units (`binning`) and straight lines (`lines`), which intervals are often about.
 """
 
-from percolab.nn.intervals.estimate import (
+from percolab.intervals.estimate import (
     LEVEL,
     Estimate,
     central,
     prediction,
     verdict,
 )
-from percolab.nn.intervals.kin import BLOCKS, kin, places
-from percolab.nn.intervals.leaving_out import jackknife, mean_interval, over_seeds, share_interval
-from percolab.nn.intervals.redrawing import REDRAWS, bootstrap, quantiles, rank_correlation, redrawn
+from percolab.intervals.kin import BLOCKS, kin, places
+from percolab.intervals.leaving_out import jackknife, mean_interval, over_seeds, share_interval
+from percolab.intervals.redrawing import REDRAWS, bootstrap, quantiles, rank_correlation, redrawn
 
 __all__ = [
     "BLOCKS",
