@@ -131,8 +131,8 @@ def linear_probe(
     """Fit a ridge regression from activations to something known of their rows, and score it on held-out rows.
 
     Activations are standardised by the training lines, (a - mean) / (std + 1e-6); the penalty is ``alpha |w|²`` for the
-    standardised weights. Activations are read block by block, and never held as a whole: those of every line once, of
-    the lines that choose among penalties twice, three times where they are fitted too.
+    standardised weights. Activations are read block by block, and never held as a whole: every line once, and twice
+    where it first chooses among penalties and is then fitted.
 
     Parameters
     ----------

@@ -235,8 +235,7 @@ def cross_fit(
     groups = samples.where.shape[1]
     cost = np.zeros((len(outer), len(alphas), targets.shape[1] // groups))
     for (part, other), fold in inner.items():
-        for i, fit in enumerate(fits[fold]):
-            cost[part, i] += (_sums(activations, targets, samples, other, fit, 1)[0] * importance).sum(0)
+        cost[part] += (_sums(activations, targets, samples, other, fits[fold], 1)[:, 0] * importance).sum(1)
     best = (cost <= (1 + TIE) * cost.min(1, keepdims=True)).argmax(1)
     column, chosen = torch.arange(targets.shape[1], device=device), []
     for fold, index in zip(outer, torch.from_numpy(best).to(device), strict=True):
@@ -299,24 +298,27 @@ class Scores(NamedTuple):
 
 def score(activations: Any, targets: Any, samples: Samples, fits: Sequence[Fit]) -> Scores:
     """Score the fits of all parts on the rows that each holds out, by unit."""
-    sums = np.sum([_sums(activations, targets, samples, part, fit) for part, fit in enumerate(fits)], 0)
+    sums = np.sum([_sums(activations, targets, samples, part, [fit], 4)[0] for part, fit in enumerate(fits)], 0)
     held = samples.where[(samples.part >= 0) & (samples.part < samples.scored)]
     return Scores(*sums, n=np.bincount(held.ravel(), minlength=samples.units + 1)[:-1, None])
 
 
-def _sums(activations: Any, targets: Any, samples: Samples, part: int, fit: Fit, kinds: int = 4) -> Floats:
-    """Return the first kinds of `Scores` for the rows of a part."""
-    width, device = len(fit.mean) // samples.where.shape[1], fit.mean.device
-    sums = fit.mean.new_zeros(kinds, samples.units + 1, width)
-    for level in range(samples.where.shape[1]):
+def _sums(activations: Any, targets: Any, samples: Samples, part: int, fits: Sequence[Fit], kinds: int) -> Floats:
+    """Return the first kinds of `Scores` for the rows of a part, by fit; in one pass."""
+    first, groups = fits[0].mean, samples.where.shape[1]
+    width, device = len(first) // groups, first.device
+    sums = first.new_zeros(len(fits), kinds, samples.units + 1, width)
+    for level in range(groups):
         upto = slice(0, (level + 1) * width)
         for rows, a in blocks(activations, samples.rows[level, part], device):
-            read = a @ fit.weight[:, upto] + fit.intercept[upto] - fit.mean[upto]
-            target = take("targets", targets, rows, device, upto) - fit.mean[upto]
+            target = take("targets", targets, rows, device, upto) - first[upto]
             unit = torch.from_numpy(samples.where[rows, : level + 1].ravel()).to(device)
-            for total, value in zip(sums, ((read - target).square(), target, target.square(), read), strict=False):
-                total.index_add_(0, unit, value.view(-1, width))
-    return sums[:, :-1].cpu().numpy()
+            for into, fit in zip(sums, fits, strict=True):
+                read = a @ fit.weight[:, upto] + fit.intercept[upto] - first[upto]
+                values = (read - target).square(), target, target.square(), read
+                for total, value in zip(into, values, strict=False):
+                    total.index_add_(0, unit, value.view(-1, width))
+    return sums[:, :, :-1].cpu().numpy()
 
 
 # ---------------------------------------------------------------------- the plain form
