@@ -146,10 +146,11 @@ def read_places(A: torch.Tensor, places: Places, values: Floats, alpha: float = 
     targets = table[torch.from_numpy(places.where).to(A.device)].view(len(A), J * T)
     [fit], _ = cross_fit(A, targets, samples, [alpha], A.device)
     scores = score(A, targets, samples, [fit])
-    about = values - fit.mean.view(J, T).cpu().numpy()[places.depth_index]
-    by_depth = np.eye(J)[:, places.depth_index]
-    _, target, squares, read, n = (by_depth @ sums for sums in scores)
     with np.errstate(invalid="ignore", divide="ignore"):
         mse = scores.squared / scores.n
-        gain = (n * (by_depth @ (about * scores.read)) - read * target) / (n * squares - target**2)
-    return Reading(mse, about**2, fit.weight.T.reshape(J, T, -1), gain)
+        both = np.nan_to_num(scores.target * scores.read / scores.n)  # of targets that a latent's samples share
+    by_depth = np.eye(J)[:, places.depth_index]
+    _, target, squares, read, n = (by_depth @ sums for sums in scores)
+    gain = (n * (by_depth @ both) - read * target) / (n * squares - target**2)
+    baseline = (fit.mean.view(J, T).cpu().numpy()[places.depth_index] - values) ** 2
+    return Reading(mse, baseline, fit.weight.T.reshape(J, T, -1), gain)

@@ -8,6 +8,7 @@ sums at the ends of the intervals: one pass over the activations serves all pair
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,14 @@ class Ready:
     counts: torch.Tensor
     """(2, P) samples of the left and of the right group, float64"""
 
+    @cached_property
+    def steps(self) -> tuple[Ints, torch.Tensor, torch.Tensor]:
+        """Samples in increasing order, how many ends are at or before each, and (2, 2, P) which end is which."""
+        edges, at = np.unique(self.ends, return_inverse=True)
+        order, device = np.argsort(self.rows), self.counts.device
+        before = torch.from_numpy(np.searchsorted(edges, order, side="right")).to(device)
+        return self.rows[order], before, torch.from_numpy(at.reshape(self.ends.shape)).to(device)
+
 
 def group_pairs(labels: Ints, bounds: Ints, device: torch.device, used: NDArray[np.bool_] | None = None) -> Ready:
     """Put pairs of groups on a device. Time O(n log n + P log n) for n samples.
@@ -160,20 +169,15 @@ def sums(A: Any, pairs: Ready) -> Sums:
     Time O(n w), and O(P w) for P pairs, whatever their sizes.
     """
     device = pairs.counts.device
-    centre = _centre(A, pairs.rows, device)
-    edges, at = np.unique(pairs.ends, return_inverse=True)
-    by_row = np.argsort(pairs.rows)
-    step = np.searchsorted(edges, by_row, side="right")
-    running = centre.new_zeros(edges.size + 1, len(centre) + 1)
-    first = 0
-    for rows, a in blocks(A, pairs.rows[by_row], device):
+    centre, (rows, before, at) = _centre(A, pairs.rows, device), pairs.steps
+    running = centre.new_zeros(int(at.max()) + 2, len(centre) + 1)
+    step = CHUNK_ROWS[device.type]
+    for bins, (_, a) in zip(before.split(step), blocks(A, rows, device), strict=True):
         a -= centre
-        bins = torch.from_numpy(step[first : first + rows.size]).to(device)
         running.index_add_(0, bins, torch.column_stack([a, a.square().sum(1)]))
-        first += rows.size
     running = running.cumsum(0)
-    lo, hi = torch.from_numpy(at.reshape(pairs.ends.shape)).to(device).unbind(1)
-    moments = (running[hi] - running[lo]) / pairs.counts[..., None]
+    first, last = at.unbind(1)
+    moments = (running[last] - running[first]) / pairs.counts[..., None]
     means = moments[..., :-1]
     return Sums(means, (moments[..., -1] - means.square().sum(-1)).clamp(min=0), centre)
 
@@ -226,17 +230,17 @@ def reading_accuracy(A: Any, factor: torch.Tensor, fit: Ready, held_out: Ready) 
     left, right = found.means
     weight = torch.cholesky_solve((left - right).nan_to_num().T, factor)
     bound = ((left + right).nan_to_num() / 2 * weight.T).sum(1).float()
-    direction, lefts = weight.float(), torch.zeros_like(held_out.counts)
-    begin, end = held_out.ends[:, 0].min(0), held_out.ends[:, 1].max(0)
-    step = CHUNK_ROWS[device.type]
+    direction, lefts = weight.T.float(), torch.zeros_like(held_out.counts)
+    begin, end, step = held_out.ends[:, 0].min(0), held_out.ends[:, 1].max(0), CHUNK_ROWS[device.type]
     for first in range(0, held_out.rows.size, step):
         rows = held_out.rows[first : first + step]
         near = np.flatnonzero((begin < first + rows.size) & (end > first))
         at = torch.from_numpy((held_out.ends[:, :, near] - first).clip(0, rows.size)).to(device)
-        pair = torch.from_numpy(near).to(device)
-        a = (take("activations", A, rows, device) - found.centre).float()
-        running = torch.nn.functional.pad((a @ direction[:, pair] > bound[pair]).cumsum(0), (0, 0, 1, 0))
-        lefts[:, pair] += (running.gather(0, at[:, 1]) - running.gather(0, at[:, 0])).double()
+        pair, a = torch.from_numpy(near).to(device), take("activations", A, rows, device) - found.centre
+        # Along the dimension that is contiguous: across it, a GPU adds row after row.
+        running = (direction[pair] @ a.float().T > bound[pair, None]).cumsum(1, dtype=torch.int32)
+        taken = torch.nn.functional.pad(running, (1, 0)).gather(1, at.view(4, -1).T)
+        lefts[:, pair] += (taken[:, 1::2] - taken[:, ::2]).T
     share = lefts / held_out.counts
     accuracy = (share[0] + 1 - share[1]) / 2
     accuracy[~torch.isfinite(found.spreads.sum(0))] = torch.nan
