@@ -16,7 +16,7 @@ from percolab.nn import Experiment, ProbeConfig, TrainConfig, activations, exper
 from percolab.nn.frame.stages import Stages
 from percolab.nn.paper.reproduction import _Reproduction
 from percolab.nn.probing.errors import ProbeErrors
-from percolab.nn.probing.sources import Sources
+from percolab.nn.probing.probed_networks import Sources
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

@@ -93,7 +93,7 @@ class Accuracy:
         """Return the accuracy of every pair of siblings."""
         pairs, units = _pairs(view)
         fit, held_out = (siblings.ready(pairs, A.device, _mask(rows, len(A))) for rows in (view.train, view.test))
-        factor = siblings.solver(A, torch.from_numpy(view.train).to(A.device))
+        factor = siblings.solver(A, fit)
         return [Reading(self.name, units, siblings.reading_accuracy(A, factor, fit, held_out))]
 
 

@@ -29,13 +29,13 @@ from percolab.nn.networks.device import Device
 from percolab.nn.networks.recording import RAW
 from percolab.nn.paper import curves, figures, findings, report
 from percolab.nn.paper.experiments import UNTRAINED, Experiment
-from percolab.nn.probing import controls, tables
+from percolab.nn.probing import controls
 from percolab.nn.probing.controls import ByKind
 from percolab.nn.probing.errors import ProbeErrors
+from percolab.nn.probing.latent_values import LATENT_TARGETS, TARGETS, TRUE_TARGETS
 from percolab.nn.probing.power import planted_power
+from percolab.nn.probing.probed_networks import Source, Sources
 from percolab.nn.probing.prober import Prober
-from percolab.nn.probing.rows import LATENT_TARGETS, TARGETS
-from percolab.nn.probing.sources import Source, Sources
 from percolab.nn.training import run
 from percolab.nn.training.progress import by_epoch
 from percolab.show import summary
@@ -236,7 +236,7 @@ class _Reproduction(Frame[Experiment]):
                 kind: findings.Measured(forest, by_kind[kind], raw, target)
                 for kind in (controls.TRAINED, controls.UNTRAINED, controls.RANDOM)
             }
-            for target in controls.TRUE_TARGETS
+            for target in TRUE_TARGETS
         }
 
     def _findings(self) -> dict[str, Any]:
@@ -246,7 +246,7 @@ class _Reproduction(Frame[Experiment]):
             target: findings.check(by[controls.TRAINED], by[controls.UNTRAINED], fit_from=s.fit_from, **options)
             for target, by in self.measured.items()
         }
-        for name, table in tables.of_kinds(self.dataset.forest, {"random": random, "subtree": subtree}).items():
+        for name, table in controls.of_kinds(self.dataset.forest, {"random": random, "subtree": subtree}).items():
             write_table(table, self.output / "probes" / name)
         return {
             "findings": checked,

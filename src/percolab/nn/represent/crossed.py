@@ -24,7 +24,7 @@ from percolab.nn.frame.page import Line, Words
 from percolab.nn.frame.table import Row, row, select
 from percolab.nn.networks.recording import activations, label
 from percolab.nn.probing.latent_values import fresh_values, path_sums
-from percolab.nn.represent import reading
+from percolab.nn.probing.places import read_places
 from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.work import Work, layer_names
@@ -127,7 +127,7 @@ def measure(work: Work) -> Arrays:
     for i, _, model in work.looks(range(s.seeds), (work.networks.last,)):
         recorded = activations(model, work.inputs, names, device=work.device)
         for k, name in enumerate(names):
-            found = reading.read(recorded[name], probed, values).mse
+            found = read_places(recorded[name], probed, values).mse
             mse[i, k] = found.T.reshape(len(TARGETS), -1, len(probed))
     return {
         "mse": mse,

@@ -26,8 +26,9 @@ from percolab.nn.frame.frame import Arrays
 from percolab.nn.networks.recording import RAW, activations
 from percolab.nn.probing import siblings
 from percolab.nn.probing.latent_values import fresh_values
+from percolab.nn.probing.places import Places, read_places
 from percolab.nn.probing.siblings import Siblings
-from percolab.nn.represent import reading, relevance
+from percolab.nn.represent import relevance
 from percolab.nn.represent.dose_estimates import analyse
 from percolab.nn.represent.dose_report import WORDS, draw, headline
 from percolab.nn.represent.networks import forward_from, streams
@@ -64,7 +65,7 @@ train = relevance.train
 class _Hierarchy:
     """One hierarchy, and the samples of it that are pushed: found once, for all networks and layers."""
 
-    def __init__(self, work: Work, number: int, pairs: Siblings, places: reading.Places) -> None:
+    def __init__(self, work: Work, number: int, pairs: Siblings, places: Places) -> None:
         s, truth = work.settings, work.truths[number]
         self.number, self.forest, self.pairs, self.places = number, truth.forest, pairs, places
         self.n = truth.rows.size
@@ -130,7 +131,7 @@ def _push_probes(A: torch.Tensor, rest: Rest, hierarchies: list[_Hierarchy], s: 
     """Return (L, D) responses along directions of probes of z, their size there and elsewhere; and of fresh values."""
     found: dict[str, list[Floats]] = {}
     for h in hierarchies:
-        along = probe_directions(A, reading.read(A, h.places, h.values))
+        along = probe_directions(A, read_places(A, h.places, h.values))
         index = torch.from_numpy(h.places.depth_index).to(A.device)
         there = h.outside[:, 0] >= 0
         beyond = np.full((there.size, len(s.doses)), np.nan)

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.nn.probing import siblings
+from percolab.nn.probing.places import Places, Reading
 from percolab.nn.probing.siblings import Ready, Siblings
-from percolab.nn.represent.reading import Places, Reading
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

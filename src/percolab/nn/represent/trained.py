@@ -23,8 +23,8 @@ from percolab.nn.networks.recording import RAW, activations, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.latent_values import fresh_values, path_sums
+from percolab.nn.probing.places import read_places
 from percolab.nn.probing.siblings import find_siblings
-from percolab.nn.represent import reading
 from percolab.nn.represent.networks import train_networks
 from percolab.nn.represent.settings import Settings
 from percolab.nn.represent.work import Work, layer_names
@@ -80,7 +80,7 @@ def measure(work: Work) -> Arrays:
                 found["separation"][i, j, k], found["mse"][i, j, k] = raw
                 continue
             A = work.inputs if name == RAW else recorded[name]
-            read = reading.read(A, probed, values)
+            read = read_places(A, probed, values)
             found["separation"][i, j, k] = siblings.separation(siblings.sums(A, whole))
             found["mse"][i, j, k] = read.mse
             found["baseline"] = read.baseline

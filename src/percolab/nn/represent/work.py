@@ -14,7 +14,7 @@ from percolab.nn.frame.frame import Frame
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.recording import RAW, representations
-from percolab.nn.represent import reading
+from percolab.nn.probing.places import Places, find_places
 from percolab.nn.represent.networks import Networks, load_networks
 from percolab.nn.represent.settings import Settings
 from percolab.worlds.generation import generate
@@ -43,11 +43,11 @@ class Work(Frame[Settings]):
         count = len(getattr(self.dataset.recipe, "factors", (None,)))
         return [truth(self.dataset, k) for k in range(count)]
 
-    def probed(self, least_depth: int = 0) -> list[reading.Places]:
+    def probed(self, least_depth: int = 0) -> list[Places]:
         """Return the latents of each hierarchy that are probed."""
         s = self.settings
         depths = [depth for depth in s.depths if depth >= least_depth]
-        return [reading.find_places(t.forest, t.rows, depths, s.min_size, seed=0) for t in self.truths]
+        return [find_places(t.forest, t.rows, depths, s.min_size) for t in self.truths]
 
     def latent_places(self, least_depth: int = 0) -> NDArray[np.int64]:
         """Return where the probed latents are, hierarchy after hierarchy, for blocks of kin."""
