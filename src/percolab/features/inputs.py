@@ -57,14 +57,16 @@ class Asked:
 def find_labels(source: Any, factor: int | None, rows: Any, n_codes: int, asked: Asked) -> Labels:
     """Return the labels of the rows of the codes.
 
-    The source is a forest, has one, is a world with `factors` and a table of `rows` (samples, factors), or a corpus.
+    The source is a forest, has one, is a world with `factors` and a table of `rows` (samples, factors), a corpus, or
+    labels of all rows.
     """
+    every: Labels
     if isinstance(source, Corpus):
         every = _of_documents(source, _check_factor(factor, len(source.lexicons), "corpus"), asked)
     elif asked != Asked():
         raise ValueError("documents, about and truth must be left out unless a corpus is scored")
     else:
-        every = _of_points(source, factor)
+        every = source if isinstance(source, Labels) else _of_points(source, factor)
     chosen = _check_rows(rows, len(every), n_codes)
     return every if chosen is None else every.take(chosen)
 

@@ -351,6 +351,7 @@ def ridge(
     alphas: float | Sequence[float] = 1.0,
     *,
     validation: ArrayLike | None = None,
+    refit: bool | None = None,
     device: Device = "auto",
 ) -> Ridge:
     """Fit a ridge regression from activations to k targets on training rows, and score each target on test rows.
@@ -371,8 +372,9 @@ def ridge(
     alphas
         The penalty; of several, each target takes the one with the least error on the validation rows.
     validation
-        Rows that choose among several penalties, and are never fitted. None: every fifth training row, which is fitted
-        too once the penalty is chosen.
+        Rows that choose among several penalties. None: every fifth training row.
+    refit
+        Whether these rows are fitted too once the penalty is chosen. None: only where they are training rows.
     device
         Where to compute.
     """
@@ -385,7 +387,8 @@ def ridge(
         part[np.flatnonzero(part == TRAIN)[::TUNING_STEP]] = TUNING
     check_divided("split", part)
     A, T = (values.reshape(-1, values.shape[-1]) for values in (activations, targets))
-    samples = Samples.split(np.repeat(part, A.shape[0] // part.size), refit=validation is None)
+    both = validation is None if refit is None else refit
+    samples = Samples.split(np.repeat(part, A.shape[0] // part.size), refit=both)
     [fit], alpha = cross_fit(A, T, samples, penalties, place)
     scores = score(A, T, samples, [fit])
     weights, intercept, mean = (values.cpu().numpy() for values in fit)
