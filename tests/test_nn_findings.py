@@ -9,8 +9,8 @@ from percolab import intervals
 from percolab.nn import ProbeConfig
 from percolab.nn.paper import findings
 from percolab.nn.probing import controls
+from percolab.nn.probing.controls import plant, planted_power, power_curve
 from percolab.nn.probing.errors import ProbeErrors
-from percolab.nn.probing.power import plant, planted_power, power_curve
 from percolab.nn.probing.probed_networks import random_features
 from percolab.nn.probing.prober import Prober
 

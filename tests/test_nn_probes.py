@@ -9,9 +9,9 @@ from sklearn.linear_model import Ridge
 
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
-from percolab.nn.probing import folds, latent_values
+from percolab.nn.probing import latent_values
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
-from percolab.nn.probing.places import find_places
+from percolab.nn.probing.places import find_places, random_points, whole_subtrees
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -52,8 +52,8 @@ def plans(dataset, protocol):
     rows, least = np.arange(len(dataset)), CONFIG.min_latent_size
     places = find_places(dataset.forest, rows, CONFIG.depths, least, least=1)
     if protocol == "random":
-        return places, folds.random_points(places, rows, CONFIG.train_share, CONFIG.seed)
-    return places, folds.whole_subtrees(dataset.forest, places, rows, least, CONFIG.folds)[0]
+        return places, random_points(places, rows, CONFIG.train_share, CONFIG.seed)
+    return places, whole_subtrees(dataset.forest, places, rows, least, CONFIG.folds)[0]
 
 
 def held_out_in_turn(places, part):

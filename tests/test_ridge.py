@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
 import percolab as pl
-from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations, Samples, cross_fit, ridge, score
+from percolab.nn.probing.ridge import CHUNK_ROWS, CrossFit, NormalEquations, Samples, ridge
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -112,8 +112,8 @@ def test_rows_that_grow_by_group_and_are_held_out_in_turn():
     where = np.where(np.arange(2) <= level[:, None], unit, 5)
     samples = Samples(part, level, where, 5, scored=3)
     alphas, importance = [1.0, 1e4], rng.random((5, T))
-    fits, alpha = cross_fit(A, targets, samples, alphas, CPU, importance)
-    found = score(A, targets, samples, fits)
+    fit = CrossFit(A, targets, samples, alphas, CPU, importance)
+    alpha, found = fit.alpha, fit.scores()
     squared = np.zeros((len(alphas), 3, 5, T))
 
     def errors(held_out, scored, i):

@@ -119,7 +119,7 @@ class Accuracy:
         """Return the accuracy of every pair of siblings."""
         pairs, (train, test) = _pairs(view, self.asked), view.rows(self.asked)
         fit, held_out = (pairs.ready(rows, A.device) for rows in (train, test))
-        factor = siblings.solver(A, train, A.device)
+        factor = siblings.solver(A, fit)
         return [Reading("accuracy", pairs.units, siblings.reading_accuracy(A, factor, fit, held_out))]
 
 

@@ -33,7 +33,6 @@ from percolab.nn.probing import controls
 from percolab.nn.probing.controls import ByKind
 from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.latent_values import LATENT_TARGETS, TARGETS, TRUE_TARGETS
-from percolab.nn.probing.power import planted_power
 from percolab.nn.probing.probed_networks import Source, Sources
 from percolab.nn.probing.prober import Prober
 from percolab.nn.training import run
@@ -221,7 +220,9 @@ class _Reproduction(Frame[Experiment]):
         recorded = self.sources.representations(source)
         name = findings.blocks(recorded, "residual")[-1]
         planted = recorded[name]
-        found = planted_power(self.dataset, planted, self.settings.probing, device=self.device, progress=self.progress)
+        found = controls.planted_power(
+            self.dataset, planted, self.settings.probing, device=self.device, progress=self.progress
+        )
         return {"representation": name, **found}
 
     # ------------------------------------------------------------------ results

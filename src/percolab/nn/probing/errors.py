@@ -115,32 +115,46 @@ class ProbeErrors:
 
     def depth_columns(self) -> tuple[dict[str, Any], Callable[[Floats], Floats]]:
         """Return what tables say of every depth that has latents, and what makes means by depth of sums by latent."""
-        n = self.by_depth(self.n)
+        n, count = self.by_depth(self.n), self.by_depth(np.ones(self.latent.size))
         there = n > 0
-        count = self.by_depth(np.ones(self.latent.size))
-
-        def mean(sums: Floats) -> Floats:
-            return (self.by_depth(sums)[there].T / n[there]).T
-
         integers = {"n_validation": n[there].astype(np.int64), "n_latents": count[there].astype(np.int64)}
-        return {"depth": self.depths[there], "n_train": self.n_train[there], **integers}, mean
+        columns = {"depth": self.depths[there], "n_train": self.n_train[there], **integers}
+        return columns, lambda sums: (self.by_depth(sums)[there].T / n[there]).T
 
-    def long(
-        self, common: dict[str, Any], values: Callable[[str], dict[str, Floats]], kept: Sequence[str] = TARGETS
+    def per_latent(self, forest: Forest) -> pandas.DataFrame:
+        """Return the table of `ProbeResult.per_latent`."""
+        arrays = {name: {"MSE": self.mse(name), "baseline": self.baseline} for name in self.squared}
+        return self._long(self.latent_columns(forest), arrays, LATENT_TARGETS)
+
+    def per_depth(self) -> pandas.DataFrame:
+        """Return the table of `ProbeResult.per_depth`."""
+        common, mean = self.depth_columns()
+        there, baseline = np.isin(self.depths, common["depth"]), mean(self.baseline * self.n[:, None])
+        arrays = {
+            name: {"MSE": mean(squared), "R2": self.r2(name)[there], "mean_MSE": baseline}
+            for name, squared in self.squared.items()
+        }
+        return self._long(common, arrays)
+
+    def penalties(self) -> pandas.DataFrame:
+        """Return the table of `ProbeResult.penalties`."""
+        folds = {len(alpha) for alpha in self.alpha.values()}
+        return self._long({"fold": np.arange(max(folds))}, {name: {"alpha": a} for name, a in self.alpha.items()})
+
+    def _long(
+        self, common: dict[str, Any], arrays: dict[str, dict[str, Floats]], kept: Sequence[str] = TARGETS
     ) -> pandas.DataFrame:
-        """Return a tidy table of the representations and targets, with columns from (…, T) values of each."""
-        tables = []
-        for name in self.squared:
-            arrays = values(name)
-            for k, (target, draw) in enumerate(self.columns):
-                if target in kept:
-                    head: dict[str, Any] = {
-                        "protocol": self.protocol,
-                        "target": target,
-                        "draw": draw,
-                        "representation": name,
-                    }
-                    tables.append(pandas.DataFrame(head | common | {key: a[:, k] for key, a in arrays.items()}))
+        """Return a tidy table, from columns of (…, T) values of each representation."""
+        tables = [
+            pandas.DataFrame(
+                {"protocol": self.protocol, "target": target, "draw": draw, "representation": name}
+                | common
+                | {key: values[:, k] for key, values in own.items()}
+            )
+            for name, own in arrays.items()
+            for k, (target, draw) in enumerate(self.columns)
+            if target in kept
+        ]
         return pandas.concat(tables, ignore_index=True)
 
     def save(self, path: Path) -> None:
@@ -186,28 +200,17 @@ class ProbeResult:
 
         Targets that differ within a latent, those that were shuffled, are left out.
         """
-        return self._long(
-            lambda e: e.long(
-                e.latent_columns(self.forest), lambda name: {"MSE": e.mse(name), "baseline": e.baseline}, LATENT_TARGETS
-            )
-        )
+        return pandas.concat([errors.per_latent(self.forest) for errors in self.errors], ignore_index=True)
 
     @cached_property
     def per_depth(self) -> pandas.DataFrame:
         """protocol, target, draw, representation, depth, n_train, n_validation, n_latents, MSE, R2, mean_MSE."""
-        return self._long(_per_depth)
+        return pandas.concat([errors.per_depth() for errors in self.errors], ignore_index=True)
 
     @cached_property
     def penalties(self) -> pandas.DataFrame:
         """protocol, target, draw, representation, fold, alpha: the ridge penalty of every probe."""
-        return self._long(
-            lambda e: e.long(
-                {"fold": np.arange(len(next(iter(e.alpha.values()))))}, lambda name: {"alpha": e.alpha[name]}
-            )
-        )
-
-    def _long(self, table: Callable[[ProbeErrors], pandas.DataFrame]) -> pandas.DataFrame:
-        return pandas.concat([table(errors) for errors in self.errors], ignore_index=True)
+        return pandas.concat([errors.penalties() for errors in self.errors], ignore_index=True)
 
     def __repr__(self) -> str:
         names = dict.fromkeys(name for part in self.errors for name in part.squared)
@@ -223,13 +226,3 @@ class ProbeResult:
             if not np.isnan(error := part.typical(name, "z"))
         }
         return html.table("Probes: error over that of the training mean, median over depths", lines)
-
-
-def _per_depth(errors: ProbeErrors) -> pandas.DataFrame:
-    common, mean = errors.depth_columns()
-    there = np.isin(errors.depths, common["depth"])
-    baseline = mean(errors.baseline * errors.n[:, None])
-    return errors.long(
-        common,
-        lambda name: {"MSE": mean(errors.squared[name]), "R2": errors.r2(name)[there], "mean_MSE": baseline},
-    )

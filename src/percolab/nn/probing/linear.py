@@ -17,23 +17,10 @@ from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.model.indices import listed
 from percolab.nn.networks.device import Device, choose_device
+from percolab.nn.probing import ridge
 from percolab.nn.probing.latent_values import fresh_values, path_sums
 from percolab.nn.probing.places import locate
-from percolab.nn.probing.ridge import (
-    LEFT_OUT,
-    TEST,
-    TIE,
-    TRAIN,
-    TUNING,
-    Fit,
-    Samples,
-    Scores,
-    check_divided,
-    check_penalties,
-    cross_fit,
-    divide,
-    score,
-)
+from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Samples
 from percolab.worlds.splits import Split
 from percolab.worlds.truth import AnyDataset, Truth, truth
 
@@ -45,7 +32,6 @@ TRAIN_SHARE = 0.7
 TUNING_SHARE = 0.2
 """Share of the training lines that choose among penalties where the split has no validation rows."""
 KINDS = ("z", "sum", "membership")
-OWN = "own"
 Parts = Split | tuple[ArrayLike, ArrayLike]
 
 
@@ -92,19 +78,19 @@ class LinearProbe:
 
     def __repr__(self) -> str:
         control = self._control()
-        found = f"{self.measure} {_mean(self.table['score']):.3f}"
-        return f"LinearProbe({self._what()}: {found}, {control} {_mean(self.table[control]):.3f})"
+        found = f"{self.measure} {self.table['score'].mean():.3f}"
+        return f"LinearProbe({self._what()}: {found}, {control} {self.table[control].mean():.3f})"
 
     def _what(self) -> str:
         return self.kind if len(self.table) == 1 else f"{self.kind}, {len(self.table):,} targets"
 
     def _repr_html_(self) -> str:
         measure = self.measure.replace("R2", "R²")
-        lines: dict[str, object] = {f"{measure} on held-out rows": f"{_mean(self.table['score']):.3f}"}
+        lines: dict[str, object] = {f"{measure} on held-out rows": f"{self.table['score'].mean():.3f}"}
         words = {"fresh": "with fresh values", "permuted": "with permuted targets"}
         for name in [name for name in words if name in self.draws]:
-            low, high = _mean(self.table[f"{name}_low"]), _mean(self.table[f"{name}_high"])
-            lines[f"{measure} {words[name]}"] = f"{_mean(self.table[name]):.3f} ({low:.3f} to {high:.3f})"
+            low, high = self.table[f"{name}_low"].mean(), self.table[f"{name}_high"].mean()
+            lines[f"{measure} {words[name]}"] = f"{self.table[name].mean():.3f} ({low:.3f} to {high:.3f})"
         lines |= {"targets": len(self.table), "training rows": int(self.table["n_train"].max())}
         lines |= {
             "held-out rows": int(self.table["n_test"].max()),
@@ -168,7 +154,7 @@ def linear_probe(
     known = truth(dataset, factor)
     check_seed("seed", seed)
     check_integer("draws", draws, 1)
-    alphas = check_penalties("alpha", alpha)
+    alphas = ridge.check_penalties("alpha", alpha)
     shape = getattr(activations, "shape", None)
     if shape is None or len(shape) != 2 or 0 in shape:
         got = type(activations).__name__ if shape is None else tuple(shape)
@@ -184,14 +170,14 @@ def linear_probe(
     values = np.concatenate([asked.values[:, None], *controls.values()], 1)
     flat, k = values.reshape(part.size, -1), values.shape[2]
     divided = Samples.split(part, refit, asked.unit if asked.latents is not None else None)
-    [fit], penalty = cross_fit(activations, flat, divided, alphas, choose_device(device))
-    weights, intercept, mean = (column.cpu().numpy() for column in fit)
+    found = ridge.CrossFit(activations, flat, divided, alphas, choose_device(device))
+    weights, intercept, mean = (column.cpu().numpy() for column in found.fits[0])
     per_latent, test = None, np.flatnonzero(part == TEST)
     if asked.binary:
-        pairs = zip(flat[test].T, fit.predict(activations, test).T, strict=True)
+        pairs = zip(flat[test].T, found.fits[0].predict(activations, test).T, strict=True)
         scores = np.array([_auc(*pair) for pair in pairs])
     else:
-        sums = score(activations, flat, divided, [fit])
+        sums = found.scores()
         scores = sums.r2(mean)
         per_latent = None if asked.latents is None else _by_latent(asked.latents, sums)
     true, *drawn = np.split(scores.reshape(-1, k), [1, 1 + draws][: len(controls)])
@@ -201,7 +187,7 @@ def linear_probe(
     table = _beside(table, by_control)
     measure = "AUC" if asked.binary else "R2"
     return LinearProbe(
-        asked.kind, measure, table, per_latent, weights[:, :k], intercept[:k], penalty[0, :k], by_control
+        asked.kind, measure, table, per_latent, weights[:, :k], intercept[:k], found.alpha[0, :k], by_control
     )
 
 
@@ -221,12 +207,11 @@ def _parts(
             given = (split[0], (), split[1])
         else:
             raise ValueError(f"split must be a Split or a pair of training and test rows, got {type(split).__name__}")
-        part = np.where(used, divide("split", n, *given)[samples], LEFT_OUT)
+        part = np.where(used, ridge.divide(n, *given)[samples], LEFT_OUT)
     refit = tune and not (part == TUNING).any()
     if refit:
         lines = random.permutation(np.flatnonzero(part == TRAIN))
         part[lines[: int(TUNING_SHARE * lines.size)]] = TUNING
-    check_divided("split", part)
     return part, refit
 
 
@@ -239,7 +224,7 @@ def _controls(asked: _Asked, lines: Ints, draws: int, seed: int) -> dict[str, Fl
     return {"permuted": permuted} | ({} if asked.fresh is None else {"fresh": asked.fresh[:, :, None]})
 
 
-def _by_latent(latents: Ints, sums: Scores) -> pandas.DataFrame:
+def _by_latent(latents: Ints, sums: ridge.Scores) -> pandas.DataFrame:
     there = np.flatnonzero(sums.n)
     n = sums.n[there, 0]
     means = {"MSE": sums.squared[there, 0] / n, "baseline": sums.target_squared[there, 0] / n}
@@ -252,7 +237,7 @@ def _beside(table: pandas.DataFrame, controls: dict[str, Floats]) -> pandas.Data
         table[name] = values.mean(0)
         table[f"{name}_low"], table[f"{name}_high"] = np.quantile(values, [0.025, 0.975], axis=0)
     null, true = controls.get("fresh", controls["permuted"]), table["score"].to_numpy()
-    table["p"] = np.where(np.isnan(true), np.nan, (1 + (null >= true - TIE).sum(0)) / (1 + len(null)))
+    table["p"] = np.where(np.isnan(true), np.nan, (1 + (null >= true - ridge.TIE).sum(0)) / (1 + len(null)))
     return table
 
 
@@ -263,12 +248,6 @@ def _auc(target: Floats, predicted: Floats) -> float:
     if not n or not m:
         return float("nan")
     return float((scipy.stats.rankdata(predicted)[inside].sum() - n * (n + 1) / 2) / (n * m))
-
-
-def _mean(values: Any) -> float:
-    known = np.asarray(values, np.float64)
-    known = known[~np.isnan(known)]
-    return float(known.mean()) if known.size else float("nan")
 
 
 # ---------------------------------------------------------------------- targets
@@ -341,4 +320,4 @@ def _own(target: Any, lines: int) -> _Asked:
     numbers: NDArray[Any] = values.reshape(lines, -1).astype(np.float32 if binary else np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError(f"target must be finite, got {numbers[~np.isfinite(numbers)][0]}")
-    return _Asked(OWN, list(range(numbers.shape[1])), numbers, np.zeros(lines, np.int64), binary=binary)
+    return _Asked("own", list(range(numbers.shape[1])), numbers, np.zeros(lines, np.int64), binary=binary)

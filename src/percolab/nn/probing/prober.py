@@ -16,10 +16,9 @@ from percolab.nn.config import ProbeConfig
 from percolab.nn.networks.device import Device, choose_device, on_device
 from percolab.nn.networks.recording import RAW
 from percolab.nn.probing.errors import ProbeErrors, ProbeResult
-from percolab.nn.probing.folds import random_points, whole_subtrees
 from percolab.nn.probing.latent_values import LATENT_TARGETS, Column, columns, targets_of
-from percolab.nn.probing.places import Floats, Ints, Places, find_places
-from percolab.nn.probing.ridge import TEST, Fit, Samples, Scores, cross_fit, score
+from percolab.nn.probing.places import Floats, Ints, Places, find_places, random_points, whole_subtrees
+from percolab.nn.probing.ridge import TEST, CrossFit, Samples, Scores
 from percolab.worlds.truth import AnyDataset, truth
 
 
@@ -129,10 +128,11 @@ class Prober:
                 A = on_device(what, values, self.device, torch.float32)
                 for index, plan in enumerate(self.plans):
                     tell("probes", done, total)
-                    fits, alpha, scores = plan.fit(A)
+                    fit = plan.fit(A)
+                    scores = fit.scores()
                     if index == len(errors):
-                        errors.append(plan.errors(fits, scores))
-                    errors[index].squared[name], errors[index].alpha[name] = scores.squared, alpha
+                        errors.append(plan.errors(fit, scores))
+                    errors[index].squared[name], errors[index].alpha[name] = scores.squared, fit.alpha
                     done += 1
                 seconds[name] = time.perf_counter() - start
             tell("probes", total, total)
@@ -173,14 +173,13 @@ class _Plan:
         # In the choice of a penalty each latent counts alike, over the variance that its target has at its depth.
         self.importance: Floats = 1 / (n[scored, None] * variance)
 
-    def fit(self, A: torch.Tensor) -> tuple[list[Fit], Floats, Scores]:
-        """Return the fits of one representation, their penalties and scores."""
-        fits, alpha = cross_fit(A, self.targets, self.samples, self.alphas, A.device, self.importance)
-        return fits, alpha, score(A, self.targets, self.samples, fits)
+    def fit(self, A: torch.Tensor) -> CrossFit:
+        """Fit the probes of one representation."""
+        return CrossFit(A, self.targets, self.samples, self.alphas, A.device, self.importance)
 
-    def errors(self, fits: list[Fit], scores: Scores) -> ProbeErrors:
+    def errors(self, fit: CrossFit, scores: Scores) -> ProbeErrors:
         """Return what is the same for all representations."""
-        means = torch.stack([fit.mean for fit in fits]).view(-1, self.depths.size, len(self.columns)).cpu().numpy()
+        means = torch.stack([own.mean for own in fit.fits]).view(-1, self.depths.size, len(self.columns)).cpu().numpy()
         mean, n, about = means[self.part, self.depth_index], scores.n, scores.target
         squares = scores.target_squared + 2 * mean * about + n * mean**2
         n_train = self.n_train.mean(1).astype(np.int64)

@@ -1,8 +1,8 @@
 """Ridge regression by exact normal equations: every linear probe is fitted and scored here.
 
 `ridge` is the plain form: activations, targets, training rows, test rows and penalties in; weights, errors and R² of
-every target out. It is made of `cross_fit` and `score`, which also serve probes whose rows are held out in turn, or
-differ between targets, and whose errors are wanted by latent.
+every target out. It is made of `CrossFit`, which also serves probes whose rows are held out in turn, or differ between
+targets, and whose errors are wanted by latent.
 
 Activations and targets are read in blocks of rows, from tensors on any device, arrays, memory maps, or anything else
 that slices like an array. Sums are in float64: the Gram matrix of some hundred thousand rows, regularised by 1, has
@@ -198,82 +198,23 @@ class Samples:
     @classmethod
     def split(cls, part: Ints, refit: bool, unit: Ints | None = None) -> Samples:
         """Return rows with one test part, for targets that all rows have; with the unit of each row, if any."""
+        if not (part == TRAIN).any() or not (part == TEST).any():
+            raise ValueError("split must leave lines to train on and lines to test on, got none of one of them")
         level = np.zeros(part.size, np.int64)
         where = level if unit is None else unit
         return cls(part, level, where[:, None], 1 + int(where.max()), refit=refit)
 
 
-def divide(name: str, n: int, train: ArrayLike, tuning: ArrayLike, test: ArrayLike) -> Ints:
+def divide(n: int, train: ArrayLike, tuning: ArrayLike, test: ArrayLike) -> Ints:
     """Return the part of each of n rows, from the rows of three parts: indices or masks."""
     part = np.full(n, LEFT_OUT)
     for given, number in ((train, TRAIN), (tuning, TUNING), (test, TEST)):
-        rows = listed(f"rows of {name}", given, n)
+        rows = listed("rows of split", given, n)
         again = rows[part[rows] != LEFT_OUT]
         if again.size:
-            raise ValueError(f"{name} must have parts that share no row, got row {again[0]} twice")
+            raise ValueError(f"split must have parts that share no row, got row {again[0]} twice")
         part[rows] = number
     return part
-
-
-def cross_fit(
-    activations: Any,
-    targets: Any,
-    samples: Samples,
-    alphas: Sequence[float],
-    device: torch.device,
-    importance: Floats | float = 1.0,
-) -> tuple[list[Fit], Floats]:
-    """Fit targets (n, J T) from activations (n, width); return a fit for each part scored, and penalties (parts, T).
-
-    All groups share a penalty. The errors that choose it are summed over units, with weights `importance` (units, T).
-    """
-    parts = sorted({part for _, part in samples.rows} - {TRAIN})
-    spare = frozenset() if samples.refit else frozenset(parts[samples.scored :])
-    outer = [frozenset({part}) | spare for part in parts[: samples.scored]]
-    pairs = [(part, other) for part in parts[: samples.scored] for other in parts if other != part]
-    inner = {pair: frozenset(pair) for pair in pairs} if len(alphas) > 1 else {}
-    fits = _fit_without({*outer, *inner.values()}, activations, targets, samples, alphas, device)
-    groups = samples.where.shape[1]
-    cost = np.zeros((len(outer), len(alphas), targets.shape[1] // groups))
-    for (part, other), fold in inner.items():
-        cost[part] += (_sums(activations, targets, samples, other, fits[fold], 1)[:, 0] * importance).sum(1)
-    best = (cost <= (1 + TIE) * cost.min(1, keepdims=True)).argmax(1)
-    column, chosen = torch.arange(targets.shape[1], device=device), []
-    for fold, index in zip(outer, torch.from_numpy(best).to(device), strict=True):
-        weight, intercept, mean = (torch.stack(kind) for kind in zip(*fits[fold], strict=True))
-        at = index.repeat(groups)
-        chosen.append(Fit(weight[at, :, column].T, intercept[at, column], mean[0]))
-    return chosen, np.array(alphas, np.float64)[best]
-
-
-def _fit_without(
-    folds: set[frozenset[int]],
-    activations: Any,
-    targets: Any,
-    samples: Samples,
-    alphas: Sequence[float],
-    device: torch.device,
-) -> dict[frozenset[int], list[Fit]]:
-    """Return fits to the rows of all parts but those of a fold, for each fold and penalty; in one pass."""
-    columns, groups = targets.shape[1], samples.where.shape[1]
-    width = columns // groups
-    used = {key: rows for key, rows in samples.rows.items() if any(key[1] not in fold for fold in folds)}
-    _, last = max((level, rows[0]) for (level, _), rows in used.items() if rows.size)  # a row of as many groups as any
-    centre = take("activations", activations, np.array([last]), device)[0]
-    equations = {part: NormalEquations(centre, columns) for _, part in used}
-    shapes = (len(centre), columns), (columns,), (columns,)
-    fits = {fold: [Fit(*(centre.new_zeros(shape) for shape in shapes)) for _ in alphas] for fold in folds}
-    for level in reversed(range(groups)):
-        upto, here = slice(0, (level + 1) * width), slice(level * width, (level + 1) * width)
-        for part, own in equations.items():
-            for rows, a in blocks(activations, used[level, part], device):
-                own.add(a, take("targets", targets, rows, device, upto), upto)
-        for fold, fitted in fits.items():
-            others = reduce(add, (own for part, own in equations.items() if part not in fold))
-            for fit, solved in zip(fitted, others.solve(alphas, here), strict=True) if others.n else ():
-                for into, values in zip(fit, solved, strict=True):
-                    into[..., here] = values
-    return fits
 
 
 class Scores(NamedTuple):
@@ -297,29 +238,96 @@ class Scores(NamedTuple):
         return np.where(constant, np.nan, 1 - squared / np.where(constant, 1, spread))
 
 
-def score(activations: Any, targets: Any, samples: Samples, fits: Sequence[Fit]) -> Scores:
-    """Score the fits of all parts on the rows that each holds out, by unit."""
-    sums = np.sum([_sums(activations, targets, samples, part, [fit], 4)[0] for part, fit in enumerate(fits)], 0)
-    held = samples.where[(samples.part >= 0) & (samples.part < samples.scored)]
-    return Scores(*sums, n=np.bincount(held.ravel(), minlength=samples.units + 1)[:-1, None])
+class CrossFit:
+    """Ridge regressions of targets (n, J T) on activations (n, width), one for each part that is scored.
 
+    Parameters
+    ----------
+    activations, targets
+        Tensors, arrays, or what slices like them.
+    samples
+        Which rows are fitted and scored.
+    alphas
+        Penalties. All groups share one; of several, each part and column takes the best.
+    device
+        Where to compute.
+    importance
+        (units, T) weights of the squared errors that choose a penalty.
+    """
 
-def _sums(activations: Any, targets: Any, samples: Samples, part: int, fits: Sequence[Fit], kinds: int) -> Floats:
-    """Return the first kinds of `Scores` for the rows of a part, by fit; in one pass."""
-    first, groups = fits[0].mean, samples.where.shape[1]
-    width, device = len(first) // groups, first.device
-    sums = first.new_zeros(len(fits), kinds, samples.units + 1, width)
-    for level in range(groups):
-        upto = slice(0, (level + 1) * width)
-        for rows, a in blocks(activations, samples.rows[level, part], device):
-            target = take("targets", targets, rows, device, upto) - first[upto]
-            unit = torch.from_numpy(samples.where[rows, : level + 1].ravel()).to(device)
-            for into, fit in zip(sums, fits, strict=True):
-                read = a @ fit.weight[:, upto] + fit.intercept[upto] - first[upto]
-                values = (read - target).square(), target, target.square(), read
-                for total, value in zip(into, values, strict=False):
-                    total.index_add_(0, unit, value.view(-1, width))
-    return sums[:, :, :-1].cpu().numpy()
+    def __init__(
+        self,
+        activations: Any,
+        targets: Any,
+        samples: Samples,
+        alphas: Sequence[float],
+        device: torch.device,
+        importance: Floats | float = 1.0,
+    ) -> None:
+        self.activations, self.targets, self.samples, self.device = activations, targets, samples, device
+        self.groups, columns = samples.where.shape[1], targets.shape[1]
+        self.width = columns // self.groups
+        parts = sorted({part for _, part in samples.rows} - {TRAIN})
+        spare = frozenset() if samples.refit else frozenset(parts[samples.scored :])
+        outer = [frozenset({part}) | spare for part in parts[: samples.scored]]
+        pairs = [(part, other) for part in parts[: samples.scored] for other in parts if other != part]
+        inner = {pair: frozenset(pair) for pair in pairs} if len(alphas) > 1 else {}
+        by_fold = self._fit_without({*outer, *inner.values()}, alphas)
+        cost = np.zeros((len(outer), len(alphas), self.width))
+        for (part, other), fold in inner.items():
+            cost[part] += (self._sums(other, by_fold[fold], 1)[:, 0] * importance).sum(1)
+        best = (cost <= (1 + TIE) * cost.min(1, keepdims=True)).argmax(1)
+        self.alpha: Floats = np.array(alphas, np.float64)[best]
+        """(parts, T) the penalties"""
+        self.fits: list[Fit] = []
+        """by part"""
+        for fold, index in zip(outer, torch.from_numpy(best).to(device), strict=True):
+            weight, intercept, mean = (torch.stack(kind) for kind in zip(*by_fold[fold], strict=True))
+            at, column = index.repeat(self.groups), torch.arange(columns, device=device)
+            self.fits.append(Fit(weight[at, :, column].T, intercept[at, column], mean[0]))
+
+    def _fit_without(self, folds: set[frozenset[int]], alphas: Sequence[float]) -> dict[frozenset[int], list[Fit]]:
+        """Return fits to the rows of all parts but those of a fold, for each fold and penalty; in one pass."""
+        used = {key: rows for key, rows in self.samples.rows.items() if any(key[1] not in fold for fold in folds)}
+        _, last = max((level, rows[0]) for (level, _), rows in used.items() if rows.size)  # it is in most groups
+        centre, columns = take("activations", self.activations, np.array([last]), self.device)[0], self.targets.shape[1]
+        equations = {part: NormalEquations(centre, columns) for _, part in used}
+        shapes = (len(centre), columns), (columns,), (columns,)
+        fits = {fold: [Fit(*(centre.new_zeros(shape) for shape in shapes)) for _ in alphas] for fold in folds}
+        for level in reversed(range(self.groups)):
+            upto, here = slice(0, (level + 1) * self.width), slice(level * self.width, (level + 1) * self.width)
+            for part, own in equations.items():
+                for rows, a in blocks(self.activations, used[level, part], self.device):
+                    own.add(a, take("targets", self.targets, rows, self.device, upto), upto)
+            for fold, fitted in fits.items():
+                others = reduce(add, (own for part, own in equations.items() if part not in fold))
+                for fit, solved in zip(fitted, others.solve(alphas, here), strict=True) if others.n else ():
+                    for into, values in zip(fit, solved, strict=True):
+                        into[..., here] = values
+        return fits
+
+    def _sums(self, part: int, fits: Sequence[Fit], kinds: int) -> Floats:
+        """Return the first kinds of `Scores` for the rows of a part, by fit; in one pass."""
+        mean = fits[0].mean
+        sums = mean.new_zeros(len(fits), kinds, self.samples.units + 1, self.width)
+        for level in range(self.groups):
+            upto = slice(0, (level + 1) * self.width)
+            for rows, a in blocks(self.activations, self.samples.rows[level, part], self.device):
+                target = take("targets", self.targets, rows, self.device, upto) - mean[upto]
+                unit = torch.from_numpy(self.samples.where[rows, : level + 1].ravel()).to(self.device)
+                for into, fit in zip(sums, fits, strict=True):
+                    read = a @ fit.weight[:, upto] + fit.intercept[upto] - mean[upto]
+                    values = (read - target).square(), target, target.square(), read
+                    for total, value in zip(into, values, strict=False):
+                        total.index_add_(0, unit, value.view(-1, self.width))
+        return sums[:, :, :-1].cpu().numpy()
+
+    def scores(self) -> Scores:
+        """Score the fit of every part on the rows that it holds out, by unit."""
+        sums: Floats = np.sum([self._sums(part, [fit], 4)[0] for part, fit in enumerate(self.fits)], 0)
+        held = self.samples.where[(self.samples.part >= 0) & (self.samples.part < len(self.fits))]
+        n = np.bincount(held.ravel(), minlength=self.samples.units + 1)
+        return Scores(sums[0], sums[1], sums[2], sums[3], n[:-1, None])
 
 
 # ---------------------------------------------------------------------- the plain form
@@ -382,24 +390,16 @@ def ridge(
     if activations.shape[:-1] != targets.shape[:-1] or len(activations.shape) < 2:
         shapes = f"{tuple(activations.shape)} and {tuple(targets.shape)}"
         raise ValueError(f"activations and targets must have the same rows and positions, got shapes {shapes}")
-    part = divide("split", activations.shape[0], train, () if validation is None else validation, test)
+    part = divide(activations.shape[0], train, () if validation is None else validation, test)
     if len(penalties) > 1 and validation is None:
         part[np.flatnonzero(part == TRAIN)[::TUNING_STEP]] = TUNING
-    check_divided("split", part)
     A, T = (values.reshape(-1, values.shape[-1]) for values in (activations, targets))
     both = validation is None if refit is None else refit
     samples = Samples.split(np.repeat(part, A.shape[0] // part.size), refit=both)
-    [fit], alpha = cross_fit(A, T, samples, penalties, place)
-    scores = score(A, T, samples, [fit])
-    weights, intercept, mean = (values.cpu().numpy() for values in fit)
+    found = CrossFit(A, T, samples, penalties, place)
+    scores, (weights, intercept, mean) = found.scores(), (values.cpu().numpy() for values in found.fits[0])
     mse, baseline = scores.squared[0] / scores.n[0], scores.target_squared[0] / scores.n[0]
-    return Ridge(weights, intercept, alpha[0], scores.r2(mean), mse, baseline)
-
-
-def check_divided(name: str, part: Ints) -> None:
-    """Refuse rows of which none are to be fitted, or none to be scored."""
-    if not (part == TRAIN).any() or not (part == TEST).any():
-        raise ValueError(f"{name} must leave lines to train on and lines to test on, got none of one of them")
+    return Ridge(weights, intercept, found.alpha[0], scores.r2(mean), mse, baseline)
 
 
 def check_penalties(name: str, alphas: Any) -> list[float]:
