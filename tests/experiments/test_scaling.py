@@ -12,7 +12,6 @@ from percolab import intervals
 from percolab.cli import main
 from percolab.experiments import running, scaling
 from percolab.nn import ResidualMLP, Split, TrainConfig, train
-from percolab.nn.training.training import train_ensemble
 from percolab.study import material
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
@@ -95,17 +94,17 @@ def test_members_have_their_own_splits_and_weights():
     splits = [Split(rows[lo : lo + 60], rows[150:170], rows[170:]) for lo in (0, 60)]
     models = [ResidualMLP(3, 4, 1, seed=seed) for seed in (8, 9)]
     before = [model.output.weight.detach().clone() for model in models]
-    results = train_ensemble(dataset, config.with_seeds([0, 1]), models=models, split=splits, keep=(0,), device="cpu")
+    results = train(dataset, config.with_seeds([0, 1]), model=models, split=splits, keep=(0,), device="cpu")
     for k, result in enumerate(results):
         assert result.split is splits[k]
         assert torch.equal(result.kept[0]["output.weight"], before[k])
         alone = ResidualMLP(3, 4, 1, seed=8 + k)
         single = train(dataset, config.with_seeds([k])[0], model=alone, split=splits[k], device="cpu")
         assert torch.allclose(result.model.output.weight, single.model.output.weight, atol=1e-6)
-    with pytest.raises(ValueError, match="models must be as many as configs, 2, got 1"):
-        train_ensemble(dataset, config.with_seeds([0, 1]), models=models[:1], device="cpu")
+    with pytest.raises(ValueError, match=r"model must be 2 different networks, .*, got 1"):
+        train(dataset, config.with_seeds([0, 1]), model=models[:1], device="cpu")
     with pytest.raises(ValueError, match="split must be one, or as many as configs, 2, got 1"):
-        train_ensemble(dataset, config.with_seeds([0, 1]), split=splits[:1], device="cpu")
+        train(dataset, config.with_seeds([0, 1]), split=splits[:1], device="cpu")
 
 
 def tiny():

@@ -53,21 +53,6 @@ def power(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]], title
     return figure
 
 
-def training_curve(history: pandas.DataFrame, title: str) -> Figure:
-    """Draw training and validation loss by epoch: squared errors of numbers, log losses of labels."""
-    with style.sheet():
-        figure = style.new_figure(6.4, 3.6)
-        axes = figure.subplots()
-        axes.plot(history["epoch"], history["train_loss"], color=PALETTE[0], label="training")
-        axes.plot(history["epoch"], history["validation_loss"], color=PALETTE[5], label="validation")
-        axes.set_yscale("log")
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("log loss" if "validation_accuracy" in history else "mean squared error")
-        axes.set_title(title, loc="left")
-        axes.legend()
-    return figure
-
-
 def learning_curves(
     history: pandas.DataFrame,
     shorter: pandas.DataFrame | None,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
     from percolab.nn.probing.prober import probes
-    from percolab.nn.training.training import TrainResult, load_model, train, train_ensemble
+    from percolab.nn.training.training import TrainResult, load_model, train
     from percolab.study.settings import Settings
     from percolab.worlds.splits import Split, split_rows
 
@@ -94,7 +94,6 @@ __all__ = [
     "scaling",
     "split_rows",
     "train",
-    "train_ensemble",
 ]
 
 
