@@ -86,7 +86,8 @@ def training(data: str, scale: str) -> TrainConfig:
 
 def epochs(s: Settings[Options], n_rows: int) -> int:
     """Return the epochs that give the number of steps with so many training rows."""
-    return max(1, round(s.options.steps / -(-n_rows // s.training.batch_size)))
+    batches = -(-n_rows // int(s.training.batch_size))
+    return max(1, round(s.options.steps / batches))
 
 
 # ---------------------------------------------------------------------- statistics

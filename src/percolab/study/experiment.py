@@ -25,7 +25,7 @@ from percolab.ground.files import replacing, write_json, write_table
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
-from percolab.nn.config import SCALES, TrainConfig
+from percolab.nn.config import SCALES
 from percolab.nn.networks.device import Device, choose_device, device_name
 from percolab.nn.training import run as training_run
 from percolab.store.worlds import load
@@ -66,7 +66,7 @@ class Experiment(Generic[O]):
     words: page.Words
     data: tuple[str, ...]
     """data that it can be run on; the first is the default"""
-    options: Callable[[str, int, TrainConfig], O]
+    options: Callable[[str, int, Any], O]
     """its own settings, from scale, number of seeds and training"""
     cells: Callable[..., Sequence[Cell[Any]]]
     """what is computed for one draw of the data, from its settings, and the result of `first`"""
@@ -87,7 +87,7 @@ class Experiment(Generic[O]):
     """whether it can be run on networks of one's own"""
     several: bool = False
     """whether it is run on several of its data at once"""
-    training: Callable[[str, str], TrainConfig] = scales.training
+    training: Callable[[str, str], Any] = scales.training
     """how networks are trained, by data and scale"""
     call: str = "represent {name}"
     """the command that runs it"""
@@ -115,7 +115,7 @@ class Experiment(Generic[O]):
         seeds
             Networks for each target.
         epochs
-            Another number of epochs than the usual.
+            Another number of epochs than the usual; on documents, of steps.
         draws
             Draws of the data; from three on, intervals are over draws.
         network
@@ -135,12 +135,12 @@ class Experiment(Generic[O]):
         given = {
             "data": chosen != usual and "{data}" not in self.call and ",".join(chosen),
             "seeds": count != self.usual_seeds[scale] and count,
-            "epochs": epochs is not None and epochs != training.epochs and epochs,
+            "epochs": epochs is not None and epochs != training.total and epochs,
             "draws": draws > 1 and draws,
             "network": network,
             "layers": ",".join(layers or ()),
         }
-        training = training if epochs is None else replace(training, epochs=epochs)
+        training = training if epochs is None else replace(training, **{f"{training.unit}s": epochs})
         own = self.options(scale, count, training)
         for name, value in options.items():
             if value != getattr(own, name):
@@ -164,7 +164,8 @@ class Experiment(Generic[O]):
 
     def _stored(self, chosen: Sequence[str], draws: int) -> Any:
         """Return the data of a store, where one is named; None for data that are known by name."""
-        if len(chosen) != 1 or chosen[0] in self.data or not Path(chosen[0]).exists():
+        of_points = self.data in (scales.HIERARCHY, scales.WORLDS)
+        if len(chosen) != 1 or chosen[0] in self.data or not of_points or not Path(chosen[0]).exists():
             for name in chosen:
                 check_choice("data", name, self.data)
             return None

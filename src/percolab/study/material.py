@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from percolab.corpora.corpus import Corpus
 from percolab.ground.progress import Progress
 from percolab.intervals import places
 from percolab.nn.networks.device import choose_device, on_device
@@ -55,6 +56,7 @@ class Material:
         recipe, store = self.settings.recipes[self.number], self.settings.store
         if (recipe, store) not in _LAST:
             _LAST.clear()
+            assert not isinstance(recipe, Corpus), "documents are not made of points"
             _LAST[recipe, store] = load(store) if store else generate(recipe, progress=self.progress)
         return _LAST[recipe, store]
 

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from percolab.corpora.corpus import Corpus
 from percolab.ground.text import one_line
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import ResidualMLP
@@ -141,7 +142,7 @@ def train_networks(
 
 
 def trained(
-    here: Here, dataset: AnyDataset, configs: Sequence[TrainConfig], models: Any = None, **given: Any
+    here: Here, dataset: AnyDataset | Corpus, configs: Sequence[Any], models: Any = None, **given: Any
 ) -> list[TrainResult]:
     """Train networks by `train`, which gets all else, in the scratch directory of a cell, if there is one."""
     given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress)}
@@ -151,7 +152,7 @@ def trained(
 
 
 def train_resumed(
-    run_dir: Path, dataset: AnyDataset, configs: Sequence[TrainConfig], **given: Any
+    run_dir: Path, dataset: AnyDataset | Corpus, configs: Sequence[Any], **given: Any
 ) -> list[TrainResult]:
     """Train networks by `train`, which gets all else, from where an interrupted run of the same was.
 
