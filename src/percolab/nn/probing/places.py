@@ -187,7 +187,9 @@ def held_out(n: int, seed: int = 0) -> NDArray[np.bool_]:
     return np.random.default_rng((seed, 0)).random(n) < HELD_OUT
 
 
-def read_places(A: torch.Tensor, places: Places, values: Floats, alpha: float = 1.0, seed: int = 0) -> Reading:
+def read_places(
+    A: torch.Tensor, places: Places, values: Floats, alpha: float = 1.0, seed: int = 0, part: Ints | None = None
+) -> Reading:
     """Fit probes of T values of the latents at every depth, and score them on held-out samples.
 
     Parameters
@@ -202,9 +204,11 @@ def read_places(A: torch.Tensor, places: Places, values: Floats, alpha: float = 
         Ridge penalty on standardised activations; 1 is the paper's.
     seed
         What decides which samples are held out.
+    part
+        (n,) whether each sample is fitted, TRAIN, scored, TEST, or neither, LEFT_OUT; None: as `held_out` decides.
     """
     J, T = places.depths.size, values.shape[1]
-    part = np.where(held_out(len(A), seed), TEST, TRAIN)
+    part = np.where(held_out(len(A), seed), TEST, TRAIN) if part is None else part
     samples = Samples(part, places.level, np.where(places.where >= 0, places.where, len(places)), len(places))
     # A sample without a latent at a depth gets the last line, 0, and belongs to no fit of that depth.
     table = torch.from_numpy(np.concatenate([values, np.zeros((1, T))])).to(A.device, torch.float32)

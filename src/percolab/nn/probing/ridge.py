@@ -358,6 +358,7 @@ def ridge(
     alphas: float | Sequence[float] = 1.0,
     *,
     validation: ArrayLike | None = None,
+    refit: bool | None = None,
     device: Device = "auto",
 ) -> Ridge:
     """Fit a ridge regression from activations to k targets on training rows, and score each target on test rows.
@@ -378,8 +379,9 @@ def ridge(
     alphas
         The penalty; of several, each target takes the one with the least error on the validation rows.
     validation
-        Rows that choose among several penalties, and are never fitted. None: every fifth training row, which is fitted
-        too once the penalty is chosen.
+        Rows that choose among several penalties. None: every fifth training row.
+    refit
+        Whether these rows are fitted too once the penalty is chosen. None: only where they are training rows.
     device
         Where to compute.
     """
@@ -391,7 +393,8 @@ def ridge(
     if len(penalties) > 1 and validation is None:
         part[np.flatnonzero(part == TRAIN)[::TUNING_STEP]] = TUNING
     A, T = (values.reshape(-1, values.shape[-1]) for values in (activations, targets))
-    samples = Samples.split(np.repeat(part, A.shape[0] // part.size), refit=validation is None)
+    both = validation is None if refit is None else refit
+    samples = Samples.split(np.repeat(part, A.shape[0] // part.size), refit=both)
     found = CrossFit(A, T, samples, penalties, place)
     scores, (weights, intercept, mean) = found.scores(), (values.cpu().numpy() for values in found.fits[0])
     mse, baseline = scores.squared[0] / scores.n[0], scores.target_squared[0] / scores.n[0]

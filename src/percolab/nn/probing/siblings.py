@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.features.concepts import rows_below
+from percolab.features.concepts import Labels, rows_below
 from percolab.model.forest import Forest
 from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations, blocks, take
 
@@ -84,10 +85,7 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
     start, stop = forest.latent_start, forest.latent_start + forest.latent_size
     first, middle, last = below[start], below[start + forest.left_size], below[stop]
     smaller = np.minimum(middle - first, last - middle)
-    parent = np.flatnonzero(smaller >= min_size)
-    if most is not None and parent.size > most:
-        by_size = parent[np.argsort(smaller[parent], kind="stable")]
-        parent = np.sort(by_size[np.linspace(0, parent.size - 1, most).astype(np.int64)])
+    parent = choose(smaller, min_size, most)
     cluster = forest.cluster_size[forest.latent_cluster[parent]]
     return Siblings(
         order=np.argsort(rows, kind="stable"),
@@ -100,7 +98,33 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
     )
 
 
+def choose(size: Ints, min_size: int, most: int | None = None) -> Ints:
+    """Return the units of at least `min_size` samples; of more than `most`, so many, evenly spread by size."""
+    chosen = np.flatnonzero(size >= min_size)
+    if most is not None and chosen.size > most:
+        by_size = chosen[np.argsort(size[chosen], kind="stable")]
+        chosen = np.sort(by_size[np.linspace(0, chosen.size - 1, most).astype(np.int64)])
+    return chosen
+
+
 # ---------------------------------------------------------------------- pairs of groups
+
+
+def sibling_groups(labels: Labels) -> tuple[Ints, Ints]:
+    """Return all pairs of siblings as intervals of labels (2, 2, P), for `group_pairs`, and the latent above each pair.
+
+    Siblings are the two children of a latent; in documents, any two contexts with the same nearest context above.
+    """
+    forest, first, stop = labels.forest, labels.first, labels.stop
+    if labels.contexts is None:
+        middle = first + forest.left_size
+        return np.array([[first, middle], [middle, stop]]), np.arange(forest.n_latents)
+    above = forest.nearest_above(labels.contexts)
+    alike = (labels.contexts[above == parent] for parent in np.unique(above[above >= 0]))
+    pairs = np.array([pair for group in alike for pair in combinations(group, 2)], np.int64).reshape(-1, 2)
+    left, right = pairs.T
+    bounds = np.array([[first[left], stop[left]], [first[right], stop[right]]])
+    return bounds, above[np.searchsorted(labels.contexts, left)]
 
 
 @dataclass(frozen=True, eq=False)
