@@ -12,9 +12,9 @@ import numpy as np
 
 import percolab as pl
 from percolab import intervals
+from percolab.experiments import scaling
 from percolab.features.concepts import SUMMARY_RATIO, by_row, find_concepts
 from percolab.intervals.lines import line_through_origin, log_lines
-from percolab.nn.scaling import running as scaling
 
 NETWORKS, EACH, GROUPS = 5, 6, (20, 50)
 KINDS = {
