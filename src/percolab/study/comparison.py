@@ -140,10 +140,13 @@ def compare(
         ``{"trained": {0: [a0, a1], 1: [b0, b1]}, "untrained": [u0, u1], "raw": None}``. A network is a torch module, a
         function from inputs to an array, an array, arrays by layer, or None for the raw input. With `draws` it is a
         function ``make(data, seed)`` that returns a module. A module with ``fit(data, seed)`` trains itself, others are
-        trained here; those of role "untrained" are not trained.
+        trained here; those of role "untrained" are not trained. The raw input of documents, decayed bags of tokens,
+        takes 4 n T V bytes on the device.
     readers
-        Names ("separation", "accuracy", "probe", "beliefs", or feature methods such as "kmeans"), objects with `fit`
-        and `encode`, or readers. The verdict is about the first.
+        Names ("separation", "accuracy", "probe" of points, "beliefs" of documents, or feature methods such as
+        "kmeans"), objects with `fit` and `encode`, or readers. The verdict is about the first. Options of documents
+        come after ``@``: ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true
+        contexts; ``about=token`` asks about tokens.
     layers
         Names of modules; ``blocks.1[-1]`` is the last position of one. None: the last block.
     rows

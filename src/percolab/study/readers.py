@@ -128,7 +128,7 @@ class BeliefProbe:
     """R² on test documents of a ridge regression from activations to the probability of being inside each context.
 
     The penalty of each context is the best one for every fifth training document, which is fitted too afterwards.
-    Contexts whose probability is constant are left out.
+    Contexts whose probability is constant are left out, and those that few test positions are expected to be inside.
     """
 
     name: str = "beliefs"
@@ -143,6 +143,8 @@ class BeliefProbe:
         train, test = view.rows(self.asked)
         tuning = train // view.shape[1] % TUNING_STEP == 0
         latents, inside = view.inside
+        kept = inside[test].sum(0) >= LEAST_ROWS
+        latents, inside = latents[kept], inside[:, kept]
         parts = {"validation": train[tuning], "refit": True, "device": A.device}
         r2 = ridge.ridge(A, inside, train[~tuning], test, PENALTIES, **parts).r2
         return [Reading("r2", Units(latents, places(view.data.forest(view.factor), latents)), r2)]

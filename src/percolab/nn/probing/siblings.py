@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.features.concepts import Labels, rows_below
+from percolab.features.concepts import Labels, by_row
 from percolab.model.forest import Forest
 from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations, blocks, take
 
@@ -81,7 +81,7 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
     most
         Of more pairs than this, take so many, evenly spread by the size of the smaller sibling.
     """
-    below = rows_below(forest, rows)
+    below = by_row(forest, rows).below
     start, stop = forest.latent_start, forest.latent_start + forest.latent_size
     first, middle, last = below[start], below[start + forest.left_size], below[stop]
     smaller = np.minimum(middle - first, last - middle)
