@@ -222,7 +222,8 @@ def _training_data(path: str) -> Any:
     from percolab.store import worlds
 
     if not path.endswith(".json"):
-        return worlds.load(path)
+        stored = worlds.load(path)
+        return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
     try:
         values = json.loads(Path(path).read_text())
     except ValueError as error:  # text that is not JSON, or not text
