@@ -145,7 +145,8 @@ def trained(
     here: Here, dataset: AnyDataset | Corpus, configs: Sequence[Any], models: Any = None, **given: Any
 ) -> list[TrainResult]:
     """Train networks by `train`, which gets all else, in the scratch directory of a cell, if there is one."""
-    given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress)}
+    measure = "excess" if isinstance(dataset, Corpus) else "r2"
+    given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress, measure)}
     if here.scratch is None:
         return train(dataset, list(configs), **given)
     return train_resumed(here.scratch, dataset, configs, **given)
