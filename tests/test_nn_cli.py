@@ -10,8 +10,8 @@ import torch
 import percolab as pl
 from percolab.cli import main
 from percolab.ground.progress import Display
-from percolab.nn.frame import drawing
 from percolab.nn.training import checkpoint
+from percolab.study import pictures
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -47,7 +47,7 @@ def test_training_on_labels_is_told_in_their_words(tmp_path, monkeypatch):
     run = SimpleNamespace(log=lambda values, step: logged.append(values), finish=lambda: None)
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: run))
     monkeypatch.setattr(Display, "note", lambda self, stage, words: notes.append(words))
-    monkeypatch.setattr(drawing, "write", lambda figures, directory: drawn.update(figures))
+    monkeypatch.setattr(pictures, "write", lambda figures, directory: drawn.update(figures))
     dataset = pl.generate(pl.Recipe(300, 4, "one_cluster", seeds=1, engine="paper"))
     dataset.with_target("classes", max_size=100).save(tmp_path / "labels.zarr")
     command = ["train", str(tmp_path / "labels.zarr"), "-o", str(tmp_path / "run"), "-q", "--log", "wandb", *SMALL]

@@ -188,8 +188,8 @@ def _together(counts: NDArray[np.int64], expected: Floats) -> tuple[Floats, Floa
     before = np.cumsum(expected) - expected
     cell = np.floor(before / LEAST_COUNT).astype(np.int64)
     cell = np.unique(np.minimum(cell, max(0, math.ceil(expected.sum() / LEAST_COUNT) - 2)), return_inverse=True)[1]
-    together: list[Floats] = [np.bincount(cell, weights=column) for column in (counts, expected)]  # type: ignore[misc]
-    return together[0], together[1]
+    counted, wanted = (np.bincount(cell, weights=weights).astype(np.float64) for weights in (counts, expected))
+    return counted, wanted
 
 
 # ---------------------------------------------------------------------- beliefs

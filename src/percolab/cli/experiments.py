@@ -25,9 +25,9 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
-from percolab.ground.validation import check_integer
-from percolab.nn.config import SCALES, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
-from percolab.nn.paper.experiments import EXPERIMENTS, FIT_FROM, UNTRAINED, experiment
+from percolab.ground.validation import check_choice, check_integer
+from percolab.nn.config import FIT_FROM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
+from percolab.study.scales import HIERARCHY
 
 Device = Annotated[
     str,
@@ -43,6 +43,11 @@ ExperimentOutput = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: EXPERIMENT-SCALE.")
 ]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
+Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
+Ray = Annotated[
+    str | None,
+    typer.Option("--ray", metavar="ADDRESS", help="Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
+]
 LOGS = ("tensorboard", "wandb")
 DEPTH_STEP = 5
 
@@ -74,20 +79,18 @@ def resumable(how: str) -> Iterator[None]:
         raise UnfinishedError(f"{done or 'interrupted'}; {how}") from None
 
 
-def run_in(
-    directory: Path, run: Callable[..., dict[str, Any]], chosen: Any, *, device: str, overwrite: bool, quiet: bool
-) -> dict[str, Any]:
+def run_in(directory: Path, run: Callable[..., dict[str, Any]], *, quiet: bool, **given: Any) -> dict[str, Any]:
     """Run an experiment in a directory, showing how far it is; return its numbers."""
     from percolab.ground.progress import bar
 
     with resumable("the same command resumes it"), bar(visible=not quiet) as display:
-        return run(chosen, directory, device=device, overwrite=overwrite, progress=display)
+        return run(output=directory, progress=display, **given)
 
 
 def print_report(directory: Path, results: dict[str, Any], words: str = "") -> None:
     """Print where the report is, and the time that all stages took."""
     from percolab.ground.progress import clock
-    from percolab.nn.frame.frame import REPORT
+    from percolab.study.directory import REPORT
 
     print(f"{directory / REPORT}: {words}{clock(sum(results['seconds'].values()))} in all")
 
@@ -161,11 +164,11 @@ def train(
     need_packages()
     from percolab.corpora.corpus import Corpus
     from percolab.ground.progress import bar
-    from percolab.nn.frame import drawing
     from percolab.nn.networks.objective import objective
     from percolab.nn.networks.scores import NAMES
     from percolab.nn.training import checkpoint, loss_curves, training
     from percolab.nn.training.progress import by_epoch, logger
+    from percolab.study import pictures
 
     chosen = given(
         {
@@ -201,7 +204,7 @@ def train(
     if isinstance(data, Corpus):
         figures["excess"] = loss_curves.excess_curve(result.test, title)
         tables = {name: getattr(result.test, name).to_dict("list") for name in ("by_position", "by_size")}
-    drawing.write(figures, output)
+    pictures.write(figures, output)
     files.write_json(output / "result.json", {**scores, **tables, "seconds": result.seconds, "device": result.device})
     if not quiet:
         shown = ", ".join(f"{NAMES[name]} {value:.4g}" for name, value in scores["test"].items())
@@ -268,10 +271,10 @@ def probe(
     Both protocols are run: points held out at random, as in the paper, and whole subtrees held out.
     """
     need_packages()
-    from percolab.nn.frame import drawing
-    from percolab.nn.paper import figures
-    from percolab.nn.probing import controls, sources, tables
+    from percolab.experiments import figures
+    from percolab.nn.probing import controls, probed_networks
     from percolab.store import worlds
+    from percolab.study import pictures
     from percolab.worlds.truth import truth
 
     if (output / "per_latent.csv").exists() and not overwrite:
@@ -283,12 +286,12 @@ def probe(
     check_integer("untrained", untrained, 1)
     dataset = worlds.load_points(path)
     forest = truth(dataset, factor).forest
-    found = sources.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
+    found = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)
     for words in found.skipped:
         print(f"not probed: {words}")
-    drawing.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
-    for stem, table in tables.of_kinds(forest, found.by_protocol).items():
+    pictures.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
+    for stem, table in controls.of_kinds(forest, found.by_protocol).items():
         files.write_table(table, output / stem)
     shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
     for row in shown:
@@ -299,11 +302,9 @@ def probe(
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="EXPERIMENT", help=f"{' or '.join(EXPERIMENTS)}.", autocompletion=completion(EXPERIMENTS)
-        ),
+        typer.Argument(metavar="EXPERIMENT", help=f"{' or '.join(HIERARCHY)}.", autocompletion=completion(HIERARCHY)),
     ],
-    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 20,000 points. ")] = "paper",
+    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
     seeds: Annotated[
@@ -312,8 +313,10 @@ def reproduce(
     fit_from: Annotated[
         float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FIT_FROM)
     ] = FIT_FROM,
+    draws: Draws = 1,
     overwrite: Overwrite = False,
     device: Device = "auto",
+    ray: Ray = None,
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment of the paper: dataset, baselines, networks, probes, controls, figures, report.
@@ -323,15 +326,18 @@ def reproduce(
     A stage that is there already, made from the same things, is not run again.
     After an interruption, give the same command.
     """
-    chosen = experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from)
+    check_choice("name", name, HIERARCHY)
+    check_choice("scale", scale, SCALES)
     need_packages()
-    from percolab.nn.paper import reproduction
+    from percolab.experiments import running
 
+    chosen = running.experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from, draws=draws)
     directory = output or Path(f"{name}-{scale}")
-    results = run_in(directory, reproduction.reproduce, chosen, device=device, overwrite=overwrite, quiet=quiet)
+    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
+    results = run_in(directory, running.reproduce, chosen=chosen, **how)
     if not quiet:
         test = results["training"]["test"]["r2"]["value"]
-        print_report(directory, results, f"test R² {test:.4f} (mean of {len(chosen.seeds)}), ")
+        print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
 
 
 def register(app: typer.Typer) -> None:

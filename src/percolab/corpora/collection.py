@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -45,13 +45,14 @@ class DocumentRange:
     def __len__(self) -> int:
         return self.hi - self.lo
 
-    def columns(self, threads: int | None = None) -> dict[str, NDArray[Any]]:
-        """Make the documents and what is true of them."""
-        documents = self.corpus.documents(self.lo, self.hi, threads=threads)
-        beliefs = self.corpus.beliefs(documents.tokens, threads=threads)
-        found = {**vars(documents), "believed": beliefs.believed, "believed_lexicon": beliefs.believed_lexicon}
-        found |= {"floor": beliefs.floor, "renewed": documents.renewed.view(np.uint8)}
-        return {name: found[name] for name in COLUMNS}
+    def columns(self, names: Iterable[str] = COLUMNS, threads: int | None = None) -> dict[str, NDArray[Any]]:
+        """Make the documents and what is true of them, or some of it."""
+        wanted, documents = tuple(names), self.corpus.documents(self.lo, self.hi, threads=threads)
+        found = {**vars(documents), "renewed": documents.renewed.view(np.uint8)}
+        if not set(wanted) <= set(found):
+            beliefs = self.corpus.beliefs(documents.tokens, threads=threads)
+            found |= {name: getattr(beliefs, name) for name in ("floor", "believed", "believed_lexicon")}
+        return {name: found[name] for name in wanted}
 
     def part(self, lo: int, hi: int) -> DocumentRange:
         """Return documents lo … hi - 1 of these."""

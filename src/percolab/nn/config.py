@@ -16,6 +16,11 @@ HELD_OUT = 2**40
 PROTOCOLS = ("random", "subtree")
 """Ways of holding rows out from probes; see `percolab.nn.probing.rows`."""
 
+FIT_FROM = 10.0
+"""FOM from which a second power law is fitted: below it, the smallest clusters are missing from multi-cluster data."""
+UNTRAINED = 5
+"""Least number of untrained networks, and of draws of random features, that trained ones are compared with."""
+
 
 class Seeds(NamedTuple):
     """What a training run draws from."""

@@ -365,7 +365,7 @@ def make(shard: Shard) -> tuple[int, int]:
 
 def _rows(shard: Shard, part: Part) -> tuple[str, dict[str, Any]]:
     if isinstance(part, DocumentRange):
-        return "document", part.columns(shard.threads)
+        return "document", part.columns(threads=shard.threads)
     assert isinstance(shard.recipe, Recipe)
     if isinstance(part, Points):
         return "point", rows.make_points(shard.recipe, part, 1)
