@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from percolab.corpora.collection import COLUMNS, StoredDocuments
 from percolab.corpora.corpus import Corpus
-from percolab.exports.columns import BLOCK_BYTES, PROVENANCE, RECIPE
-from percolab.exports.tables import arrow
+from percolab.exports.columns import BLOCK_BYTES, PROVENANCE, RECIPE, arrow
 from percolab.ground.files import PathLike, new_files, new_folder
 from percolab.ground.progress import Progress
 from percolab.ground.version import __version__
@@ -34,8 +33,8 @@ configs:
 
 # Documents of percolation contexts
 
-{n:,} documents of {length:,} tokens out of {n_tokens:,}, with the contexts that they were drawn from and the exact loss of the
-best predictor. Written by percolab {version}.
+{n:,} documents of {length:,} tokens out of {n_tokens:,}, with the contexts that they were drawn from and the exact
+loss of the best predictor. Written by percolab {version}.
 
 ```python
 from datasets import load_dataset
@@ -44,10 +43,10 @@ documents = load_dataset(PATH, "documents", split="train").with_format("torch")
 contexts = load_dataset(PATH, "contexts", split="train")
 ```
 
-Each line of `documents` is a document: `input_ids`; the `context` of each token, a latent of lexicon `lexicon`; `renewed`, 1 where
-it was drawn afresh; `floor`, -log of the exact probability of each token given those before; and the deepest context
-that is `believed` after each token, -1 for none. Each line of `contexts` is a context with its tokens. This recipe
-makes them again:
+Each line of `documents` is a document: `input_ids`; the `context` of each token, a latent of lexicon `lexicon`;
+`renewed`, 1 where it was drawn afresh; `floor`, -log of the exact probability of each token given those before; and the
+deepest context that is `believed` after each token, -1 for none. Each line of `contexts` is a context with its tokens.
+This recipe makes them again:
 
 ```json
 {recipe}
@@ -76,9 +75,10 @@ def to_npz(documents: StoredDocuments, path: PathLike, *, overwrite: bool, progr
     """Write one array for each column, the ids of each lexicon's rows, and the recipe as JSON; all is read at once."""
     corpus = documents.corpus
     ids = np.stack([corpus.token_ids(k) for k in range(len(corpus.lexicons))])
-    columns = {name: np.asarray(getattr(documents, name)[:]) for name in COLUMNS}
+    columns: dict[str, Any] = {name: getattr(documents, name)[:] for name in COLUMNS}
+    columns |= {"number": documents.number, "token_ids": ids, "recipe": documents.recipe.to_json()}
     with new_files(*npz_paths(path), overwrite=overwrite) as (file,):
-        np.savez_compressed(file, **columns, number=documents.number, token_ids=ids, recipe=documents.recipe.to_json())
+        np.savez_compressed(file, **columns)
     progress("exporting", len(documents), len(documents))
 
 

@@ -26,7 +26,7 @@ def as_range(documents: Corpus | DocumentRange) -> DocumentRange:
 class DocumentStream:
     """Batches of documents as tuples of NumPy arrays, in the order of their numbers: they are independent as they are.
 
-    Batch b of rank r is the same for any number of workers: the ranks take turns with batches of `batch_size` documents.
+    Batch b of a rank is the same for any number of workers: ranks take turns with batches of `batch_size` documents.
 
     Parameters
     ----------
@@ -67,8 +67,9 @@ class DocumentStream:
             yield (batch * share.world_size + share.rank) * self.batch_size
 
     def _room(self, n_rows: int) -> Batch:
-        made = self.documents.part(0, 0).columns(self.columns, 1)
-        return tuple(np.empty((n_rows, *c.shape[1:]), np.float32 if c.dtype.kind == "f" else c.dtype) for c in made.values())
+        shapes = {name: column.shape[1:] for name, column in self.documents.part(0, 0).columns(self.columns, 1).items()}
+        types = [np.float32 if COLUMNS[name].kind == "f" else COLUMNS[name] for name in shapes]
+        return tuple(np.empty((n_rows, *shape), kind) for shape, kind in zip(shapes.values(), types, strict=True))
 
     def _make(self, lo: int, room: Room | None) -> Batch:
         batch = (room or self._room)(self.batch_size)

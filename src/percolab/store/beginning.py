@@ -42,6 +42,7 @@ def begin(
     if check_integer("cell", cell, 1).bit_count() != 1:
         raise ValueError(f"cell must be a power of two, got {cell}")
     wanted = _attributes_of(recipe, cell)
+    metadata.check_length(wanted)
     if status(location, recipe, cell=cell) is None:
         _create_group(location, wanted)
     store = Unfinished(location, cell)

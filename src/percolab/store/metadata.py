@@ -50,6 +50,13 @@ def attributes(source: Source, location: Location) -> dict[str, Any]:
     return ours
 
 
+def check_length(attributes: Mapping[str, Any]) -> None:
+    """Raise unless what a store is to say of itself is short enough to be read back, with its digests."""
+    length = len(json.dumps({"attributes": {"percolab": attributes}}, indent=2))
+    if length > MOST_BYTES // 2:
+        raise ValueError(f"recipe must have at most {MOST_BYTES // 2:,} characters of JSON in a store, got {length:,}")
+
+
 def check_complete(found: Mapping[str, Any], location: Location) -> None:
     """Raise unless attributes are those of a complete store that this version reads."""
     if found.get("status") != "complete":
