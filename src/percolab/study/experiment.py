@@ -20,7 +20,7 @@ from percolab.ground.files import replacing, write_json, write_table
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
-from percolab.nn.config import SCALES, TrainConfig
+from percolab.nn.config import SCALES
 from percolab.nn.networks.device import Device, choose_device, device_name
 from percolab.nn.training import run as training_run
 from percolab.study import page, pictures, scales
@@ -61,7 +61,7 @@ class Experiment(Generic[O]):
     words: page.Words
     data: tuple[str, ...]
     """data that it can be run on; the first is the default"""
-    options: Callable[[str, int, TrainConfig], O]
+    options: Callable[[str, int, Any], O]
     """its own settings, from scale, number of seeds and training"""
     cells: Callable[..., Sequence[Cell[Any]]]
     """what is computed for one draw of the data, from its settings, and the result of `first`"""
@@ -80,7 +80,7 @@ class Experiment(Generic[O]):
     """by scale"""
     several: bool = False
     """whether it is run on several of its data at once"""
-    training: Callable[[str, str], TrainConfig] = scales.training
+    training: Callable[[str, str], Any] = scales.training
     """how networks are trained, by data and scale"""
     call: str = "represent {name}"
     """the command that runs it"""
@@ -107,7 +107,7 @@ class Experiment(Generic[O]):
         seeds
             Networks for each target.
         epochs
-            Another number of epochs than the usual.
+            Another number of epochs than the usual; on documents, of steps.
         draws
             Draws of the data; from three on, intervals are over draws.
         recipes
@@ -125,10 +125,10 @@ class Experiment(Generic[O]):
         given = {
             "data": chosen != usual and "{data}" not in self.call and ",".join(chosen),
             "seeds": count != self.usual_seeds[scale] and count,
-            "epochs": epochs is not None and epochs != training.epochs and epochs,
+            "epochs": epochs is not None and epochs != training.total and epochs,
             "draws": check_integer("draws", draws, 1) > 1 and draws,
         }
-        training = training if epochs is None else replace(training, epochs=epochs)
+        training = training if epochs is None else replace(training, **{f"{training.unit}s": epochs})
         own = self.options(scale, count, training)
         for name, value in options.items():
             if value != getattr(own, name):

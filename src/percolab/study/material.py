@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from percolab.corpora.corpus import Corpus
 from percolab.ground.progress import Progress
 from percolab.intervals import places
 from percolab.nn.networks.device import choose_device, on_device
@@ -54,6 +55,7 @@ class Material:
         recipe = self.settings.recipes[self.number]
         if recipe not in _LAST:
             _LAST.clear()
+            assert not isinstance(recipe, Corpus), "documents are not made of points"
             _LAST[recipe] = generate(recipe, progress=self.progress)
         return _LAST[recipe]
 

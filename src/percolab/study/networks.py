@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from percolab.corpora.corpus import Corpus
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.training.progress import by_epoch
@@ -121,7 +122,7 @@ def train_networks(
 
 
 def trained(
-    here: Here, dataset: AnyDataset, configs: Sequence[TrainConfig], models: Any = None, **given: Any
+    here: Here, dataset: AnyDataset | Corpus, configs: Sequence[Any], models: Any = None, **given: Any
 ) -> list[TrainResult]:
     """Train networks by `train`, which gets all else, in the scratch directory of a cell, if there is one."""
     given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress)}
@@ -131,7 +132,7 @@ def trained(
 
 
 def train_resumed(
-    run_dir: Path, dataset: AnyDataset, configs: Sequence[TrainConfig], **given: Any
+    run_dir: Path, dataset: AnyDataset | Corpus, configs: Sequence[Any], **given: Any
 ) -> list[TrainResult]:
     """Train networks by `train`, which gets all else, from where an interrupted run of the same was.
 

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from percolab.ground.version import __version__
-from percolab.nn.config import TrainConfig
 from percolab.study.draws import AnyRecipe, network_seeds, redrawn
 
 O = TypeVar("O")  # noqa: E741
@@ -22,8 +21,8 @@ class Settings(Generic[O]):
     data: tuple[str, ...]
     recipes: tuple[AnyRecipe, ...]
     """of each of the data, in draw 0"""
-    training: TrainConfig
-    """of every network, but for its seeds"""
+    training: Any
+    """`TrainConfig` of every network, but for its seeds; on documents `CorpusTrainConfig`"""
     seeds: int
     """networks for each target: their initial weights and orders of rows"""
     options: O
