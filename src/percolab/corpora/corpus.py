@@ -29,6 +29,8 @@ KIND = "corpus"
 """What the JSON of a corpus says it is."""
 MOST = 2**31 - 1
 """Tokens and positions are counted in int32."""
+HELD_OUT = 2**40
+"""Documents from this number on are kept for tests."""
 LEAST_RENEWAL = 2.0**-64
 """Draws of renewals have 64 bits."""
 

@@ -9,13 +9,10 @@ from itertools import count
 import numpy as np
 
 from percolab.corpora.collection import COLUMNS, DocumentRange
-from percolab.corpora.corpus import Corpus
+from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.ground.validation import check_choice, check_integer
 from percolab.loaders.mixing import READERS, Batch, Batches, Room, ahead
 from percolab.loaders.streaming import Share, check_names
-
-HELD_OUT = 1 << 40
-"""Documents from this number on are kept for tests."""
 
 
 def as_range(documents: Corpus | DocumentRange) -> DocumentRange:
