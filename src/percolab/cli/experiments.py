@@ -240,7 +240,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     from percolab.nn.networks.scores import NAMES
     from percolab.store import worlds
 
-    scores = baseline.baselines(worlds.load(path), device=device, progress=True)
+    scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
     found = {name: asdict(score) for name, score in scores.items()}
     if as_json:
         print(json.dumps(found, indent=1))
@@ -290,7 +290,7 @@ def probe(
     depths = tuple(range(0, check_integer("max_depth", max_depth, 0) + 1, DEPTH_STEP))
     config = ProbeConfig(depths=depths, min_latent_size=min_latent_size, draws=draws)
     check_integer("untrained", untrained, 1)
-    dataset = worlds.load(path)
+    dataset = worlds.load_points(path)
     forest = truth(dataset, factor).forest
     found = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)

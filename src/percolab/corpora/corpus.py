@@ -29,6 +29,8 @@ KIND = "corpus"
 """What the JSON of a corpus says it is."""
 MOST = 2**31 - 1
 """Tokens and positions are counted in int32."""
+HELD_OUT = 2**40
+"""Documents from this number on are kept for tests."""
 LEAST_RENEWAL = 2.0**-64
 """Draws of renewals have 64 bits."""
 
@@ -118,12 +120,18 @@ class Corpus:
         threads
             Number of threads; None takes all cores.
         """
+        first, end = self.check_range(lo, hi)
+        plan = drawing.plan(self.seed, self.shares, self.renewal)
+        return drawing.draw(plan, self._filter.tables, first, end, self.length, parallel.thread_count(threads))
+
+    @staticmethod
+    def check_range(lo: object, hi: object) -> tuple[int, int]:
+        """Return numbers of documents, or say what is wrong with them."""
         first = check_integer("lo", lo, 0)
         end = check_integer("hi", hi, first)
         if end > 2**63 - 1:
             raise ValueError(f"hi must be below 2**63, got {end}")
-        plan = drawing.plan(self.seed, self.shares, self.renewal)
-        return drawing.draw(plan, self._filter.tables, first, end, self.length, parallel.thread_count(threads))
+        return first, end
 
     @property
     def n_tokens(self) -> int:
