@@ -4,7 +4,7 @@ Needs the extra ``nn`` (torch, scikit-learn, pandas, matplotlib). Importing this
 is looked up when it is first used. The configurations, in `config` and `paper.experiments`, need none of them at all.
 
 Each room stands on those after it: the experiments, `paper`, `represent` and `scaling`; `frame`, which they share, and
-`probing`; `training`; `networks`.
+`probing`; `training`; `networks`; and `interventions`, on any torch module.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from percolab.nn.config import ProbeConfig, TrainConfig
+    from percolab.nn.interventions import ablate, kl, patch, steer
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
     from percolab.nn.networks.model import ResidualMLP
     from percolab.nn.networks.recording import activations, representations
@@ -40,17 +41,21 @@ _HOME = {
     "Split": "worlds.splits",
     "TrainConfig": "nn.config",
     "TrainResult": "nn.training.training",
+    "ablate": "nn.interventions",
     "activations": "nn.networks.recording",
     "baselines": "nn.networks.baseline",
     "experiment": "nn.paper.experiments",
+    "kl": "nn.interventions",
     "linear_probe": "nn.probing.linear",
     "load_model": "nn.training.training",
     "loss_recovered": "nn.networks.replacing",
     "nearest_neighbours": "nn.networks.baseline",
+    "patch": "nn.interventions",
     "probes": "nn.probing.prober",
     "representations": "nn.networks.recording",
     "reproduce": "nn.paper.reproduction",
     "split_rows": "worlds.splits",
+    "steer": "nn.interventions",
     "train": "nn.training.training",
     "train_ensemble": "nn.training.training",
 }
@@ -68,17 +73,21 @@ __all__ = [
     "Split",
     "TrainConfig",
     "TrainResult",
+    "ablate",
     "activations",
     "baselines",
     "experiment",
+    "kl",
     "linear_probe",
     "load_model",
     "loss_recovered",
     "nearest_neighbours",
+    "patch",
     "probes",
     "representations",
     "reproduce",
     "split_rows",
+    "steer",
     "train",
     "train_ensemble",
 ]
