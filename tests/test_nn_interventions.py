@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from percolab.nn import ablate, interventions, kl, patch, steer  # noqa: E402
+from percolab.nn.networks import excess  # noqa: E402
 
 D = torch.float64
 
@@ -464,6 +465,7 @@ def test_kl_is_the_sum_over_tokens():
 
 
 def test_examples_are_as_they_say():
-    results = doctest.testmod(interventions)
-    assert results.attempted >= 12
-    assert not results.failed
+    for module, examples in ((interventions, 12), (excess, 3)):
+        results = doctest.testmod(module)
+        assert results.attempted >= examples
+        assert not results.failed

@@ -13,13 +13,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from percolab.nn.config import ProbeConfig, TrainConfig
-    from percolab.nn.interventions import ablate, kl, patch, steer
+    from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
+    from percolab.nn.interventions import ablate, patch, steer
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
+    from percolab.nn.networks.excess import DocumentScore, excess, kl
     from percolab.nn.networks.model import ResidualMLP
     from percolab.nn.networks.recording import activations, representations
     from percolab.nn.networks.replacing import LossRecovered, loss_recovered
     from percolab.nn.networks.scores import LabelScore, Score
+    from percolab.nn.networks.transformer import Transformer
     from percolab.nn.paper.experiments import Experiment, experiment
     from percolab.nn.paper.reproduction import reproduce
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from percolab.worlds.splits import Split, split_rows
 
 _HOME = {
+    "CorpusTrainConfig": "nn.config",
+    "DocumentScore": "nn.networks.excess",
     "Experiment": "nn.paper.experiments",
     "LabelScore": "nn.networks.scores",
     "LinearProbe": "nn.probing.linear",
@@ -41,11 +45,13 @@ _HOME = {
     "Split": "worlds.splits",
     "TrainConfig": "nn.config",
     "TrainResult": "nn.training.training",
+    "Transformer": "nn.networks.transformer",
     "ablate": "nn.interventions",
     "activations": "nn.networks.recording",
     "baselines": "nn.networks.baseline",
+    "excess": "nn.networks.excess",
     "experiment": "nn.paper.experiments",
-    "kl": "nn.interventions",
+    "kl": "nn.networks.excess",
     "linear_probe": "nn.probing.linear",
     "load_model": "nn.training.training",
     "loss_recovered": "nn.networks.replacing",
@@ -61,6 +67,8 @@ _HOME = {
 }
 
 __all__ = [
+    "CorpusTrainConfig",
+    "DocumentScore",
     "Experiment",
     "LabelScore",
     "LinearProbe",
@@ -73,9 +81,11 @@ __all__ = [
     "Split",
     "TrainConfig",
     "TrainResult",
+    "Transformer",
     "ablate",
     "activations",
     "baselines",
+    "excess",
     "experiment",
     "kl",
     "linear_probe",

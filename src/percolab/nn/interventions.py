@@ -281,31 +281,3 @@ def _floats(name: str, values: Any, *n_dims: int) -> torch.Tensor:
 def _check_width(name: str, values: torch.Tensor, layer: str, output: torch.Tensor) -> None:
     if values.shape[-1] != output.shape[-1]:
         raise ValueError(f"{name} must have {output.shape[-1]} numbers, the width of {layer!r}, got {values.shape[-1]}")
-
-
-# ---------------------------------------------------------------------- exact answers
-
-
-def kl(exact: Any, logits: torch.Tensor) -> torch.Tensor:
-    """Return KL(exact ‖ softmax(logits)) in nats, at every position, in double precision.
-
-    0 is a network that predicts as well as can be. The mean over positions is what `excess` estimates from losses.
-
-    Parameters
-    ----------
-    exact
-        (…, V) probabilities, such as ``corpus.predict(tokens, every=True)``.
-    logits
-        (…, V) what a network gives for the same tokens, as it is or under interventions.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from percolab.nn import kl
-    >>> kl([[0.5, 0.5]], torch.zeros(1, 2))
-    tensor([0.], dtype=torch.float64)
-    """
-    p = torch.as_tensor(exact, dtype=torch.float64, device=logits.device)
-    if p.shape != logits.shape:
-        raise ValueError(f"exact must have the shape of logits, {tuple(logits.shape)}, got {tuple(p.shape)}")
-    return (torch.xlogy(p, p) - p * logits.double().log_softmax(-1)).sum(-1)

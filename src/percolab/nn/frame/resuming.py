@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from percolab.nn.config import TrainConfig
-from percolab.nn.training.training import TrainResult, train_ensemble
+from percolab.nn.training.training import TrainResult, train
 from percolab.worlds.truth import AnyDataset
 
 TRAINING = "training"
@@ -18,14 +18,14 @@ TRAINING = "training"
 def train_resumed(
     run_dir: Path, dataset: AnyDataset, configs: Sequence[TrainConfig], **given: Any
 ) -> list[TrainResult]:
-    """Train networks by `train_ensemble`, which gets all else, from where an interrupted run of the same was.
+    """Train networks by `train`, which gets all else, from where an interrupted run of the same was.
 
     A run in that directory that cannot be resumed, since it is another one or damaged, is overwritten.
     """
     try:
-        return train_ensemble(dataset, configs, run_dir=run_dir, resume=True, **given)
+        return train(dataset, configs, run_dir=run_dir, resume=True, **given)
     except (FileNotFoundError, ValueError):  # what is wrong with the call itself is said by the next one
-        return train_ensemble(dataset, configs, run_dir=run_dir, overwrite=True, **given)
+        return train(dataset, configs, run_dir=run_dir, overwrite=True, **given)
 
 
 def forget(directory: Path) -> None:

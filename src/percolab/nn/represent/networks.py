@@ -15,7 +15,7 @@ from percolab.nn.config import TrainConfig
 from percolab.nn.frame.resuming import TRAINING, train_resumed
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.training.progress import by_epoch
-from percolab.nn.training.training import train_ensemble
+from percolab.nn.training.training import train
 from percolab.worlds.splits import Split
 from percolab.worlds.truth import AnyDataset
 
@@ -70,7 +70,7 @@ def train_networks(
     if models is None:
         results = train_resumed(output / TRAINING / Path(file).stem, dataset, configs, **given)
     else:  # so many that checkpoints would take longer than the training
-        results = train_ensemble(dataset, configs, models=models, **given)
+        results = train(dataset, configs, model=models, **given)
     kept = [{int(epoch): weights for epoch, weights in result.kept.items()} for result in results]
     for own, result in zip(kept, results, strict=True):
         last = {name: value.detach().cpu().float() for name, value in result.model.state_dict().items()}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from percolab.ground.files import replacing
-from percolab.nn.config import TrainConfig
+from percolab.nn.config import training_from
 
 FORMAT = 2
 State = dict[str, Any]
@@ -26,8 +26,8 @@ PARTS = {
     "optimizer": list,
 }
 """What a checkpoint holds besides its format: recipe, the configuration of each of E members, a digest of targets and
-split, epochs done and their time, losses (E, epochs, …), states of the generators that shuffle, weights by name
-(stacked if there are several members), and the optimiser's state by parameter."""
+split, epochs or steps done and their time, losses (E, rows of the history, …), states of the generators that shuffle
+rows, weights by name (see `ensemble` for several members), and the optimiser's state by parameter."""
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -112,11 +112,11 @@ def _check(values: State) -> None:
     for name, kind in PARTS.items():
         if not isinstance(values[name], kind):
             raise TypeError(name)
-    configs = [TrainConfig(**config) for config in values["configs"]]
-    shape = (len(configs), configs[0].epochs if configs else 0)
-    if not configs or not 0 <= values["epoch"] <= shape[1] or values["losses"].shape[:2] != shape:
+    configs = [training_from(config) for config in values["configs"]]
+    rows, total = (-(-configs[0].total // configs[0].every), configs[0].total) if configs else (0, 0)
+    if not configs or not 0 <= values["epoch"] <= total or values["losses"].shape[:2] != (len(configs), rows):
         raise ValueError("epoch")
-    if len(values["generators"]) != len(configs):
+    if len(values["generators"]) not in (0, len(configs)):
         raise ValueError("generators")
     tensors = [*values["generators"]]
     tensors += [*values["model"].values(), *(value for part in values["optimizer"] for value in part.values())]
