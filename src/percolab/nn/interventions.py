@@ -198,7 +198,7 @@ def _on_device(model: nn.Module, source: Any) -> torch.Tensor:
 
 
 def _module(model: nn.Module, layer: str) -> nn.Module:
-    modules = {name: module for name, module in model.named_modules() if name}
+    modules: dict[str, nn.Module] = {name: module for name, module in model.named_modules() if name}
     if layer not in modules:
         names = [*modules][:LISTED] + ["…"] * (len(modules) > LISTED)
         raise ValueError(f"layer must be a module of the model ({', '.join(names)}), got {layer!r}")
@@ -263,7 +263,8 @@ def _basis(directions: torch.Tensor) -> torch.Tensor:
     """Return (rank, width) an orthonormal basis of the span, whatever the lengths of the directions."""
     unit = nn.functional.normalize(directions.double(), dim=1)
     _, values, basis = torch.linalg.svd(unit, full_matrices=False)
-    return basis[values > max(unit.shape) * torch.finfo(directions.dtype).eps]
+    spanned: torch.Tensor = basis[values > max(unit.shape) * torch.finfo(directions.dtype).eps]
+    return spanned
 
 
 def _floats(name: str, values: Any, *n_dims: int) -> torch.Tensor:
