@@ -263,8 +263,13 @@ def test_a_patch_at_positions_leaves_the_others_to_the_bit(positions, where):
     expected[:, where] = other[:, where]
     with patch(model, "0", other, positions=positions):
         assert torch.equal(model(x), expected)
-    with patch(model, "0", other, normal(2, 3), positions):
-        changed = (model(x) != x).any(-1)
+    for intervention in (
+        patch(model, "0", other, normal(2, 3), positions),
+        steer(model, "0", normal(3), positions=positions),
+        ablate(model, "0", normal(3), positions=positions),
+    ):
+        with intervention:
+            changed = (model(x) != x).any(-1)
         assert changed[:, where].all()
         assert changed.sum() == 4 * len(where)
 

@@ -29,8 +29,10 @@ _CLEAN = ContextVar("_CLEAN", default=False)
 
 
 @contextmanager
-def steer(model: nn.Module, layer: str, direction: Any, dose: float | torch.Tensor = 1.0) -> Iterator[None]:
-    """Add dose times direction to the output of a layer, in every row and position.
+def steer(
+    model: nn.Module, layer: str, direction: Any, dose: float | torch.Tensor = 1.0, *, positions: Any = None
+) -> Iterator[None]:
+    """Add dose times direction to the output of a layer.
 
     Parameters
     ----------
@@ -42,6 +44,9 @@ def steer(model: nn.Module, layer: str, direction: Any, dose: float | torch.Tens
         (width,) what is added at dose 1. It is not normalised.
     dose
         Its multiple; 0 changes nothing.
+    positions
+        Where: a number, a list or a slice of positions, a mask (positions,), or a mask (rows, positions) for other
+        positions in every row. None: everywhere.
 
     Examples
     --------
@@ -60,17 +65,17 @@ def steer(model: nn.Module, layer: str, direction: Any, dose: float | torch.Tens
         _check_width("direction", vector, layer, output)
         return output + (times * vector.to(output.device)).to(output.dtype)
 
-    with _changed(model, layer, change):
+    with _changed(model, layer, change, positions):
         yield
 
 
 @contextmanager
-def ablate(model: nn.Module, layer: str, directions: Any, to: Any = "zero") -> Iterator[None]:
+def ablate(model: nn.Module, layer: str, directions: Any, to: Any = "zero", *, positions: Any = None) -> Iterator[None]:
     """Remove from the output of a layer its component in the span of directions, or set it to that of a mean.
 
     Parameters
     ----------
-    model, layer
+    model, layer, positions
         As for `steer`.
     directions
         (k, width) or (width,), of any lengths and angles; they may depend on each other.
@@ -96,7 +101,7 @@ def ablate(model: nn.Module, layer: str, directions: Any, to: Any = "zero") -> I
     def change(output: torch.Tensor) -> torch.Tensor:
         return span.replace(layer, output, mean.to(output))
 
-    with _changed(model, layer, change):
+    with _changed(model, layer, change, positions):
         yield
 
 
@@ -110,7 +115,7 @@ def patch(model: nn.Module, layer: str, source: Any, subspace: Any = None, posit
 
     Parameters
     ----------
-    model, layer
+    model, layer, positions
         As for `steer`.
     source
         Inputs of the source: a tensor or an array; a tuple of arguments, or a mapping of them by name. They have as
@@ -118,9 +123,6 @@ def patch(model: nn.Module, layer: str, source: Any, subspace: Any = None, posit
     subspace
         (k, width) or (width,), of any lengths and angles: only the component in their span is replaced. A tensor that
         requires gradients can be learned: it is read in every forward pass. None replaces all.
-    positions
-        Where to replace: a number, a list or a slice of positions, a mask (positions,), or a mask (rows, positions) for
-        other positions in every row. None replaces everywhere.
 
     Examples
     --------
@@ -139,10 +141,9 @@ def patch(model: nn.Module, layer: str, source: Any, subspace: Any = None, posit
             what = "rows" if len(output) != len(given) else "outputs"
             shapes = f"{tuple(output.shape)} at {layer!r}, got {tuple(given.shape)}"
             raise ValueError(f"source must have the {what} of the input, {shapes}")
-        patched = given.to(output) if span is None else span.replace(layer, output, given.to(output))
-        return patched if positions is None else torch.where(_mask(positions, output), patched, output)
+        return given.to(output) if span is None else span.replace(layer, output, given.to(output))
 
-    with _changed(model, layer, change):
+    with _changed(model, layer, change, positions):
         yield
 
 
@@ -150,13 +151,16 @@ def patch(model: nn.Module, layer: str, source: Any, subspace: Any = None, posit
 
 
 @contextmanager
-def _changed(model: nn.Module, layer: str, change: Change) -> Iterator[None]:
-    """Change the output of a module inside the block."""
+def _changed(model: nn.Module, layer: str, change: Change, positions: Any) -> Iterator[None]:
+    """Change the output of a module inside the block, at some positions or at all."""
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
         if _CLEAN.get():
             return None
-        changed = change(_first(layer, output))
+        before = _first(layer, output)
+        changed = change(before)
+        if positions is not None:
+            changed = torch.where(_mask(positions, before), changed, before)
         if isinstance(output, torch.Tensor):
             return changed
         make = getattr(type(output), "_make", type(output))  # a named tuple's constructor takes its fields one by one
