@@ -17,6 +17,8 @@ from torch import nn  # noqa: E402
 from percolab.nn import ablate, interventions, kl, patch, steer  # noqa: E402
 from percolab.nn.networks import excess  # noqa: E402
 
+torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
+
 D = torch.float64
 
 

@@ -43,7 +43,7 @@ def steer(
     direction
         (width,) what is added at dose 1. It is not normalised.
     dose
-        Its multiple; 0 changes nothing.
+        Its multiple; 0 changes nothing. A tensor broadcasts against the output: (rows, 1, 1) gives every row its own.
     positions
         Where: a number, a list or a slice of positions, a mask (positions,), or a mask (rows, positions) for other
         positions in every row. None: everywhere.

@@ -2,13 +2,15 @@
 
 All that is learned is fitted on the view's training rows, all that is scored is scored on its test rows. A reader is an
 object with a `name` and `read(view, A, seed)`; `READERS` has those that go by a name, and any method of
-`percolab.features` is one too, by name or as an object with `fit` and `encode`.
+`percolab.features` is one too, by name or as an object with `fit` and `encode`. A reader that changes what a network
+does needs the network itself: it has `read_network(view, model, layer, seed)` instead, and is asked of torch modules
+alone (`causes`).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -56,6 +58,17 @@ class Reader(Protocol):
         seed
             Of what the reader draws.
         """
+
+
+class NetworkReader(Protocol):
+    """What is asked of a network, by interventions."""
+
+    @property
+    def name(self) -> str:
+        """The reader in tables."""
+
+    def read_network(self, view: View, model: torch.nn.Module, layer: str, seed: int) -> list[Reading]:
+        """Return its measures for one layer of a network, which is left as it was."""
 
 
 def _pairs(view: PointView) -> tuple[siblings.Siblings, Units]:
@@ -124,7 +137,7 @@ class Features:
         return [Reading("f1", Units(latent, places(view.truth.forest, latent)), table["f1"].to_numpy(np.float64))]
 
 
-def _by_spec(spec: str) -> Features:
+def feature_method(spec: str) -> Features:
     """Return a method by its name, with options after ``@`` if there are any."""
     known = entry(spec, BUDGET)
     return Features(spec, lambda seed, device, width: make(known, seed, str(device), width), on_device(known))
@@ -134,21 +147,21 @@ READERS: dict[str, type[Any]] = {"separation": Separation, "accuracy": Accuracy}
 """Readers by name. One more is one line here, or an object given to `compare`."""
 
 
-def as_reader(reader: Any) -> Reader:
+def as_reader(reader: Any, named: Mapping[str, type[Any]] = READERS) -> Reader | NetworkReader:
     """Return a reader by its name, or as an object: a reader, or a method with `fit` and `encode`."""
     if isinstance(reader, str):
-        if reader in READERS:
-            usual: Reader = READERS[reader]()
+        if reader in named:
+            usual: Reader | NetworkReader = named[reader]()
             return usual
         if reader.partition("@")[0] in (READING, ORACLE):
             raise ValueError(f"readers must make features of activations, got {reader!r}")
         try:
-            return _by_spec(reader)
+            return feature_method(reader)
         except ValueError as error:
-            known = ", ".join([*READERS, *METHODS])
+            known = ", ".join([*named, *METHODS])
             raise ValueError(f"readers must be names ({known}) or objects, got {reader!r}: {error}") from error
-    if callable(getattr(reader, "read", None)) and hasattr(reader, "name"):
-        chosen: Reader = reader
+    if hasattr(reader, "name") and any(callable(getattr(reader, name, None)) for name in ("read", "read_network")):
+        chosen: Reader | NetworkReader = reader
         return chosen
     if callable(getattr(reader, "fit", None)) and callable(getattr(reader, "encode", None)):
         return Features(type(reader).__name__, lambda seed, device, width: copy.deepcopy(reader))
