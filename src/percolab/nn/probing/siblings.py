@@ -223,10 +223,14 @@ def separation(found: Sums) -> Floats:
 
 
 def solver(A: Any, pairs: Ready) -> torch.Tensor:
-    """Return the Cholesky factor of the samples' covariance, with a small multiple of its mean diagonal added."""
-    device = pairs.counts.device
-    equations = NormalEquations(_centre(A, pairs.rows, device), 0)
-    for _, a in blocks(A, np.sort(pairs.rows), device):
+    """Return `covariance_factor` of the samples of pairs."""
+    return covariance_factor(A, pairs.rows, pairs.counts.device)
+
+
+def covariance_factor(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
+    """Return the Cholesky factor of the covariance of some rows, a small multiple of its mean diagonal added."""
+    equations = NormalEquations(_centre(A, rows, device), 0)
+    for _, a in blocks(A, np.sort(rows), device):
         equations.add(a, a[:, :0])
     covariance = equations.covariance()
     covariance.diagonal().add_(SHRINKAGE * covariance.diagonal().mean() + 1e-12)
