@@ -14,7 +14,7 @@ from percolab.study.estimates import Row, band, combined, row
 from percolab.study.scales import HIERARCHY, WORLDS, recipe
 
 
-@pytest.mark.parametrize("data", (*HIERARCHY, *WORLDS))
+@pytest.mark.parametrize("data", [*HIERARCHY, *WORLDS])
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_draws_differ_in_nothing_but_seeds(data, scale):
     known = recipe(data, scale)
