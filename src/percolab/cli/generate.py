@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground.progress import Progress
+from percolab.ground.readers import read_json
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
 from percolab.store.runners import RUNNERS
@@ -142,23 +142,16 @@ def _ready(
     name = f"the preset {preset}" if preset is not None else "a recipe"
     for option, value in others.items():
         raise ValueError(f"{option} must be left out with {name}, got {value}")
-    recipe = _read_recipe(file) if preset is None else PRESETS[check_choice("preset", preset, tuple(PRESETS))]
+    recipe: Recipe | Superposition
+    if file is not None:
+        recipe = recipe_from_dict(read_json("recipe", file))
+    else:
+        recipe = PRESETS[check_choice("preset", preset, tuple(PRESETS))]
     if isinstance(recipe, Recipe):
         return replace(recipe, **free)
     for option, value in free.items():
         raise ValueError(f"{option} must be left out for a superposed world, got {value}")
     return recipe
-
-
-def _read_recipe(file: Path | None) -> Recipe | Superposition:
-    assert file is not None
-    try:
-        values = json.loads(file.read_text())
-    except ValueError as error:  # text that is not JSON, or not text
-        raise ValueError(f"recipe must be a file of JSON, got {str(file)!r}: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"recipe must be an object of JSON, got {str(file)!r}")
-    return recipe_from_dict(values)
 
 
 def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | None) -> Seeds | None:

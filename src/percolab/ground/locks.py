@@ -19,13 +19,15 @@ class HeldError(OSError):
 
 
 @contextmanager
-def alone(path: PathLike, *, certain: bool = False) -> Iterator[None]:
-    """Hold the lock of a file or directory, or raise `HeldError`.
+def alone(path: PathLike, *, wait: bool = False, certain: bool = False) -> Iterator[None]:
+    """Hold the lock of a file or directory, or raise `HeldError`. A link is not followed: OSError.
 
     Parameters
     ----------
     path
         What is locked; it may be renamed meanwhile.
+    wait
+        Wait for whoever holds it.
     certain
         Raise OSError where the system has no locks, or has none for this file; else go on without one.
     """
@@ -34,9 +36,9 @@ def alone(path: PathLike, *, certain: bool = False) -> Iterator[None]:
             raise OSError("locks are not supported here")
         yield
         return
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
-        _lock(opened, path, certain)
+        _lock(opened, path, wait, certain)
         if not os.path.samestat(os.fstat(opened), os.stat(path)):
             raise HeldError(f"{os.fspath(path)!r} was replaced as it was locked")
         yield
@@ -51,9 +53,9 @@ def hold(opened: int) -> None:
             fcntl.flock(opened, fcntl.LOCK_EX)
 
 
-def _lock(opened: int, path: PathLike, certain: bool) -> None:
+def _lock(opened: int, path: PathLike, wait: bool, certain: bool) -> None:
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise HeldError(f"{os.fspath(path)!r} is locked") from None
     except OSError:  # some file systems have no locks

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from percolab.ground.readers import MOST_JSON, parse_json
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
@@ -23,8 +24,6 @@ from percolab.store.sources import Source
 
 ROOT = "zarr.json"
 EXTRA_KEYS = tuple(f"extra/{name}" for name in schema.EXTRA_COLUMNS)
-MOST_BYTES = 1 << 20
-"""Size of a file that describes a group or an array; those of percolab have a few kilobytes."""
 LARGEST_BLOCK = 1 << 26
 """Bytes of a block, unless it is a single row: sixteen times what a writer makes."""
 MOST_ROWS = 1 << 62
@@ -163,14 +162,10 @@ def layouts(
 
 
 def _json(source: Source, key: str) -> dict[str, Any]:
-    text = source.read(key, MOST_BYTES)
     try:
-        found = json.loads(text)
-    except (RecursionError, ValueError) as fault:
-        raise StoreError(f"{key} is not JSON: {one_line(fault)}") from fault
-    if not isinstance(found, dict):
-        raise StoreError(f"{key} is not a JSON object")
-    return found
+        return parse_json(source.read(key, MOST_JSON))
+    except ValueError as fault:
+        raise StoreError(f"{key} cannot be read: {fault}") from fault
 
 
 # ---------------------------------------------------------------------- digest

@@ -19,7 +19,7 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
-from percolab.store import digests, locations, metadata, replacing, saving, schema
+from percolab.store import digests, locations, metadata, saving, schema
 from percolab.store.arrays import StoredArray
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
@@ -60,12 +60,7 @@ def load(path: Location, *, verify: bool = False) -> Any:
 
 def opened(path: Location) -> Complete | CompleteWorld:
     """Open the store of a dataset or of a world, by what it says it is."""
-    try:
-        world = is_world(path)
-    except FileNotFoundError:
-        replacing.recover(path)  # killed as it was replaced, perhaps
-        world = is_world(path)
-    return CompleteWorld(path) if world else Complete(path)
+    return CompleteWorld(path) if is_world(path) else Complete(path)
 
 
 def is_world(path: Location) -> bool:
@@ -264,9 +259,11 @@ def _check_complete(attributes: dict[str, Any], recipe: Superposition, path: Loc
 
 def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
     try:
-        sigma = np.array(made["sigma"], np.float64)
-        if sigma.shape != (len(recipe.factors),) or len(made["factors"]) != len(recipe.factors):
+        sigma, factors = np.array(made["sigma"], np.float64), made["factors"]
+        if sigma.shape != (len(recipe.factors),) or len(factors) != len(recipe.factors):
             raise ValueError("there must be one for each factor")
+        if not isinstance(factors, list) or not all(isinstance(part, dict) for part in factors):
+            raise ValueError("factors must be a list of JSON objects")
     except (KeyError, TypeError, ValueError) as fault:
         raise StoreError(f"{path} is damaged: sigma or factors: {one_line(fault)}") from fault
     return sigma

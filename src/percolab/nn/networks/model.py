@@ -76,6 +76,12 @@ class ResidualMLP(nn.Module):
         return y.squeeze(-1) if self.outputs is None else y
 
 
+def n_weights(dim: int, d_model: int, n_blocks: int, expansion: int, outputs: int | None) -> int:
+    """Return how many weights a `ResidualMLP` has."""
+    hidden, n_outputs = expansion * d_model, outputs or 1
+    return d_model * (dim + 1) + n_blocks * (2 * hidden * d_model + hidden + d_model) + n_outputs * (d_model + 1)
+
+
 def predict(model: nn.Module, X: torch.Tensor, batch_size: int = 1 << 14) -> torch.Tensor:
     """Return what a model gives for points (…, n, d), without gradients, in batches: (…, n), or (…, n, C)."""
     was_training = model.training

@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from percolab.ground import html
+from percolab.ground import html, readers
 from percolab.ground.files import replacing
 from percolab.model.forest import Forest
 from percolab.nn.probing.rows import LATENT_TARGETS, Column
@@ -99,9 +99,9 @@ class ProbeErrors:
     @staticmethod
     def load(path: Path) -> ProbeErrors:
         """Read what `save` wrote."""
-        with np.load(path) as stored:
+        with readers.arrays("probes", path) as stored:
             parts: dict[str, Any] = {"squared": {}, "alpha": {}}
-            for key in stored.files:
+            for key in stored:
                 kind, _, name = key.partition("/")
                 if name:
                     parts[kind][name] = stored[key].astype(np.float64)

@@ -18,7 +18,8 @@ import pandas
 import torch
 from torch import nn
 
-from percolab.ground import files, text
+from percolab.ground import files, memory
+from percolab.ground.text import one_line, shown
 from percolab.ground.version import provenance
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.device import device_name
@@ -110,7 +111,7 @@ def check_same(part: str, found: dict[str, Any], wanted: dict[str, Any]) -> None
     """Raise, in one line, unless a part of a checkpoint has these values."""
     for name in dict.fromkeys([*wanted, *found]):
         if found.get(name) != wanted.get(name):
-            raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {found.get(name)!r}")
+            raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {shown(found.get(name))}")
 
 
 def digest(y: Any, splits: Sequence[Split]) -> str:
@@ -166,6 +167,7 @@ class Run:
         self.done, self.seconds = 0, 0.0
         self.kept: dict[int, Weights] = {}
         shape = (len(plan.configs), self.config.epochs, 1 + objective.n_measures)
+        memory.require(8 * math.prod(shape), f"losses of {shape[1]} epochs need")
         self.losses = torch.full(shape, math.nan, dtype=torch.float64, device=device)
         if state is not None:
             self._restore(state)
@@ -270,16 +272,17 @@ class Run:
 
     def _restore(self, state: checkpoint.State) -> None:
         with fitting():
-            self.model.load_state_dict(state["model"])
-            checkpoint.restore(self.model, self.optimizer, state)
+            checkpoint.check_like({"losses": state["losses"]}, {"losses": self.losses})
             for generator, kept in zip(self.generators, state["generators"], strict=True):
+                checkpoint.check_like({"generator": kept}, {"generator": generator.get_state()})
                 generator.set_state(kept)
+            checkpoint.restore(self.model, self.optimizer, state)
             self.losses[:, : state["epoch"]] = state["losses"][:, : state["epoch"]].to(self.losses.device)
         self.done, self.seconds = state["epoch"], state["seconds"]
         assert self.plan.directory is not None
         for epoch in self.plan.keep:
             if epoch <= self.done:
-                self.kept[epoch] = checkpoint.load_weights(self.plan.directory / kept_name(epoch))
+                self.kept[epoch] = checkpoint.load_weights(self.plan.directory / kept_name(epoch), self.model)
 
     def _write_config(self) -> None:
         if self.plan.directory is None:
@@ -298,8 +301,8 @@ def fitting() -> Iterator[None]:
     """Say in one line that a checkpoint's state is not that of this model."""
     try:
         yield
-    except (RuntimeError, KeyError, ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"checkpoint must fit the model, got {text.one_line(error)}") from error
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"checkpoint must fit the model, got {one_line(error)}") from error
 
 
 @contextmanager

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 from percolab.dataset.dataset import Dataset
+from percolab.ground import memory
 from percolab.ground.progress import bar
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.device import Device, choose_device, device_name, on_device, tf32
-from percolab.nn.networks.model import ResidualMLP, check_fits, predict
+from percolab.nn.networks.model import ResidualMLP, check_fits, n_weights, predict
 from percolab.nn.networks.objective import Objective, objective
 from percolab.nn.training import checkpoint, ensemble
 from percolab.nn.training.epoch import Data
@@ -29,6 +30,12 @@ from percolab.worlds.splits import Split, split_rows
 
 if TYPE_CHECKING:
     from percolab.worlds.superposed import Superposed
+
+
+WEIGHT_BYTES = 16
+"""Memory of a weight while it is trained, with its gradient and its moments."""
+MODULE_BYTES = 1 << 14
+"""Memory of a block besides its weights: Python objects."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,12 +230,20 @@ def load_model(
     with fitting():
         weights = ensemble.member(state["model"], member) if n_members > 1 else state["model"]
         outputs = len(weights["output.bias"]) if state["losses"].shape[-1] > 2 else None
-        model = _new(config, dataset.recipe.dim, outputs)
+    model = _new(config, dataset.recipe.dim, outputs, weights)
+    with fitting():
+        checkpoint.check_like(weights, model.state_dict())
         model.load_state_dict(weights)
     return model.to(device)
 
 
-def _new(config: TrainConfig, dim: int, outputs: int | None) -> ResidualMLP:
+def _new(config: TrainConfig, dim: int, outputs: int | None, weights: Weights | None, members: int = 1) -> ResidualMLP:
+    """Return the network of a configuration; raise unless it has as many weights as a checkpoint, and memory for it."""
+    count = n_weights(dim, config.d_model, config.n_blocks, config.expansion, outputs)
+    held = None if weights is None else sum(value.numel() for value in weights.values())
+    if held not in (None, members * count):
+        raise ValueError(f"checkpoint must have the {members * count} weights of its configuration, got {held}")
+    memory.require(WEIGHT_BYTES * count + MODULE_BYTES * config.n_blocks, f"a network of {count} weights needs")
     return ResidualMLP(
         dim, config.d_model, config.n_blocks, config.expansion, seed=config.seeds.weights, outputs=outputs
     )
@@ -259,7 +274,8 @@ def _train(
     state = plan.state(resume=resume, overwrite=overwrite)
     X = on_device("X", dataset.X, device, torch.float32)
     if models is None:
-        models = [_new(config, X.shape[1], goal.outputs) for config in configs]
+        weights = None if state is None else state["model"]
+        models = [_new(config, X.shape[1], goal.outputs, weights, len(configs)) for config in configs]
     for model in models:
         model.to(device)
     check_fits(models[0], X.shape[1], device, goal.outputs)
