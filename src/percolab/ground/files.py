@@ -168,9 +168,10 @@ def _name(written: list[Path], targets: list[Path], *, overwrite: bool) -> None:
             held.enter_context(locks.alone(folder, wait=True))  # two writers at once do not mix their files
         try:
             for target in targets if overwrite and len(targets) > 1 else []:
-                with suppress(FileNotFoundError):
+                aside = partial(target)
+                with suppress(OSError):
                     held.enter_context(locks.alone(target))  # so that nobody sweeps away what is put aside
-                    aside = partial(target)
+                with suppress(FileNotFoundError):
                     os.rename(target, aside)
                     renamed.append((target, aside))
             old = [aside for _, aside in renamed]
