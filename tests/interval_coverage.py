@@ -11,10 +11,10 @@ from statistics import NormalDist
 import numpy as np
 
 import percolab as pl
+from percolab import intervals
+from percolab.experiments import scaling
 from percolab.features.concepts import SUMMARY_RATIO, find_concepts
-from percolab.nn import intervals
-from percolab.nn.intervals.lines import line_through_origin, log_lines
-from percolab.nn.scaling import running as scaling
+from percolab.intervals.lines import line_through_origin, log_lines
 
 NETWORKS, EACH, GROUPS = 5, 6, (20, 50)
 KINDS = {

@@ -26,12 +26,11 @@ from percolab.benchmark import (  # noqa: E402
 )
 from percolab.benchmark.cells import CELLS, TRUTHS, Cell, grid  # noqa: E402
 from percolab.benchmark.evaluating import Evaluator  # noqa: E402
-from percolab.benchmark.lineup import entry, make  # noqa: E402
 from percolab.benchmark.networks import Networks  # noqa: E402
-from percolab.benchmark.standard import READING, STANDARD  # noqa: E402
 from percolab.features import score  # noqa: E402
+from percolab.features.specs import READING, STANDARD, entry, make  # noqa: E402  # noqa: E402
+from percolab.intervals import Estimate  # noqa: E402
 from percolab.nn import ResidualMLP, TrainConfig, loss_recovered  # noqa: E402
-from percolab.nn.intervals import Estimate  # noqa: E402
 
 TINY = Budget(n_features=12, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
 TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=2, batch_size=64, lr=1e-2)
@@ -764,7 +763,7 @@ def test_autoencoders_are_compared(tmp_path):
 def test_autoencoders_are_left_out_where_saelens_is_not_installed(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sae_lens", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    from percolab.benchmark.lineup import standard
+    from percolab.features.specs import standard
 
     names = {found.name for found in standard(TINY)}
     assert "kmeans" in names

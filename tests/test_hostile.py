@@ -14,7 +14,7 @@ import pytest
 
 import percolab as pl
 from percolab.cli import errors, main
-from percolab.ground import readers
+from percolab.ground import foreign_files
 from percolab.store import beginning, schema
 
 ROOT = Path(__file__).parent
@@ -207,7 +207,7 @@ def test_files_that_describe_are_small_and_flat(path):
         '"text"',
         "",
         "\x00",
-        " " * (readers.MOST_JSON + 1),
+        " " * (foreign_files.MOST_JSON + 1),
     ):
         for name in ("zarr.json", "X/zarr.json"):
             before = (path / name).read_text()

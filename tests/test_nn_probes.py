@@ -322,7 +322,9 @@ def test_activations_that_do_not_fit(dataset):
         activations(ResidualMLP(7, 4, 1), dataset.X, device="cpu")
     with pytest.raises(ValueError, match=r"names must be modules of the model \(input, .*\), got 'nope'"):
         activations(ResidualMLP(6, 4, 1), dataset.X, ["nope"], device="cpu")
-    with pytest.raises(ValueError, match=r"names must be given for a model other than ResidualMLP, got a Linear"):
+    with pytest.raises(
+        ValueError, match=r"names must be given for a model other than ResidualMLP or Transformer, got a Linear"
+    ):
         activations(torch.nn.Linear(6, 1), dataset.X, device="cpu")
 
 

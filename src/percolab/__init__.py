@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 from percolab.ground import machine as machine  # first: it refuses machines on which what follows cannot be loaded
 
 # isort: split
+from percolab.corpora.beliefs import Beliefs
+from percolab.corpora.corpus import Corpus
+from percolab.corpora.documents import Documents
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import make_percolation
 from percolab.engines.attachment import attachment
@@ -38,9 +41,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRESETS",
+    "Beliefs",
     "Check",
+    "Corpus",
     "Cut",
     "Dataset",
+    "Documents",
     "Forest",
     "Made",
     "Moments",

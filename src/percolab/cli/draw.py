@@ -11,7 +11,7 @@ import typer
 from percolab.cli.errors import Command
 from percolab.cli.options import Factor, Overwrite, Store, completion, examples, integer, number_option
 from percolab.ground import files
-from percolab.ground.readers import read_array
+from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice, check_numbers
 
 FORMATS = (".png", ".pdf", ".svg")

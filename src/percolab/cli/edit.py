@@ -21,7 +21,7 @@ from percolab.cli.options import (
     read_target,
 )
 from percolab.cli.options import seed as seed_number
-from percolab.ground.readers import read_array, read_json
+from percolab.ground.foreign_files import read_array, read_json
 from percolab.model.edits import Do, Edit, Move, Turn
 from percolab.model.recipe import PRESETS, Recipe
 from percolab.worlds.recipe import Superposition, recipe_from_dict

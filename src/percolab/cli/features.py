@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from percolab.benchmark.standard import METHODS, ORACLE, STANDARD
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import Command
 from percolab.cli.experiments import Device, need_packages, resumable
@@ -26,8 +25,9 @@ from percolab.cli.options import (
     number_option,
 )
 from percolab.cli.options import seed as seed_number
+from percolab.features.specs import METHODS, ORACLE, STANDARD
 from percolab.ground import files
-from percolab.ground.readers import read_array
+from percolab.ground.foreign_files import read_array
 from percolab.nn.config import SCALES
 
 if TYPE_CHECKING:
@@ -310,8 +310,8 @@ def benchmark(
     """
     need_packages()
     from percolab.benchmark import report
-    from percolab.benchmark.lineup import has_sae_lens
     from percolab.benchmark.running import benchmark as run
+    from percolab.features.specs import has_sae_lens
     from percolab.ground.progress import bar
 
     _look_here([*(method or ()), only or ""])

@@ -26,8 +26,8 @@ from percolab.cli.options import (
     read_target,
 )
 from percolab.cli.options import seed as seed_number
+from percolab.ground.foreign_files import read_json
 from percolab.ground.progress import Progress
-from percolab.ground.readers import read_json
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
 from percolab.store.runners import RUNNERS

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import LATENT_COLUMNS, Dataset, vouch
+from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
-from percolab.ground.readers import parse_json
 from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.graphs import latent_columns

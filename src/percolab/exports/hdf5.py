@@ -17,8 +17,8 @@ from percolab.dataset.dataset import Dataset, vouch
 from percolab.exports.columns import DIGEST, EXPORT, FOREST, PROVENANCE, RECIPE, VALUES, blocks, digest, is_intact
 from percolab.ground import memory
 from percolab.ground.files import PathLike, new_files
+from percolab.ground.foreign_files import parse_json, reading
 from percolab.ground.progress import Progress, silent
-from percolab.ground.readers import parse_json, reading
 from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe

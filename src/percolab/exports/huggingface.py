@@ -22,8 +22,8 @@ from percolab.exports.columns import (
 )
 from percolab.exports.tables import arrow
 from percolab.ground.files import PathLike, check_directory, new_files
+from percolab.ground.foreign_files import open_plain, reading
 from percolab.ground.progress import Progress, silent
-from percolab.ground.readers import open_plain, reading
 from percolab.ground.validation import check_numbers
 from percolab.ground.version import __version__
 from percolab.worlds.truth import AnyDataset

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from percolab.dataset.dataset import Dataset
 from percolab.exports.columns import Samples
 from percolab.ground.files import PathLike, new_files
+from percolab.ground.foreign_files import arrays
 from percolab.ground.progress import Progress, silent
-from percolab.ground.readers import arrays
 from percolab.ground.sparse import from_archive
 from percolab.ground.validation import check_numbers
 from percolab.worlds.truth import AnyDataset

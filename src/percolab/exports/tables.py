@@ -22,8 +22,8 @@ from percolab.exports.columns import (
     require_trees,
 )
 from percolab.ground.files import PathLike, new_files
+from percolab.ground.foreign_files import open_plain, read_json, reading
 from percolab.ground.progress import Progress, silent
-from percolab.ground.readers import open_plain, read_json, reading
 from percolab.worlds.truth import AnyDataset
 
 MOST_TYPES = 1 << 26

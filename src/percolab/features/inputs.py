@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features.codes import Codes, DenseCodes, SparseCodes
-from percolab.ground import memory, readers
+from percolab.ground import foreign_files, memory
 from percolab.ground.sparse import as_csr, from_archive
 from percolab.ground.text import shown
 from percolab.ground.validation import check_integer, check_numbers
@@ -81,7 +81,7 @@ def read_codes(name: str, path: str | os.PathLike[str]) -> dict[str, Any]:
 
     It is an .npy, what `scipy.sparse.save_npz` wrote, or an .npz with arrays of these names. Messages call it `name`.
     """
-    with readers.arrays(name, path) as held:
+    with foreign_files.arrays(name, path) as held:
         if "format" in held:
             return {"codes": from_archive("codes", held)}
         if len(held) == 1:  # whatever its name

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from percolab.ground import html
-from percolab.ground.readers import parse_json
+from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_choice, check_integer, check_number, check_probability, check_seed
 from percolab.model.edits import Edit, as_edits
 from percolab.model.target import Target

@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from percolab.ground import files, locks, readers
+from percolab.ground import files, foreign_files, locks
 from percolab.ground.text import shown
 from percolab.store import objects
 from percolab.store.locations import LOCK, Location, local_path
@@ -224,7 +224,7 @@ def _started(pid: int) -> float | None:
 
 def _owner(text: bytes) -> dict[str, Any]:
     try:
-        return readers.parse_json(text)
+        return foreign_files.parse_json(text)
     except ValueError:
         return {}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from percolab.ground.readers import MOST_JSON, parse_json
+from percolab.ground.foreign_files import MOST_JSON, parse_json
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe

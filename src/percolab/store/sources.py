@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from percolab.ground import readers
+from percolab.ground import foreign_files
 from percolab.ground.text import one_line
 from percolab.store import objects
 from percolab.store.locations import Location, file_system, local_path
@@ -77,7 +77,7 @@ class Directory:
     def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
         """Fill equal parts of a buffer, each from its offset in a file, if that has this stamp; tell whether it has."""
         size = out.nbytes // max(1, len(offsets))
-        file = readers.descriptor(f"{self.path}/{key}", links=False)
+        file = foreign_files.descriptor(f"{self.path}/{key}", links=False)
         try:
             if _stamp(os.fstat(file)) != stamp:  # which also tells that it is the plain file that it was
                 return False
@@ -101,7 +101,7 @@ class Directory:
                 path = f"{path}/{folder}"
                 if not stat.S_ISDIR(os.lstat(path).st_mode):
                     raise StoreError(f"{key} must be in plain directories, and {folder} is not one")
-            file = readers.descriptor(f"{self.path}/{key}", links=False)
+            file = foreign_files.descriptor(f"{self.path}/{key}", links=False)
         except (FileNotFoundError, NotADirectoryError) as fault:
             raise FileNotFoundError(key) from fault
         except OSError as fault:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from percolab.ground import html
-from percolab.ground.readers import parse_json
+from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe
 

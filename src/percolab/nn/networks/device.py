@@ -38,7 +38,7 @@ def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) 
         if not finite.all():
             first = np.argwhere(~finite)[0]
             raise ValueError(f"{name} must be finite, got {block[tuple(first)]} in row {lo + int(first[0])}")
-        tensor[lo : lo + len(block)] = torch.from_numpy(np.ascontiguousarray(block))
+        tensor[lo : lo + len(block)] = torch.from_numpy(np.require(block, requirements=("C", "W")))
     return tensor
 
 

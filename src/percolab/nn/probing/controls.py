@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from percolab.nn.intervals import Estimate, central, over_seeds
+from percolab.intervals import Estimate, central, over_seeds
 from percolab.nn.networks.recording import RAW
 from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.rows import TARGETS

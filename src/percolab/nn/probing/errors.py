@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from percolab.ground import html, readers
+from percolab.ground import foreign_files, html
 from percolab.ground.files import replacing
 from percolab.model.forest import Forest
 from percolab.nn.probing.rows import LATENT_TARGETS, Column
@@ -99,7 +99,7 @@ class ProbeErrors:
     @staticmethod
     def load(path: Path) -> ProbeErrors:
         """Read what `save` wrote."""
-        with readers.arrays("probes", path) as stored:
+        with foreign_files.arrays("probes", path) as stored:
             parts: dict[str, Any] = {"squared": {}, "alpha": {}}
             for key in stored:
                 kind, _, name = key.partition("/")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from percolab.ground.progress import Progress, shown
 from percolab.nn.config import ProbeConfig, TrainConfig
@@ -36,6 +37,20 @@ class Source:
         return self.kind if self.kind == RAW else f"{self.kind}-{self.seed}"
 
 
+def listed(seeds: Sequence[int], controls: int) -> list[Source]:
+    """Return all sources of networks with these seeds: `controls` untrained ones too, or as many as are trained.
+
+    There are as many draws of random features. The first untrained networks are those that the trained ones started as.
+    """
+    more = [*seeds, *range(max(seeds) + 1, max(seeds) + 1 + controls - len(seeds))]
+    return [
+        Source(RAW),
+        *(Source(RANDOM, seed) for seed in more),
+        *(Source(UNTRAINED, seed) for seed in more),
+        *(Source(TRAINED, seed, member) for member, seed in enumerate(seeds)),
+    ]
+
+
 class Sources:
     """The representations of sources: of the points of a dataset, on the device.
 
@@ -43,32 +58,34 @@ class Sources:
     ----------
     dataset
         Any dataset, or a superposed world.
-    run_dir
-        A run on it, of one network or several.
+    configs
+        Of the trained networks.
+    trained
+        Returns a trained network by its number.
     device
         Where to compute.
     """
 
-    def __init__(self, dataset: AnyDataset, run_dir: str | os.PathLike[str], device: torch.device) -> None:
-        self.dataset, self.run_dir, self.device = dataset, run_dir, device
-        configs = checkpoint.load(Path(run_dir) / "checkpoint.pt")["configs"]
-        self.configs = [TrainConfig(**config) for config in configs]
-        load_model(run_dir, dataset, device=device)  # says if it is of another dataset
+    def __init__(
+        self,
+        dataset: AnyDataset,
+        configs: Sequence[TrainConfig],
+        trained: Callable[[int], nn.Module],
+        device: torch.device,
+    ) -> None:
+        self.configs, self.trained, self.device = list(configs), trained, device
         self.inputs = on_device("X", dataset.X, device, torch.float32)
 
-    def listed(self, controls: int) -> list[Source]:
-        """Return all sources, with this many untrained networks and draws of random features, or as many as trained.
+    @classmethod
+    def of_run(cls, dataset: AnyDataset, run_dir: str | os.PathLike[str], device: torch.device) -> Sources:
+        """Return the sources of a run on a dataset, of one network or several."""
+        configs = checkpoint.load(Path(run_dir) / "checkpoint.pt")["configs"]
 
-        The first untrained networks are those that the trained ones started as.
-        """
-        own = [config.seeds.weights for config in self.configs]
-        more = [*own, *range(max(own) + 1, max(own) + 1 + controls - len(own))]
-        return [
-            Source(RAW),
-            *(Source(RANDOM, seed) for seed in more),
-            *(Source(UNTRAINED, seed) for seed in more),
-            *(Source(TRAINED, seed, member) for member, seed in enumerate(own)),
-        ]
+        def trained(member: int) -> nn.Module:
+            return load_model(run_dir, dataset, member=member, device=device)
+
+        trained(0)  # says if it is of another dataset
+        return cls(dataset, [TrainConfig(**config) for config in configs], trained, device)
 
     def representations(self, source: Source) -> dict[str, torch.Tensor]:
         """Return what a source gives for every point, by name."""
@@ -79,7 +96,7 @@ class Sources:
             widths = (config.d_model, config.expansion * config.d_model)
             return {f"random.{width}": random_features(self.inputs, width, source.seed) for width in widths}
         if source.kind == TRAINED:
-            model = load_model(self.run_dir, self.dataset, member=source.member, device=self.device)
+            model = self.trained(source.member)
         else:
             dim = self.inputs.shape[1]
             model = ResidualMLP(dim, config.d_model, config.n_blocks, config.expansion, seed=source.seed)
@@ -108,15 +125,15 @@ def probe_run(
 ) -> ProbedRun:
     """Probe the networks of a run, untrained ones of the same shape, random features and the raw input."""
     found: dict[str, dict[str, list[ProbeErrors]]] = {}
-    sources = Sources(dataset, run_dir, choose_device(device))
+    sources = Sources.of_run(dataset, run_dir, choose_device(device))
     prober = Prober(dataset, config, factor=factor, device=device)
     start = time.perf_counter()
-    listed = sources.listed(controls)
+    every = listed([own.seeds.weights for own in sources.configs], controls)
     with shown(progress) as tell:
-        for done, source in enumerate(listed):
-            tell("probes", done, len(listed))
+        for done, source in enumerate(every):
+            tell("probes", done, len(every))
             for errors in prober.run(sources.representations(source)).errors:
                 found.setdefault(errors.protocol, {}).setdefault(source.kind, []).append(errors)
-        tell("probes", len(listed), len(listed))
+        tell("probes", len(every), len(every))
     seconds = time.perf_counter() - start
     return ProbedRun(found, len(sources.configs), tuple(prober.skipped), seconds)

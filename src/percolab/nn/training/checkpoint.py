@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from percolab.ground import readers
+from percolab.ground import foreign_files
 from percolab.ground.files import replacing
 from percolab.ground.text import one_line, shown
-from percolab.nn.config import TrainConfig
+from percolab.nn.config import training_from
 
 FORMAT = 2
 MOST_VALUES = 1 << 20
@@ -31,8 +31,8 @@ PARTS = {
     "optimizer": list,
 }
 """What a checkpoint holds besides its format: recipe, the configuration of each of E members, a digest of targets and
-split, epochs done and their time, losses (E, epochs, …), states of the generators that shuffle, weights by name
-(stacked if there are several members), and the optimiser's state by parameter."""
+split, epochs or steps done and their time, losses (E, rows of the history, …), states of the generators that shuffle
+rows, weights by name (see `ensemble` for several members), and the optimiser's state by parameter."""
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -88,7 +88,7 @@ def save(path: Path, values: State) -> None:
 
 def load(path: Path) -> State:
     """Read a checkpoint onto the CPU, and check all that does not depend on the model; nothing in it is executed."""
-    values = readers.read_torch("checkpoint", path)
+    values = foreign_files.read_torch("checkpoint", path)
     if values.get("format") != FORMAT:
         raise ValueError(f"checkpoint must have format {FORMAT}, got {shown(values.get('format'))} in {str(path)!r}")
     try:
@@ -100,7 +100,7 @@ def load(path: Path) -> State:
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, torch.Tensor]:
     """Read the weights of a model that were kept of an epoch onto the CPU; nothing in the file is executed."""
-    values = readers.read_torch("checkpoint", path)
+    values = foreign_files.read_torch("checkpoint", path)
     try:
         _check_tensors(values.values())
         check_like(values, model.state_dict())
@@ -120,14 +120,14 @@ def _check(values: State) -> None:
             raise TypeError(f"{name} must be a {kind.__name__}, got a {type(values[name]).__name__}")
     if not _is_plain([values["recipe"], values["configs"]]):
         raise ValueError("recipe and configs must be what JSON holds")
-    configs = [TrainConfig(**config) for config in values["configs"]]
-    shape = (len(configs), configs[0].epochs if configs else 0)
-    if not configs or not 0 <= values["epoch"] <= shape[1] or values["losses"].shape[:2] != shape:
-        raise ValueError(f"epoch and losses must be those of {shape[0]} members and {shape[1]} epochs")
+    configs = [training_from(config) for config in values["configs"]]
+    rows, total = (-(-configs[0].total // configs[0].every), configs[0].total) if configs else (0, 0)
+    if not configs or not 0 <= values["epoch"] <= total or values["losses"].shape[:2] != (len(configs), rows):
+        raise ValueError(f"epoch and losses must be those of {len(configs)} members and {rows} rows of their history")
     if not 0 <= values["seconds"] < math.inf:
         raise ValueError(f"seconds must be at least 0, got {values['seconds']}")
-    if len(values["generators"]) != len(configs):
-        raise ValueError(f"generators must be one for each member, got {len(values['generators'])}")
+    if len(values["generators"]) not in (0, len(configs)):
+        raise ValueError(f"generators must be one for each member or none, got {len(values['generators'])}")
     _check_tensors([values["losses"], *values["generators"], *values["model"].values()])
     _check_tensors(value for part in values["optimizer"] for value in part.values())
 

@@ -1,0 +1,23 @@
+"""The engine of all experiments: data, networks, readers, contrasts, intervals, verdict, files, page.
+
+A study is a grid: draws of the data, networks, layers and readers. Each cell is computed once (`measured`), and
+contrasts over cells (`contrasts`) are read together (`verdict`). `compare` is the engine for a notebook. Needs the
+extra ``nn``; importing this package imports neither torch nor pandas.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from percolab.study.comparison import Comparison, compare
+
+__all__ = ["Comparison", "compare"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from percolab.study import comparison
+
+    return getattr(comparison, name)

@@ -1,0 +1,107 @@
+"""The data of one draw, and what experiments on them share: truths, split, and the latents that are probed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from percolab.ground.progress import Progress
+from percolab.intervals import places
+from percolab.nn.networks.device import choose_device, on_device
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.recording import RAW, representations
+from percolab.nn.probing import reading
+from percolab.study.cells import Here
+from percolab.study.draws import AnyRecipe
+from percolab.study.networks import Networks
+from percolab.study.settings import Settings
+from percolab.worlds.generation import generate
+from percolab.worlds.splits import Split, split_rows
+from percolab.worlds.truth import AnyDataset, Truth, truth
+
+Ints = NDArray[np.int64]
+
+MOST_SCORED = 20_000
+
+
+_LAST: dict[AnyRecipe, AnyDataset] = {}
+"""The data that were made last, which the next cell most likely wants too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """The data of one draw, made when they are first asked for; cells of one process share them."""
+
+    settings: Settings[Any]
+    here: Here = Here()  # noqa: RUF009  # frozen
+    number: int = 0
+    """which of the study's data"""
+
+    @property
+    def progress(self) -> Progress:
+        """What shows how far a cell is."""
+        return self.here.progress
+
+    @cached_property
+    def dataset(self) -> AnyDataset:
+        """The dataset or world."""
+        recipe = self.settings.recipes[self.number]
+        if recipe not in _LAST:
+            _LAST.clear()
+            _LAST[recipe] = generate(recipe, progress=self.progress)
+        return _LAST[recipe]
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where to compute."""
+        return choose_device(self.here.device)
+
+    @cached_property
+    def inputs(self) -> torch.Tensor:
+        """(n, d) X on the device."""
+        return on_device("X", self.dataset.X, self.device, torch.float32)
+
+    @cached_property
+    def truths(self) -> list[Truth]:
+        """The hierarchies behind the samples."""
+        count = len(getattr(self.dataset.recipe, "factors", (None,)))
+        return [truth(self.dataset, k) for k in range(count)]
+
+    @cached_property
+    def split(self) -> Split:
+        """The rows that networks were trained on, and the others."""
+        return split_rows(self.truths[0].forest, self.settings.training.seeds.split)
+
+    @cached_property
+    def scored(self) -> Ints:
+        """Samples that no network was trained on, and features are scored on: at most `MOST_SCORED`, evenly spread."""
+        rows = np.sort(np.concatenate([self.split.validation, self.split.test]))
+        return rows[:: -(-rows.size // MOST_SCORED)]
+
+    def probed(self, depths: Sequence[int], min_size: int) -> list[reading.Places]:
+        """Return the latents of each hierarchy that are probed."""
+        return [reading.find_places(t.forest, t.rows, depths, min_size, seed=0) for t in self.truths]
+
+    def places(self, probed: Sequence[reading.Places]) -> Ints:
+        """Return where probed latents are, hierarchy after hierarchy, for blocks of kin."""
+        return np.concatenate([places(t.forest, own.latent) for t, own in zip(self.truths, probed, strict=True)])
+
+    def looks(self, networks: Networks, epochs: Sequence[int]) -> Iterator[tuple[int, int, ResidualMLP]]:
+        """Yield, for networks and epochs in turn, their places and the network, telling progress."""
+        total = len(networks) * len(epochs)
+        for i in range(len(networks)):
+            for j, epoch in enumerate(epochs):
+                self.progress("measures", i * len(epochs) + j, total)
+                yield i, j, networks.model(i, epoch, self.device)
+        self.progress("measures", total, total)
+
+
+def layer_names(networks: Networks) -> list[str]:
+    """Return the representations that are looked at: the input itself, and all that the paper probes."""
+    return [RAW, *representations(networks.model(0, networks.epochs[0], torch.device("cpu")))]

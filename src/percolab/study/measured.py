@@ -1,0 +1,80 @@
+"""What was measured: one value for each unit, by draw of the data, network, layer, reader and measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+TRAINED, UNTRAINED, RAW, OTHER, PERMUTED = "trained", "untrained", "raw", "other", "permuted"
+"""Roles of networks: `permuted` is the raw input with its rows in another order, which holds nothing."""
+LOGARITHMIC = ("separation", "error")
+"""Measures that are compared by log ratios; all others are compared by differences."""
+LEAST = 1e-12
+"""Smaller values are taken to be this before their logarithm is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What a reader gives one value for: concepts, latents, or pairs of siblings of one hierarchy."""
+
+    number: Ints
+    """(U,) latents; of pairs, the latent above them"""
+    place: Ints
+    """(U,) a place in leaf order: units that are near each other are kin, and count together in intervals"""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One measure of one network in one layer, for all units of one hierarchy."""
+
+    draw: int
+    role: str
+    trained_on: int | None
+    """factor or lexicon that the network was trained on; None for a network of no particular one"""
+    seed: int
+    """place of the network in its list"""
+    layer: str
+    reader: str
+    measure: str
+    factor: int
+    """factor or lexicon that the units belong to"""
+    units: Units
+    values: Floats
+    """(U,) one value per unit; NaN where a unit has none"""
+
+    @property
+    def role_for_units(self) -> str:
+        """The role of the network for these units: a network that was trained on another factor is `other`."""
+        apart = self.role == TRAINED and self.trained_on not in (None, self.factor)
+        return OTHER if apart else self.role
+
+
+def tidy(cells: Sequence[Measured]) -> pandas.DataFrame:
+    """Return one row for each cell, unit and measure."""
+    import pandas
+
+    sizes = [cell.values.size for cell in cells]
+    columns = {
+        "draw": [cell.draw for cell in cells],
+        "role": [cell.role_for_units for cell in cells],
+        "factor": [cell.factor for cell in cells],
+        "trained_on": [-1 if cell.trained_on is None else cell.trained_on for cell in cells],
+        "seed": [cell.seed for cell in cells],
+        "layer": [cell.layer for cell in cells],
+        "reader": [cell.reader for cell in cells],
+        "measure": [cell.measure for cell in cells],
+    }
+    table = {name: np.repeat(np.array(values), sizes) for name, values in columns.items()}
+    table["unit"] = np.concatenate([cell.units.number for cell in cells])
+    table["value"] = np.concatenate([cell.values for cell in cells])
+    return pandas.DataFrame(table)
