@@ -96,7 +96,7 @@ def sweep(path: Path) -> None:
 
 def remove_unlocked(path: Path) -> None:
     """Remove a file or directory, unless another process holds its lock or nobody can tell."""
-    with suppress(OSError), locks.alone(path, certain=True):
+    with suppress(OSError), locks.alone(path, certain=True, links=False):
         if path.is_dir():
             shutil.rmtree(path)
         else:

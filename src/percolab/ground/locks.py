@@ -19,8 +19,8 @@ class HeldError(OSError):
 
 
 @contextmanager
-def alone(path: PathLike, *, wait: bool = False, certain: bool = False) -> Iterator[None]:
-    """Hold the lock of a file or directory, or raise `HeldError`. A link is not followed: OSError.
+def alone(path: PathLike, *, wait: bool = False, certain: bool = False, links: bool = True) -> Iterator[None]:
+    """Hold the lock of a file or directory, or raise `HeldError`.
 
     Parameters
     ----------
@@ -30,13 +30,15 @@ def alone(path: PathLike, *, wait: bool = False, certain: bool = False) -> Itera
         Wait for whoever holds it.
     certain
         Raise OSError where the system has no locks, or has none for this file; else go on without one.
+    links
+        Whether a link is followed; if not, it raises OSError.
     """
     if fcntl is None:
         if certain:
             raise OSError("locks are not supported here")
         yield
         return
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
     try:
         _lock(opened, path, wait, certain)
         if not os.path.samestat(os.fstat(opened), os.stat(path)):

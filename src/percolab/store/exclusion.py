@@ -193,7 +193,7 @@ def _alone_in(path: Path, target: Location) -> Iterator[None]:
 def locked(path: Path, target: Location) -> Iterator[None]:
     """Hold the lock of a directory that is there, or say in one line that another process writes to the target."""
     try:
-        with locks.alone(path):
+        with locks.alone(path, links=False):
             yield
     except locks.HeldError:
         raise StoreError(f"{target} is being written by another process") from None
