@@ -9,8 +9,9 @@ from percolab import intervals
 from percolab.experiments import findings
 from percolab.nn import ProbeConfig
 from percolab.nn.probing import controls
+from percolab.nn.probing.controls import plant, planted_power, power_curve
 from percolab.nn.probing.errors import ProbeErrors
-from percolab.nn.probing.power import plant, planted_power, power_curve
+from percolab.nn.probing.probed_networks import random_features
 from percolab.nn.probing.prober import Prober
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
@@ -235,7 +236,7 @@ def test_training_that_adds_values_is_told_from_training_that_does_not():
     )
 
     def network(seed, strength):
-        features = controls.random_features(torch.from_numpy(np.float32(ds.X)), 20, seed)
+        features = random_features(torch.from_numpy(np.float32(ds.X)), 20, seed)
         return prober.run({"blocks.0": plant(features, values, strength, seed)}).errors[0]
 
     untrained = [network(seed, 0.0) for seed in range(5)]

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 import percolab as pl
@@ -10,7 +12,9 @@ from percolab import intervals
 from percolab.experiments import crossed, directions, edit, relevance, responses, steering, trained
 from percolab.intervals import binning, lines
 from percolab.nn import ResidualMLP, activations
-from percolab.nn.probing import reading, siblings
+from percolab.nn.probing import siblings
+from percolab.nn.probing.places import find_places, held_out, read_places
+from percolab.nn.probing.ridge import take
 from percolab.study.estimates import select
 
 CPU = torch.device("cpu")
@@ -96,7 +100,7 @@ def test_a_linear_reading_is_scored_on_samples_it_has_not_seen(pairs):
         A[pairs.order[pairs.start[i] : pairs.middle[i]], i % 5] += 1.0
     held = rng.random(1200) < 0.4
     tensor, fit, scored = torch.from_numpy(A), siblings.ready(pairs, CPU, ~held), siblings.ready(pairs, CPU, held)
-    factor = siblings.solver(tensor, torch.from_numpy(np.flatnonzero(~held)))
+    factor = siblings.solver(tensor, fit)
     found = siblings.reading_accuracy(tensor, factor, fit, scored)
     covariance = np.cov(A[~held].T, bias=True)
     covariance += siblings.SHRINKAGE * np.trace(covariance) / 5 * np.eye(5)
@@ -109,33 +113,55 @@ def test_a_linear_reading_is_scored_on_samples_it_has_not_seen(pairs):
         assert found[i] == pytest.approx(expected, abs=2.1 / min(map(len, right_way)))
 
 
-class Asked:
-    """Activations that know how many rows were asked for at a time."""
-
-    def __init__(self, values):
-        self.values, self.most = values, 0
-        self.shape, self.device = values.shape, values.device
-
-    def __getitem__(self, rows):
-        self.most = max(self.most, len(rows))
-        return self.values[rows]
-
-
-def test_few_rows_of_activations_are_in_use_at_a_time(pairs, monkeypatch):
+def test_the_same_from_tensor_array_and_memory_map_a_few_rows_at_a_time(pairs, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    A, held = torch.from_numpy(rng.standard_normal((1200, 5)).astype(np.float32)), rng.random(1200) < 0.4
+    A, held = rng.standard_normal((1200, 5)).astype(np.float32), rng.random(1200) < 0.4
+    np.save(tmp_path / "a.npy", A)
     fit, scored = siblings.ready(pairs, CPU, ~held), siblings.ready(pairs, CPU, held)
-    rows = torch.from_numpy(np.flatnonzero(~held))
 
     def measured(A):
-        return siblings.separation(siblings.sums(A, fit)), siblings.reading_accuracy(
-            A, siblings.solver(A, rows), fit, scored
-        )
+        found = siblings.reading_accuracy(A, siblings.solver(A, fit), fit, scored)
+        return siblings.separation(siblings.sums(A, fit)), found
 
-    whole, asked = measured(A), Asked(A)
+    whole, most = measured(torch.from_numpy(A)), []
     monkeypatch.setitem(siblings.CHUNK_ROWS, "cpu", 100)
-    assert np.allclose(measured(asked), whole, rtol=1e-9)
-    assert asked.most <= 100
+    monkeypatch.setattr(siblings, "take", lambda *asked: most.append(asked[2].size) or take(*asked))
+    for values in (torch.from_numpy(A), A, np.load(tmp_path / "a.npy", mmap_mode="r")):
+        assert np.allclose(measured(values), whole, rtol=1e-9)
+    assert max(most) <= 100
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 60), labels=st.integers(1, 8), step=st.integers(1, 9))
+def test_pairs_of_any_groups_of_labels(seed, n, labels, step):
+    """Groups are intervals of labels, nested or apart, some without a sample: against obvious loops."""
+    rng = np.random.default_rng(seed)
+    A, label = rng.standard_normal((n, 3)), rng.integers(-1, labels, n)
+    first = rng.integers(0, labels, (2, 6))
+    bounds = np.stack([first, first + rng.integers(1, 4, (2, 6))], 1)
+    used = rng.random(n) < 0.8
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(siblings.CHUNK_ROWS, "cpu", step)
+        ready = siblings.group_pairs(label, bounds, CPU, used)
+        if not used.any():
+            return
+        found = siblings.separation(siblings.sums(A, ready))
+        accuracy = siblings.reading_accuracy(A, siblings.solver(A, ready), ready, ready)
+    covariance = np.cov(A[used].T, bias=True).reshape(3, 3)
+    covariance += (siblings.SHRINKAGE * np.trace(covariance) / 3 + 1e-12) * np.eye(3)
+    for i in range(6):
+        sides = [A[used & (label >= bounds[side, 0, i]) & (label < bounds[side, 1, i])] for side in range(2)]
+        if not len(sides[0]) or not len(sides[1]):
+            assert np.isnan(found[i])
+            assert np.isnan(accuracy[i])
+            continue
+        left, right = (side.mean(0) for side in sides)
+        spread = sum(side.var(0).sum() for side in sides)
+        if spread > 1e-9:
+            assert found[i] == pytest.approx(((left - right) ** 2).sum() / spread, rel=1e-6)
+        read = [(side - (left + right) / 2) @ np.linalg.solve(covariance, left - right) for side in sides]
+        if min(np.abs(values).min() for values in read) > 1e-3:
+            assert accuracy[i] == pytest.approx(((read[0] > 0).mean() + (read[1] <= 0).mean()) / 2)
 
 
 # ---------------------------------------------------------------------- bins
@@ -239,20 +265,20 @@ def test_the_null_sees_networks_that_differ_though_none_is_relevant():
 
 @pytest.fixture(scope="module")
 def places(forest, rows):
-    return reading.find_places(forest, rows, range(0, 40, 4), 25, seed=0)
+    return find_places(forest, rows, range(0, 40, 4), 25)
 
 
 def test_probes_are_ridge_regressions(forest, rows, places):
     rng = np.random.default_rng(0)
     A = rng.standard_normal((1200, 6)).astype(np.float32) * 3 + 1
     values = rng.standard_normal((forest.n_latents, 2))[places.latent]
-    found = reading.read(torch.from_numpy(A), places, values)
+    found = read_places(torch.from_numpy(A), places, values)
     for j, depth in enumerate(places.depths):
         latent = forest.latent_at_depth(int(depth))[rows]
         inside = np.isin(latent, places.latent)
         own = np.searchsorted(places.latent[places.depth_index == j], latent[inside])
         own = own + np.flatnonzero(places.depth_index == j)[0]
-        fit = places.fit[inside]
+        fit = ~held_out(1200)[inside]
         scaled = (A - A[inside][fit].mean(0)) / (A[inside][fit].std(0) + 1e-6)
         for t in range(2):
             target = values[own, t]
@@ -271,10 +297,10 @@ def test_a_perfect_reading_has_gain_one_and_none_has_gain_zero(places):
     noise = rng.standard_normal((1200, 3))
     # A column a depth holds the value of the sample's latent there.
     held = np.where(places.where >= 0, values[places.where, 0], 0)
-    perfect = reading.read(torch.from_numpy(np.column_stack([held, noise])).float(), places, values, alpha=1e-3)
+    perfect = read_places(torch.from_numpy(np.column_stack([held, noise])).float(), places, values, alpha=1e-3)
     assert np.allclose(perfect.gain, 1, atol=0.02)
     assert perfect.mse.sum() < 0.01 * perfect.baseline.sum()
-    blind = reading.read(torch.from_numpy(noise).float(), places, values)
+    blind = read_places(torch.from_numpy(noise).float(), places, values)
     assert abs(np.median(blind.gain)) < 0.1
 
 
@@ -428,7 +454,7 @@ def test_random_directions_are_as_long(stretched, pairs):
 def test_a_probes_direction_raises_its_reading_by_its_gain(places):
     rng = np.random.default_rng(0)
     A = rng.standard_normal((1200, 5)) @ rng.standard_normal((5, 5))
-    probed = reading.read(torch.from_numpy(A).float(), places, rng.standard_normal((len(places), 2)))
+    probed = read_places(torch.from_numpy(A).float(), places, rng.standard_normal((len(places), 2)))
     along = directions.probe_directions(torch.from_numpy(A), probed)
     assert np.allclose((along * probed.weight).sum(-1), probed.gain, rtol=1e-4)
     expected = np.cov(A.T, bias=True) @ probed.weight[1, 0].numpy()
@@ -439,13 +465,13 @@ def test_a_probes_direction_raises_its_reading_by_its_gain(places):
 def test_along_probes_directions_a_network_that_follows_the_law_responds_by_it():
     """Of many clusters, activations hold z of some depths, and the prediction is their sum over √(1 + depth)."""
     forest = pl.generate(pl.Recipe(6000, 2, "distribution", seeds=1, min_cluster_size=8)).forest
-    places = reading.find_places(forest, np.arange(forest.n_points), (0, 1, 2), 6, seed=0)
+    places = find_places(forest, np.arange(forest.n_points), (0, 1, 2), 6)
     rng = np.random.default_rng(0)
     values = rng.standard_normal((len(places), 9))  # the first is held, the others are fresh
     held = np.where(places.where >= 0, values[places.where, 0], 0)
     A = torch.from_numpy(np.column_stack([held, rng.standard_normal((forest.n_points, 4))])).float()
     weight = torch.from_numpy(1 / np.sqrt(1 + places.depths)).float()
-    along = directions.probe_directions(A, reading.read(A, places, values))
+    along = directions.probe_directions(A, read_places(A, places, values))
     inside, _ = directions.place_samples(places, 4)
     for latent in range(len(places)):
         assert (places.where[inside[latent], places.depth_index[latent]] == latent).all()

@@ -188,7 +188,8 @@ def _together(counts: NDArray[np.int64], expected: Floats) -> tuple[Floats, Floa
     before = np.cumsum(expected) - expected
     cell = np.floor(before / LEAST_COUNT).astype(np.int64)
     cell = np.unique(np.minimum(cell, max(0, math.ceil(expected.sum() / LEAST_COUNT) - 2)), return_inverse=True)[1]
-    return np.bincount(cell, weights=counts), np.bincount(cell, weights=expected)
+    counted, wanted = (np.bincount(cell, weights=weights).astype(np.float64) for weights in (counts, expected))
+    return counted, wanted
 
 
 # ---------------------------------------------------------------------- beliefs

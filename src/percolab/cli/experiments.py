@@ -272,7 +272,7 @@ def probe(
     """
     need_packages()
     from percolab.experiments import figures
-    from percolab.nn.probing import controls, sources, tables
+    from percolab.nn.probing import controls, probed_networks
     from percolab.store import worlds
     from percolab.study import pictures
     from percolab.worlds.truth import truth
@@ -286,12 +286,12 @@ def probe(
     check_integer("untrained", untrained, 1)
     dataset = worlds.load(path)
     forest = truth(dataset, factor).forest
-    found = sources.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
+    found = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)
     for words in found.skipped:
         print(f"not probed: {words}")
     pictures.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
-    for stem, table in tables.of_kinds(forest, found.by_protocol).items():
+    for stem, table in controls.of_kinds(forest, found.by_protocol).items():
         files.write_table(table, output / stem)
     shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
     for row in shown:

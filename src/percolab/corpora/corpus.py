@@ -12,13 +12,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from percolab.corpora import bags
 from percolab.corpora import documents as drawing
 from percolab.corpora import lexicon as lexicons_
 from percolab.corpora.beliefs import Beliefs, Filter
 from percolab.corpora.documents import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import html, parallel
-from percolab.ground.validation import check_integer, check_number, check_seed
+from percolab.ground.validation import check_integer, check_number, check_probability, check_seed
 from percolab.model.forest import Forest
 from percolab.model.indices import indices, one
 from percolab.model.recipe import Recipe
@@ -181,6 +182,23 @@ class Corpus:
             Number of threads; None takes all cores.
         """
         return self._filter.predict(self._as_tokens(tokens), every, parallel.thread_count(threads))
+
+    def bag(self, tokens: ArrayLike, decay: float = 0.9, *, threads: int | None = None) -> NDArray[np.float32]:
+        """Return (n, T, V) the decayed bag of tokens b_t = decay · b_{t-1} + onehot(token t): the raw input.
+
+        It takes 4 n T V bytes, 4.2 GB for 2,000 documents of 64 tokens out of 8,192: ask for some documents at a time.
+
+        Parameters
+        ----------
+        tokens
+            (n, T) ids of tokens, of any length T.
+        decay
+            What is left of a token after one more position, between 0 and 1.
+        threads
+            Number of threads; None takes all cores.
+        """
+        share = check_probability("decay", decay)
+        return bags.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
 
     def _as_tokens(self, tokens: ArrayLike) -> NDArray[np.int32]:
         given = np.asarray(tokens)

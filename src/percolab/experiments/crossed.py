@@ -30,8 +30,8 @@ from percolab.intervals.binning import log_bins
 from percolab.model.target import Target
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.recording import activations, label
-from percolab.nn.probing import reading
 from percolab.nn.probing.latent_values import fresh_values, path_sums
+from percolab.nn.probing.places import read_places
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
@@ -170,7 +170,7 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     for i, _, model in data.looks(networks, (networks.last,)):
         recorded = activations(model, data.inputs, names, device=data.device)
         for k, name in enumerate(names):
-            errors = reading.read(recorded[name], probed, values).mse
+            errors = read_places(recorded[name], probed, values).mse
             mse[i, k] = errors.T.reshape(len(TARGETS), -1, len(probed))
     fom = truth.forest.figure_of_merit[probed.latent]
     return Measured(mse, data.places([probed]), fom, names, list(TARGETS), networks.scores)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.probing import siblings
-from percolab.nn.probing.reading import Places, Reading
+from percolab.nn.probing.places import Places, Reading
 from percolab.nn.probing.siblings import Ready, Siblings
 
 Floats = NDArray[np.float64]

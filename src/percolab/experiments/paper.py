@@ -31,13 +31,12 @@ from percolab.intervals import Estimate, over_seeds
 from percolab.nn.config import FIT_FROM, UNTRAINED, ProbeConfig, TrainConfig
 from percolab.nn.networks.baseline import baselines
 from percolab.nn.networks.recording import RAW, label
-from percolab.nn.probing import controls, tables
+from percolab.nn.probing import controls
 from percolab.nn.probing.controls import ByKind
 from percolab.nn.probing.errors import ProbeErrors
-from percolab.nn.probing.power import planted_power
+from percolab.nn.probing.latent_values import LATENT_TARGETS, TARGETS, TRUE_TARGETS
+from percolab.nn.probing.probed_networks import Source, Sources, listed
 from percolab.nn.probing.prober import Prober
-from percolab.nn.probing.rows import LATENT_TARGETS, TARGETS
-from percolab.nn.probing.sources import Source, Sources, listed
 from percolab.show import summary
 from percolab.study.cells import Array, Cell, Here
 from percolab.study.draws import network_seeds
@@ -184,7 +183,9 @@ def _power(s: Settings[Options], here: Here, networks: Networks) -> Plain:
     first = next(source for source in sources_of(s) if source.kind == controls.TRAINED)
     recorded = _sources(s, data, networks).representations(first)
     name = findings.blocks(recorded, "residual")[-1]
-    found = planted_power(data.dataset, recorded[name], s.options.probing, device=data.device, progress=here.progress)
+    found = controls.planted_power(
+        data.dataset, recorded[name], s.options.probing, device=data.device, progress=here.progress
+    )
     return Plain({"representation": name, **found})
 
 
@@ -226,7 +227,7 @@ def measures(s: Settings[Options], here: Here, random: ByKind) -> dict[str, dict
     kinds = (controls.TRAINED, controls.UNTRAINED, controls.RANDOM)
     return {
         target: {kind: findings.Measured(forest, random[kind], raw, target) for kind in kinds}
-        for target in controls.TRUE_TARGETS
+        for target in TRUE_TARGETS
     }
 
 
@@ -295,7 +296,7 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     values["table_1"] = paper_tables.table_one(s.data[0], s.scale == "paper", values)
     verdicts = [one.details["findings"].values["findings"]["z"] for one in found]
     forest = Material(s, here).truths[0].forest
-    written = {f"probes/{name}": table for name, table in tables.of_kinds(forest, kinds).items()}
+    written = {f"probes/{name}": table for name, table in controls.of_kinds(forest, kinds).items()}
     return Details(paper_tables.sections(values, verdicts), values, _draw(s, here, first, kinds, values), written)
 
 

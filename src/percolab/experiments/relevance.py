@@ -215,11 +215,10 @@ class _Looked:
         self.whole, self.fit, self.held_out = (
             [siblings.ready(own, data.device, used) for own in pairs] for used in (None, fit, ~fit)
         )
-        self.rows = torch.from_numpy(np.flatnonzero(fit)).to(data.device)
 
     def measures(self, A: torch.Tensor) -> dict[str, Floats]:
         """Return separation, of all samples and of held-out ones, and held-out accuracy of all pairs in a row."""
-        factor = siblings.solver(A, self.rows)
+        factor = siblings.solver(A, self.fit[0])
         accuracy = [
             siblings.reading_accuracy(A, factor, fit, held_out)
             for fit, held_out in zip(self.fit, self.held_out, strict=True)

@@ -53,8 +53,9 @@ from percolab.features.scoring import score
 from percolab.intervals import kin
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.recording import RAW, activations, label
-from percolab.nn.probing import reading, siblings
+from percolab.nn.probing import siblings
 from percolab.nn.probing.latent_values import fresh_values
+from percolab.nn.probing.places import Places, read_places
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
 from percolab.study.draws import STEP
@@ -135,7 +136,7 @@ class Measured:
 class _Hierarchy:
     """One hierarchy, and the samples of it that are steered: found once, for all networks and layers."""
 
-    def __init__(self, data: Material, number: int, pairs: Siblings, places: reading.Places) -> None:
+    def __init__(self, data: Material, number: int, pairs: Siblings, places: Places) -> None:
         s, truth = data.settings, data.truths[number]
         self.number, self.forest, self.pairs, self.places = number, truth.forest, pairs, places
         self.n = truth.rows.size
@@ -210,7 +211,7 @@ def _steer_probes(
     """Return (L, D) responses along directions of probes of z, their size there and elsewhere; and of fresh values."""
     found: dict[str, list[Floats]] = {}
     for h in hierarchies:
-        along = probe_directions(A, reading.read(A, h.places, h.values))
+        along = probe_directions(A, read_places(A, h.places, h.values))
         index = torch.from_numpy(h.places.depth_index).to(A.device)
         there = h.outside[:, 0] >= 0
         beyond = np.full((there.size, len(s.options.doses)), np.nan)

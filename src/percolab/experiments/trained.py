@@ -28,9 +28,10 @@ from percolab.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.intervals.binning import log_bins
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.recording import RAW, activations, label
-from percolab.nn.probing import reading, siblings
+from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.latent_values import fresh_values, path_sums
+from percolab.nn.probing.places import read_places
 from percolab.nn.probing.siblings import find_siblings
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, layers_of, row, select
@@ -119,14 +120,14 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     shape = (len(networks), len(own.keep), len(names))
     separation = np.empty((*shape, len(pairs)), np.float32)
     mse = np.empty((*shape, len(probed), len(TARGETS)), np.float32)
-    raw = reading.read(data.inputs, probed, values)
+    raw = read_places(data.inputs, probed, values)
     separation[:, :, 0] = siblings.separation(siblings.sums(data.inputs, whole))
     mse[:, :, 0] = raw.mse
     for i, j, model in data.looks(networks, own.keep):
         recorded = activations(model, data.inputs, names[1:], device=data.device)
         for k, name in enumerate(names[1:], start=1):
             separation[i, j, k] = siblings.separation(siblings.sums(recorded[name], whole))
-            mse[i, j, k] = reading.read(recorded[name], probed, values).mse
+            mse[i, j, k] = read_places(recorded[name], probed, values).mse
     return Measured(
         separation=separation, mse=mse, baseline=raw.baseline, pair_place=pairs.place,
         latent_place=data.places([probed]), fom=truth.forest.figure_of_merit[probed.latent], layers=names,

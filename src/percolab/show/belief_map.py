@@ -62,10 +62,10 @@ def row_probability(corpus: Corpus, tokens: NDArray[np.int32], k: int) -> Floats
     inside = corpus.beliefs(tokens).inside(contexts, k)
     above = np.searchsorted(contexts, forest.nearest_above(contexts))
     alone = inside.copy()
-    for c in np.flatnonzero(forest.nearest_above(contexts) >= 0):
+    for c in np.flatnonzero(forest.nearest_above(contexts) >= 0).tolist():
         alone[..., above[c]] -= inside[..., c]
     ends = np.zeros((*inside.shape[:-1], forest.n_points + 1))
-    for c, latent in enumerate(contexts):
+    for c, latent in enumerate(contexts.tolist()):
         start = forest.latent_start[latent]
         ends[..., start] += alone[..., c]
         ends[..., start + forest.latent_size[latent]] -= alone[..., c]
@@ -78,9 +78,9 @@ def _draw_tree(axes: Axes, corpus: Corpus, k: int) -> None:
     forest, contexts = corpus.forest(k), corpus.contexts(k)
     upper = np.searchsorted(contexts, forest.nearest_above(contexts))
     level = np.zeros(contexts.size, np.int64)
-    for c in np.flatnonzero(forest.nearest_above(contexts) >= 0):  # in preorder, so the one above comes first
+    for c in np.flatnonzero(forest.nearest_above(contexts) >= 0).tolist():  # in preorder, so the one above comes first
         level[c] = level[upper[c]] + 1
-    for c, latent in enumerate(contexts):
+    for c, latent in enumerate(contexts.tolist()):
         start, size = forest.latent_start[latent], forest.latent_size[latent]
         axes.bar(
             level[c], size, 0.92, bottom=start, color=style.PALETTE[level[c] % len(style.PALETTE)], alpha=0.75,

@@ -228,7 +228,7 @@ class _Drawn:
             return [make(data, seed) for seed in range(self.seeds)]
         many = n_factors(data) > 1
         return {
-            factor: [self._trained(make, data.swapped(factor) if many else data, seed) for seed in range(self.seeds)]  # type: ignore[union-attr]
+            factor: [self._trained(make, data.swapped(factor) if many else data, seed) for seed in range(self.seeds)]
             for factor in range(n_factors(data))
         }
 

@@ -16,7 +16,7 @@ from percolab.intervals import places
 from percolab.nn.networks.device import choose_device, on_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.recording import RAW, representations
-from percolab.nn.probing import reading
+from percolab.nn.probing.places import Places, find_places
 from percolab.study.cells import Here
 from percolab.study.draws import AnyRecipe
 from percolab.study.networks import Networks
@@ -84,11 +84,11 @@ class Material:
         rows = np.sort(np.concatenate([self.split.validation, self.split.test]))
         return rows[:: -(-rows.size // MOST_SCORED)]
 
-    def probed(self, depths: Sequence[int], min_size: int) -> list[reading.Places]:
+    def probed(self, depths: Sequence[int], min_size: int) -> list[Places]:
         """Return the latents of each hierarchy that are probed."""
-        return [reading.find_places(t.forest, t.rows, depths, min_size, seed=0) for t in self.truths]
+        return [find_places(t.forest, t.rows, depths, min_size) for t in self.truths]
 
-    def places(self, probed: Sequence[reading.Places]) -> Ints:
+    def places(self, probed: Sequence[Places]) -> Ints:
         """Return where probed latents are, hierarchy after hierarchy, for blocks of kin."""
         return np.concatenate([places(t.forest, own.latent) for t, own in zip(self.truths, probed, strict=True)])
 

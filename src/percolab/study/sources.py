@@ -100,7 +100,7 @@ class Arrays:
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """The input itself; of documents, the decayed bag of tokens."""
+    """The input itself; of documents, the decayed bag of tokens, 4 n T V bytes on the device."""
 
     permuted: bool = False
     """whether inputs are in another order, drawn once: what is then read has nothing to do with the truth"""
@@ -111,9 +111,9 @@ class Raw:
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
         """Return the input as rows."""
-        values = on_device("X", view.raw(), device, torch.float32)
-        if self.permuted:
-            values = values[torch.from_numpy(np.random.default_rng(0).permutation(len(values))).to(device)]
+        count = view.shape[0]
+        order = np.random.default_rng(0).permutation(count) if self.permuted else np.arange(count)
+        values = on_device("X", view.raw(order), device, torch.float32)
         return dict.fromkeys(layers, as_rows(values, view, PERMUTED if self.permuted else RAW))
 
 

@@ -16,12 +16,22 @@ from percolab.nn.config import ProbeConfig, TrainConfig
 from percolab.nn.networks.device import Device, choose_device, on_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.recording import RAW, activations
-from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind, random_features
+from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.prober import Prober
 from percolab.nn.training import checkpoint
 from percolab.nn.training.training import load_model
 from percolab.worlds.truth import AnyDataset
+
+
+def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:
+    """Return relu(W x + b) with W and b as PyTorch initialises a linear layer: a layer that knows nothing."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layer = nn.Linear(X.shape[1], width)
+    with torch.no_grad():
+        features: torch.Tensor = torch.relu(layer.to(X.device)(X))
+    return features
 
 
 @dataclass(frozen=True)
