@@ -19,6 +19,7 @@ from percolab.corpora.beliefs import Beliefs, Filter
 from percolab.corpora.documents import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import html, parallel
+from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_integer, check_number, check_probability, check_seed
 from percolab.model.forest import Forest
 from percolab.model.indices import indices, one
@@ -261,7 +262,7 @@ class Corpus:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Make a corpus from what `to_json` returned."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text))
 
 
 # ---------------------------------------------------------------------- fields

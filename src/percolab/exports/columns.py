@@ -182,8 +182,26 @@ def assemble(X: NDArray[Any], points: Columns, latents: Columns, told: Mapping[s
     recipe, provenance = Recipe.from_json(told[RECIPE]), parse_json(told[PROVENANCE])
     extra = {name: points[name] for name in ("source_row", "point_active") if name in points}
     extra |= {name: latents[name] for name in LATENT_COLUMNS if name in latents}
-    found = Dataset(recipe, forest, X, y, latents["z"], points["z"], provenance, extra)
+    return checked(Dataset(recipe, forest, X, y, latents["z"], points["z"], provenance, extra), told)
+
+
+def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
+    """Return a dataset that was read, vouched for if nothing changed; raise unless its arrays fit together."""
+    n, n_latents, extra = found.forest.n_points, found.forest.n_latents, found.extra
+    rows: dict[str, Any] = {"X": (n, found.X.shape[-1]), "point_z": (n,), "latent_z": (n_latents,)}
+    for name, shape in {**rows, "y": (n, *found.y.shape[1:])}.items():
+        check_shape(name, getattr(found, name), shape)
+    for name, column in extra.items():
+        check_shape(name, column, (n_latents if name in LATENT_COLUMNS else n,))
+    if ("latent_active" in extra) != ("point_active" in extra):
+        raise ValueError("latent_active and point_active must come together")
     return vouch(found) if is_intact(found, told) else found
+
+
+def check_shape(name: str, column: Any, shape: tuple[int, ...]) -> None:
+    """Raise, in one line, unless a column has a shape."""
+    if column.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {column.shape}")
 
 
 def positions(columns: Columns) -> NDArray[Any]:

@@ -13,8 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import Dataset, vouch
-from percolab.exports.columns import DIGEST, EXPORT, FOREST, PROVENANCE, RECIPE, VALUES, blocks, digest, is_intact
+from percolab.dataset.dataset import Dataset
+from percolab.exports.columns import (
+    DIGEST,
+    EXPORT,
+    FOREST,
+    PROVENANCE,
+    RECIPE,
+    VALUES,
+    blocks,
+    check_shape,
+    checked,
+    digest,
+    is_intact,
+)
 from percolab.ground import memory
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.foreign_files import parse_json, reading
@@ -22,6 +34,7 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
+from percolab.store import worlds
 from percolab.worlds.recipe import KIND, Superposition
 from percolab.worlds.remade import RemadeArray
 from percolab.worlds.superposed import Superposed
@@ -135,8 +148,7 @@ def read_hdf5(path: PathLike) -> AnyDataset:
 def _read_dataset(file: Any) -> Dataset:
     recipe, provenance = Recipe.from_json(file.attrs[RECIPE]), parse_json(file.attrs[PROVENANCE])
     found = Dataset(recipe=recipe, X=_column(file, "X"), provenance=provenance, **_read_truth(file))
-    _check_rows("X", found.X, found.forest.n_points)
-    return vouch(found) if is_intact(found, file.attrs) else found
+    return checked(found, file.attrs)
 
 
 def _read_world(file: Any) -> Superposed:
@@ -147,6 +159,12 @@ def _read_world(file: Any) -> Superposed:
         remade = RemadeArray(part, (fields["forest"].n_points, part.dim))
         factors.append(Dataset.lazy({"recipe": part, "X": remade, "provenance": {}, **fields}.__getitem__))
     X, y, rows, sigma = (_column(file, name) for name in ("X", "y", "rows", "sigma"))
+    shapes = {"X": (len(X), recipe.dim), "y": (len(X), *y.shape[1:]), "rows": (len(X), len(factors))}
+    for name, column in (("X", X), ("y", y), ("rows", rows), ("sigma", sigma)):
+        check_shape(name, column, shapes.get(name, (len(factors),)))
+    if rows.dtype != np.int64:
+        raise ValueError(f"rows must be int64, got {rows.dtype}")
+    worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
     found = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
     return vouch_world(found) if is_intact(found, file.attrs) else found
 
@@ -156,10 +174,7 @@ def _read_truth(group: Any) -> dict[str, Any]:
     forest = Forest(*(_column(group, key) for key in FOREST))
     forest.validate()
     extra = {key: _column(group, f"extra/{key}") for key in group.get("extra", {})}
-    values = {key: _column(group, key) for key in VALUES}
-    for key, column in values.items():
-        _check_rows(key, column, forest.n_latents if key == "latent_z" else forest.n_points)
-    return {"forest": forest, "extra": extra, **values}
+    return {"forest": forest, "extra": extra, **{key: _column(group, key) for key in VALUES}}
 
 
 def _column(group: Any, key: str) -> NDArray[Any]:
@@ -169,11 +184,6 @@ def _column(group: Any, key: str) -> NDArray[Any]:
         raise ValueError(f"{key} must be in this file")
     memory.require(found.nbytes, f"{key} needs")
     return check_numbers(key, np.asarray(found[()]))
-
-
-def _check_rows(name: str, column: Any, n_rows: int) -> None:
-    if column.shape[:1] != (n_rows,):
-        raise ValueError(f"{name} must have {n_rows} rows, got {column.shape}")
 
 
 def _h5py() -> Any:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import Progress, silent
@@ -195,10 +196,7 @@ class CompleteWorld(Opened):
     def _rows(self) -> Any:
         """Return the table of rows, checked: they index the factors. Rows of one factor lie side by side."""
         rows = np.asfortranarray(self.array("rows")[:])
-        for k in range(rows.shape[1]):
-            length, column = self.layouts[f"factors/{k}/y"].shape[0], rows[:, k]
-            if column.size and not 0 <= column.min() <= column.max() < length:
-                raise StoreError(f"{self.given} is damaged: rows of factor {k} must be from 0 to {length - 1}")
+        check_rows(rows, [self.layouts[f"factors/{k}/y"].shape[0] for k in range(rows.shape[1])], self.given)
         return rows
 
     def factor_field(self, k: int, name: str) -> Any:
@@ -267,6 +265,14 @@ def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
     except (KeyError, TypeError, ValueError) as fault:
         raise StoreError(f"{path} is damaged: sigma or factors: {one_line(fault)}") from fault
     return sigma
+
+
+def check_rows(rows: NDArray[Any], lengths: list[int], path: Location) -> None:
+    """Raise unless a table of rows has rows of every factor, of which there are so many."""
+    for k, length in enumerate(lengths):
+        column = rows[:, k]
+        if column.size and not 0 <= column.min() <= column.max() < length:
+            raise StoreError(f"{path} is damaged: rows of factor {k} must be from 0 to {length - 1}")
 
 
 def _check_shapes(layouts: dict[str, Layout], recipe: Superposition, path: Location) -> None:

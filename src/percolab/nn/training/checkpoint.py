@@ -89,8 +89,9 @@ def save(path: Path, values: State) -> None:
 def load(path: Path) -> State:
     """Read a checkpoint onto the CPU, and check all that does not depend on the model; nothing in it is executed."""
     values = foreign_files.read_torch("checkpoint", path)
-    if values.get("format") != FORMAT:
-        raise ValueError(f"checkpoint must have format {FORMAT}, got {shown(values.get('format'))} in {str(path)!r}")
+    form = values.get("format")
+    if type(form) is not int or form != FORMAT:
+        raise ValueError(f"checkpoint must have format {FORMAT}, got {shown(form)} in {str(path)!r}")
     try:
         _check(values)
     except (AttributeError, KeyError, TypeError, ValueError) as fault:
