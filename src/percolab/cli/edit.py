@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +21,7 @@ from percolab.cli.options import (
     read_target,
 )
 from percolab.cli.options import seed as seed_number
+from percolab.ground.foreign_files import read_array, read_json
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.recipe import PRESETS, Recipe
 from percolab.worlds.recipe import Superposition, recipe_from_dict
@@ -129,22 +129,12 @@ def take(
 
     def taken() -> Dataset:
         dataset = _dataset(path)
-        return dataset.subsamples([size], seed, y=y)[0] if size is not None else dataset.take(_numbers(rows), y=y)
+        if size is not None:
+            return dataset.subsamples([size], seed, y=y)[0]
+        assert rows is not None
+        return dataset.take(read_array("rows", rows), y=y)
 
     _write(taken, output, overwrite, quiet)
-
-
-def _numbers(file: Path | None) -> Any:
-    import numpy as np
-
-    assert file is not None
-    try:
-        found = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError):
-        found = None
-    if not isinstance(found, np.ndarray):
-        raise ValueError(f"rows must be a .npy file of row numbers or of a mask, got {str(file)!r}")
-    return found
 
 
 def superpose(
@@ -203,10 +193,7 @@ def _factor(word: str) -> Recipe:
     if word in PRESETS:
         return PRESETS[word]
     if Path(word).is_file():
-        try:
-            recipe = recipe_from_dict(json.loads(Path(word).read_text()))
-        except (AttributeError, TypeError) as error:
-            raise ValueError(f"factors must be recipes, got {word!r}: {error}") from error
+        recipe = recipe_from_dict(read_json("factors", word))
         if not isinstance(recipe, Recipe):
             raise ValueError(f"factors must be recipes of one dataset each, got the world in {word!r}")
         return recipe

@@ -25,6 +25,7 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
+from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice, check_integer
 from percolab.nn.config import FIT_FROM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
 from percolab.study.scales import HIERARCHY
@@ -55,6 +56,8 @@ Ray = Annotated[
 ]
 LOGS = ("tensorboard", "wandb")
 DEPTH_STEP = 5
+MOST_CORPUS = 1 << 28
+"""Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns."""
 
 
 def _both(name: str) -> str:
@@ -224,13 +227,7 @@ def _training_data(path: str) -> Any:
     if not path.endswith(".json"):
         stored = worlds.load(path)
         return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
-    try:
-        values = json.loads(Path(path).read_text())
-    except ValueError as error:  # text that is not JSON, or not text
-        raise ValueError(f"a corpus must be a file of JSON, got {path!r}: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"a corpus must be an object of JSON, got {path!r}")
-    return Corpus.from_dict(values)
+    return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
 
 
 def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:

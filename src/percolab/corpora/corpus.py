@@ -20,6 +20,7 @@ from percolab.corpora.counterfactual import counterfactual
 from percolab.corpora.documents import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import html, parallel
+from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_integer, check_number, check_probability, check_seed
 from percolab.model.forest import Forest
 from percolab.model.indices import indices, one
@@ -289,7 +290,7 @@ class Corpus:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Make a corpus from what `to_json` returned."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text))
 
 
 # ---------------------------------------------------------------------- fields
