@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from percolab.study.comparison import Comparison, compare
+    from percolab.study.contrasts import Contrast
+    from percolab.study.measured import Measured
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "Contrast", "Measured", "compare"]
 
 
 def __getattr__(name: str) -> Any:
