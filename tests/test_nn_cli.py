@@ -97,7 +97,7 @@ def test_bad_options_for_documents(corpus, tmp_path, capsys, given, message):
 def test_bad_corpora_and_runs_of_another_kind(folder, corpus, tmp_path, capsys):
     (tmp_path / "bad.json").write_text("[")
     assert main.run(["train", str(tmp_path / "bad.json"), "-o", str(tmp_path / "run")]) == 2
-    assert "a corpus must be a file of JSON, got" in capsys.readouterr().err
+    assert "PATH must be a file of JSON, got" in capsys.readouterr().err
     assert main.run(["train", str(folder / "data.zarr"), "-o", str(tmp_path / "run"), "--steps", "3"]) == 2
     assert "--steps must be left out for a dataset, got 3" in capsys.readouterr().err
     assert main.run(["train", corpus, "-o", str(folder / "run"), "--resume"]) == 2

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import Command
-from percolab.cli.generate import in_shards, read_recipe
+from percolab.cli.experiments import MOST_CORPUS
+from percolab.cli.generate import in_shards
 from percolab.cli.options import (
     Address,
     NoSync,
@@ -26,6 +27,7 @@ from percolab.cli.options import (
 from percolab.cli.options import seed as seed_number
 from percolab.corpora.collection import DocumentRange
 from percolab.corpora.corpus import Corpus
+from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
 
@@ -71,7 +73,7 @@ def documents(
     if recipe_file is not None:
         for option, value in given({"tokens": tokens, "lexicons": lexicons, "shares": shares, **fields}).items():
             raise ValueError(f"{option} must be left out with a recipe, got {value}")
-        corpus = Corpus.from_dict(read_recipe(recipe_file))
+        corpus = Corpus.from_dict(read_json("recipe", recipe_file, MOST_CORPUS))
     elif tokens is None:
         raise ValueError("tokens must be given, or a recipe")
     else:

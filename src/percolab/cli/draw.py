@@ -11,7 +11,8 @@ import typer
 from percolab.cli.errors import Command
 from percolab.cli.options import Factor, Overwrite, Store, completion, examples, integer, number_option
 from percolab.ground import files
-from percolab.ground.validation import check_choice
+from percolab.ground.foreign_files import read_array
+from percolab.ground.validation import check_choice, check_numbers
 
 FORMATS = (".png", ".pdf", ".svg")
 NAMED = ("y", "z")
@@ -66,16 +67,9 @@ def _colouring(word: str) -> dict[str, Any]:
 
 def _values(name: str, column: str | None) -> Any:
     """Return a column of a file of NumPy's."""
-    import numpy as np
-
-    if not Path(name).is_file():
+    if not Path(name).exists():
         raise ValueError(f"colour must be {', '.join(NAMED)}, latents or a file of values, got {name!r}")
-    try:
-        values = np.load(name, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError):
-        values = None
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
-        raise ValueError(f"colour must be a .npy file of numbers, got {name!r}")
+    values = check_numbers("colour", read_array("colour", name))
     if column is None and values.ndim != 1:
         raise ValueError(f"colour must name a column of a table, such as {name}:0, got shape {values.shape}")
     if column is not None:

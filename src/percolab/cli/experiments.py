@@ -25,6 +25,7 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
+from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice, check_integer
 from percolab.nn.config import FIT_FROM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
 from percolab.study.scales import HIERARCHY
@@ -44,12 +45,19 @@ ExperimentOutput = Annotated[
 ]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
+Network = Annotated[
+    str | None,
+    typer.Option("--network", metavar="MODULE:FUNCTION", help="Networks of your own: make(data, seed) returns one."),
+]
+Layers = Annotated[str | None, typer.Option("--layers", metavar="A,B", help="Modules of --network that are read.")]
 Ray = Annotated[
     str | None,
     typer.Option("--ray", metavar="ADDRESS", help="Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
 ]
 LOGS = ("tensorboard", "wandb")
 DEPTH_STEP = 5
+MOST_CORPUS = 1 << 28
+"""Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns."""
 
 
 def _both(name: str) -> str:
@@ -217,14 +225,9 @@ def _training_data(path: str) -> Any:
     from percolab.store import worlds
 
     if not path.endswith(".json"):
-        return worlds.load_points(path)
-    try:
-        values = json.loads(Path(path).read_text())
-    except ValueError as error:  # text that is not JSON, or not text
-        raise ValueError(f"a corpus must be a file of JSON, got {path!r}: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"a corpus must be an object of JSON, got {path!r}")
-    return Corpus.from_dict(values)
+        stored = worlds.load(path)
+        return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
+    return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
 
 
 def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from percolab.cli.options import (
     read_target,
 )
 from percolab.cli.options import seed as seed_number
+from percolab.ground.foreign_files import read_json
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
@@ -140,7 +140,7 @@ def _ready(
     for option, value in others.items():
         raise ValueError(f"{option} must be left out with {name}, got {value}")
     if file is not None:
-        recipe = recipe_from_dict(read_recipe(file))
+        recipe = recipe_from_dict(read_json("recipe", file))
     else:
         recipe = PRESETS[check_choice("preset", preset, tuple(PRESETS))]
     if isinstance(recipe, Recipe):
@@ -148,17 +148,6 @@ def _ready(
     for option, value in free.items():
         raise ValueError(f"{option} must be left out for a superposed world, got {value}")
     return recipe
-
-
-def read_recipe(file: Path) -> dict[str, Any]:
-    """Return what a file of JSON says of a recipe."""
-    try:
-        values = json.loads(file.read_text())
-    except ValueError as error:  # text that is not JSON, or not text
-        raise ValueError(f"recipe must be a file of JSON, got {str(file)!r}: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"recipe must be an object of JSON, got {str(file)!r}")
-    return values
 
 
 def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | None) -> Seeds | None:

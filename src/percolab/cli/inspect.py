@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import FAILURE, Command
+from percolab.cli.errors import FAILURE, Command, Judge
 from percolab.cli.options import AsJson, Factor, Overwrite, Store, examples
 from percolab.ground import files
 
@@ -103,7 +103,8 @@ def verify(
     """Check a dataset against theory: sizes, trees, hierarchy, positions, targets.
 
     Prints one line for each law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
-    The exit status is 1 if a law fails. Laws that a dataset is too small for say what they would need.
+    The exit status is 0 if no law fails, 1 if one does, and 2 if there is no dataset, or it cannot be read.
+    Laws that a dataset is too small for say what they would need.
     Of a superposed world, how its factors are put together, and the laws of each.
     Of documents, how contexts and tokens are drawn, and whether beliefs are true as often as they say.
     """
@@ -152,7 +153,7 @@ def register(app: typer.Typer) -> None:
         ),
     )(info)
     app.command(
-        cls=Command,
+        cls=Judge,
         epilog=examples(
             "percolab verify one.zarr",
             "# also a page with a figure for each law",

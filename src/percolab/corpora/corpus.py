@@ -16,9 +16,11 @@ from percolab.corpora import bags
 from percolab.corpora import documents as drawing
 from percolab.corpora import lexicon as lexicons_
 from percolab.corpora.beliefs import Beliefs, Filter
+from percolab.corpora.counterfactual import counterfactual
 from percolab.corpora.documents import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import html, parallel
+from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_integer, check_number, check_probability, check_seed
 from percolab.model.forest import Forest
 from percolab.model.indices import indices, one
@@ -132,6 +134,25 @@ class Corpus:
         if end > 2**63 - 1:
             raise ValueError(f"hi must be below 2**63, got {end}")
         return first, end
+
+    def counterfactual(self, documents: Documents, position: ArrayLike, context: ArrayLike) -> Documents:
+        """Return the same documents with a context forced from a position until the document's next renewal.
+
+        All draws are the same: which uniform chooses each token, where contexts are renewed and to what. So tokens
+        before the position and from the next renewal on are as they were, and a document's own context gives the
+        document itself. Beliefs and floor are those of the new tokens: ask `beliefs` or `predict`.
+
+        Parameters
+        ----------
+        documents
+            Of this corpus; they may be counterfactual themselves.
+        position
+            Where the context begins: one number, or (n,) one for each document.
+        context
+            A context of the document's own lexicon, as in `contexts`: one, or (n,) one for each document.
+        """
+        plan = drawing.plan(self.seed, self.shares, self.renewal)
+        return counterfactual(plan, self._filter.tables, documents, position, context)
 
     @property
     def n_tokens(self) -> int:
@@ -269,7 +290,7 @@ class Corpus:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Make a corpus from what `to_json` returned."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text))
 
 
 # ---------------------------------------------------------------------- fields

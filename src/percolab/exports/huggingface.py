@@ -12,19 +12,21 @@ from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.exports import sequences
 from percolab.exports.columns import (
+    EXPORT,
     Samples,
     arrow,
     assemble,
     blocks,
     latent_table_columns,
+    numpy_columns,
     point_columns,
     record,
-    require_dataset,
     require_trees,
 )
-from percolab.exports.tables import numpy_columns
-from percolab.ground.files import PathLike, complete, new_files, new_folder
+from percolab.ground.files import PathLike, new_files, new_folder
+from percolab.ground.foreign_files import open_plain, reading
 from percolab.ground.progress import Progress, silent
+from percolab.ground.validation import check_numbers
 from percolab.ground.version import __version__
 from percolab.worlds.truth import AnyDataset
 
@@ -120,17 +122,14 @@ def read_huggingface(path: PathLike) -> Dataset:
     arrow("a Hugging Face folder")
     import pyarrow.parquet as pq
 
-    card, points_file, latents_file = huggingface_paths(path)
-    complete(card)
-    points, latents = pq.read_table(points_file), pq.read_table(latents_file)
-    told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
-    require_dataset(told, points_file)
-    try:
+    _, points_path, latents_path = huggingface_paths(path)
+    with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
+        points, latents = pq.read_table(points_file), pq.read_table(latents_file)
+        told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
         vectors = points["X"].combine_chunks()
         X = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(points), vectors.type.list_size)
-        return assemble(X, numpy_columns(points.drop_columns("X")), numpy_columns(latents), told)
-    except (AttributeError, KeyError, ValueError) as error:
-        raise ValueError(f"{points_file} is not an export of percolab: {error}") from error
+        columns = numpy_columns(points.drop_columns("X"))
+        return assemble(check_numbers("X", X), columns, numpy_columns(latents), told)
 
 
 def _points(samples: Samples, rows: slice) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,10 @@ from percolab.corpora.corpus import Corpus
 from percolab.corpora.documents import Documents
 from percolab.features.codes import Codes, DenseCodes, SparseCodes
 from percolab.features.concepts import Labels, by_row
-from percolab.ground.validation import check_choice
+from percolab.ground import foreign_files, memory
+from percolab.ground.sparse import as_csr, from_archive
+from percolab.ground.text import shown
+from percolab.ground.validation import check_choice, check_numbers
 from percolab.model.forest import Forest
 from percolab.model.indices import indices, one
 
@@ -22,6 +27,11 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+FEATURE_BYTES = 256
+"""Memory that the columns of one feature take at most."""
+ARRAYS = ("codes", "rows", "directions", "bias", "activations")
+"""What a file of codes may hold, by the names that `score` takes."""
 
 
 # ---------------------------------------------------------------------- the truth
@@ -118,7 +128,7 @@ def _check_rows(rows: Any, n: int, n_codes: int) -> Ints | None:
         if n_codes != n:
             raise ValueError(f"codes must have a row for each of the {n} rows, unless rows are given, got {n_codes}")
         return None
-    chosen = as_array(rows)
+    chosen = as_numbers("rows", rows)
     if chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer):
         raise ValueError(f"rows must be a list of integers, got {chosen.dtype} of shape {chosen.shape}")
     if chosen.size != n_codes:
@@ -129,10 +139,26 @@ def _check_rows(rows: Any, n: int, n_codes: int) -> Ints | None:
 # ---------------------------------------------------------------------- the features
 
 
+def read_codes(name: str, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a file of codes holds, by the names that `score` takes: codes and, if there, rows and decoder.
+
+    It is an .npy, what `scipy.sparse.save_npz` wrote, or an .npz with arrays of these names. Messages call it `name`.
+    """
+    with foreign_files.arrays(name, path) as held:
+        if "format" in held:
+            return {"codes": from_archive("codes", held)}
+        if len(held) == 1:  # whatever its name
+            return {"codes": held[next(iter(held))]}
+        if "codes" not in held:
+            raise ValueError(f"it has no array codes, but {shown(list(held))}")
+        return {array: held[array] for array in ARRAYS if array in held}
+
+
 def as_codes(codes: Any) -> Codes:
     """Return codes of any kind taken: NumPy, a memory map, torch, SciPy sparse.
 
-    Torch tensors on a GPU stay there; other tensors are seen as arrays.
+    Torch tensors on a GPU stay there; other tensors are seen as arrays. What kernels will trust is checked here in
+    full: a sparse matrix may be a stranger's file.
     """
     import scipy.sparse
 
@@ -145,20 +171,16 @@ def as_codes(codes: Any) -> Codes:
         elif codes.device.type != "cpu":
             from percolab.features.on_torch import TorchCodes
 
-            _check_shape(codes)
+            _check_shape(codes.shape)
             return TorchCodes(codes)
         else:
             codes = as_array(codes)
     if scipy.sparse.issparse(codes):
-        given: Any = codes
-        _check_shape(given)
-        matrix = given.tocsr()
-        _check_type(matrix.dtype)
-        exact = matrix.dtype in (np.float32, np.float64)
-        return SparseCodes(matrix if exact else matrix.astype(np.float64))
-    values = np.asarray(codes)
-    _check_shape(values)
-    _check_type(values.dtype)
+        matrix: Any = codes
+        _check_shape(matrix.shape)
+        return SparseCodes(as_csr("codes", matrix))
+    values = as_numbers("codes", codes)
+    _check_shape(values.shape)
     return DenseCodes(values)
 
 
@@ -172,6 +194,14 @@ def as_array(values: Any) -> NDArray[Any]:
     return np.asarray(values)
 
 
+def as_numbers(name: str, values: Any) -> NDArray[Any]:
+    """Return `as_array`, if that is possible and gives numbers."""
+    try:
+        return check_numbers(name, as_array(values))
+    except (TypeError, ValueError) as fault:  # lists of unequal lengths, say
+        raise ValueError(f"{name} must be numbers, got {shown(values)}") from fault
+
+
 def _from_sparse_tensor(codes: Any) -> scipy.sparse.coo_array:
     import scipy.sparse
 
@@ -180,19 +210,15 @@ def _from_sparse_tensor(codes: Any) -> scipy.sparse.coo_array:
     return scipy.sparse.coo_array(parts, shape=tuple(entries.shape))
 
 
-def _check_shape(codes: Any) -> None:
-    if len(codes.shape) != 2 or 0 in codes.shape:
-        raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(codes.shape)}")
-
-
-def _check_type(dtype: np.dtype[Any]) -> None:
-    if dtype.kind not in "biuf":
-        raise ValueError(f"codes must be numbers, got {dtype}")
+def _check_shape(shape: Sequence[int]) -> None:
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(shape)}")
+    memory.require(FEATURE_BYTES * shape[1], f"codes of {shape[1]} features need")
 
 
 def check_threshold(threshold: Any, n_features: int) -> Floats:
     """Return a threshold for each feature."""
-    values = np.asarray(as_array(threshold), np.float64)
+    values = as_numbers("threshold", threshold).astype(np.float64)
     if values.ndim and values.shape != (n_features,):
         raise ValueError(
             f"threshold must be a number or one for each of {n_features} features, got shape {values.shape}"
@@ -231,14 +257,16 @@ def check_decoder(directions: Any, bias: Any, activations: Any, shape: tuple[int
     if directions is None or activations is None:
         missing = "directions" if directions is None else "activations"
         raise ValueError(f"directions and activations must be given together, got no {missing}")
-    acts, vectors = as_array(activations), np.asarray(as_array(directions), np.float64)
-    if acts.ndim != 2 or acts.shape[0] != shape[0]:
+    acts, vectors = as_numbers("activations", activations), as_numbers("directions", directions)
+    if acts.ndim != 2 or acts.shape[0] != shape[0] or acts.shape[1] < 1:
         raise ValueError(f"activations must have shape ({shape[0]}, d), a row for each of the codes, got {acts.shape}")
     if vectors.shape != (shape[1], acts.shape[1]):
         raise ValueError(f"directions must have shape {(shape[1], acts.shape[1])}, (features, d), got {vectors.shape}")
-    offset = np.zeros(acts.shape[1]) if bias is None else np.asarray(as_array(bias), np.float64)
+    offset = as_numbers("bias", np.zeros(acts.shape[1]) if bias is None else bias)
     if offset.shape != (acts.shape[1],):
         raise ValueError(f"bias must have shape ({acts.shape[1]},), got {offset.shape}")
+    with np.errstate(over="ignore"):  # of numbers that no double holds
+        vectors, offset = vectors.astype(np.float64, copy=False), offset.astype(np.float64, copy=False)
     for name, values in (("directions", vectors), ("bias", offset), ("activations", acts)):
         if not np.isfinite(values).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity")

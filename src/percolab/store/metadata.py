@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from percolab.ground.foreign_files import MOST_JSON, parse_json
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
@@ -22,8 +23,7 @@ from percolab.store.schema import FORMAT, AnyRecipe, Layout, StoreError
 from percolab.store.sources import Source
 
 ROOT = "zarr.json"
-MOST_BYTES = 1 << 20
-"""Size of a file that describes a group or an array; those of percolab have a few kilobytes."""
+EXTRA_KEYS = tuple(f"extra/{name}" for name in schema.EXTRA_COLUMNS)
 LARGEST_BLOCK = 1 << 26
 """Bytes of a block, unless it is a single row: sixteen times what a writer makes."""
 MOST_ROWS = 1 << 62
@@ -53,8 +53,8 @@ def attributes(source: Source, location: Location) -> dict[str, Any]:
 def check_length(attributes: Mapping[str, Any]) -> None:
     """Raise unless what a store is to say of itself is short enough to be read back, with its digests."""
     length = len(json.dumps({"attributes": {"percolab": attributes}}, indent=2))
-    if length > MOST_BYTES // 2:
-        raise ValueError(f"recipe must have at most {MOST_BYTES // 2:,} characters of JSON in a store, got {length:,}")
+    if length > MOST_JSON // 2:
+        raise ValueError(f"recipe must have at most {MOST_JSON // 2:,} characters of JSON in a store, got {length:,}")
 
 
 def check_complete(found: Mapping[str, Any], location: Location) -> None:
@@ -170,14 +170,10 @@ def layouts(
 
 
 def _json(source: Source, key: str) -> dict[str, Any]:
-    text = source.read(key, MOST_BYTES)
     try:
-        found = json.loads(text)
-    except (RecursionError, ValueError) as fault:
-        raise StoreError(f"{key} is not JSON: {one_line(fault)}") from fault
-    if not isinstance(found, dict):
-        raise StoreError(f"{key} is not a JSON object")
-    return found
+        return parse_json(source.read(key, MOST_JSON))
+    except ValueError as fault:
+        raise StoreError(f"{key} cannot be read: {fault}") from fault
 
 
 # ---------------------------------------------------------------------- digest

@@ -34,8 +34,6 @@ PATIENCE_S = 10.0
 _WAITING = 1
 """Tasks that wait, beyond one for each worker, so that none is idle."""
 
-_REASONS = "did they run out of memory, or does a script call this without `if __name__ == '__main__':`?"
-
 Function = Callable[[Any], Any]
 
 
@@ -103,6 +101,7 @@ class _Worker:
         # A forked child of a process with threads can hang, so each starts afresh.
         context = multiprocessing.get_context("spawn")
         self.task: _Task | None = task
+        self.is_ready = False
         self.line, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
         context.Lock()  # starts the tracker of locks; else the first process would, which unblocks signals
@@ -120,8 +119,10 @@ class _Worker:
         try:
             said: _Outcome = self.line.recv()
         except (EOFError, ConnectionError):
+            self.process.join(PATIENCE_S)  # its exit code tells why
             self.stop()
             return None
+        self.is_ready = True
         return said
 
     def stop(self) -> None:
@@ -149,7 +150,7 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
                 worker = crew.pop(line)
                 outcome = worker.outcome()
                 if outcome is None:
-                    waiting.appendleft(_after_a_death(worker.task))
+                    waiting.appendleft(_after_a_death(worker))
                     continue
                 crew[line] = worker
                 if outcome.failure is not None:
@@ -167,11 +168,16 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
                 worker.stop()
 
 
-def _after_a_death(task: _Task | None) -> _Task:
+def _after_a_death(worker: _Worker) -> _Task:
+    """Return the task of a worker that died, for another; raise `WorkerError` if another would die as well."""
+    task, code = worker.task, worker.process.exitcode
     assert task is not None  # a worker without one is stopped at once
+    if code and code > 0 and not worker.is_ready:  # by itself, and Python has said why
+        raise WorkerError("workers end as they start: a script must call this under `if __name__ == '__main__':`")
     task.deaths += 1
     if task.deaths == MOST_DEATHS:
-        raise WorkerError(f"workers died {MOST_DEATHS} times at the same task; {_REASONS}") from None
+        reason = "did they run out of memory?" if code == -signal.SIGKILL else f"exit code {code}"
+        raise WorkerError(f"workers died {MOST_DEATHS} times at the same task: {reason}")
     return task
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from percolab.corpora.collection import DocumentRange
 from percolab.engines import needs
 from percolab.engines.native import limbs, rows
 from percolab.engines.native.rows import Latents, Points, Table
-from percolab.ground import files, locks, memory, parallel, version
+from percolab.ground import files, memory, parallel, version
 from percolab.ground.progress import Progress, bar, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
-from percolab.store import beginning, leases, locations, metadata, reading, replacing, runners, saving, schema
+from percolab.store import beginning, exclusion, locations, metadata, reading, replacing, runners, saving, schema
 from percolab.store.cells import Missing
 from percolab.store.locations import Location
 from percolab.store.schema import AnyRecipe, StoreError
@@ -113,7 +113,9 @@ def generate_store(
     working = _working_location(target, recipe, overwrite)
     how = How(shards, runner, workers, sync, moved=working != target)
     shown = bar() if progress is True else nullcontext(progress or silent)
-    with runners.ready(runner, workers, address), _alone(working, target) as check_alone, shown as report:
+    with runners.ready(runner, workers, address), exclusion.alone(working, target) as check_alone, shown as report:
+        if locations.local_path(target) is not None:
+            files.sweep(Path(target))
         made = _make_store(recipe, working, how, report, check_alone)
         if how.moved:
             replacing.put(Path(working), Path(target), overwrite=True, sync=sync)
@@ -145,9 +147,6 @@ def _beside(target: str) -> str:
 def _working_location(target: str, recipe: AnyRecipe, overwrite: bool) -> str:
     """Return where the store is made: beside the target if that is a dataset to be replaced, else the target itself."""
     on_disk = locations.local_path(target) is not None
-    if on_disk:
-        replacing.recover(target)
-        files.sweep(Path(target))
     if overwrite and on_disk and not locations.is_free(_beside(target)):
         if _recipe_to_resume(target, overwrite=True) == recipe:
             return _beside(target)
@@ -170,38 +169,8 @@ def _working_location(target: str, recipe: AnyRecipe, overwrite: bool) -> str:
 def _drop(location: str, target: str) -> None:
     """Remove a store that was to replace the target but is of another recipe."""
     metadata.attributes(source(location), location)  # raises unless it is ours
-    with _alone(location, target):
+    with exclusion.alone(location, target):
         replacing.remove(Path(location), Path(target))
-
-
-@contextmanager
-def _alone(location: str, target: str) -> Iterator[Callable[[], None]]:
-    """Keep other runs away from a store before anything in it changes, also from one that is not there yet.
-
-    Yield a function that raises if that did not last.
-    """
-    path = locations.local_path(location)
-    if path is None:
-        with leases.alone(location) as check_alone:
-            yield check_alone
-        return
-    with ExitStack() as held:
-        while True:
-            if not path.exists():
-                files.check_directory(path)
-                path.mkdir(exist_ok=True)
-            try:
-                held.enter_context(locks.alone(path))
-                break
-            except FileNotFoundError:  # another run came to nothing and removed it
-                continue
-            except locks.HeldError:
-                raise StoreError(f"{target} is being written by another process") from None
-        try:
-            yield lambda: None
-        finally:
-            with suppress(OSError):
-                path.rmdir()  # if nothing came of it
 
 
 def _count(recipe: AnyRecipe, n_rows: int, shards: int | None) -> int:
@@ -263,12 +232,8 @@ def _check_memory(recipe: AnyRecipe, n_rows: int, shards: int, workers: int) -> 
         per_worker = needs.of_arrays(largest + 2 * limbs.limb_rows(recipe), recipe)
     else:
         per_worker = largest * recipe.corpus.length * WORK_BYTES
-    free = memory.available()
-    if free is not None and workers * per_worker > free:
-        raise MemoryError(
-            f"shards must be small enough for memory: {workers} workers need about {memory.readable(per_worker)} each, "
-            f"and {memory.readable(free)} are free; give more shards or fewer workers"
-        )
+    what = f"shards must be small enough for memory, so more, or workers fewer: {workers} workers need about"
+    memory.require(workers * per_worker, what)
 
 
 # ---------------------------------------------------------------------- making it

@@ -18,12 +18,13 @@ from percolab.ground.version import provenance
 from percolab.model.recipe import Recipe
 from percolab.show import pages
 from percolab.study import dots, verdict
+from percolab.study.causes import CAUSES
 from percolab.study.contrasts import Contrast, contrasts
 from percolab.study.draws import AnyRecipe, redrawn
 from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, tidy
-from percolab.study.readers import Reader, as_reader
-from percolab.study.sources import Raw, Source, as_source
-from percolab.study.subject import AnyData, n_factors, views
+from percolab.study.readers import READERS, NetworkReader, Reader, Reading, as_reader
+from percolab.study.sources import Module, Raw, Source, as_source
+from percolab.study.subject import AnyData, View, n_factors, views
 from percolab.worlds.generation import generate
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split
@@ -140,10 +141,14 @@ def compare(
         ``{"trained": {0: [a0, a1], 1: [b0, b1]}, "untrained": [u0, u1], "raw": None}``. A network is a torch module, a
         function from inputs to an array, an array, arrays by layer, or None for the raw input. With `draws` it is a
         function ``make(data, seed)`` that returns a module. A module with ``fit(data, seed)`` trains itself, others are
-        trained here; those of role "untrained" are not trained.
+        trained here; those of role "untrained" are not trained. The raw input of documents, decayed bags of tokens,
+        takes 4 n T V bytes on the device.
     readers
-        Names ("separation", "accuracy", "probe", "beliefs", or feature methods such as "kmeans"), objects with `fit`
-        and `encode`, or readers. The verdict is about the first.
+        Names ("separation", "accuracy", "probe" of points, "beliefs" of documents, or feature methods such as
+        "kmeans"), objects with `fit` and `encode`, or readers. The verdict is about the first. Options of documents
+        come after ``@``: ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true
+        contexts; ``about=token`` asks about tokens. "interchange", "steering" and "ablation" intervene on networks of
+        documents; networks that are not torch modules have none of their values.
     layers
         Names of modules; ``blocks.1[-1]`` is the last position of one. None: the last block.
     rows
@@ -163,7 +168,7 @@ def compare(
         True shows a bar; a function is called with (stage, done, total).
     """
     place = choose_device(device)
-    asked = [as_reader(reader) for reader in ([readers] if _is_one(readers) else readers)]
+    asked = [as_reader(reader, READERS | CAUSES) for reader in ([readers] if _is_one(readers) else readers)]
     if not asked:
         raise ValueError("readers must not be empty")
     cells: list[Measured] = []
@@ -282,7 +287,7 @@ def read_draw(
     draw: int,
     data: AnyData,
     networks: Sequence[_Network],
-    readers: Sequence[Reader],
+    readers: Sequence[Reader | NetworkReader],
     layers: Sequence[str],
     rows: Split | int | None,
     device: Any,
@@ -300,8 +305,19 @@ def read_draw(
             for layer, values in recorded.items():
                 for reader in readers:
                     where = draw, network.role, network.trained_on, network.seed, layer, reader.name
-                    for one in reader.read(view, values, network.seed):
+                    for one in _readings(reader, view, network, layer, values):
                         cells.append(Measured(*where, one.measure, view.factor, one.units, one.values))
             done += 1
     progress(f"draw {draw}" if draw else "networks", total, total)
     return cells
+
+
+def _readings(reader: Reader | NetworkReader, view: View, network: _Network, layer: str, values: Any) -> list[Reading]:
+    """Return what a reader gives for a layer; what is no torch module has no causes."""
+    if not hasattr(reader, "read_network"):
+        return reader.read(view, values, network.seed)
+    return (
+        reader.read_network(view, network.source.model, layer, network.seed)
+        if isinstance(network.source, Module)
+        else []
+    )

@@ -2,13 +2,15 @@
 
 All that is learned is fitted on the view's training rows, all that is scored is scored on its test rows. A reader is an
 object with a `name` and `read(view, A, seed)`; `READERS` has those that go by a name, and any method of
-`percolab.features` is one too, by name or as an object with `fit` and `encode`.
+`percolab.features` is one too, by name or as an object with `fit` and `encode`. A reader that changes what a network
+does needs the network itself: it has `read_network(view, model, layer, seed)` instead, and is asked of torch modules
+alone (`causes`).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,6 +64,17 @@ class Reader(Protocol):
         seed
             Of what the reader draws.
         """
+
+
+class NetworkReader(Protocol):
+    """What is asked of a network, by interventions."""
+
+    @property
+    def name(self) -> str:
+        """The reader in tables."""
+
+    def read_network(self, view: View, model: torch.nn.Module, layer: str, seed: int) -> list[Reading]:
+        """Return its measures for one layer of a network, which is left as it was."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +141,7 @@ class BeliefProbe:
     """R² on test documents of a ridge regression from activations to the probability of being inside each context.
 
     The penalty of each context is the best one for every fifth training document, which is fitted too afterwards.
-    Contexts whose probability is constant are left out.
+    Contexts whose probability is constant are left out, and those that few test positions are expected to be inside.
     """
 
     name: str = "beliefs"
@@ -143,6 +156,8 @@ class BeliefProbe:
         train, test = view.rows(self.asked)
         tuning = train // view.shape[1] % TUNING_STEP == 0
         latents, inside = view.inside
+        kept = inside[test].sum(0) >= LEAST_ROWS
+        latents, inside = latents[kept], inside[:, kept]
         parts = {"validation": train[tuning], "refit": True, "device": A.device}
         r2 = ridge.ridge(A, inside, train[~tuning], test, PENALTIES, **parts).r2
         return [Reading("r2", Units(latents, places(view.data.forest(view.factor), latents)), r2)]
@@ -198,10 +213,12 @@ class Features:
         return rows if self.takes_tensors else rows.cpu().numpy()
 
 
-def _by_spec(spec: str, name: str, asked: Positions) -> Features:
+def feature_method(spec: str, name: str | None = None, asked: Positions = EVERY) -> Features:
     """Return a method by its name, with options after ``@`` if there are any."""
     known = entry(spec, BUDGET)
-    return Features(name, lambda seed, device, width: make(known, seed, str(device), width), on_device(known), asked)
+    return Features(
+        name or spec, lambda seed, device, width: make(known, seed, str(device), width), on_device(known), asked
+    )
 
 
 READERS: dict[str, type[Any]] = {
@@ -212,12 +229,15 @@ OPTIONS = ("truth", "about", "since")
 """Options after ``@`` that say which positions of documents are read, of any reader."""
 
 
-def as_reader(reader: Any) -> Reader:
+def as_reader(reader: Any, named: Mapping[str, type[Any]] = READERS) -> Reader | NetworkReader:
     """Return a reader by its name, or as an object: a reader, or a method with `fit` and `encode`.
 
     ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true contexts.
     """
     if isinstance(reader, str):
+        if reader in named and reader not in READERS:
+            causal: NetworkReader = named[reader]()
+            return causal
         spec, options = take_options(reader, OPTIONS)
         if spec in READERS:
             usual: Reader = READERS[spec](reader, Positions(**options))
@@ -225,12 +245,12 @@ def as_reader(reader: Any) -> Reader:
         if spec.partition("@")[0] in (READING, ORACLE):
             raise ValueError(f"readers must make features of activations, got {reader!r}")
         try:
-            return _by_spec(spec, reader, Positions(**options))
+            return feature_method(spec, reader, Positions(**options))
         except ValueError as error:
-            known = ", ".join([*READERS, *METHODS])
+            known = ", ".join([*named, *METHODS])
             raise ValueError(f"readers must be names ({known}) or objects, got {reader!r}: {error}") from error
-    if callable(getattr(reader, "read", None)) and hasattr(reader, "name"):
-        chosen: Reader = reader
+    if hasattr(reader, "name") and any(callable(getattr(reader, name, None)) for name in ("read", "read_network")):
+        chosen: Reader | NetworkReader = reader
         return chosen
     if callable(getattr(reader, "fit", None)) and callable(getattr(reader, "encode", None)):
         return Features(type(reader).__name__, lambda seed, device, width: copy.deepcopy(reader))

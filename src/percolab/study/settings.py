@@ -31,6 +31,14 @@ class Settings(Generic[O]):
     """of the data"""
     draw: int = 0
     """which of these draws the recipes and seeds are of"""
+    network: str = ""
+    """``module:function`` of one's own networks: ``make(data, seed)`` returns one"""
+    layers: tuple[str, ...] = ()
+    """modules of one's own networks that are read"""
+    store: str = ""
+    """where the data are, if they are not made from the recipe"""
+    digest: str = ""
+    """of the targets in the store, and of the file that makes networks"""
     command: str = ""
     """what runs it"""
 

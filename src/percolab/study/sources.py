@@ -17,7 +17,7 @@ from torch import nn
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.recording import activations
 from percolab.study.measured import PERMUTED, RAW
-from percolab.study.subject import View
+from percolab.study.subject import DocumentView, View
 
 _POSITION = re.compile(r"(.+)\[(-?\d+)\]")
 """Layer and position: ``blocks.1[-1]`` is the last position of ``blocks.1``."""
@@ -89,6 +89,11 @@ class Arrays:
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
         """Return the arrays that are asked for."""
+        if isinstance(view, DocumentView) and len(view.data.lexicons) > 1:
+            raise ValueError(
+                "a network must be a module or a function for a corpus of several lexicons, which have documents each, "
+                "got an array"
+            )
         found = {}
         for layer in layers:
             name = layer if layer in self.arrays else ""

@@ -17,7 +17,8 @@ import pandas
 import torch
 from torch import nn
 
-from percolab.ground import files, text
+from percolab.ground import files, memory
+from percolab.ground.text import one_line, shown
 from percolab.ground.version import provenance
 from percolab.nn.config import AnyTrainConfig
 from percolab.nn.networks.device import device_name
@@ -116,7 +117,7 @@ def check_same(part: str, found: dict[str, Any], wanted: dict[str, Any]) -> None
     """Raise, in one line, unless a part of a checkpoint has these values."""
     for name in dict.fromkeys([*wanted, *found]):
         if found.get(name) != wanted.get(name):
-            raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {found.get(name)!r}")
+            raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {shown(found.get(name))}")
 
 
 def _precision(config: AnyTrainConfig, device: torch.device) -> str:
@@ -164,6 +165,7 @@ class Run:
         self.done, self.seconds = 0, time.perf_counter() - start
         self.kept: dict[int, Weights] = {}
         shape = (len(plan.configs), -(-self.config.total // self.config.every), 1 + self.course.n_measures)
+        memory.require(8 * math.prod(shape), f"losses of {self.config.total} {self.config.unit}s need")
         self.losses = torch.full(shape, math.nan, dtype=torch.float64, device=self.device)
         """(members, rows of the history, 1 + measures); the training loss is the mean over the row's units"""
         self.losses[..., 0] = 0
@@ -227,8 +229,8 @@ class Run:
             raise ValueError(f"loss must stay finite, got {worst} by {self.config.unit} {self.done}: lower lr")
         if progress is not None and self.rows > told:
             histories = [self.history(i)[told:] for i in range(len(self.losses))]
-            shown = np.mean([history[["train_loss", history.columns[-1]]].to_numpy() for history in histories], axis=0)
-            for end, (loss, measure) in zip(histories[0][self.config.unit].tolist(), shown.tolist(), strict=True):
+            means = np.mean([history[["train_loss", history.columns[-1]]].to_numpy() for history in histories], axis=0)
+            for end, (loss, measure) in zip(histories[0][self.config.unit].tolist(), means.tolist(), strict=True):
                 progress(end, self.config.total, loss, measure)
         return self.rows
 
@@ -266,7 +268,9 @@ class Run:
 
     def _restore(self, state: checkpoint.State) -> None:
         with fitting():
+            checkpoint.check_like({"losses": state["losses"]}, {"losses": self.losses})
             for generator, kept in zip(self.course.generators, state["generators"], strict=True):
+                checkpoint.check_like({"generator": kept}, {"generator": generator.get_state()})
                 generator.set_state(kept)
             begun = -(-state["epoch"] // self.config.every)
             self.losses[:, :begun] = state["losses"][:, :begun].to(self.device)
@@ -274,7 +278,7 @@ class Run:
         assert self.plan.directory is not None
         for done in self.plan.keep:
             if done <= self.done:
-                self.kept[done] = checkpoint.load_weights(self.plan.directory / self.plan.kept_name(done))
+                self.kept[done] = checkpoint.load_weights(self.plan.directory / self.plan.kept_name(done), self.model)
 
     def _write_config(self) -> None:
         if self.plan.directory is None:
@@ -288,8 +292,8 @@ def fitting() -> Iterator[None]:
     """Say in one line that a checkpoint's state is not that of this model."""
     try:
         yield
-    except (RuntimeError, KeyError, ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"checkpoint must fit the model, got {text.one_line(error)}") from error
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"checkpoint must fit the model, got {one_line(error)}") from error
 
 
 @contextmanager

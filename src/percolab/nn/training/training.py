@@ -16,6 +16,7 @@ from torch import nn
 
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
+from percolab.ground import memory
 from percolab.ground.progress import bar
 from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig, training_from
 from percolab.nn.networks.device import Device, choose_device, device_name, tf32
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from percolab.worlds.superposed import Superposed
 
 Model = nn.Module | Sequence[nn.Module] | Callable[[int], nn.Module]
+
+WEIGHT_BYTES = 16
+"""Memory of a weight while it is trained, with its gradient and its moments."""
+MODULE_BYTES = 1 << 14
+"""Memory of a block besides its weights: Python objects."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +213,8 @@ def train(
     directory = None if run_dir is None else Path(run_dir)
     plan = Plan(on.recipe, configs, on.digest, _kept(keep, configs[0]), directory)
     state = plan.state(resume=resume, overwrite=overwrite)
+    if model is None:
+        _check_size(configs[0], len(configs), state)
     models = _models(model, configs, on)
     for each in models:
         on.check(each.to(device))
@@ -262,6 +270,7 @@ def load_model(
     if not 0 <= member < n_members:
         raise ValueError(f"member must be from 0 to {n_members - 1}, got {member!r}")
     config = training_from(state["configs"][member])
+    _check_size(config, n_members, state)
     model: ResidualMLP | Transformer
     with fitting():
         weights = ensemble.member(state["model"], member) if n_members > 1 else state["model"]
@@ -270,6 +279,7 @@ def load_model(
         else:
             outputs = len(weights["output.bias"]) if state["losses"].shape[-1] > 2 else None
             model = new_mlp(config, data.recipe.dim, outputs)  # type: ignore[arg-type]
+        checkpoint.check_like(weights, model.state_dict())
         model.load_state_dict(weights)
     return model.to(device)
 
@@ -310,6 +320,15 @@ def _check_members(configs: Sequence[AnyTrainConfig]) -> None:
         for name, value in other.items():
             if value != first[name]:
                 raise ValueError(f"configs must differ in nothing but seeds, got {name} {value!r} in member {i}")
+
+
+def _check_size(config: AnyTrainConfig, n_members: int, state: checkpoint.State | None) -> None:
+    """Raise, before networks are made, unless a checkpoint has as many weights as they have, and memory holds them."""
+    inside = n_members * config.n_blocks * 2 * config.expansion * config.d_model**2  # the matrices of all blocks
+    if state is not None and inside > sum(value.numel() for value in state["model"].values()):
+        raise ValueError(f"checkpoint must have the weights of {n_members} networks as they are configured, got fewer")
+    needed = WEIGHT_BYTES * inside + MODULE_BYTES * n_members * config.n_blocks
+    memory.require(needed, f"networks of {config.n_blocks} blocks of {config.d_model} need")
 
 
 def _models(model: Model | None, configs: Sequence[AnyTrainConfig], on: Rows | DocumentsOf) -> list[nn.Module]:

@@ -1,8 +1,9 @@
-"""One writer at a time at a URL: a lock object that is made if it is not there, and renewed while its owner lives.
+"""One writer at a time. At a path: the lock of a directory, which ends with the process that holds it.
 
-Object storage can refuse to make an object that exists, and to replace one that is not as it was when it was read. So
-of many runs that begin at once one gets the lock, and of many that find the lock of a dead run one takes it over. A run
-is dead when it has not renewed its lock for `LEASE_S` seconds by the clock of the server; on the same machine, at once.
+At a URL: a lock object that is made if it is not there, and renewed while its owner lives. Object storage can refuse to
+make an object that exists, and to replace one that is not as it was when it was read. So of many runs that begin at
+once one gets the lock, and of many that find the lock of a dead run one takes it over. A run is dead when it has not
+renewed its lock for `LEASE_S` seconds by the clock of the server; on the same machine, at once.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import psutil
 
+from percolab.ground import files, foreign_files, locks
 from percolab.ground.text import shown
 from percolab.store import objects
-from percolab.store.locations import LOCK
+from percolab.store.locations import LOCK, Location, local_path
 from percolab.store.schema import StoreError
 
 LEASE_S = 60.0
@@ -147,16 +150,53 @@ class Lease:
 
 
 @contextmanager
-def alone(url: str) -> Iterator[Callable[[], None]]:
-    """Hold the lock of a store at a URL, where there can be one; yield a function that raises if it was lost."""
-    if not objects.handles(url):  # fsspec has no writing on a condition
+def alone(location: Location, target: Location) -> Iterator[Callable[[], None]]:
+    """Keep other runs away from a store before anything in it changes, also from one that is not there yet.
+
+    Yield a function that raises if that did not last. Messages name `target`, where the store is to be in the end.
+    """
+    path = local_path(location)
+    if path is not None:
+        with _alone_in(path, target):
+            yield lambda: None
+    elif not objects.handles(os.fspath(location)):  # fsspec has no writing on a condition
         yield lambda: None
-        return
-    lease = Lease(url)
+    else:
+        lease = Lease(os.fspath(location))
+        try:
+            yield lease.check
+        finally:
+            lease.release()
+
+
+@contextmanager
+def _alone_in(path: Path, target: Location) -> Iterator[None]:
+    """Hold the lock of a directory, which is made if it is not there, and removed if nothing came of it."""
+    with ExitStack() as held:
+        while True:
+            if not path.exists():
+                files.check_directory(path)
+                path.mkdir(exist_ok=True)
+            try:
+                held.enter_context(locked(path, target))
+                break
+            except FileNotFoundError:  # another run came to nothing and removed it
+                continue
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.rmdir()
+
+
+@contextmanager
+def locked(path: Path, target: Location) -> Iterator[None]:
+    """Hold the lock of a directory that is there, or say in one line that another process writes to the target."""
     try:
-        yield lease.check
-    finally:
-        lease.release()
+        with locks.alone(path, links=False):
+            yield
+    except locks.HeldError:
+        raise StoreError(f"{target} is being written by another process") from None
 
 
 # ---------------------------------------------------------------------- who holds it
@@ -184,10 +224,9 @@ def _started(pid: int) -> float | None:
 
 def _owner(text: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        return foreign_files.parse_json(text)
     except ValueError:
-        found = {}
-    return found if isinstance(found, dict) else {}
+        return {}
 
 
 def _is_dead(owner: dict[str, Any]) -> bool:
