@@ -46,7 +46,9 @@ def represent(
             autocompletion=completion(DATA),
         ),
     ] = None,
-    seeds: Annotated[int, number_option("--seeds", "Networks for each target.", default=5)] = 5,
+    seeds: Annotated[
+        int | None, number_option("--seeds", "Networks for each target. Default: 5, for documents 2.")
+    ] = None,
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
     draws: Draws = 1,

@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.corpora.corpus import Corpus
-from percolab.intervals import over_seeds
+from percolab.intervals import Estimate, over_seeds
 from percolab.nn.networks.device import choose_device
 from percolab.nn.networks.excess import excess
 from percolab.nn.networks.transformer import Transformer
@@ -36,7 +36,7 @@ from percolab.study import scales
 from percolab.study.cells import Cell, Here
 from percolab.study.comparison import listed, read_draw
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
-from percolab.study.estimates import Row, layers_of, row, select
+from percolab.study.estimates import ENOUGH, Row, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import trained
@@ -211,9 +211,14 @@ def _levels(measured: Sequence[Measured]) -> list[Row]:
         middle = np.nanmedian if cell.measure == "r2" else np.nanmean
         groups.setdefault(key, []).append(float(middle(cell.values)))
     names = ("role", "layer", "reader", "measure")
-    return [
-        row(over_seeds(values), part="level", **dict(zip(names, key, strict=True))) for key, values in groups.items()
-    ]
+    return [row(_mean(values), part="level", **dict(zip(names, key, strict=True))) for key, values in groups.items()]
+
+
+def _mean(values: Sequence[float]) -> Estimate:
+    """Return a mean over networks, with an interval where there are enough of them."""
+    if len(values) >= ENOUGH:
+        return over_seeds(values)
+    return Estimate(float(np.mean(values)), float("nan"), float("nan"), len(values), 1)
 
 
 def _short(reader: str) -> str:

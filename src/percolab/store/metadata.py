@@ -170,8 +170,9 @@ def layouts(
 
 
 def _json(source: Source, key: str) -> dict[str, Any]:
+    text = source.read(key, MOST_JSON)
     try:
-        return parse_json(source.read(key, MOST_JSON))
+        return parse_json(text)
     except ValueError as fault:
         raise StoreError(f"{key} cannot be read: {fault}") from fault
 

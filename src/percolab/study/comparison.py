@@ -23,7 +23,7 @@ from percolab.study.contrasts import Contrast, contrasts
 from percolab.study.draws import AnyRecipe, redrawn
 from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, tidy
 from percolab.study.readers import READERS, NetworkReader, Reader, Reading, as_reader
-from percolab.study.sources import Module, Raw, Source, as_source
+from percolab.study.sources import Raw, Source, TorchSource, as_source
 from percolab.study.subject import AnyData, View, n_factors, views
 from percolab.worlds.generation import generate
 from percolab.worlds.recipe import Superposition
@@ -318,6 +318,6 @@ def _readings(reader: Reader | NetworkReader, view: View, network: _Network, lay
         return reader.read(view, values, network.seed)
     return (
         reader.read_network(view, network.source.model, layer, network.seed)
-        if isinstance(network.source, Module)
+        if isinstance(network.source, TorchSource)
         else []
     )

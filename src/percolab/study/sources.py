@@ -34,7 +34,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Module:
+class TorchSource:
     """A torch module, whose layers are the names of its modules."""
 
     model: nn.Module
@@ -60,7 +60,7 @@ class Module:
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class FunctionSource:
     """A function from inputs to an array of activations."""
 
     function: Callable[[Any], Any]
@@ -78,7 +78,7 @@ class Function:
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays:
+class ArraySource:
     """Activations that were recorded before: one array, or one per layer."""
 
     arrays: Mapping[str, Any]
@@ -127,15 +127,15 @@ def as_source(network: Any) -> Source:
     if network is None:
         return Raw()
     if isinstance(network, nn.Module):
-        return Module(network)
+        return TorchSource(network)
     if isinstance(network, Mapping):
-        return Arrays({str(name): values for name, values in network.items()})
+        return ArraySource({str(name): values for name, values in network.items()})
     if hasattr(network, "shape"):
-        return Arrays({"": network})
-    if isinstance(network, Raw | Function | Arrays | Module):
+        return ArraySource({"": network})
+    if isinstance(network, Raw | FunctionSource | ArraySource | TorchSource):
         return network
     if callable(network):
-        return Function(network)
+        return FunctionSource(network)
     raise ValueError(
         f"a network must be a torch module, a function, an array, arrays by layer or None, got {type(network).__name__}"
     )
