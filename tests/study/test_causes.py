@@ -14,7 +14,6 @@ from percolab.study import causes, compare  # noqa: E402
 from percolab.study.causes import Ablation, Interchange, Steering  # noqa: E402
 from percolab.study.subject import views  # noqa: E402
 
-
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
 

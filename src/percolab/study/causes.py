@@ -126,14 +126,15 @@ class _Fitted:
         """(width,) the linear discriminant of the two contexts."""
         centred = (self.values - self.values.mean(1, keepdim=True)).flatten(0, 1)
         factor = siblings.solver(centred, torch.arange(len(centred), device=centred.device))
-        return torch.cholesky_solve(self.sibling[:, None], factor)[:, 0]
+        direction: torch.Tensor = torch.cholesky_solve(self.sibling[:, None], factor)[:, 0]
+        return direction
 
     @property
     def learned(self) -> torch.Tensor:
         """(width,) the direction in which patches bring predictions nearest to the exact ones, by gradient descent."""
         direction = (self.sibling / self.sibling.norm()).requires_grad_()
         optimizer, swapped = torch.optim.Adam([direction], lr=RATE), self.swap
-        best, least = direction.detach().clone(), float("inf")
+        best, least = direction, float("inf")
         with torch.enable_grad(), patch(self.model, self.layer, swapped.source, direction, swapped.positions):
             for _ in range(STEPS):
                 loss = kl(swapped.exact_source, self.model(swapped.base)[:, -1]).mean()
