@@ -210,3 +210,22 @@ def test_transformer_lens_has_equal_logits_and_streams():
     ablated = bridge.run_with_hooks(documents, fwd_hooks=[("blocks.1.hook_resid_post", ablate)])
     flat = model.output(model.norm(torch.zeros(3, 10, 16)))
     assert torch.allclose(ablated, flat, atol=1e-4)
+
+
+@pytest.mark.sae
+@pytest.mark.filterwarnings("ignore")
+def test_saelens_trains_on_the_bridge():
+    sae_lens, datasets = pytest.importorskip("sae_lens"), pytest.importorskip("datasets")
+    documents = datasets.Dataset.from_dict({"input_ids": tokens(600, 10, 23).tolist()})
+    config = sae_lens.LanguageModelSAERunnerConfig(
+        sae=sae_lens.TopKTrainingSAEConfig(d_in=16, d_sae=32, k=4), model_name="percolab", dataset_path="none",
+        hook_name="blocks.1.hook_resid_post", is_dataset_tokenized=True, streaming=False, context_size=10,
+        training_tokens=1280, train_batch_size_tokens=64, n_batches_in_buffer=64, store_batch_size_prompts=8,
+        prepend_bos=False, device="cpu", logger=sae_lens.LoggingConfig(log_to_wandb=False), output_path=None,
+        checkpoint_path=None,
+    )  # fmt: skip
+    model = Transformer(23, 10, d_model=16, n_blocks=2, n_heads=4, seed=1)
+    given = {"override_model": model.to_transformer_lens(), "override_dataset": documents}
+    sae = sae_lens.LanguageModelSAETrainingRunner(config, **given).run()
+    stream = activations(model, tokens(5, 10, 23), ["blocks.1"], device="cpu")["blocks.1"]
+    assert (sae.encode(stream) != 0).sum(-1).float().mean().item() == pytest.approx(4, abs=0.5)

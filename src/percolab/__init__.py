@@ -7,6 +7,7 @@ from percolab.ground import machine as machine  # first: it refuses machines on 
 
 # isort: split
 from percolab.corpora.beliefs import Beliefs
+from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.documents import Documents
 from percolab.dataset.dataset import Dataset
@@ -46,6 +47,7 @@ __all__ = [
     "Corpus",
     "Cut",
     "Dataset",
+    "DocumentRange",
     "Documents",
     "Forest",
     "Made",
@@ -57,6 +59,7 @@ __all__ = [
     "Split",
     "StoreError",
     "StoredArray",
+    "StoredDocuments",
     "Superposed",
     "Superposition",
     "Table",

@@ -12,7 +12,7 @@ from percolab.features.concepts import SUMMARY_RATIO
 from percolab.features.specs import has_budget
 from percolab.ground.files import write_json
 from percolab.ground.version import __version__
-from percolab.nn.frame.stages import read
+from percolab.study.directory import read_json as read
 
 Values = dict[str, Any]
 

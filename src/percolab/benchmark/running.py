@@ -24,8 +24,9 @@ from percolab.ground.files import write_json
 from percolab.ground.progress import Display, Progress, shown
 from percolab.ground.validation import check_integer, check_number
 from percolab.ground.version import provenance
-from percolab.nn.frame.stages import holds, read
 from percolab.nn.networks.device import Device, choose_device, device_name
+from percolab.study.directory import holds
+from percolab.study.directory import read_json as read
 
 PACKAGES = ("torch", "numpy", "numba", "scikit-learn", "pandas")
 CLAIM = "benchmark.json"

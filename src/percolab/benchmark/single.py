@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from percolab.benchmark.tasks import TRAINED, UNTRAINED, Budget
+from percolab.benchmark.tasks import TRAINED, UNTRAINED
 from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
-from percolab.features.specs import ORACLE, READING, Entry, make, on_device
+from percolab.features.specs import ORACLE, READING, Budget, Entry, make, on_device
 from percolab.features.specs import entry as as_entry
 from percolab.ground.progress import Display, Progress, shown
 from percolab.nn.networks.device import Device, choose_device

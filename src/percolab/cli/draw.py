@@ -48,7 +48,7 @@ def draw(
     files.check_output(output, overwrite=overwrite)
     chosen = {} if colour is None else _colouring(colour)
     with bar(label="drawing"):
-        figure = drawing.draw_cluster(worlds.load(path), cluster, factor=factor, **chosen)
+        figure = drawing.draw_cluster(worlds.load_points(path), cluster, factor=factor, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
     print(f"wrote {output}")

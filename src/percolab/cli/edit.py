@@ -234,7 +234,7 @@ def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
 def _open(path: str) -> Any:
     from percolab.store import worlds
 
-    return worlds.load(path)
+    return worlds.load_points(path)
 
 
 def _dataset(path: str) -> Dataset:

@@ -58,7 +58,7 @@ def explore(
     if output is not None:
         files.check_output(output, overwrite=overwrite)
     codes, rows = (None, None) if features is None else read_codes(features)
-    dataset = worlds.load(path)
+    dataset = worlds.load_points(path)
     with bar(label="reading") as display:
         page = build(
             dataset,

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.corpora.lexicon import Lexicon, Tables
 from percolab.ground import parallel
-from percolab.ground.compiled import kernel
+from percolab.ground.compiled import inlined, kernel
 from percolab.model.indices import listed, one
 from percolab.rng import philox
 from percolab.rng.intrinsics import bits_of_double, double_of_bits
@@ -151,7 +151,7 @@ def _room(tables):
     return State(np.empty(K, np.int64), np.empty((K, levels)), np.empty(K), np.empty(K, np.int64), np.empty(K))
 
 
-@kernel
+@inlined
 def _begin(state, shares):
     """Set the state before the first token of a document."""
     state.last[:] = -1
@@ -160,7 +160,7 @@ def _begin(state, shares):
     state.weight[:] = shares
 
 
-@kernel
+@inlined
 def _observe(tables, token, k, state):
     """Update the filter of lexicon k by a token; return the probability of the token given the lexicon."""
     c, before, belief = tables.of_token[k, token], state.last[k], state.belief[k]
@@ -184,7 +184,7 @@ def _observe(tables, token, k, state):
     return likelihood
 
 
-@kernel
+@inlined
 def _advance(tables, token, state):
     """Update all filters and weights by a token; return its probability."""
     probability, most = 0.0, np.int64(-(2**62))
@@ -209,7 +209,7 @@ def _advance(tables, token, state):
     return probability
 
 
-@kernel
+@kernel(error_model="numpy")
 def _believe(tables, shares, tokens, floor, believed, of_lexicon, lexicon):
     """Fill floors, the deepest believed contexts and the probabilities of lexicons."""
     state = _room(tables)
@@ -218,10 +218,11 @@ def _believe(tables, shares, tokens, floor, believed, of_lexicon, lexicon):
         for t in range(tokens.shape[1]):
             floor[i, t] = -philox.log(_advance(tables, tokens[i, t], state))
             believed[i, t], of_lexicon[i, t] = _deepest(tables, state)
-            lexicon[i, t] = state.weight
+            for k in range(state.weight.size):
+                lexicon[i, t, k] = state.weight[k]
 
 
-@kernel
+@inlined
 def _deepest(tables, state):
     """Return the deepest context that holds the present one with probability above 1/2, and its lexicon; or -1, -1."""
     for k in range(state.weight.size):
@@ -236,7 +237,7 @@ def _deepest(tables, state):
     return -1, -1
 
 
-@kernel
+@kernel(error_model="numpy")
 def _sum_inside(tables, shares, tokens, out, k, offsets, places, levels):
     """Fill the probability of lexicon k and a context inside each latent: a sum over the lower end of the chain."""
     state = _room(tables)
@@ -257,7 +258,7 @@ def _sum_inside(tables, shares, tokens, out, k, offsets, places, levels):
                 out[i, t, places[place]] = below[levels[place]]
 
 
-@kernel
+@kernel(error_model="numpy")
 def _predict(tables, shares, tokens, out, every):
     """Fill the probability of every token after each token, or after the last."""
     state = _room(tables)

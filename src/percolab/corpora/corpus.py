@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from percolab.corpora import bags
 from percolab.corpora import documents as drawing
 from percolab.corpora import lexicon as lexicons_
 from percolab.corpora.beliefs import Beliefs, Filter
@@ -19,7 +20,7 @@ from percolab.corpora.counterfactual import counterfactual
 from percolab.corpora.documents import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import html, parallel
-from percolab.ground.validation import check_integer, check_number, check_seed
+from percolab.ground.validation import check_integer, check_number, check_probability, check_seed
 from percolab.model.forest import Forest
 from percolab.model.indices import indices, one
 from percolab.model.recipe import Recipe
@@ -29,6 +30,8 @@ KIND = "corpus"
 """What the JSON of a corpus says it is."""
 MOST = 2**31 - 1
 """Tokens and positions are counted in int32."""
+HELD_OUT = 2**40
+"""Documents from this number on are kept for tests."""
 LEAST_RENEWAL = 2.0**-64
 """Draws of renewals have 64 bits."""
 
@@ -118,12 +121,18 @@ class Corpus:
         threads
             Number of threads; None takes all cores.
         """
+        first, end = self.check_range(lo, hi)
+        plan = drawing.plan(self.seed, self.shares, self.renewal)
+        return drawing.draw(plan, self._filter.tables, first, end, self.length, parallel.thread_count(threads))
+
+    @staticmethod
+    def check_range(lo: object, hi: object) -> tuple[int, int]:
+        """Return numbers of documents, or say what is wrong with them."""
         first = check_integer("lo", lo, 0)
         end = check_integer("hi", hi, first)
         if end > 2**63 - 1:
             raise ValueError(f"hi must be below 2**63, got {end}")
-        plan = drawing.plan(self.seed, self.shares, self.renewal)
-        return drawing.draw(plan, self._filter.tables, first, end, self.length, parallel.thread_count(threads))
+        return first, end
 
     def counterfactual(self, documents: Documents, position: ArrayLike, context: ArrayLike) -> Documents:
         """Return the same documents with a context forced from a position until the document's next renewal.
@@ -201,6 +210,23 @@ class Corpus:
             Number of threads; None takes all cores.
         """
         return self._filter.predict(self._as_tokens(tokens), every, parallel.thread_count(threads))
+
+    def bag(self, tokens: ArrayLike, decay: float = 0.9, *, threads: int | None = None) -> NDArray[np.float32]:
+        """Return (n, T, V) the decayed bag of tokens b_t = decay · b_{t-1} + onehot(token t): the raw input.
+
+        It takes 4 n T V bytes, 4.2 GB for 2,000 documents of 64 tokens out of 8,192: ask for some documents at a time.
+
+        Parameters
+        ----------
+        tokens
+            (n, T) ids of tokens, of any length T.
+        decay
+            What is left of a token after one more position, between 0 and 1.
+        threads
+            Number of threads; None takes all cores.
+        """
+        share = check_probability("decay", decay)
+        return bags.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
 
     def _as_tokens(self, tokens: ArrayLike) -> NDArray[np.int32]:
         given = np.asarray(tokens)

@@ -24,8 +24,7 @@ RUN = 1 << 12
 TASK = 1 << 17
 """Positions of one task: enough to make waking a thread worth it."""
 
-_LOW = np.int64(0xFFFFFFFF)
-_32 = np.uint64(32)
+_LOW, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +58,9 @@ class Plan(NamedTuple):
     """seed of all draws"""
     share_end: NDArray[np.float64]
     """(K,) a document is of the first lexicon whose end is above its uniform"""
-    threshold: np.int64
+    threshold: np.uint64
     """a position is renewed where its first 32 bits are below this, or equal to it"""
-    remainder: np.int64
+    remainder: np.uint64
     """and the next 32 bits below this"""
 
 
@@ -70,7 +69,7 @@ def plan(seed: int, shares: tuple[float, ...], renewal: float) -> Plan:
     end = np.cumsum(shares)
     end[np.flatnonzero(shares)[-1] :] = np.inf  # rounding leaves nothing above the last lexicon that is used
     threshold, remainder = divmod(int(renewal * 2.0**64), 2**32)
-    return Plan(philox.seed_key(seed), end, np.int64(threshold), np.int64(remainder))
+    return Plan(philox.seed_key(seed), end, np.uint64(threshold), np.uint64(remainder))
 
 
 def draw(drawn_by: Plan, tables: Tables, lo: int, hi: int, length: int, threads: int) -> Documents:
@@ -89,42 +88,38 @@ def draw(drawn_by: Plan, tables: Tables, lo: int, hi: int, length: int, threads:
     return Documents(tokens, context, lexicon, number, renewed)
 
 
+# ---------------------------------------------------------------------- kernels
+
+# Where loops are tight, whole numbers are unsigned: an index that may be negative is one that numba has to check.
+
+
 @kernel
 def _draw(drawn_by, tables, number, tokens, context, lexicon, renewed):
     """Fill documents of these numbers, some at a time."""
     length = tokens.shape[1]
-    some = max(1, RUN // length)
-    n_blocks = (length + 1) // 2
+    some, n_blocks = max(1, RUN // length), (length + 1) // 2
     nodes, indices = np.empty(some * length, np.uint64), np.empty(some * length, np.uint64)
     words, fresh = np.empty(4 * some * n_blocks, np.int32), np.empty(4 * some * length, np.int32)
-    begins, drawn = np.empty(some * length + 1, np.int64), np.empty(some * length, np.int64)
+    begins, drawn = np.empty(some * length + 1, np.uint64), np.empty(some * length, np.int64)
     for lo in range(0, number.size, some):
-        hi = min(lo + some, number.size)
-        _choose_lexicons(drawn_by, number[lo:hi], lexicon[lo:hi])
-        for i in range(hi - lo):
+        part = number[lo : lo + some]
+        _choose_lexicons(drawn_by, part, lexicon[lo : lo + some])
+        for i in range(part.size):
             for b in range(n_blocks):
-                nodes[i * n_blocks + b] = np.uint64(number[lo + i])
-                indices[i * n_blocks + b] = np.uint64(b)
-        count = (hi - lo) * n_blocks
-        philox.bits_of_nodes(nodes[:count], indices[:count], philox.POSITION, drawn_by.key, words[: 4 * count])
-        count = _renew(drawn_by, number[lo:hi], words, renewed[lo:hi], begins)
+                nodes[i * n_blocks + b] = part[i]
+                indices[i * n_blocks + b] = b
+        count = part.size * n_blocks
+        philox.bits_of_nodes(nodes[:count], indices[:count], philox.POSITION, drawn_by.key, words)
+        count = _renew(drawn_by, part, words, renewed[lo : lo + some], begins)
         for s in range(count):
-            nodes[s] = np.uint64(number[lo + begins[s] // length])
-            indices[s] = np.uint64(begins[s] % length)
-        philox.bits_of_nodes(nodes[:count], indices[:count], philox.FRESH, drawn_by.key, fresh[: 4 * count])
-        _choose_contexts(tables, length, lexicon[lo:hi], begins[:count], fresh, drawn)
-        begins[count] = (hi - lo) * length
-        _choose_tokens(
-            drawn_by,
-            tables,
-            number[lo:hi],
-            lexicon[lo:hi],
-            begins[: count + 1],
-            drawn,
-            words,
-            tokens[lo:hi],
-            context[lo:hi],
-        )
+            nodes[s] = part[begins[s] // np.uint64(length)]
+            indices[s] = begins[s] % np.uint64(length)
+        philox.bits_of_nodes(nodes[:count], indices[:count], philox.FRESH, drawn_by.key, fresh)
+        _choose_contexts(tables, length, lexicon[lo : lo + some], begins[:count], fresh, drawn)
+        begins[count] = part.size * length
+        segments = begins[: count + 1], drawn, tables.start, tables.size, tables.latent
+        documents = part, lexicon[lo : lo + some], tokens[lo : lo + some], context[lo : lo + some]
+        _choose_tokens(drawn_by.key, segments, tables.ids, words, documents)
 
 
 @kernel
@@ -142,64 +137,70 @@ def _choose_lexicons(drawn_by, number, lexicon):
 @kernel
 def _word(words, at):
     """Return a random word as a number in [0, 2^32)."""
-    return np.int64(words[at]) & _LOW
+    return np.uint64(words[at]) & _LOW
 
 
 @kernel
 def _long_word(words, at):
     """Return two random words as one of 64 bits."""
-    return np.uint64(_word(words, at)) | (np.uint64(_word(words, at + 1)) << _32)
+    return _word(words, at) | (_word(words, at + 1) << _32)
+
+
+@kernel
+def _further(number, position, key):
+    """Return the bits that follow those of a position: 64 of its token, and 32 of its renewal."""
+    token, renewal = philox.block(np.uint64(number), position, philox.FURTHER, key)
+    return token, renewal >> _32
 
 
 @kernel
 def _renew(drawn_by, number, words, renewed, begins):
     """Mark the positions whose context is fresh, and list them: document by document, so a segment ends at the next."""
     n, length = renewed.shape
-    stride = 4 * ((length + 1) // 2)
-    count = 0
-    for i in range(n):
-        for t in range(length):
-            word = _word(words, i * stride + 2 * t + 1)
-            fresh = word < drawn_by.threshold
-            if word == drawn_by.threshold and drawn_by.remainder > 0:
-                further = philox.block(np.uint64(number[i]), t, philox.FURTHER, drawn_by.key)[1]
-                fresh = np.int64(further >> _32) < drawn_by.remainder
-            fresh |= t == 0
+    stride = np.uint64(4 * ((length + 1) // 2))
+    threshold, remainder = drawn_by.threshold, drawn_by.remainder
+    count, at = np.uint64(0), np.uint64(0)
+    for i in range(np.uint64(n)):
+        for t in range(np.uint64(length)):
+            word = _word(words, i * stride + t + t + _ONE)
+            fresh = (word < threshold) | (t == 0)
+            if word == threshold and remainder > 0:
+                fresh |= _further(number[i], t, drawn_by.key)[1] < remainder
             renewed[i, t] = fresh
-            begins[count] = i * length + t
-            count += np.int64(fresh)
-    return count
+            begins[count] = at
+            count += np.uint64(fresh)
+            at += _ONE
+    return np.int64(count)
 
 
 @kernel
 def _choose_contexts(tables, length, lexicon, begins, bits, drawn):
     """Fill a context from the prior for each segment: a row uniformly, then one of the contexts that hold it."""
     for s in range(begins.size):
-        k = lexicon[begins[s] // length]
-        row = np.int64(multiply_high(_long_word(bits, 4 * s), np.uint64(tables.of_row.shape[1])))
-        deepest = tables.of_row[k, row]
+        k = lexicon[begins[s] // np.uint64(length)]
+        deepest = tables.of_row[k, multiply_high(_long_word(bits, 4 * s), np.uint64(tables.of_row.shape[1]))]
         first = tables.chain_start[deepest]
         holders = np.uint64(tables.chain_start[deepest + 1] - first)
         drawn[s] = tables.chain[first + np.int64(multiply_high(_long_word(bits, 4 * s + 2), holders))]
 
 
 @kernel
-def _choose_tokens(drawn_by, tables, number, lexicon, begins, drawn, words, tokens, context):
+def _choose_tokens(key, segments, ids, words, documents):
     """Fill contexts and tokens, segment by segment: row start + ⌊u · size⌋ of the context."""
-    length = tokens.shape[1]
-    stride = 4 * ((length + 1) // 2)
+    begins, drawn, starts, sizes, latents = segments
+    number, lexicon, tokens, context = documents
+    length = np.uint64(tokens.shape[1])
+    stride = np.uint64(4) * ((length + _ONE) >> _ONE)
     for s in range(begins.size - 1):
         i = begins[s] // length
-        start, size, latent = tables.start[drawn[s]], tables.size[drawn[s]], tables.latent[drawn[s]]
-        ids = tables.ids[lexicon[i]]
+        k, start, size, latent = np.uint64(lexicon[i]), starts[drawn[s]], sizes[drawn[s]], latents[drawn[s]]
         for t in range(begins[s] - i * length, begins[s + 1] - i * length):
-            product = _word(words, i * stride + 2 * t) * size
-            row = start + (product >> 32)
-            if (product & _LOW) + size > _LOW:
-                further = philox.block(np.uint64(number[i]), t, philox.FURTHER, drawn_by.key)[0]
-                row += ((product & _LOW) + np.int64(multiply_high(further, np.uint64(size)))) >> 32
+            product = _word(words, i * stride + t + t) * size
+            row, rest = start + (product >> _32), product & _LOW
+            if rest + size > _LOW:  # further bits may carry
+                row += (rest + multiply_high(_further(number[i], t, key)[0], size)) >> _32
             context[i, t] = latent
-            tokens[i, t] = ids[row]
+            tokens[i, t] = ids[k, row]
 
 
 def draw_tokens(
@@ -216,5 +217,7 @@ def draw_tokens(
     words = np.empty(4 * nodes.size, np.int32)
     philox.bits_of_nodes(nodes, np.tile(np.arange(n_blocks, dtype=np.uint64), n), philox.POSITION, drawn_by.key, words)
     tokens, context = np.empty((n, length), np.int32), np.empty((n, length), np.int32)
-    _choose_tokens(drawn_by, tables, documents.number, documents.lexicon, begins, drawn, words, tokens, context)
+    segments = begins.astype(np.uint64), drawn, tables.start, tables.size, tables.latent
+    given = documents.number, documents.lexicon, tokens, context
+    _choose_tokens(drawn_by.key, segments, tables.ids, words, given)
     return tokens, context

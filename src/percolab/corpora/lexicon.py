@@ -99,9 +99,9 @@ class Tables(NamedTuple):
     """(K+1,) first context of each lexicon"""
     latent: NDArray[np.int32]
     """(C,) latent of each context, in its forest"""
-    start: Ints
+    start: NDArray[np.uint64]
     """(C,) first row of each context"""
-    size: Ints
+    size: NDArray[np.uint64]
     """(C,) number of tokens of each context"""
     above: Ints
     """(C,) nearest context above, -1 for none"""
@@ -140,8 +140,8 @@ def tables(lexicons: Sequence[Lexicon], renewal: float) -> Tables:
     return Tables(
         first,
         np.concatenate([one.contexts for one in lexicons]).astype(np.int32),
-        np.concatenate([one.forest.latent_start[one.contexts] for one in lexicons]),
-        size,
+        np.concatenate([one.forest.latent_start[one.contexts] for one in lexicons]).astype(np.uint64),
+        size.astype(np.uint64),
         above,
         chain_start,
         chain,

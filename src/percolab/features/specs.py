@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -164,6 +164,14 @@ def _parts(spec: str) -> tuple[str, dict[str, Any]]:
     """Return the name of a method and the options after it."""
     name, _, changes = spec.partition("@")
     return name, dict(_option(part, spec) for part in changes.split("+")) if changes else {}
+
+
+def take_options(spec: str, names: Collection[str]) -> tuple[str, dict[str, Any]]:
+    """Return a spec without the options of these names, and these options."""
+    name, _, changes = spec.partition("@")
+    texts = changes.split("+") if changes else []
+    rest = [text for text in texts if text.partition("=")[0] not in names]
+    return "@".join([name, *(["+".join(rest)] if rest else [])]), dict(_option(t, spec) for t in texts if t not in rest)
 
 
 def _option(text: str, spec: str) -> tuple[str, Any]:

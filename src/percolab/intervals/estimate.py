@@ -52,8 +52,15 @@ class Estimate:
         del values["p"]
         return {**values, "leaves_out_0": self.found}
 
+    def text(self, form: str = ".3g") -> str:
+        """Return the number with its interval, where it has one: the one way in which estimates are written."""
+        if np.isnan(self.value):
+            return ""
+        ends = "" if np.isnan(self.low) else f" ({self.low:{form}} to {self.high:{form}})"
+        return f"{self.value:{form}}{ends}"
+
     def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return self.text(".2f")
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Experiments on percolation datasets: networks, baselines, activations and linear probes.
 
 Needs the extra ``nn`` (torch, scikit-learn, pandas, matplotlib). Importing this package imports none of them: a name
-is looked up when it is first used. The configurations, in `config` and `paper.experiments`, need none of them at all.
+is looked up when it is first used. The configurations, in `config`, need none of them at all. The experiments
+themselves are in `percolab.experiments`.
 
-Each room stands on those after it: the experiments, `paper`, `represent` and `scaling`; `frame`, which they share, and
-`probing`; `training`; `networks`; and `interventions`, on any torch module.
+Each room stands on those after it: `probing`; `training`; `networks`; and `interventions`, on any torch module.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from percolab.experiments.running import experiment, represent, reproduce, scaling
     from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
     from percolab.nn.interventions import ablate, patch, steer
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
@@ -22,18 +23,16 @@ if TYPE_CHECKING:
     from percolab.nn.networks.replacing import LossRecovered, loss_recovered
     from percolab.nn.networks.scores import LabelScore, Score
     from percolab.nn.networks.transformer import Transformer
-    from percolab.nn.paper.experiments import Experiment, experiment
-    from percolab.nn.paper.reproduction import reproduce
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
     from percolab.nn.probing.prober import probes
-    from percolab.nn.training.training import TrainResult, load_model, train, train_ensemble
+    from percolab.nn.training.training import TrainResult, load_model, train
+    from percolab.study.settings import Settings
     from percolab.worlds.splits import Split, split_rows
 
 _HOME = {
     "CorpusTrainConfig": "nn.config",
     "DocumentScore": "nn.networks.excess",
-    "Experiment": "nn.paper.experiments",
     "LabelScore": "nn.networks.scores",
     "LinearProbe": "nn.probing.linear",
     "LossRecovered": "nn.networks.replacing",
@@ -49,8 +48,8 @@ _HOME = {
     "ablate": "nn.interventions",
     "activations": "nn.networks.recording",
     "baselines": "nn.networks.baseline",
+    "experiment": "experiments.running",
     "excess": "nn.networks.excess",
-    "experiment": "nn.paper.experiments",
     "kl": "nn.networks.excess",
     "linear_probe": "nn.probing.linear",
     "load_model": "nn.training.training",
@@ -59,7 +58,10 @@ _HOME = {
     "patch": "nn.interventions",
     "probes": "nn.probing.prober",
     "representations": "nn.networks.recording",
-    "reproduce": "nn.paper.reproduction",
+    "represent": "experiments.running",
+    "reproduce": "experiments.running",
+    "scaling": "experiments.running",
+    "Settings": "study.settings",
     "split_rows": "worlds.splits",
     "steer": "nn.interventions",
     "train": "nn.training.training",
@@ -69,7 +71,6 @@ _HOME = {
 __all__ = [
     "CorpusTrainConfig",
     "DocumentScore",
-    "Experiment",
     "LabelScore",
     "LinearProbe",
     "LossRecovered",
@@ -78,6 +79,7 @@ __all__ = [
     "ProbeResult",
     "ResidualMLP",
     "Score",
+    "Settings",
     "Split",
     "TrainConfig",
     "TrainResult",
@@ -94,12 +96,13 @@ __all__ = [
     "nearest_neighbours",
     "patch",
     "probes",
+    "represent",
     "representations",
     "reproduce",
+    "scaling",
     "split_rows",
     "steer",
     "train",
-    "train_ensemble",
 ]
 
 

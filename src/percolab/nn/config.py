@@ -7,14 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+from percolab.corpora.corpus import HELD_OUT
 from percolab.ground.validation import check_choice, check_integer, check_seed
 
 SCALES = ("paper", "small")
 """Scales that experiments come at: the paper's, and one for a laptop."""
-HELD_OUT = 2**40
-"""Number of the first document that no network is trained on."""
 PROTOCOLS = ("random", "subtree")
 """Ways of holding rows out from probes; see `percolab.nn.probing.rows`."""
+
+FIT_FROM = 10.0
+"""FOM from which a second power law is fitted: below it, the smallest clusters are missing from multi-cluster data."""
+UNTRAINED = 5
+"""Least number of untrained networks, and of draws of random features, that trained ones are compared with."""
 
 
 class Seeds(NamedTuple):
@@ -47,6 +51,8 @@ class Training:
     bf16: bool = False
     """whether matrix products and activations on CUDA are in bfloat16; weights and their steps stay in float32"""
 
+    unit: ClassVar[str]
+    """what the length of a run is counted in, epochs or steps"""
     _COUNTS: ClassVar[tuple[str, ...]] = ("d_model", "n_blocks", "expansion", "batch_size")
 
     def __post_init__(self) -> None:
@@ -57,6 +63,11 @@ class Training:
             if not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
         check_seed("seed", self.seed)
+
+    @property
+    def total(self) -> int:
+        """Length of the run, in units."""
+        return int(getattr(self, f"{self.unit}s"))
 
     def _cosine(self, share: float) -> float:
         return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * share)) / 2
@@ -76,7 +87,6 @@ class TrainConfig(Training):
     order_seed: int | None = None
 
     unit: ClassVar[str] = "epoch"
-    """what the length of a run is counted in"""
     every: ClassVar[int] = 1
     """units from one row of the history to the next"""
     _COUNTS: ClassVar[tuple[str, ...]] = (*Training._COUNTS, "epochs")
@@ -92,11 +102,6 @@ class TrainConfig(Training):
         """The seeds of split, initial weights and order of the rows."""
         given = (self.split_seed, self.weight_seed, self.order_seed)
         return Seeds(*(self.seed if seed is None else seed for seed in given))
-
-    @property
-    def total(self) -> int:
-        """Number of epochs."""
-        return self.epochs
 
     @property
     def start(self) -> int:
@@ -147,11 +152,6 @@ class CorpusTrainConfig(Training):
         if self.first + self.steps * self.batch_size > HELD_OUT:
             used = f"{self.first} + {self.steps} * {self.batch_size}"
             raise ValueError(f"first + steps * batch_size must be at most 2**40, where held-out ones begin, got {used}")
-
-    @property
-    def total(self) -> int:
-        """Number of steps."""
-        return self.steps
 
     @property
     def start(self) -> int:

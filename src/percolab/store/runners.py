@@ -50,7 +50,14 @@ def check(runner: str) -> None:
         raise ImportError("runner='ray' needs Ray: pip install 'percolab[ray]'")
 
 
-def run(function: Function, tasks: Iterable[Any], runner: str, workers: int | None) -> Iterator[Any]:
+def run(
+    function: Function,
+    tasks: Iterable[Any],
+    runner: str,
+    workers: int | None,
+    *,
+    gpus: Callable[[Any], float] = on_ray.no_gpus,
+) -> Iterator[Any]:
     """Yield function(task) for every task, as they finish. With Ray, call it while it is `ready`.
 
     Parameters
@@ -63,9 +70,11 @@ def run(function: Function, tasks: Iterable[Any], runner: str, workers: int | No
         One of `RUNNERS`.
     workers
         Number of processes, or of Ray tasks at a time; None takes one for each processor of the machine or the cluster.
+    gpus
+        With Ray, the number of GPUs that a task needs.
     """
     if runner == "ray":
-        return _run_on_ray(function, tasks, workers)
+        return _run_on_ray(function, tasks, workers, gpus)
     return _run_in_processes(function, tasks, parallel.thread_count(workers))
 
 
@@ -237,8 +246,10 @@ def ready(runner: str, workers: int | None, address: str | None) -> Iterator[Non
         yield
 
 
-def _run_on_ray(function: Function, tasks: Iterable[Any], workers: int | None) -> Iterator[Any]:
+def _run_on_ray(
+    function: Function, tasks: Iterable[Any], workers: int | None, gpus: Callable[[Any], float]
+) -> Iterator[Any]:
     try:
-        yield from on_ray.run(function, tasks, workers, _WAITING, MOST_DEATHS)
+        yield from on_ray.run(function, tasks, workers, _WAITING, MOST_DEATHS, gpus)
     except on_ray.LostError as fault:
         raise WorkerError(f"workers died {MOST_DEATHS} times at the same task: {fault}") from None

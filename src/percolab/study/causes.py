@@ -125,7 +125,7 @@ class _Fitted:
     def probe(self) -> torch.Tensor:
         """(width,) the linear discriminant of the two contexts."""
         centred = (self.values - self.values.mean(1, keepdim=True)).flatten(0, 1)
-        factor = siblings.solver(centred, torch.arange(len(centred), device=centred.device))
+        factor = siblings.covariance_factor(centred, np.arange(len(centred)), centred.device)
         direction: torch.Tensor = torch.cholesky_solve(self.sibling[:, None], factor)[:, 0]
         return direction
 
@@ -134,7 +134,8 @@ class _Fitted:
         """(width,) the direction in which patches bring predictions nearest to the exact ones, by gradient descent."""
         direction = (self.sibling / self.sibling.norm()).requires_grad_()
         optimizer, swapped = torch.optim.Adam([direction], lr=RATE), self.swap
-        best, least = direction, float("inf")
+        best: torch.Tensor = direction.detach().clone()
+        least = float("inf")
         with torch.enable_grad(), patch(self.model, self.layer, swapped.source, direction, swapped.positions):
             for _ in range(STEPS):
                 loss = kl(swapped.exact_source, self.model(swapped.base)[:, -1]).mean()

@@ -17,7 +17,7 @@ from torch import nn
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.recording import activations
 from percolab.study.measured import PERMUTED, RAW
-from percolab.study.subject import View
+from percolab.study.subject import DocumentView, View
 
 _POSITION = re.compile(r"(.+)\[(-?\d+)\]")
 """Layer and position: ``blocks.1[-1]`` is the last position of ``blocks.1``."""
@@ -89,6 +89,11 @@ class Arrays:
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
         """Return the arrays that are asked for."""
+        if isinstance(view, DocumentView) and len(view.data.lexicons) > 1:
+            raise ValueError(
+                "a network must be a module or a function for a corpus of several lexicons, which have documents each, "
+                "got an array"
+            )
         found = {}
         for layer in layers:
             name = layer if layer in self.arrays else ""
@@ -100,7 +105,7 @@ class Arrays:
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """The input itself; of documents, the decayed bag of tokens."""
+    """The input itself; of documents, the decayed bag of tokens, 4 n T V bytes on the device."""
 
     permuted: bool = False
     """whether inputs are in another order, drawn once: what is then read has nothing to do with the truth"""
@@ -111,9 +116,9 @@ class Raw:
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
         """Return the input as rows."""
-        values = on_device("X", view.raw(), device, torch.float32)
-        if self.permuted:
-            values = values[torch.from_numpy(np.random.default_rng(0).permutation(len(values))).to(device)]
+        count = view.shape[0]
+        order = np.random.default_rng(0).permutation(count) if self.permuted else np.arange(count)
+        values = on_device("X", view.raw(order), device, torch.float32)
         return dict.fromkeys(layers, as_rows(values, view, PERMUTED if self.permuted else RAW))
 
 

@@ -40,9 +40,8 @@ def reading(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
             return UNDECIDED
         return "found more in trained networks than in untrained ones" if trained else _without(by_name, delta)
     if TRAINED_UNTRAINED not in by_name and OWN_OTHER in by_name:
-        return {True: "found more where it matters", False: "found as much where it does not matter"}.get(
-            own, UNDECIDED
-        )
+        words = {True: "found more where it matters", False: "found as much where it does not matter"}
+        return UNDECIDED if own is None else words[own]
     if trained is None or own is None:
         return UNDECIDED
     if own:

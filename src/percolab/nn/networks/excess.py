@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from percolab.corpora.corpus import Corpus
+from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.ground.validation import check_integer
-from percolab.nn.config import HELD_OUT, CorpusTrainConfig
+from percolab.nn.config import CorpusTrainConfig
 from percolab.nn.networks.device import Device, choose_device
 from percolab.nn.networks.model import evaluating
 from percolab.nn.networks.recording import POSITIONS

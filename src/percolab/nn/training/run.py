@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from percolab.ground import files, text
@@ -24,7 +23,9 @@ from percolab.nn.config import AnyTrainConfig
 from percolab.nn.networks.device import device_name
 from percolab.nn.training import checkpoint
 from percolab.nn.training.ensemble import member
+from percolab.nn.training.epoch import Epoch
 from percolab.nn.training.progress import EpochProgress
+from percolab.nn.training.steps import Steps
 
 CHECKPOINT_SECONDS = 30.0
 LOOK_SECONDS = 0.2
@@ -32,38 +33,14 @@ LOOK_SECONDS = 0.2
 PACKAGES = ("torch", "numpy", "numba")
 """What decides about the numbers of a run."""
 Weights = dict[str, torch.Tensor]
+Course = Epoch | Steps
+"""The units of a run, with the model and the optimiser that they move: `advance` trains for the next unit and returns
+the training loss (…), `measure` returns measures (…, n_measures) on what is held out, and `columns` makes a member's
+history of both, of which progress shows the last column."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C during training: the run stopped after a whole epoch or step, and can be resumed if it has a directory."""
-
-
-class Course(Protocol):
-    """The units of a run, epochs or steps, with the model and the optimiser that they move."""
-
-    n_measures: int
-    measure_name: str
-    """of the last column, as its field in a score is called"""
-
-    @property
-    def generators(self) -> Sequence[torch.Generator]:
-        """Of each member, if it draws anything."""
-
-    @property
-    def waited(self) -> float:
-        """Seconds in which training waited for data."""
-
-    def advance(self, done: int, lr: float) -> torch.Tensor:
-        """Train for the unit that follows `done` units; return the training loss (…), overwritten by the next call."""
-
-    def measure(self) -> torch.Tensor:
-        """Return measures (…, n_measures) on what is held out, the first the loss."""
-
-    def columns(self, index: int, losses: NDArray[np.float64]) -> pandas.DataFrame:
-        """Return columns of a member's history from training loss and measures (rows, 1 + n_measures).
-
-        The last column is what progress shows.
-        """
 
 
 @dataclasses.dataclass(frozen=True)

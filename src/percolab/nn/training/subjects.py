@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from percolab.corpora.corpus import Corpus
+from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.dataset.dataset import Dataset
 from percolab.ground.text import one_line
-from percolab.nn.config import HELD_OUT, AnyTrainConfig, CorpusTrainConfig, TrainConfig
+from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.excess import excess
 from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating, predict
@@ -29,29 +29,6 @@ if TYPE_CHECKING:
     from percolab.worlds.superposed import Superposed
 
 Begin = Callable[[nn.Module, torch.optim.Optimizer], Course]
-
-
-class Subject(Protocol):
-    """Data to train on, for each of E members."""
-
-    recipe: dict[str, Any]
-    digest: str
-    """of what is not in the recipe"""
-
-    def new(self, config: Any) -> nn.Module:
-        """Return an untrained network."""
-
-    def check(self, model: nn.Module) -> None:
-        """Raise, in one line, unless a model takes this data, and gives what is trained for."""
-
-    def begin(self, graph: bool, compiled: bool) -> Begin:
-        """Return what makes the course of a run."""
-
-    def score(self, model: nn.Module, index: int, part: str) -> Any:
-        """Return the score of a member on its validation or test part."""
-
-    def split(self, index: int) -> Split | None:
-        """Return the rows of a member, if the data are rows."""
 
 
 class Rows:
@@ -79,9 +56,9 @@ class Rows:
         y = on_device("y", self.y, self.device, self.goal.dtype)
         return Data(X, y, self._rows("train"), self._rows("validation"))
 
-    def new(self, config: TrainConfig) -> nn.Module:
-        """Return the paper's network with the initial weights of a configuration."""
-        return new_mlp(config, self.dataset.recipe.dim, self.goal.outputs)
+    def new(self, index: int) -> nn.Module:
+        """Return the paper's network with the initial weights of a member."""
+        return new_mlp(self.configs[index], self.dataset.recipe.dim, self.goal.outputs)
 
     def check(self, model: nn.Module) -> None:
         """Raise unless a model maps points to one number each, or to the logits of their labels."""
@@ -99,10 +76,6 @@ class Rows:
         rows = torch.from_numpy(getattr(self.splits[index], part)).to(self.device)
         return self.goal.score(predict(model, self.data.X[rows]), y[rows])
 
-    def split(self, index: int) -> Split:
-        """Return the rows of a member."""
-        return self.splits[index]
-
     def _rows(self, part: str) -> torch.Tensor:
         """Return the rows of a part, (m,) or (E, m)."""
         parts: list[Any] = [getattr(split, part) for split in self.splits]
@@ -112,17 +85,18 @@ class Rows:
 
 
 class DocumentsOf:
-    """Documents of a corpus, the same for all members; held-out ones from 2^40 on."""
+    """Documents of a corpus, the same for all members. They are not split: held-out ones begin at 2^40."""
 
     digest = ""
 
     def __init__(self, corpus: Corpus, configs: Sequence[CorpusTrainConfig], device: torch.device) -> None:
-        self.corpus, self.config, self.device = corpus, configs[0], device
+        self.corpus, self.configs, self.config, self.device = corpus, configs, configs[0], device
         self.recipe = corpus.to_dict()
+        self.splits = [None] * len(configs)
 
-    def new(self, config: CorpusTrainConfig) -> nn.Module:
-        """Return a transformer with the initial weights of a configuration."""
-        return new_transformer(config, self.corpus)
+    def new(self, index: int) -> nn.Module:
+        """Return a transformer with the initial weights of a member."""
+        return new_transformer(self.configs[index], self.corpus)
 
     def check(self, model: nn.Module) -> None:
         """Raise unless a model maps tokens to logits of the token after each."""
@@ -155,11 +129,10 @@ class DocumentsOf:
         first = HELD_OUT if part == "validation" else HELD_OUT + count
         return excess(model, self.corpus, first=first, count=count, device=self.device)
 
-    def split(self, index: int) -> None:
-        """Return None: documents are not split, there is no end of them."""
 
-
-def subject(data: Any, configs: Sequence[AnyTrainConfig], targets: Any, split: Any, device: torch.device) -> Subject:
+def subject(
+    data: Any, configs: Sequence[AnyTrainConfig], targets: Any, split: Any, device: torch.device
+) -> Rows | DocumentsOf:
     """Return what to train on; raise if configurations, targets or splits are not for it."""
     wanted, what = (CorpusTrainConfig, "corpus") if isinstance(data, Corpus) else (TrainConfig, "dataset")
     for config in configs:

@@ -24,7 +24,7 @@ from percolab.nn.networks.transformer import Transformer
 from percolab.nn.training import checkpoint, ensemble
 from percolab.nn.training.progress import EpochProgress, by_epoch
 from percolab.nn.training.run import Plan, Run, Weights, check_same, fitting
-from percolab.nn.training.subjects import Subject, new_mlp, new_transformer, subject
+from percolab.nn.training.subjects import DocumentsOf, Rows, new_mlp, new_transformer, subject
 from percolab.worlds.splits import Split
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _loop(run: Run, progress: bool | EpochProgress) -> None:
         run.loop(progress or None)
 
 
-def _result(run: Run, index: int, model: nn.Module, on: Subject) -> TrainResult:
+def _result(run: Run, index: int, model: nn.Module, on: Rows | DocumentsOf) -> TrainResult:
     model.load_state_dict(run.weights(index))
     return TrainResult(
         model,
@@ -292,7 +292,7 @@ def _result(run: Run, index: int, model: nn.Module, on: Subject) -> TrainResult:
         on.score(model, index, "test"),
         run.seconds,
         device_name(run.device),
-        on.split(index),
+        on.splits[index],
         {done: run.weights(index, weights) for done, weights in sorted(run.kept.items())},
         run.course.waited,
     )
@@ -312,10 +312,10 @@ def _check_members(configs: Sequence[AnyTrainConfig]) -> None:
                 raise ValueError(f"configs must differ in nothing but seeds, got {name} {value!r} in member {i}")
 
 
-def _models(model: Model | None, configs: Sequence[AnyTrainConfig], on: Subject) -> list[nn.Module]:
+def _models(model: Model | None, configs: Sequence[AnyTrainConfig], on: Rows | DocumentsOf) -> list[nn.Module]:
     """Return a network for each configuration."""
     if model is None:
-        return [on.new(config) for config in configs]
+        return [on.new(index) for index in range(len(configs))]
     if isinstance(model, nn.Module):
         models = [model]
     elif callable(model):
