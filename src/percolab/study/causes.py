@@ -17,20 +17,22 @@ import torch
 from torch import nn
 
 from percolab.features.inputs import as_array
+from percolab.features.specs import MODEST, entry, make, on_device
 from percolab.intervals import places
 from percolab.nn.interventions import ablate, patch, steer
 from percolab.nn.networks.excess import kl, token_losses
 from percolab.nn.networks.model import evaluating
 from percolab.nn.networks.recording import activations
 from percolab.nn.probing import siblings
-from percolab.study.measured import Ints, Units
-from percolab.study.readers import Reading, feature_method
-from percolab.study.subject import DocumentView, View
+from percolab.study.measured import Ints, Reading, Units
+from percolab.study.subject import EVERY, DocumentView, Positions, View
 
 SPAN = 12
 """Tokens of the other context, before the prediction that is read."""
 DOCUMENTS = 128
 """Most documents of a pair, to fit and to try."""
+MOST_PAIRS = 64
+"""Most pairs of siblings."""
 STEPS, RATE = 60, 0.05
 """Steps and learning rate of a learned subspace."""
 SIBLING, PROBE, LEARNED, RANDOM, WHOLE = SUBSPACES = "sibling", "probe", "learned", "random", "whole"
@@ -73,14 +75,14 @@ def _exchanged(values: torch.Tensor) -> torch.Tensor:
 
 
 def sibling_contexts(view: DocumentView) -> tuple[Ints, Units]:
-    """Return (P, 2) contexts with the same nearest context above, each with the next of its siblings."""
-    forest, contexts = view.data.forest(view.factor), view.data.contexts(view.factor)
-    above = forest.nearest_above(contexts)
-    order = np.argsort(above, kind="stable")
-    left, right = order[:-1], order[1:]
-    kept = above[left] == above[right]
-    pairs = np.stack([contexts[left[kept]], contexts[right[kept]]], 1)
-    return pairs, Units(pairs[:, 0], places(forest, pairs[:, 0]))
+    """Return (P, 2) contexts with the same nearest context above."""
+    labels = view.labels()
+    bounds, above = siblings.sibling_groups(labels)
+    pairs = bounds[:, 0].T  # the first label inside a context is its own number
+    chosen = siblings.choose(labels.forest.latent_size[pairs].min(1), 0, MOST_PAIRS)
+    if not chosen.size:
+        raise ValueError("contexts must have siblings to be compared with, got none that has")
+    return pairs[chosen], Units(above[chosen], pairs[chosen, 0])
 
 
 def swap(view: DocumentView, rows: Ints, pair: Ints, device: torch.device) -> Swap:
@@ -161,10 +163,11 @@ class Interchange:
         features that rise and fall most from one context to the other.
     """
 
-    name = "interchange"
-
-    def __init__(self, subspaces: Sequence[str] = SUBSPACES) -> None:
-        self.subspaces = tuple(subspaces)
+    def __init__(
+        self, name: str = "interchange", asked: Positions = EVERY, subspaces: Sequence[str] = SUBSPACES
+    ) -> None:
+        self.name, self.subspaces = name, tuple(subspaces)
+        _check_asked(name, asked)
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
         """Return the share of every pair of siblings, by subspace."""
@@ -188,9 +191,9 @@ class Interchange:
         device = _device(model)
         tokens = view.inputs[: view.train.size // view.shape[1]]
         values = activations(model, tokens, [layer], device=device)[layer].flatten(0, 1)
-        known = feature_method(name)
-        method = known.make(seed, device, values.shape[1])
-        return method.fit(values if known.takes_tensors else values.cpu().numpy())
+        known = entry(name, MODEST)
+        method = make(known, seed, str(device), values.shape[1])
+        return method.fit(values if on_device(known) else values.cpu().numpy())
 
 
 def _subspace(name: str, fit: _Fitted, rng: np.random.Generator) -> torch.Tensor | None:
@@ -227,7 +230,9 @@ class Steering:
     what moves exactly.
     """
 
-    name = "steering"
+    def __init__(self, name: str = "steering", asked: Positions = EVERY) -> None:
+        self.name = name
+        _check_asked(name, asked)
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
         """Return the slopes and the leakage of every pair of siblings."""
@@ -282,20 +287,22 @@ class Ablation:
     inside the concept; ablated, its component is that of the mean. In nats per token. Beside it is a random direction.
     """
 
-    name = "ablation"
+    def __init__(self, name: str = "ablation", asked: Positions = EVERY) -> None:
+        self.name = name
+        _check_asked(name, asked)
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
         """Return the rise at the positions of every context less that at others; and for a random direction."""
         view, device = _documents(self.name, view), _device(model)
-        forest, contexts = view.data.forest(view.factor), view.data.contexts(view.factor)
+        labels, contexts = view.labels(), view.data.contexts(view.factor)
         tokens = torch.from_numpy(np.asarray(view.inputs)).to(device).long()
         first = view.train.size // view.shape[1]
         values = activations(model, tokens[:first], [layer], device=device)[layer].flatten(0, 1).double()
-        mean, believed = values.mean(0), view.beliefs.believed
+        mean, believed = values.mean(0), labels.label.reshape(view.shape)
         rng, rises = np.random.default_rng((seed, 3)), np.full((2, contexts.size), np.nan)
         plain = token_losses(model, tokens[first:])
         for i, context in enumerate(contexts.tolist()):
-            inside = (believed >= context) & (believed < context + forest.latent_size[context] - 1)
+            inside = (believed >= labels.first[context]) & (believed < labels.stop[context])
             fit = torch.from_numpy(inside[:first].ravel()).to(device)
             held_out = torch.from_numpy(inside[first:, :-1]).to(device)  # the positions that predict
             if not fit.any() or not held_out.any() or held_out.all():
@@ -305,13 +312,14 @@ class Ablation:
                 with ablate(model, layer, direction, to=mean):
                     rise = (token_losses(model, tokens[first:]) - plain).double()
                 rises[j, i] = float(rise[held_out].mean() - rise[~held_out].mean())
-        units = Units(contexts, places(forest, contexts))
+        units = Units(contexts, places(labels.forest, contexts))
         names = "rise", "rise of a random direction"
         return [Reading(name, units, column) for name, column in zip(names, rises, strict=True)]
 
 
-CAUSES: dict[str, type[Any]] = {"interchange": Interchange, "steering": Steering, "ablation": Ablation}
-"""Causal readers by name."""
+def _check_asked(name: str, asked: Positions) -> None:
+    if asked != EVERY:
+        raise ValueError(f"truth, about and since of readers must be left out of causal readers, got {name!r}")
 
 
 def _documents(name: str, view: View) -> DocumentView:

@@ -18,11 +18,10 @@ from percolab.ground.version import provenance
 from percolab.model.recipe import Recipe
 from percolab.show import pages
 from percolab.study import dots, verdict
-from percolab.study.causes import CAUSES
 from percolab.study.contrasts import Contrast, contrasts
 from percolab.study.draws import AnyRecipe, redrawn
-from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, tidy
-from percolab.study.readers import READERS, NetworkReader, Reader, Reading, as_reader
+from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, Reading, tidy
+from percolab.study.readers import NetworkReader, Reader, as_reader
 from percolab.study.sources import Raw, Source, TorchSource, as_source
 from percolab.study.subject import AnyData, View, n_factors, views
 from percolab.worlds.generation import generate
@@ -168,7 +167,7 @@ def compare(
         True shows a bar; a function is called with (stage, done, total).
     """
     place = choose_device(device)
-    asked = [as_reader(reader, READERS | CAUSES) for reader in ([readers] if _is_one(readers) else readers)]
+    asked = [as_reader(reader) for reader in ([readers] if _is_one(readers) else readers)]
     if not asked:
         raise ValueError("readers must not be empty")
     cells: list[Measured] = []

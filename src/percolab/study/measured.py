@@ -112,6 +112,15 @@ class Columns:
         ]
 
 
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a reader gives: one measure of all units of a hierarchy."""
+
+    measure: str
+    units: Units
+    values: Floats
+
+
 def tidy(cells: Sequence[Measured]) -> pandas.DataFrame:
     """Return one row for each cell, unit and measure."""
     import pandas

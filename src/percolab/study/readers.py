@@ -10,7 +10,7 @@ alone (`causes`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,12 +18,13 @@ import numpy as np
 import torch
 
 from percolab.features.scoring import score
-from percolab.features.specs import METHODS, ORACLE, READING, Budget, entry, make, on_device, take_options
+from percolab.features.specs import METHODS, MODEST, ORACLE, READING, entry, make, on_device, take_options
 from percolab.intervals import places
 from percolab.nn.config import ProbeConfig
 from percolab.nn.probing import ridge, siblings
 from percolab.nn.probing.places import find_places, read_places
-from percolab.study.measured import Floats, Ints, Units
+from percolab.study.causes import Ablation, Interchange, Steering
+from percolab.study.measured import Ints, Reading, Units
 from percolab.study.subject import EVERY, PointView, Positions, View
 
 LEAST_ROWS = 20
@@ -34,15 +35,6 @@ PENALTIES = (1.0, 1e2, 1e3, 1e4, 1e5)
 """Ridge penalties of beliefs, on standardised activations."""
 TUNING_STEP = 5
 """One of so many training documents chooses among them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """One measure of all units of a hierarchy."""
-
-    measure: str
-    units: Units
-    values: Floats
 
 
 class Reader(Protocol):
@@ -184,10 +176,6 @@ class LatentProbe:
         return [Reading("error", Units(probed.latent, probed.start), found.mse[:, 0])]
 
 
-BUDGET = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_components=32)
-"""Of methods that are asked for by name and without sizes."""
-
-
 @dataclass(frozen=True, eq=False)
 class Features:
     """A feature method, fitted on training rows; its features are scored on test rows against the truth."""
@@ -213,41 +201,37 @@ class Features:
         return rows if self.takes_tensors else rows.cpu().numpy()
 
 
-def feature_method(spec: str, name: str | None = None, asked: Positions = EVERY) -> Features:
+def _by_spec(spec: str, name: str, asked: Positions) -> Features:
     """Return a method by its name, with options after ``@`` if there are any."""
-    known = entry(spec, BUDGET)
-    return Features(
-        name or spec, lambda seed, device, width: make(known, seed, str(device), width), on_device(known), asked
-    )
+    known = entry(spec, MODEST)
+    return Features(name, lambda seed, device, width: make(known, seed, str(device), width), on_device(known), asked)
 
 
 READERS: dict[str, type[Any]] = {
     "separation": Separation, "accuracy": Accuracy, "beliefs": BeliefProbe, "probe": LatentProbe,
+    "interchange": Interchange, "steering": Steering, "ablation": Ablation,
 }  # fmt: skip
 """Readers by name. One more is one line here, or an object given to `compare`."""
 OPTIONS = ("truth", "about", "since")
 """Options after ``@`` that say which positions of documents are read, of any reader."""
 
 
-def as_reader(reader: Any, named: Mapping[str, type[Any]] = READERS) -> Reader | NetworkReader:
+def as_reader(reader: Any) -> Reader | NetworkReader:
     """Return a reader by its name, or as an object: a reader, or a method with `fit` and `encode`.
 
     ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true contexts.
     """
     if isinstance(reader, str):
-        if reader in named and reader not in READERS:
-            causal: NetworkReader = named[reader]()
-            return causal
         spec, options = take_options(reader, OPTIONS)
         if spec in READERS:
-            usual: Reader = READERS[spec](reader, Positions(**options))
+            usual: Reader | NetworkReader = READERS[spec](reader, Positions(**options))
             return usual
         if spec.partition("@")[0] in (READING, ORACLE):
             raise ValueError(f"readers must make features of activations, got {reader!r}")
         try:
-            return feature_method(spec, reader, Positions(**options))
+            return _by_spec(spec, reader, Positions(**options))
         except ValueError as error:
-            known = ", ".join([*named, *METHODS])
+            known = ", ".join([*READERS, *METHODS])
             raise ValueError(f"readers must be names ({known}) or objects, got {reader!r}: {error}") from error
     if hasattr(reader, "name") and any(callable(getattr(reader, name, None)) for name in ("read", "read_network")):
         chosen: Reader | NetworkReader = reader
