@@ -158,6 +158,7 @@ def test_hundreds_of_small_cells(kept):
     assert replace(kept, _known={}).missing(many) == []
 
 
+@pytest.mark.ray
 def test_a_bad_address_is_one_line():
     with (
         pytest.raises(ValueError, match=r"^address must be HOST:PORT, ray://HOST:PORT or 'auto', got 'here'$"),
