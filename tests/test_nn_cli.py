@@ -81,6 +81,15 @@ def test_train_on_documents_shows_the_floor(corpus, tmp_path, capsys):
     assert main.run(["train", corpus, "-o", str(tmp_path / "run"), "--resume", "--device", "cpu", "-q"]) == 0
 
 
+def test_train_takes_the_corpus_of_stored_documents(tmp_path):
+    made = ["documents", "--tokens", "64", "--length", "8", "--min-size", "8", "--seed", "1", "--count", "3"]
+    assert main.run([*made, "-o", str(tmp_path / "docs.zarr"), "-q"]) == 0
+    command = ["train", str(tmp_path / "docs.zarr"), "-o", str(tmp_path / "run"), *DOCUMENTS]
+    assert main.run([*command, "--steps", "2", "-q"]) == 0  # two steps of 8 documents, though three are stored
+    recipe = json.loads((tmp_path / "run" / "config.json").read_text())["recipe"]
+    assert pl.Corpus.from_dict(recipe) == pl.load(tmp_path / "docs.zarr").corpus
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
