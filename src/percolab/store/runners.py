@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from pickle import PicklingError
 from typing import Any
@@ -104,7 +105,7 @@ class _Worker:
         self.is_ready = False
         self.line, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
-        context.Lock()  # starts the tracker of locks; else the first process would, which unblocks signals
+        resource_tracker.ensure_running()  # else the first process would start it, which unblocks signals
         with _no_interrupts():  # which the process inherits
             self.process.start()
         theirs.close()  # so that the line ends when the process does
