@@ -3,12 +3,16 @@
     python benchmarks/documents.py [--repeats 7] [--quick] [--json out.json]
 
 NumPy's integers are drawn on one core, in sequence; documents on all cores, each position alone, with their contexts.
+Below the table, the processor time of either: on a machine that is busy with other things it says more.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import timing
@@ -62,7 +66,18 @@ def drawn(name: str, made: pl.Corpus, n_tokens: int, repeats: int) -> timing.Row
     ours = partial(made.documents, 0, shape[0])
     row = timing.compare(f"documents, {name}", ours, "Generator.integers, int32", peer, "at most 2", repeats, warm=True)
     row.detail = {"tokens": shape[0] * shape[1]}
+    row.detail["cpu_ns"] = [processor_ns(call, row.detail["tokens"], repeats) for call in (ours, peer)]
     return row
+
+
+def processor_ns(call: Callable[[], Any], n_tokens: int, repeats: int) -> float:
+    """Return the least processor time of a call, over all threads, in nanoseconds per token."""
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return min(times) / n_tokens * 1e9
 
 
 def believed(name: str, made: pl.Corpus, n_tokens: int, repeats: int) -> timing.Row:
@@ -79,7 +94,7 @@ def believed(name: str, made: pl.Corpus, n_tokens: int, repeats: int) -> timing.
     )
     row.peer_s *= tokens.size / few.size
     row.ratio = row.ours_s / row.peer_s
-    row.detail = {"tokens": tokens.size}
+    row.detail = {"tokens": tokens.size, "cpu_ns": [processor_ns(partial(made.beliefs, tokens), tokens.size, repeats)]}
     return row
 
 
@@ -104,7 +119,9 @@ def main() -> None:
     rows += [believed(name, made, n_tokens, chosen.repeats) for name, made in corpora().items()]
     timing.show(f"{n_tokens:,} tokens on {parallel.thread_count(None)} cores", rows, chosen.json)
     for row in rows:
-        print(f"{row.what}: {row.detail['tokens'] / row.ours_s / 1e6:,.0f} million tokens per second")
+        rate, cpu = row.detail["tokens"] / row.ours_s / 1e6, row.detail["cpu_ns"]
+        peers = f"; {row.peer} {cpu[1]:.2f}" if len(cpu) > 1 else ""
+        print(f"{row.what}: {rate:,.0f} million tokens per second, {cpu[0]:.2f} ns of processor time each{peers}")
     made = corpora()["2,048 tokens"]
     documents, beliefs, returned = memory(made, n_tokens // 64)
     print(f"documents: {returned / (n_tokens // 64 * 64):.3g} bytes per token, {readable(returned)} in all")

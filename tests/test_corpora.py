@@ -122,8 +122,11 @@ def test_priors_and_unigrams_are_laws(corpus):
     assert corpus.unigram.sum() == pytest.approx(1)
 
 
-def obvious_document(corpus, number):
-    """Draw one document with whole numbers of any length: the definition of the data."""
+def obvious_document(corpus, number, force=(-1, None)):
+    """Draw one document with whole numbers of any length: the definition of the data.
+
+    `force` is a position and the context that it has, in place of its own.
+    """
     key = np.uint64(corpus.seed)
 
     def words(position, purpose):
@@ -148,6 +151,7 @@ def obvious_document(corpus, number):
             row = long(*fresh[:2]) * corpus.n_tokens >> 64
             holders = [c for c in corpus.contexts(k) if row in rows[c]]
             latent = holders[long(*fresh[2:]) * len(holders) >> 64]
+        latent = force[1] if t == force[0] else latent
         u = (token << 64) + long(*more[:2])
         context.append(latent)
         tokens.append(ids[min(rows[latent]) + (u * len(rows[latent]) >> 96)])

@@ -212,7 +212,7 @@ BAD = {
     "dead": ("one.zarr dead.npz", "CODES must be above the threshold somewhere, got none in 9 features"),
     "short": ("one.zarr short.npz", "CODES must have a row for each of the 600 rows, unless --rows are given, "),
     "far": ("one.zarr short.npz --rows far.npy", "--rows must be between 0 and 599, got 600"),
-    "large": ("one.zarr dense.npz --min-size 601", "--min-size must leave a concept: the largest cluster has 600"),
+    "large": ("one.zarr dense.npz --min-size 601", "--min-size must leave a concept: the largest has 600"),
     "small": ("one.zarr dense.npz --min-size 1", "--min-size must be at least 2, got 1"),
     "unnamed": ("one.zarr unnamed.npz", "CODES must be a file as NumPy or SciPy save arrays, got "),
     "junk": ("one.zarr junk.npz", "CODES must be a file as NumPy or SciPy save arrays, got "),

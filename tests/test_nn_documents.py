@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import percolab as pl
+from percolab.corpora.corpus import HELD_OUT
 from percolab.nn import CorpusTrainConfig, TrainConfig, Transformer, excess, load_model, train
-from percolab.nn.config import HELD_OUT
 from percolab.nn.training import run
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores

@@ -183,7 +183,7 @@ def test_several_networks_of_ones_own_are_their_single_runs(dataset, tmp_path, m
         train(dataset, TINY, **options, progress=press)
     for one, rest in zip(together, train(dataset, TINY, **options, resume=True), strict=True):
         assert torch.equal(weights(one.model), weights(rest.model))
-    with pytest.raises(ValueError, match=r"checkpoint must fit the model, got "):
+    with pytest.raises(ValueError, match=r"checkpoint must have the weights of 2 networks"):
         load_model(tmp_path, dataset)  # which makes the paper's network, and this is none
 
 

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
 from percolab.nn.probing import latent_values
-from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
+from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.places import find_places, random_points, whole_subtrees
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
@@ -244,17 +244,6 @@ def test_relative_errors_leave_out_what_is_one_by_construction(result):
                 there = ~np.isnan(found)
                 assert errors.depths[there].tolist() == ratios.index.tolist()
                 assert np.allclose(found[there], ratios)
-
-
-def test_errors_are_stored_as_they_are(result, tmp_path):
-    for errors in result.errors:
-        errors.save(tmp_path / "errors.npz")
-        again = ProbeErrors.load(tmp_path / "errors.npz")
-        assert (again.protocol, again.columns) == (errors.protocol, errors.columns)
-        assert np.array_equal(again.baseline, errors.baseline)
-        for name in errors.squared:
-            assert np.allclose(again.mse(name), errors.mse(name), rtol=1e-6)
-            assert np.array_equal(again.alpha[name], errors.alpha[name])
 
 
 def test_the_penalty_is_chosen_by_holding_out_subtrees_of_the_training_rows(dataset, features, result):

@@ -34,8 +34,8 @@ def weights(model):
 
 def test_importing_imports_no_torch():
     code = (
-        "import sys, percolab, percolab.cli.main; from percolab.nn import ProbeConfig, TrainConfig, experiment;"
-        "experiment('multi-cluster', 'small'); sys.exit('torch' in sys.modules)"
+        "import sys, percolab, percolab.cli.main; from percolab.nn import ProbeConfig, TrainConfig;"
+        "from percolab.study import scales; scales.training('multi-cluster', 'small'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

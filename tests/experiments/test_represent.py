@@ -62,7 +62,7 @@ def slowly(names):
     return [pytest.param(name, marks=[] if name == "edit" else [pytest.mark.slow]) for name in names]
 
 
-@pytest.mark.parametrize("name", slowly(REPRESENT))
+@pytest.mark.parametrize("name", slowly(name for name in REPRESENT if name != "documents"))
 def test_an_experiment_runs_from_data_to_report_and_once(name, folder, monkeypatch):
     chosen, stages = tiny(name), []
     results = represent(chosen, folder / name, device="cpu", progress=lambda *told: stages.append(told))
@@ -213,7 +213,10 @@ def test_there_are_fresh_values_for_the_null_of_any_number_of_seeds(scale, usual
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("represent guess", "EXPERIMENT must be one of trained, crossed, relevance, steering, edit, got 'guess'"),
+        (
+            "represent guess",
+            "EXPERIMENT must be one of trained, crossed, relevance, steering, edit, documents, got 'guess'",
+        ),
         ("represent dose --data one-cluster", "--data must be one of superposed-2, superposed-4, got 'one-cluster'"),
         ("represent dose --seeds 1", "--seeds must be at least 2, got 1"),
         ("represent edit --scale large", "--scale must be one of paper, small, got 'large'"),

@@ -11,10 +11,10 @@ import percolab as pl
 from percolab.intervals import Estimate
 from percolab.study.draws import STEP, network_seeds, redrawn
 from percolab.study.estimates import Row, band, combined, row
-from percolab.study.scales import DATA, recipe
+from percolab.study.scales import HIERARCHY, WORLDS, recipe
 
 
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("data", [*HIERARCHY, *WORLDS])
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_draws_differ_in_nothing_but_seeds(data, scale):
     known = recipe(data, scale)

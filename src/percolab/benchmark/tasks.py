@@ -77,4 +77,6 @@ def task(name: str, scale: str = "paper") -> Task:
     check_choice("scale", scale, SCALES)
     data = name.removeprefix("paper-")
     budget, least = (_SMALL_BUDGET, 20) if scale == "small" else (Budget(), 50)
-    return Task(name, scale, scales.recipe(data, scale), scales.training(data, scale), ("blocks.2",), least, budget)
+    recipe = scales.recipe(data, scale)
+    assert isinstance(recipe, Recipe | Superposition)
+    return Task(name, scale, recipe, scales.training(data, scale), ("blocks.2",), least, budget)

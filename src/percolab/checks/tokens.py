@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from percolab.checks import plots
 from percolab.checks.result import Check, exact, p_of_counts, p_of_score, smallest, statistical, too_small
 from percolab.corpora.beliefs import Beliefs
+from percolab.corpora.collection import COLUMNS, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.documents import Documents
 
@@ -45,6 +47,15 @@ class Sample:
         """Return the first documents of a corpus."""
         documents = corpus.documents(0, -(-POSITIONS // corpus.length))
         return cls(corpus, documents, corpus.beliefs(documents.tokens))
+
+    @classmethod
+    def stored(cls, stored: StoredDocuments) -> Sample:
+        """Return the first documents of a store, and what it says of them."""
+        part = slice(0, min(len(stored), -(-POSITIONS // stored.corpus.length)))
+        read = {name: np.asarray(getattr(stored, name)[part]) for name in COLUMNS}
+        columns = read["tokens"], read["context"], read["lexicon"], stored.number[part], read["renewed"] == 1
+        said: dict[str, Any] = {name: read[name] for name in ("floor", "believed", "believed_lexicon")}
+        return cls(stored.corpus, Documents(*columns), replace(stored.corpus.beliefs(read["tokens"]), **said))
 
 
 def checks(sample: Sample) -> Iterator[Check]:
@@ -78,6 +89,15 @@ def structure(sample: Sample) -> Check:
         wrong += int(np.count_nonzero(~np.isin(found.context[own], corpus.contexts(k))))
     note = f"{len(found):,} documents of {corpus.length:,} tokens"
     return exact(law, expected, f"{wrong:,} out of place", wrong, 0, note)
+
+
+def remade(stored: StoredDocuments) -> Check:
+    """Check that the first documents of a store, and what it says of them, are what its recipe makes, to the bit."""
+    n = min(len(stored), -(-POSITIONS // stored.corpus.length))
+    made = stored.recipe.part(0, n).columns()
+    wrong = [name for name, column in made.items() if not np.array_equal(getattr(stored, name)[:n], column)]
+    measured = f"{', '.join(wrong)} differ" if wrong else "the same"
+    return exact("recipe", "the same documents, to the bit", measured, len(wrong), 0, f"{n:,} documents")
 
 
 def _validate(corpus: Corpus, found: Documents) -> None:

@@ -29,6 +29,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
         "seeds.value": "value_seed",
         "recipe.engine": "engine",
     },
+    "documents": {"location": "output", "n_points": "tokens", "seeds": "seed", "lo": "first", "hi": "count"},
     # These have a location to read and one to write, and a message about one does not say which.
     "edit": {"dataset": "path"},
     "take": {"dataset": "path", "sizes": "size"},

@@ -45,6 +45,11 @@ ExperimentOutput = Annotated[
 ]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
+Network = Annotated[
+    str | None,
+    typer.Option("--network", metavar="MODULE:FUNCTION", help="Networks of your own: make(data, seed) returns one."),
+]
+Layers = Annotated[str | None, typer.Option("--layers", metavar="A,B", help="Modules of --network that are read.")]
 Ray = Annotated[
     str | None,
     typer.Option("--ray", metavar="ADDRESS", help="Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
@@ -220,7 +225,8 @@ def _training_data(path: str) -> Any:
     from percolab.store import worlds
 
     if not path.endswith(".json"):
-        return worlds.load(path)
+        stored = worlds.load(path)
+        return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
     return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
 
 
@@ -231,7 +237,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     from percolab.nn.networks.scores import NAMES
     from percolab.store import worlds
 
-    scores = baseline.baselines(worlds.load(path), device=device, progress=True)
+    scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
     found = {name: asdict(score) for name, score in scores.items()}
     if as_json:
         print(json.dumps(found, indent=1))
@@ -281,7 +287,7 @@ def probe(
     depths = tuple(range(0, check_integer("max_depth", max_depth, 0) + 1, DEPTH_STEP))
     config = ProbeConfig(depths=depths, min_latent_size=min_latent_size, draws=draws)
     check_integer("untrained", untrained, 1)
-    dataset = worlds.load(path)
+    dataset = worlds.load_points(path)
     forest = truth(dataset, factor).forest
     found = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)

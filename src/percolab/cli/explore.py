@@ -59,7 +59,7 @@ def explore(
         files.check_output(output, overwrite=overwrite)
     given = {} if features is None else read_codes("features", features)
     codes, rows = given.get("codes"), given.get("rows")
-    dataset = worlds.load(path)
+    dataset = worlds.load_points(path)
     with bar(label="reading") as display:
         page = build(
             dataset,

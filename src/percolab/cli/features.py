@@ -133,13 +133,13 @@ def _score_codes(
     from percolab import features
     from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar
-    from percolab.store.worlds import load
+    from percolab.store.worlds import load_points
 
     given = read_codes("codes", codes)
     if rows is not None:
         given["rows"] = read_array("rows", rows)
     with bar(label="reading") as display:
-        found = features.score(load(path), progress=display, **options, **given)
+        found = features.score(load_points(path), progress=display, **options, **given)
     if output is not None:
         title = f"{codes.name} against {PurePath(path).name}"
         _write(output, _content(found, output.suffix, title), overwrite=overwrite, as_json=as_json)
@@ -163,11 +163,11 @@ def _score_run(
     from percolab.benchmark import single
     from percolab.ground.progress import bar
     from percolab.nn.training.training import load_model
-    from percolab.store.worlds import load
+    from percolab.store.worlds import load_points
 
     _look_here(methods)
     with bar(label="reading") as display:
-        dataset = load(path)
+        dataset = load_points(path)
         model = load_model(run, dataset, device=options["device"])
         options["layer"] = options["layer"] or f"blocks.{len(model.blocks) - 1}"
         found = single.compare(dataset, model, methods, progress=display, **options)

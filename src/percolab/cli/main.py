@@ -13,7 +13,19 @@ from typing import Annotated
 
 import typer
 
-from percolab.cli import draw, edit, errors, experiments, explore, export, features, generate, inspect, represent
+from percolab.cli import (
+    documents,
+    draw,
+    edit,
+    errors,
+    experiments,
+    explore,
+    export,
+    features,
+    generate,
+    inspect,
+    represent,
+)
 from percolab.cli.errors import BAD_INPUT, INTERRUPTED, CommandError, WrongUse
 from percolab.cli.options import examples
 from percolab.ground import machine
@@ -26,6 +38,7 @@ app = typer.Typer(
     epilog=examples(
         "percolab generate paper-one-cluster -o one.zarr",
         "percolab generate --n-points 20000 --dim 50 --seed 7 -o small.zarr",
+        "percolab documents --tokens 2048 --count 1e5 -o docs.zarr",
         "percolab info small.zarr",
         "percolab verify small.zarr",
         "percolab draw small.zarr -o small.png",
@@ -52,7 +65,7 @@ def _percolab(
     """Make and inspect percolation datasets: points on fractal clusters, with the hierarchy of latents behind them."""
 
 
-for _room in (generate, edit, inspect, draw, explore, export, experiments, represent, features):
+for _room in (generate, documents, edit, inspect, draw, explore, export, experiments, represent, features):
     _room.register(app)
 
 

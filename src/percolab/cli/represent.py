@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,8 @@ from percolab.cli.experiments import (
     Device,
     Draws,
     ExperimentOutput,
+    Layers,
+    Network,
     OtherEpochs,
     Overwrite,
     Ray,
@@ -39,14 +42,18 @@ def represent(
         typer.Option(
             "--data",
             metavar="NAME",
-            help="superposed-2 (default), -4: relevance and steering; one-cluster (default), multi-cluster: others.",
+            help="superposed-2 or -4 for relevance and steering, else one-cluster or multi-cluster; or a store.",
             autocompletion=completion(DATA),
         ),
     ] = None,
-    seeds: Annotated[int, number_option("--seeds", "Networks for each target.", default=5)] = 5,
+    seeds: Annotated[
+        int | None, number_option("--seeds", "Networks for each target. Default: 5, for documents 2.")
+    ] = None,
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
     draws: Draws = 1,
+    network: Network = None,
+    layers: Layers = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     ray: Ray = None,
@@ -68,7 +75,11 @@ def represent(
     need_packages()
     from percolab.experiments import running
 
-    chosen = running.find(name).settings(scale, data=data, seeds=seeds, epochs=epochs, draws=draws)
+    sys.path.insert(0, "")  # where networks of one's own are looked for
+    names = None if layers is None else layers.split(",")
+    chosen = running.find(name).settings(
+        scale, data=data, seeds=seeds, epochs=epochs, draws=draws, network=network, layers=names
+    )
     directory = output or Path(f"{name}-{scale}")
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
     results = run_in(directory, running.represent, chosen=chosen, **how)
@@ -80,13 +91,14 @@ def scaling(
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="A,B", help=f"Some of {', '.join(HIERARCHY)}. Default: all."),
+        typer.Option("--data", metavar="A,B", help=f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
     ] = None,
     seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: scaling-SCALE.")
     ] = None,
     draws: Draws = 1,
+    network: Network = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     ray: Ray = None,
@@ -102,7 +114,8 @@ def scaling(
     from percolab.experiments import running
 
     names = None if data is None else data.split(",")
-    chosen = running.find("scaling").settings(scale, seeds=seeds, data=names, draws=draws)
+    sys.path.insert(0, "")  # where networks of one's own are looked for
+    chosen = running.find("scaling").settings(scale, seeds=seeds, data=names, draws=draws, network=network)
     directory = output or Path(f"scaling-{scale}")
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
     results = run_in(directory, running.scaling, chosen=chosen, **how)

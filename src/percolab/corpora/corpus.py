@@ -16,6 +16,7 @@ from percolab.corpora import bags
 from percolab.corpora import documents as drawing
 from percolab.corpora import lexicon as lexicons_
 from percolab.corpora.beliefs import Beliefs, Filter
+from percolab.corpora.counterfactual import counterfactual
 from percolab.corpora.documents import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import html, parallel
@@ -30,6 +31,8 @@ KIND = "corpus"
 """What the JSON of a corpus says it is."""
 MOST = 2**31 - 1
 """Tokens and positions are counted in int32."""
+HELD_OUT = 2**40
+"""Documents from this number on are kept for tests."""
 LEAST_RENEWAL = 2.0**-64
 """Draws of renewals have 64 bits."""
 
@@ -119,12 +122,37 @@ class Corpus:
         threads
             Number of threads; None takes all cores.
         """
+        first, end = self.check_range(lo, hi)
+        plan = drawing.plan(self.seed, self.shares, self.renewal)
+        return drawing.draw(plan, self._filter.tables, first, end, self.length, parallel.thread_count(threads))
+
+    @staticmethod
+    def check_range(lo: object, hi: object) -> tuple[int, int]:
+        """Return numbers of documents, or say what is wrong with them."""
         first = check_integer("lo", lo, 0)
         end = check_integer("hi", hi, first)
         if end > 2**63 - 1:
             raise ValueError(f"hi must be below 2**63, got {end}")
+        return first, end
+
+    def counterfactual(self, documents: Documents, position: ArrayLike, context: ArrayLike) -> Documents:
+        """Return the same documents with a context forced from a position until the document's next renewal.
+
+        All draws are the same: which uniform chooses each token, where contexts are renewed and to what. So tokens
+        before the position and from the next renewal on are as they were, and a document's own context gives the
+        document itself. Beliefs and floor are those of the new tokens: ask `beliefs` or `predict`.
+
+        Parameters
+        ----------
+        documents
+            Of this corpus; they may be counterfactual themselves.
+        position
+            Where the context begins: one number, or (n,) one for each document.
+        context
+            A context of the document's own lexicon, as in `contexts`: one, or (n,) one for each document.
+        """
         plan = drawing.plan(self.seed, self.shares, self.renewal)
-        return drawing.draw(plan, self._filter.tables, first, end, self.length, parallel.thread_count(threads))
+        return counterfactual(plan, self._filter.tables, documents, position, context)
 
     @property
     def n_tokens(self) -> int:

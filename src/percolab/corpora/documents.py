@@ -201,3 +201,23 @@ def _choose_tokens(key, segments, ids, words, documents):
                 row += (rest + multiply_high(_further(number[i], t, key)[0], size)) >> _32
             context[i, t] = latent
             tokens[i, t] = ids[k, row]
+
+
+def draw_tokens(
+    drawn_by: Plan, tables: Tables, documents: Documents, begins: NDArray[np.int64], drawn: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return (n, T) tokens and contexts by the draws of these documents, from given contexts.
+
+    `begins` are the first positions of segments, counted through all documents, and their end; `drawn` the number of
+    each segment's context in the tables.
+    """
+    n, length = documents.tokens.shape
+    n_blocks = (length + 1) // 2
+    nodes = np.repeat(documents.number.astype(np.uint64), n_blocks)
+    words = np.empty(4 * nodes.size, np.int32)
+    philox.bits_of_nodes(nodes, np.tile(np.arange(n_blocks, dtype=np.uint64), n), philox.POSITION, drawn_by.key, words)
+    tokens, context = np.empty((n, length), np.int32), np.empty((n, length), np.int32)
+    segments = begins.astype(np.uint64), drawn, tables.start, tables.size, tables.latent
+    given = documents.number, documents.lexicon, tokens, context
+    _choose_tokens(drawn_by.key, segments, tables.ids, words, given)
+    return tokens, context

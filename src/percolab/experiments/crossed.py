@@ -29,13 +29,13 @@ from percolab.intervals import Estimate, central, jackknife, kin
 from percolab.intervals.binning import log_bins
 from percolab.model.target import Target
 from percolab.nn.config import TrainConfig
-from percolab.nn.networks.recording import activations, label
+from percolab.nn.networks.recording import label
 from percolab.nn.probing.latent_values import fresh_values, path_sums
 from percolab.nn.probing.places import read_places
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
-from percolab.study.material import Material, layer_names
+from percolab.study.material import Material
 from percolab.study.networks import Networks, train_networks
 from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_layer, by_number
@@ -155,7 +155,7 @@ def train(s: Settings[Options], here: Here) -> Networks:
     data = Material(s, here)
     y = np.stack([y for _, y in draws_of(data.truths[0].dataset, s.seeds, s.draw)])
     configs = s.training.with_seeds(s.network_seeds[:1] * s.seeds)
-    return train_networks(here, data.dataset, configs, targets=y, split=data.split)
+    return train_networks(here, data.dataset, configs, targets=y, split=data.split, make=s.network)
 
 
 def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
@@ -165,10 +165,10 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     drawn = [z for z, _ in draws_of(truth.dataset, s.seeds, s.draw)]
     z = np.column_stack([*drawn, fresh_values(truth.forest, s.options.fresh, seed=s.draw)])
     values = np.concatenate([z, path_sums(truth.forest, z)], axis=1)[probed.latent]
-    names = layer_names(networks)[1:]
+    names = data.layers(networks)[1:]
     mse = np.empty((s.seeds, len(names), len(TARGETS), s.seeds + s.options.fresh, len(probed)), np.float32)
     for i, _, model in data.looks(networks, (networks.last,)):
-        recorded = activations(model, data.inputs, names, device=data.device)
+        recorded = data.record(model, names)
         for k, name in enumerate(names):
             errors = read_places(recorded[name], probed, values).mse
             mse[i, k] = errors.T.reshape(len(TARGETS), -1, len(probed))
@@ -236,7 +236,7 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
             "values.",
         )
     }
-    shown = [name for name in names if name.endswith("hidden")]
+    shown = s.layers or [name for name in names if name.endswith("hidden")]
     for target, name, words in zip(TARGETS, ("fom", "fom_sum"), ("z", "sums of z"), strict=True):
         series = {label(n): select(rows, part="fom", target=target, layer=n) for n in shown}
         series["null, " + label(shown[-1])] = select(rows, part="fom null", target=target, layer=shown[-1])
@@ -254,5 +254,6 @@ EXPERIMENT = Experiment(
     analyse=analyse,
     headline=headline,
     draw=draw,
+    own_networks=True,
     least_seeds=3,
 )

@@ -279,6 +279,7 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
     networks: Networks = first["training"]
     values: dict[str, Any] = {
+        "experiment": s.data[0],
         "seeds": seeds_of(s),
         "control_seeds": [source.seed for source in sources_of(s) if source.kind == controls.UNTRAINED],
         "fit_from": s.options.fit_from,

@@ -32,13 +32,13 @@ from percolab.features.scoring import score
 from percolab.intervals import kin, mean_interval, share_interval
 from percolab.intervals.binning import equal_bins
 from percolab.nn.config import TrainConfig
-from percolab.nn.networks.recording import activations, label
+from percolab.nn.networks.recording import label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.siblings import Siblings, find_siblings
 from percolab.study.cells import Array, Here
-from percolab.study.estimates import Row, row, select
+from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
-from percolab.study.material import Material, layer_names
+from percolab.study.material import Material
 from percolab.study.networks import Networks, train_networks
 from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_layer, by_number
@@ -165,7 +165,7 @@ def train(s: Settings[Any], here: Here) -> Networks:
     configs = [config for config in s.training.with_seeds(s.network_seeds) for _ in factors]
     targets = np.stack([data.dataset.swapped(k).y for k in factors] * s.seeds)
     return train_networks(
-        here, data.dataset, configs, targets=targets, factors=[*factors] * s.seeds, split=data.split,
+        here, data.dataset, configs, targets=targets, factors=[*factors] * s.seeds, split=data.split, make=s.network,
         keep=s.options.keep,
     )  # fmt: skip
 
@@ -179,7 +179,7 @@ def pairs_of(data: Material) -> list[Siblings]:
 def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     """Measure every pair in every network, layer and epoch kept; features at the last epoch, on held-out samples."""
     data = Material(s, here)
-    pairs, names, K = pairs_of(data), layer_names(networks)[1:], len(data.truths)
+    pairs, names, K = pairs_of(data), data.layers(networks)[1:], len(data.truths)
     keep = s.options.keep
     shape = (len(networks), len(keep), len(names), sum(map(len, pairs)))
     values = {name: np.full(shape, np.nan, np.float32) for name in MEASURES}
@@ -188,7 +188,7 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     scores: list[dict[str, Floats]] = [{} for _ in range(len(networks))]
     concepts: dict[str, Ints] = {}
     for i, j, model in data.looks(networks, keep):
-        recorded = activations(model, data.inputs, names, device=data.device)
+        recorded = data.record(model, names)
         for k, name in enumerate(names):
             for measured, found in looked.measures(recorded[name]).items():
                 values[measured][i, j, k] = found
@@ -245,7 +245,7 @@ def _features(
     """Return scores of every concept by method, and the concepts: k-means on the last block, and its neurons."""
     rows, own = data.scored, data.settings.options
     least = max(10, own.min_size * rows.size // len(data.dataset))
-    sources = {"kmeans": names[-1], "neurons": names[-2]}
+    sources = {"kmeans": names[-1], "neurons": names[-2:][0]}
     makers: dict[str, Any] = {"kmeans": KMeans(own.features, batch_size=4096), "neurons": Neurons()}
     scores: dict[str, Floats] = {}
     concepts: dict[str, Ints] = {}
@@ -321,7 +321,7 @@ def _feature_rows(found: Measured) -> list[Row]:
     factor = found.concepts["factor"]
     blocks = kin(found.concepts["place"], factor)
     rows = []
-    for method, layer in zip(METHODS, (found.layers[-1], found.layers[-2]), strict=True):
+    for method, layer in zip(METHODS, (found.layers[-1], found.layers[-2:][0]), strict=True):
         for name, words in SCORES.items():
             values = found.scores[f"{name}_{method}"]
             names = {"measure": f"{words}, {method}", "layer": layer, "epoch": found.epochs[-1]}
@@ -336,11 +336,10 @@ def _feature_rows(found: Measured) -> list[Row]:
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return the log ratios of all measures in the last block, and the share of pairs above 0."""
-    last = f"blocks.{s.training.n_blocks - 1}"
-    end = s.options.keep[-1]
+    last, end = layers_of(rows)[-1], s.options.keep[-1]
     lines = []
     for measured in (*MEASURES, *(f"{words}, {method}" for method in METHODS for words in SCORES.values())):
-        layer = f"{last}.hidden" if measured.endswith("neurons") else last
+        layer = layers_of(select(rows, measure=measured, part="all"))[-1]
         names = {"measure": measured, "layer": layer, "epoch": end}
         null = next(iter(select(rows, part="null", **names)), None)
         what = f"log ratio of {measured}, {label(layer)}"
@@ -400,4 +399,5 @@ EXPERIMENT = Experiment(
     analyse=analyse,
     headline=headline,
     draw=draw,
+    own_networks=True,
 )

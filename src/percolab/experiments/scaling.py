@@ -36,7 +36,7 @@ from percolab.study.cells import Array, Cell, Here
 from percolab.study.estimates import Row, row, select
 from percolab.study.experiment import Experiment, Found, Results
 from percolab.study.material import Material
-from percolab.study.networks import trained
+from percolab.study.networks import find_make, trained
 from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_number
 from percolab.study.scales import HIERARCHY
@@ -86,7 +86,8 @@ def training(data: str, scale: str) -> TrainConfig:
 
 def epochs(s: Settings[Options], n_rows: int) -> int:
     """Return the epochs that give the number of steps with so many training rows."""
-    return max(1, round(s.options.steps / -(-n_rows // s.training.batch_size)))
+    batches = -(-n_rows // int(s.training.batch_size))
+    return max(1, round(s.options.steps / batches))
 
 
 # ---------------------------------------------------------------------- statistics
@@ -235,7 +236,8 @@ def _rows(s: Settings[Options], here: Here) -> Rows:
 def jobs(s: Settings[Options], counts: Ints) -> list[tuple[int, int]]:
     """Return numbers of rows and widths of the networks; the widest may be among the first already."""
     usual = [(int(n), s.training.d_model) for n in counts]
-    return list(dict.fromkeys([*usual, *((int(counts[-1]), width) for width in s.options.widths)]))
+    widths = () if s.network else s.options.widths  # networks of one's own are as wide as they are
+    return list(dict.fromkeys([*usual, *((int(counts[-1]), width) for width in widths)]))
 
 
 def cells(s: Settings[Options], rows: Rows) -> list[Cell[Any]]:
@@ -257,7 +259,8 @@ def _train(s: Settings[Options], here: Here, *, number: int, n: int, width: int)
     rows = data.rows
     config = replace(s.training, d_model=width, epochs=epochs(s, n))
     splits = [Split(chain[:n], rows.validation, rows.test) for chain in data.chains]
-    results = trained(here, data.dataset, config.with_seeds(s.network_seeds), split=splits)
+    own = partial(find_make(s.network), data.dataset) if s.network else None
+    results = trained(here, data.dataset, config.with_seeds(s.network_seeds), own, split=splits)
     errors = np.stack([_errors(result.model, data.inputs, data.dataset.y, rows.test) for result in results])
     losses = np.array([float(result.history["train_loss"].iloc[-1]) for result in results])
     return Errors(errors.astype(np.float32), losses)
@@ -291,7 +294,7 @@ def analyse(s: Settings[Options], results: Results) -> Found:
     """Return errors with intervals, and exponents: over all, over the upper half, and what it has beyond the lower."""
     kept: Rows = results["rows"]
     rows = [one for name in s.data for one in _analyse(s, results, name)]
-    networks = sum(s.seeds * (kept.n[name].size + len(s.options.widths) - 1) for name in s.data)
+    networks = sum(s.seeds * len(jobs(s, kept.n[name])) for name in s.data)
     return Found(rows, {"networks": networks})
 
 
@@ -308,7 +311,7 @@ def _analyse(s: Settings[Options], results: Results, data: str) -> list[Row]:
     for model, axis, x, names in (
         ("1NN", "n", counts, nearest),
         ("network", "n", counts, usual),
-        ("network", "parameters", parameters, wide),
+        *([] if s.network else [("network", "parameters", parameters, wide)]),
     ):
         cells: list[Errors] = [results[f"{data}/{name}"] for name in names]
         errors = np.stack([cell.test for cell in cells], 1).astype(np.float64)
@@ -370,6 +373,7 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
             f"{captions[name]} {aside}",
         )
         for name, series, words in (("rows", by_rows, AXES["n"]), ("parameters", by_width, AXES["parameters"]))
+        if any(series.values())
     }
 
 
@@ -383,6 +387,7 @@ EXPERIMENT = Experiment(
     analyse=analyse,
     headline=headline,
     draw=draw,
+    own_networks=True,
     several=True,
     training=training,
     call="scaling",

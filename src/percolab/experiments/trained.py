@@ -27,7 +27,7 @@ from percolab.experiments.relevance import kept_epochs
 from percolab.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.intervals.binning import log_bins
 from percolab.nn.config import TrainConfig
-from percolab.nn.networks.recording import RAW, activations, label
+from percolab.nn.networks.recording import RAW, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.latent_values import fresh_values, path_sums
@@ -36,7 +36,7 @@ from percolab.nn.probing.siblings import find_siblings
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
-from percolab.study.material import Material, layer_names
+from percolab.study.material import Material
 from percolab.study.networks import Networks, train_networks
 from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_layer, by_number
@@ -105,7 +105,7 @@ def train(s: Settings[Any], here: Here) -> Networks:
     """Train a network for each seed, all on the dataset's y."""
     data = Material(s, here)
     configs = s.training.with_seeds(s.network_seeds)
-    return train_networks(here, data.dataset, configs, split=data.split, keep=s.options.keep)
+    return train_networks(here, data.dataset, configs, split=data.split, make=s.network, keep=s.options.keep)
 
 
 def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
@@ -116,7 +116,7 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     whole = siblings.ready(pairs, data.device)
     z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=s.draw)])
     values = np.column_stack([z[:, 0], path_sums(truth.forest, z[:, :1])[:, 0], z[:, 1]])[probed.latent]
-    names = layer_names(networks)
+    names = data.layers(networks)
     shape = (len(networks), len(own.keep), len(names))
     separation = np.empty((*shape, len(pairs)), np.float32)
     mse = np.empty((*shape, len(probed), len(TARGETS)), np.float32)
@@ -124,7 +124,7 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     separation[:, :, 0] = siblings.separation(siblings.sums(data.inputs, whole))
     mse[:, :, 0] = raw.mse
     for i, j, model in data.looks(networks, own.keep):
-        recorded = activations(model, data.inputs, names[1:], device=data.device)
+        recorded = data.record(model, names[1:])
         for k, name in enumerate(names[1:], start=1):
             separation[i, j, k] = siblings.separation(siblings.sums(recorded[name], whole))
             mse[i, j, k] = read_places(recorded[name], probed, values).mse
@@ -197,7 +197,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return the log ratios after training in every hidden layer and the last residual stream."""
     end, n = s.options.keep[-1], s.training.n_blocks
     lines = []
-    for layer in (*(f"blocks.{i}.hidden" for i in range(n)), f"blocks.{n - 1}"):
+    for layer in s.layers or (*(f"blocks.{i}.hidden" for i in range(n)), f"blocks.{n - 1}"):
         names = {"layer": layer, "epoch": end}
         fresh = select(rows, measure="log ratio, error on fresh z", **names)[0]
         own = select(rows, measure="log ratio, error on z", **names)[0]
@@ -213,7 +213,7 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     own, end, title = [name for name in names if name != RAW], s.options.keep[-1], f"{s.data[0]}: "
     measures = ("error on z", "error on sum", "error on fresh z", "separation")
     change = {m: [r for r in select(rows, measure=f"log ratio, {m}", epoch=end) if r["layer"] in own] for m in measures}
-    shown = [name for name in names if not name.endswith("hidden")][:1] + [n for n in names if n.endswith("hidden")]
+    shown = [RAW, *(s.layers or (name for name in names if name.endswith("hidden")))]
     levels = {
         "untrained": select(rows, measure="error on z", epoch=0),
         "trained": select(rows, measure="error on z", epoch=end),
@@ -258,4 +258,5 @@ EXPERIMENT = Experiment(
     analyse=analyse,
     headline=headline,
     draw=draw,
+    own_networks=True,
 )

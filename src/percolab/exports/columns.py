@@ -216,3 +216,13 @@ def positions(columns: Columns) -> NDArray[Any]:
 
 def _count(letter: str, columns: Columns) -> int:
     return sum(name[0] == letter and name[1:].isdigit() for name in columns)
+
+
+def arrow(what: str) -> Any:
+    """Return pyarrow, or say that it is needed, and pandas with it."""
+    try:
+        import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(f"{what} needs {error.name}: pip install 'percolab[frames]'") from error
+    return pyarrow

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
+from percolab.exports import sequences
 from percolab.exports.columns import (
     EXPORT,
     Samples,
+    arrow,
     assemble,
     blocks,
     latent_table_columns,
@@ -20,8 +23,7 @@ from percolab.exports.columns import (
     record,
     require_trees,
 )
-from percolab.exports.tables import arrow
-from percolab.ground.files import PathLike, check_directory, new_files
+from percolab.ground.files import PathLike, new_files, new_folder
 from percolab.ground.foreign_files import open_plain, reading
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers
@@ -80,7 +82,7 @@ def huggingface_paths(path: PathLike) -> tuple[Path, Path, Path]:
 
 
 def to_huggingface(
-    dataset: AnyDataset,
+    dataset: AnyDataset | StoredDocuments,
     path: PathLike,
     *,
     factor: int | None = None,
@@ -92,31 +94,27 @@ def to_huggingface(
     The table of points has X as one column of vectors, and ``y``, ``z``, ``cluster``, ``cluster_id``, ``point_id``,
     ``depth``; the table of latents is `Forest.latent_table` with the latents' ``z``. X is written block by block. Of a
     superposed world they are as those of `to_parquet`.
+
+    Documents of a store are written as `exports.sequences` says.
     """
+    if isinstance(dataset, StoredDocuments):
+        sequences.to_huggingface(dataset, path, overwrite=overwrite, progress=progress)
+        return
     samples = Samples.of(dataset, factor)
     require_trees(samples.forest)
     pa = arrow("a Hugging Face folder")
     import pyarrow.parquet as pq
 
-    folder = Path(os.fspath(path))
-    is_new = not folder.exists()
-    if is_new:
-        check_directory(folder)
-        folder.mkdir()
     told = {key.encode(): text.encode() for key, text in record(samples).items()}
-    try:
-        with new_files(*huggingface_paths(path), overwrite=overwrite) as (card, points_file, latents_file):
-            card.write(_card(samples).encode())
-            latents = pa.table(latent_table_columns(samples))
-            pq.write_table(latents.replace_schema_metadata(told), latents_file)
-            schema = _points(samples, slice(0, 0)).schema.with_metadata(told)
-            with pq.ParquetWriter(points_file, schema) as writer:
-                for rows in blocks(dataset, progress):
-                    writer.write_table(_points(samples, rows).cast(schema))
-    except BaseException:
-        if is_new:
-            folder.rmdir()
-        raise
+    paths = huggingface_paths(path)
+    with new_folder(path), new_files(*paths, overwrite=overwrite) as (card, points_file, latents_file):
+        card.write(_card(samples).encode())
+        latents = pa.table(latent_table_columns(samples))
+        pq.write_table(latents.replace_schema_metadata(told), latents_file)
+        schema = _points(samples, slice(0, 0)).schema.with_metadata(told)
+        with pq.ParquetWriter(points_file, schema) as writer:
+            for rows in blocks(dataset, progress):
+                writer.write_table(_points(samples, rows).cast(schema))
 
 
 def read_huggingface(path: PathLike) -> Dataset:

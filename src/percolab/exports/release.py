@@ -13,7 +13,9 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
+from percolab.exports import sequences
 from percolab.exports.columns import Samples
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.foreign_files import arrays
@@ -57,7 +59,7 @@ def npz_paths(stem: PathLike) -> tuple[Path, Path, Path]:
 
 
 def to_npz(
-    dataset: AnyDataset,
+    dataset: AnyDataset | StoredDocuments,
     stem: PathLike,
     *,
     factor: int | None = None,
@@ -78,7 +80,12 @@ def to_npz(
     The cost in time and on disk is the number of memberships, one per latent of each point. They are written in blocks;
     X, whose rows change places, is read whole. Of a superposed world, X and y are those of its samples, and all else is
     told of the points of one factor.
+
+    Documents of a store are written as `exports.sequences` says.
     """
+    if isinstance(dataset, StoredDocuments):
+        sequences.to_npz(dataset, stem, overwrite=overwrite, progress=progress)
+        return
     if dataset.y.ndim > 1:
         raise ValueError(f"y must have one number a row for these files, got {dataset.y.shape[1]}")
     samples = Samples.of(dataset, factor)

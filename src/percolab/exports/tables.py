@@ -7,10 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
+from percolab.exports import sequences
 from percolab.exports.columns import (
     EXPORT,
     Samples,
+    arrow,
     assemble,
     blocks,
     latent_table_columns,
@@ -43,7 +46,7 @@ def csv_paths(path: PathLike) -> tuple[Path, Path, Path]:
 
 
 def to_parquet(
-    dataset: AnyDataset,
+    dataset: AnyDataset | StoredDocuments,
     path: PathLike,
     *,
     factor: int | None = None,
@@ -58,7 +61,12 @@ def to_parquet(
     both schemas, as JSON, under the key ``percolab.recipe``. Of a superposed world, the first has one line per sample,
     with X and y of the world and the truth of the point of one factor, ``row`` being that point; the second has the
     latents of that factor.
+
+    Documents of a store are written as `exports.sequences` says.
     """
+    if isinstance(dataset, StoredDocuments):
+        sequences.to_parquet(dataset, path, overwrite=overwrite, progress=progress)
+        return
     samples = Samples.of(dataset, factor)
     require_trees(samples.forest)
     pa = arrow("Parquet")
@@ -138,16 +146,6 @@ def read_csv(path: PathLike) -> Dataset:
 
 
 # ---------------------------------------------------------------------- what tables have in common
-
-
-def arrow(what: str) -> Any:
-    """Return pyarrow, or say that it is needed, and pandas with it."""
-    try:
-        import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
-        import pyarrow
-    except ImportError as error:
-        raise ImportError(f"{what} needs {error.name}: pip install 'percolab[frames]'") from error
-    return pyarrow
 
 
 def point_schema(samples: Samples) -> Any:

@@ -103,13 +103,6 @@ class Concepts:
         return self.latent.size
 
 
-def rows_below(forest: Forest, rows: Ints) -> Ints:
-    """(n+1,) how many of the rows that are there come before each row of the forest, repeats counted."""
-    below = np.zeros(forest.n_points + 1, np.int64)
-    np.cumsum(np.bincount(rows, minlength=forest.n_points), out=below[1:])
-    return below
-
-
 def find_concepts(labels: Labels, min_size: int, ratio: float) -> Concepts:
     """Return the concepts of the rows that have these labels."""
     forest = labels.forest

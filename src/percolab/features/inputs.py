@@ -197,9 +197,10 @@ def as_array(values: Any) -> NDArray[Any]:
 def as_numbers(name: str, values: Any) -> NDArray[Any]:
     """Return `as_array`, if that is possible and gives numbers."""
     try:
-        return check_numbers(name, as_array(values))
+        array = as_array(values)
     except (TypeError, ValueError) as fault:  # lists of unequal lengths, say
         raise ValueError(f"{name} must be numbers, got {shown(values)}") from fault
+    return check_numbers(name, array)
 
 
 def _from_sparse_tensor(codes: Any) -> scipy.sparse.coo_array:

@@ -58,6 +58,10 @@ class Budget:
     """of PCA and ICA; each gives two features"""
 
 
+MODEST = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_components=32)
+"""Of methods that are asked for by name and without sizes, outside the benchmark."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A method with its options, but for seed and device."""

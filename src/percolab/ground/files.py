@@ -159,6 +159,22 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
             Path(file.name).unlink(missing_ok=True)
 
 
+@contextmanager
+def new_folder(path: PathLike) -> Iterator[None]:
+    """Have a folder to write files to; one that was not there is removed again after an exception."""
+    folder = Path(os.fspath(path))
+    is_new = not folder.exists()
+    if is_new:
+        check_directory(folder)
+        folder.mkdir()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            folder.rmdir()
+        raise
+
+
 def _name(written: list[Path], targets: list[Path], *, overwrite: bool) -> None:
     """Rename files to their targets, all or none, and have their names on the disk."""
     folders = sorted({target.absolute().parent for target in targets})

@@ -4,7 +4,7 @@ Needs the extra ``nn`` (torch, scikit-learn, pandas, matplotlib). Importing this
 is looked up when it is first used. The configurations, in `config`, need none of them at all. The experiments
 themselves are in `percolab.experiments`.
 
-Each room stands on those after it: `probing`; `training`; `networks`.
+Each room stands on those after it: `probing`; `training`; `networks`; and `interventions`, on any torch module.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from percolab.experiments.running import experiment, represent, reproduce, scaling
     from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
+    from percolab.nn.interventions import ablate, patch, steer
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
-    from percolab.nn.networks.excess import DocumentScore, excess
+    from percolab.nn.networks.excess import DocumentScore, excess, kl
     from percolab.nn.networks.model import ResidualMLP
     from percolab.nn.networks.recording import activations, representations
     from percolab.nn.networks.replacing import LossRecovered, loss_recovered
@@ -44,14 +45,17 @@ _HOME = {
     "TrainConfig": "nn.config",
     "TrainResult": "nn.training.training",
     "Transformer": "nn.networks.transformer",
+    "ablate": "nn.interventions",
     "activations": "nn.networks.recording",
     "baselines": "nn.networks.baseline",
     "experiment": "experiments.running",
     "excess": "nn.networks.excess",
+    "kl": "nn.networks.excess",
     "linear_probe": "nn.probing.linear",
     "load_model": "nn.training.training",
     "loss_recovered": "nn.networks.replacing",
     "nearest_neighbours": "nn.networks.baseline",
+    "patch": "nn.interventions",
     "probes": "nn.probing.prober",
     "representations": "nn.networks.recording",
     "represent": "experiments.running",
@@ -59,6 +63,7 @@ _HOME = {
     "scaling": "experiments.running",
     "Settings": "study.settings",
     "split_rows": "worlds.splits",
+    "steer": "nn.interventions",
     "train": "nn.training.training",
     "train_ensemble": "nn.training.training",
 }
@@ -79,20 +84,24 @@ __all__ = [
     "TrainConfig",
     "TrainResult",
     "Transformer",
+    "ablate",
     "activations",
     "baselines",
     "excess",
     "experiment",
+    "kl",
     "linear_probe",
     "load_model",
     "loss_recovered",
     "nearest_neighbours",
+    "patch",
     "probes",
     "represent",
     "representations",
     "reproduce",
     "scaling",
     "split_rows",
+    "steer",
     "train",
 ]
 

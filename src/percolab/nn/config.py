@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+from percolab.corpora.corpus import HELD_OUT
 from percolab.ground.validation import check_choice, check_integer, check_seed
 
 SCALES = ("paper", "small")
 """Scales that experiments come at: the paper's, and one for a laptop."""
-HELD_OUT = 2**40
-"""Number of the first document that no network is trained on."""
 PROTOCOLS = ("random", "subtree")
 """Ways of holding rows out from probes; see `percolab.nn.probing.rows`."""
 

@@ -35,6 +35,8 @@ CLUSTER, SPLIT, VECTOR, ORIGIN, DIRECTION, ROOT, VALUE, LABEL, GRAPH = range(9)
 SILENT, SUBSAMPLE, WORLD_ROWS, WORLD_ROTATION, CHANCE = range(64, 69)
 # Those of documents: what a position draws, its further bits, a fresh context, the lexicon, the ids of tokens.
 POSITION, FURTHER, FRESH, LEXICON, TOKEN_ID = range(69, 74)
+# That of the directions in which latents are shifted.
+SHIFT = 74
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line, shown
@@ -26,7 +27,7 @@ from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
 from percolab.store.opened import Opened
 from percolab.store.reading import Complete
-from percolab.store.schema import FOREST_COLUMNS, FORMAT, KINDS, VALUE_COLUMNS, Layout, StoreError
+from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
 from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
 from percolab.worlds.recipe import KIND, Superposition
@@ -44,19 +45,31 @@ def factor_columns(recipe: Recipe) -> tuple[str, ...]:
 
 
 def load(path: Location, *, verify: bool = False) -> Any:
-    """Open a dataset, or a superposed world. Nothing but metadata is read: X as it is indexed, the rest at first touch.
+    """Open a dataset, a superposed world, or documents. Nothing but metadata is read.
+
+    X, and every column of documents, is read as it is indexed; the rest at first touch.
 
     Parameters
     ----------
     path
-        Where `save` or ``percolab generate`` wrote it: a path, or a URL that fsspec knows.
+        Where `save`, ``percolab generate`` or ``percolab documents`` wrote it: a path, or a URL that fsspec knows.
     verify
         Read everything once and compare it with its digests; raise `StoreError` naming what differs.
     """
     store = opened(path)
     if verify:
         store.verify()
-    return Superposed.lazy(store.field) if isinstance(store, CompleteWorld) else Dataset.lazy(store.field)
+    if isinstance(store, CompleteWorld):
+        return Superposed.lazy(store.field)
+    return (StoredDocuments if isinstance(store.recipe, DocumentRange) else Dataset).lazy(store.field)
+
+
+def load_points(path: Location) -> Any:
+    """Open a dataset or a superposed world; refuse documents, which have no X."""
+    found = load(path)
+    if isinstance(found, StoredDocuments):
+        raise ValueError(f"dataset must be one of points, got documents at {str(path)!r}")
+    return found
 
 
 def opened(path: Location) -> Complete | CompleteWorld:
@@ -80,7 +93,7 @@ def open_columns(
     store = opened(path)
     if identity is not None:
         store.check_identity(identity)
-    known = SAMPLE_COLUMNS if isinstance(store, CompleteWorld) else KINDS["point"]
+    known = SAMPLE_COLUMNS if isinstance(store, CompleteWorld) else next(iter(store.content.kinds.values()))
     return {name: store.array(check_choice("columns", name, known)) for name in names}, store.identity
 
 

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from percolab.study.comparison import Comparison, compare
+    from percolab.study.contrasts import Contrast
+    from percolab.study.measured import Measured
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "Contrast", "Measured", "compare"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from percolab.study import comparison
-
+    try:
+        from percolab.study import comparison
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("percolab"):
+            raise
+        raise ImportError(f"percolab.study needs {error.name}: pip install 'percolab[nn]'") from error
     return getattr(comparison, name)

@@ -19,11 +19,11 @@ from percolab.model.recipe import Recipe
 from percolab.show import pages
 from percolab.study import dots, verdict
 from percolab.study.contrasts import Contrast, contrasts
-from percolab.study.draws import redrawn
-from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, tidy
-from percolab.study.readers import Reader, as_reader
-from percolab.study.sources import Raw, Source, as_source
-from percolab.study.subject import AnyData, n_factors, views
+from percolab.study.draws import AnyRecipe, redrawn
+from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, Reading, tidy
+from percolab.study.readers import NetworkReader, Reader, as_reader
+from percolab.study.sources import Raw, Source, TorchSource, as_source
+from percolab.study.subject import AnyData, View, n_factors, views
 from percolab.worlds.generation import generate
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-AnyRecipe = Recipe | Superposition | Corpus
 SCHEMA = "percolab.comparison/1"
 REPORT, RESULTS, TABLE = "report.html", "results.json", "table.parquet"
 
@@ -141,10 +140,14 @@ def compare(
         ``{"trained": {0: [a0, a1], 1: [b0, b1]}, "untrained": [u0, u1], "raw": None}``. A network is a torch module, a
         function from inputs to an array, an array, arrays by layer, or None for the raw input. With `draws` it is a
         function ``make(data, seed)`` that returns a module. A module with ``fit(data, seed)`` trains itself, others are
-        trained here; those of role "untrained" are not trained.
+        trained here; those of role "untrained" are not trained. The raw input of documents, decayed bags of tokens,
+        takes 4 n T V bytes on the device.
     readers
-        Names ("separation", "accuracy", "probe", "beliefs", or feature methods such as "kmeans"), objects with `fit`
-        and `encode`, or readers. The verdict is about the first.
+        Names ("separation", "accuracy", "probe" of points, "beliefs" of documents, or feature methods such as
+        "kmeans"), objects with `fit` and `encode`, or readers. The verdict is about the first. Options of documents
+        come after ``@``: ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true
+        contexts; ``about=token`` asks about tokens. "interchange", "steering" and "ablation" intervene on networks of
+        documents; networks that are not torch modules have none of their values.
     layers
         Names of modules; ``blocks.1[-1]`` is the last position of one. None: the last block.
     rows
@@ -170,9 +173,9 @@ def compare(
     cells: list[Measured] = []
     with shown(progress) as tell:
         for draw, (made, roles) in enumerate(_draws(data, networks, draws, seeds, training or {}, place)):
-            listed = _listed(roles, n_factors(made))
-            chosen = list(layers) if layers is not None else _usual_layers(listed)
-            cells += _read(draw, made, listed, asked, chosen, rows, place, tell)
+            each = listed(roles, n_factors(made))
+            chosen = list(layers) if layers is not None else _usual_layers(each)
+            cells += read_draw(draw, made, each, asked, chosen, rows, place, tell)
     return Comparison(cells, contrasts(cells), delta)
 
 
@@ -245,11 +248,11 @@ class _Drawn:
 # ---------------------------------------------------------------------- the grid
 
 
-def _listed(roles: Any, factors: int) -> list[_Network]:
+def listed(roles: Any, factors: int) -> list[_Network]:
     """Return the networks one by one, with role, factor and place in their list."""
     if not isinstance(roles, Mapping) or not roles:
         raise ValueError("networks must be a mapping from role to networks, such as {'trained': [...], 'raw': None}")
-    listed: list[_Network] = []
+    found: list[_Network] = []
     for role, value in roles.items():
         by_factor = value if _is_by_factor(value) else {None: value}
         if role in (TRAINED, OTHER) and factors > 1 and None in by_factor:
@@ -261,10 +264,10 @@ def _listed(roles: Any, factors: int) -> list[_Network]:
             if factor is not None and not 0 <= factor < factors:
                 raise ValueError(f"factors of networks must be below {factors}, got {factor}")
             each = members if isinstance(members, list | tuple) else [members]
-            listed += [_Network(role, factor, seed, as_source(network)) for seed, network in enumerate(each)]
-    if any(isinstance(network.source, Raw) for network in listed):
-        listed.append(_Network(PERMUTED, None, 0, Raw(permuted=True)))
-    return listed
+            found += [_Network(role, factor, seed, as_source(network)) for seed, network in enumerate(each)]
+    if any(isinstance(network.source, Raw) for network in found):
+        found.append(_Network(PERMUTED, None, 0, Raw(permuted=True)))
+    return found
 
 
 def _is_by_factor(value: Any) -> bool:
@@ -279,11 +282,11 @@ def _usual_layers(listed: Sequence[_Network]) -> list[str]:
     return ["activations"]
 
 
-def _read(
+def read_draw(
     draw: int,
     data: AnyData,
-    listed: Sequence[_Network],
-    readers: Sequence[Reader],
+    networks: Sequence[_Network],
+    readers: Sequence[Reader | NetworkReader],
     layers: Sequence[str],
     rows: Split | int | None,
     device: Any,
@@ -292,17 +295,28 @@ def _read(
     """Return what every reader gives for every network, layer and hierarchy of one draw."""
     cells: list[Measured] = []
     seen = views(data, rows)
-    total, done = len(seen) * len(listed), 0
+    total, done = len(seen) * len(networks), 0
     for view in seen:
-        for network in listed:
+        for network in networks:
             progress(f"draw {draw}" if draw else "networks", done, total)
             anywhere = network.role in (RAW, PERMUTED)
             recorded = network.source.read(view, [network.role] if anywhere else layers, device)
             for layer, values in recorded.items():
                 for reader in readers:
                     where = draw, network.role, network.trained_on, network.seed, layer, reader.name
-                    for one in reader.read(view, values, network.seed):
+                    for one in _readings(reader, view, network, layer, values):
                         cells.append(Measured(*where, one.measure, view.factor, one.units, one.values))
             done += 1
     progress(f"draw {draw}" if draw else "networks", total, total)
     return cells
+
+
+def _readings(reader: Reader | NetworkReader, view: View, network: _Network, layer: str, values: Any) -> list[Reading]:
+    """Return what a reader gives for a layer; what is no torch module has no causes."""
+    if not hasattr(reader, "read_network"):
+        return reader.read(view, values, network.seed)
+    return (
+        reader.read_network(view, network.source.model, layer, network.seed)
+        if isinstance(network.source, TorchSource)
+        else []
+    )

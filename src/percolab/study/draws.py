@@ -16,7 +16,7 @@ STEP = 1_000_000
 """What each draw adds to every seed: far more than seeds of one recipe are apart, so that no draw shares one."""
 
 R = TypeVar("R", bound=Recipe | Superposition | Corpus)
-AnyRecipe = Recipe | Superposition
+AnyRecipe = Recipe | Superposition | Corpus
 
 
 def redrawn(recipe: R, draw: int) -> R:

@@ -7,7 +7,10 @@ their estimates, and writes the page, all numbers, and a tidy table of what was 
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,19 +19,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
+import numpy as np
+
 from percolab.ground.files import replacing, write_json, write_table
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
-from percolab.nn.config import SCALES, TrainConfig
+from percolab.nn.config import SCALES
 from percolab.nn.networks.device import Device, choose_device, device_name
 from percolab.nn.training import run as training_run
+from percolab.store.worlds import load
 from percolab.study import page, pictures, scales
 from percolab.study.cells import Cell, Cells, Here
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
-from percolab.study.draws import AnyRecipe
 from percolab.study.estimates import Row, combined
-from percolab.study.networks import Networks
+from percolab.study.networks import Networks, find_make
 from percolab.study.runner import connected
 from percolab.study.settings import Settings
 
@@ -61,7 +66,7 @@ class Experiment(Generic[O]):
     words: page.Words
     data: tuple[str, ...]
     """data that it can be run on; the first is the default"""
-    options: Callable[[str, int, TrainConfig], O]
+    options: Callable[[str, int, Any], O]
     """its own settings, from scale, number of seeds and training"""
     cells: Callable[..., Sequence[Cell[Any]]]
     """what is computed for one draw of the data, from its settings, and the result of `first`"""
@@ -78,9 +83,11 @@ class Experiment(Generic[O]):
     least_seeds: int = 2
     usual_seeds: Mapping[str, int] = field(default_factory=lambda: {"paper": 5, "small": 5})
     """by scale"""
+    own_networks: bool = False
+    """whether it can be run on networks of one's own"""
     several: bool = False
     """whether it is run on several of its data at once"""
-    training: Callable[[str, str], TrainConfig] = scales.training
+    training: Callable[[str, str], Any] = scales.training
     """how networks are trained, by data and scale"""
     call: str = "represent {name}"
     """the command that runs it"""
@@ -93,7 +100,8 @@ class Experiment(Generic[O]):
         seeds: int | None = None,
         epochs: int | None = None,
         draws: int = 1,
-        recipes: Sequence[AnyRecipe] | None = None,
+        network: str | None = None,
+        layers: Sequence[str] | None = None,
         **options: Any,
     ) -> Settings[O]:
         """Return the settings of a study.
@@ -103,32 +111,36 @@ class Experiment(Generic[O]):
         scale
             ``"paper"``, or ``"small"``: minutes on a laptop; see `percolab.study.scales`.
         data
-            Some of the experiment's data; None takes its default.
+            Some of the experiment's data, or the path of a store; None takes its default.
         seeds
             Networks for each target.
         epochs
-            Another number of epochs than the usual.
+            Another number of epochs than the usual; on documents, of steps.
         draws
             Draws of the data; from three on, intervals are over draws.
-        recipes
-            Data of one's own, for each name in `data`.
+        network
+            ``module:function`` of one's own networks: ``make(data, seed)`` returns one, which is trained here.
+        layers
+            Modules of these networks that are read.
         options
             Other values of the experiment's own options.
         """
         check_choice("scale", scale, SCALES)
         usual = self.data if self.several else self.data[:1]
         chosen = usual if data is None else (data,) if isinstance(data, str) else tuple(data)
-        if recipes is None:
-            chosen = tuple(check_choice("data", name, self.data) for name in chosen)
+        stored = self._stored(chosen, check_integer("draws", draws, 1))
         count = check_integer("seeds", self.usual_seeds[scale] if seeds is None else seeds, self.least_seeds)
-        training = self.training(chosen[0] if recipes is None else self.data[0], scale)
+        self._check_network(network, layers)
+        training = self.training(self.data[0] if stored else chosen[0], scale)
         given = {
             "data": chosen != usual and "{data}" not in self.call and ",".join(chosen),
             "seeds": count != self.usual_seeds[scale] and count,
-            "epochs": epochs is not None and epochs != training.epochs and epochs,
-            "draws": check_integer("draws", draws, 1) > 1 and draws,
+            "epochs": epochs is not None and epochs != training.total and epochs,
+            "draws": draws > 1 and draws,
+            "network": network,
+            "layers": ",".join(layers or ()),
         }
-        training = training if epochs is None else replace(training, epochs=epochs)
+        training = training if epochs is None else replace(training, **{f"{training.unit}s": epochs})
         own = self.options(scale, count, training)
         for name, value in options.items():
             if value != getattr(own, name):
@@ -138,13 +150,43 @@ class Experiment(Generic[O]):
             experiment=self.name,
             scale=scale,
             data=chosen,
-            recipes=tuple(recipes or (scales.recipe(name, scale) for name in chosen)),
+            recipes=(stored.recipe,) if stored else tuple(scales.recipe(name, scale) for name in chosen),
             training=training,
             seeds=count,
             options=replace(own, **options),  # type: ignore[type-var]
             draws=draws,
+            network=network or "",
+            layers=tuple(layers or ()),
+            store=str(Path(chosen[0]).absolute()) if stored else "",
+            digest=_digest(stored, network),
             command=command + "".join(f" --{name} {value}" for name, value in given.items() if value),
         )
+
+    def _stored(self, chosen: Sequence[str], draws: int) -> Any:
+        """Return the data of a store, where one is named; None for data that are known by name."""
+        of_points = self.data in (scales.HIERARCHY, scales.WORLDS)
+        if len(chosen) != 1 or chosen[0] in self.data or not of_points or not Path(chosen[0]).exists():
+            for name in chosen:
+                check_choice("data", name, self.data)
+            return None
+        if draws > 1:
+            raise ValueError(f"draws must be 1 for data in a store, got {draws}")
+        stored = load(chosen[0])
+        several = len(getattr(stored.recipe, "factors", (None,))) > 1
+        if several != (self.data == scales.WORLDS):
+            rule = "one hierarchy" if several else "several hierarchies"
+            raise ValueError(f"data must have {rule} for {self.name}, got {chosen[0]!r}")
+        return stored
+
+    def _check_network(self, network: str | None, layers: Sequence[str] | None) -> None:
+        if network and not self.own_networks:
+            raise ValueError(f"network must be left out: {self.name} is about the paper's network, got {network!r}")
+        if network and not layers and not self.several:
+            raise ValueError("layers must name modules of the network, got None")
+        if layers and not network:
+            raise ValueError(f"layers must be left out without network, got {','.join(layers)!r}")
+        if network:
+            find_make(network)
 
     def run(
         self,
@@ -191,6 +233,8 @@ class Experiment(Generic[O]):
             except KeyboardInterrupt:
                 study.publish()
                 raise
+            if not study.missing():  # of a process that was killed as it removed what it had used
+                shutil.rmtree(directory / TRAINING, ignore_errors=True)
             return study.publish()
 
 
@@ -295,6 +339,14 @@ class Study(Generic[O]):
     def _device(self) -> str:
         place = self.cells.here.device
         return device_name(choose_device(place)) if place != "auto" else "a Ray cluster"
+
+
+def _digest(stored: Any, network: str | None) -> str:
+    """Return a digest of targets and of the file that makes networks; nothing where neither is one's own."""
+    parts = [np.asarray(stored.y).tobytes()] if stored else []
+    if network:
+        parts.append(Path(inspect.getsourcefile(find_make(network)) or "").read_bytes())
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16] if parts else ""
 
 
 def _trained(found: Sequence[Found]) -> dict[str, Any]:

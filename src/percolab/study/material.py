@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from percolab.corpora.corpus import Corpus
 from percolab.ground.progress import Progress
 from percolab.intervals import places
 from percolab.nn.networks.device import choose_device, on_device
-from percolab.nn.networks.model import ResidualMLP
-from percolab.nn.networks.recording import RAW, representations
+from percolab.nn.networks.recording import RAW, activations, representations
 from percolab.nn.probing.places import Places, find_places
+from percolab.store.worlds import load
 from percolab.study.cells import Here
 from percolab.study.draws import AnyRecipe
 from percolab.study.networks import Networks
@@ -30,7 +32,7 @@ Ints = NDArray[np.int64]
 MOST_SCORED = 20_000
 
 
-_LAST: dict[AnyRecipe, AnyDataset] = {}
+_LAST: dict[tuple[AnyRecipe, str], AnyDataset] = {}
 """The data that were made last, which the next cell most likely wants too."""
 
 
@@ -51,11 +53,12 @@ class Material:
     @cached_property
     def dataset(self) -> AnyDataset:
         """The dataset or world."""
-        recipe = self.settings.recipes[self.number]
-        if recipe not in _LAST:
+        recipe, store = self.settings.recipes[self.number], self.settings.store
+        if (recipe, store) not in _LAST:
             _LAST.clear()
-            _LAST[recipe] = generate(recipe, progress=self.progress)
-        return _LAST[recipe]
+            assert not isinstance(recipe, Corpus), "documents are not made of points"
+            _LAST[recipe, store] = load(store) if store else generate(recipe, progress=self.progress)
+        return _LAST[recipe, store]
 
     @cached_property
     def device(self) -> torch.device:
@@ -92,16 +95,25 @@ class Material:
         """Return where probed latents are, hierarchy after hierarchy, for blocks of kin."""
         return np.concatenate([places(t.forest, own.latent) for t, own in zip(self.truths, probed, strict=True)])
 
-    def looks(self, networks: Networks, epochs: Sequence[int]) -> Iterator[tuple[int, int, ResidualMLP]]:
+    def looks(self, networks: Networks, epochs: Sequence[int]) -> Iterator[tuple[int, int, Any]]:
         """Yield, for networks and epochs in turn, their places and the network, telling progress."""
         total = len(networks) * len(epochs)
         for i in range(len(networks)):
             for j, epoch in enumerate(epochs):
                 self.progress("measures", i * len(epochs) + j, total)
-                yield i, j, networks.model(i, epoch, self.device)
+                yield i, j, networks.model(i, epoch, self.device, self.dataset)
         self.progress("measures", total, total)
 
+    def layers(self, networks: Networks) -> list[str]:
+        """Return the representations that are looked at: the input, and all that the paper probes or that are named."""
+        if self.settings.layers:
+            return [RAW, *self.settings.layers]
+        return [RAW, *representations(networks.model(0, networks.epochs[0], self.device))]
 
-def layer_names(networks: Networks) -> list[str]:
-    """Return the representations that are looked at: the input itself, and all that the paper probes."""
-    return [RAW, *representations(networks.model(0, networks.epochs[0], torch.device("cpu")))]
+    def record(self, model: nn.Module, layers: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Return (n, width) activations of every row, by layer."""
+        recorded = activations(model, self.inputs, list(layers), device=self.device)
+        for name, values in recorded.items():
+            if values.ndim != 2:
+                raise ValueError(f"layers must give (rows, width), got {tuple(values.shape)} for {name!r}")
+        return recorded

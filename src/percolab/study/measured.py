@@ -59,6 +59,68 @@ class Measured:
         return OTHER if apart else self.role
 
 
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What was measured in one draw, as columns: the result of a cell of a study."""
+
+    role: list[str]
+    trained_on: list[int]
+    """-1 for a network of no particular factor"""
+    seed: list[int]
+    layer: list[str]
+    reader: list[str]
+    measure: list[str]
+    factor: list[int]
+    size: list[int]
+    """units of each"""
+    number: Ints
+    """numbers of all units, one measure after another, as are places and values"""
+    place: Ints
+    value: Floats
+
+    @classmethod
+    def of(cls, cells: Sequence[Measured]) -> Columns:
+        """Return measures as columns."""
+        return cls(
+            role=[cell.role for cell in cells],
+            trained_on=[-1 if cell.trained_on is None else cell.trained_on for cell in cells],
+            seed=[cell.seed for cell in cells],
+            layer=[cell.layer for cell in cells],
+            reader=[cell.reader for cell in cells],
+            measure=[cell.measure for cell in cells],
+            factor=[cell.factor for cell in cells],
+            size=[cell.values.size for cell in cells],
+            number=np.concatenate([cell.units.number for cell in cells]),
+            place=np.concatenate([cell.units.place for cell in cells]),
+            value=np.concatenate([cell.values for cell in cells]),
+        )
+
+    def cells(self, draw: int) -> list[Measured]:
+        """Return the measures of a draw one by one."""
+        ends = np.cumsum(self.size)[:-1]
+        parts = zip(*(np.split(column, ends) for column in (self.number, self.place, self.value)), strict=True)
+        names = zip(
+            self.role, self.trained_on, self.seed, self.layer, self.reader, self.measure, self.factor, strict=True
+        )
+        return [
+            Measured(
+                draw, role, None if on < 0 else on, seed, layer, reader, measure, factor, Units(number, place), value
+            )
+            for (role, on, seed, layer, reader, measure, factor), (number, place, value) in zip(
+                names, parts, strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a reader gives: one measure of all units of a hierarchy."""
+
+    measure: str
+    units: Units
+    values: Floats
+
+
 def tidy(cells: Sequence[Measured]) -> pandas.DataFrame:
     """Return one row for each cell, unit and measure."""
     import pandas

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from percolab.corpora.corpus import Corpus
+from percolab.ground.text import one_line
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.training.progress import by_epoch
@@ -25,6 +30,8 @@ class Networks:
     """Networks of one shape, each after some epochs; epoch 0 is the untrained network. A result of a cell."""
 
     dim: int
+    make: str
+    """``module:function`` of one's own networks; nothing for the paper's"""
     config: dict[str, Any]
     """`TrainConfig` of the first, as plain values; the others differ in their seeds"""
     seeds: list[int]
@@ -65,18 +72,29 @@ class Networks:
         """Return which network was trained from a seed on a hierarchy."""
         return list(zip(self.seeds, self.factors, strict=True)).index((seed, factor))
 
-    def model(self, number: int, epoch: int, device: torch.device) -> ResidualMLP:
-        """Return a network as it was after an epoch."""
+    def model(self, number: int, epoch: int, device: torch.device, data: AnyDataset | None = None) -> Any:
+        """Return a network as it was after an epoch; networks of one's own are made from the data."""
         start = f"{number}/{epoch}/"
         state = {name[len(start) :]: value for name, value in self.weights.items() if name.startswith(start)}
-        model = new_network(self.dim, self.shape)
+        config = self.shape
+        model: nn.Module = ResidualMLP(self.dim, config.d_model, config.n_blocks, config.expansion)
+        if self.make:
+            model = find_make(self.make)(data, self.seeds[number])
         model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
         return model.to(device)
 
 
-def new_network(dim: int, config: TrainConfig, seed: int | None = None) -> ResidualMLP:
-    """Return an untrained network of a configuration."""
-    return ResidualMLP(dim, config.d_model, config.n_blocks, config.expansion, seed=seed)
+def find_make(name: str) -> Callable[[Any, int], nn.Module]:
+    """Return the function that ``module:function`` names."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"network must be a function that can be imported, got {name!r}: {one_line(error)}") from None
+    if not callable(found):
+        raise ValueError(f"network must be a function make(data, seed), got {name!r}")
+    made: Callable[[Any, int], nn.Module] = found
+    return made
 
 
 def train_networks(
@@ -89,13 +107,15 @@ def train_networks(
     split: Split | None = None,
     keep: Sequence[int] = (),
     models: Sequence[ResidualMLP] | None = None,
+    make: str = "",
 ) -> Networks:
     """Train networks together and return them after the epochs of `keep` and the last one.
 
     They start from `models`, or from the initial weights of their seeds; an interrupted training is then resumed.
     """
     given: dict[str, Any] = {"targets": targets, "split": split, "keep": tuple(keep)}
-    results = trained(here if models is None else Here(here.device, here.progress), dataset, configs, models, **given)
+    own = partial(find_make(make), dataset) if make else models
+    results = trained(here if models is None else Here(here.device, here.progress), dataset, configs, own, **given)
     weights = {}
     for number, result in enumerate(results):
         states = {**result.kept, configs[0].epochs: result.model.state_dict()}
@@ -108,6 +128,7 @@ def train_networks(
     }
     return Networks(
         dim=int(dataset.X.shape[1]),
+        make=make,
         config=asdict(configs[0]),
         seeds=[config.seeds.weights for config in configs],
         factors=list(factors or [0] * len(configs)),
@@ -121,17 +142,18 @@ def train_networks(
 
 
 def trained(
-    here: Here, dataset: AnyDataset, configs: Sequence[TrainConfig], models: Any = None, **given: Any
+    here: Here, dataset: AnyDataset | Corpus, configs: Sequence[Any], models: Any = None, **given: Any
 ) -> list[TrainResult]:
     """Train networks by `train`, which gets all else, in the scratch directory of a cell, if there is one."""
-    given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress)}
+    measure = "excess" if isinstance(dataset, Corpus) else "r2"
+    given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress, measure)}
     if here.scratch is None:
         return train(dataset, list(configs), **given)
     return train_resumed(here.scratch, dataset, configs, **given)
 
 
 def train_resumed(
-    run_dir: Path, dataset: AnyDataset, configs: Sequence[TrainConfig], **given: Any
+    run_dir: Path, dataset: AnyDataset | Corpus, configs: Sequence[Any], **given: Any
 ) -> list[TrainResult]:
     """Train networks by `train`, which gets all else, from where an interrupted run of the same was.
 

@@ -150,7 +150,7 @@ def _marks(axes: Axes, x: Sequence[float], rows: Sequence[Row], k: int, name: st
         [max(0.0, e.high - e.value) if e.high == e.high else 0.0 for e in (r.estimate for r in rows)],
     ]
     null = any(word in name for word in FAINT)
-    colour = GREY if null else PALETTE[k % len(PALETTE)]
+    colour = style.ROLES.get(name, GREY if null else PALETTE[k % len(PALETTE)])
     axes.errorbar(
         x, value, yerr=spread, fmt=f"{line}{MARKERS[k % len(MARKERS)]}", color=colour, markersize=5, elinewidth=1.1,
         capsize=2, linewidth=1.1, markerfacecolor="white" if null else colour, label=name,

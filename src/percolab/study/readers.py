@@ -2,7 +2,9 @@
 
 All that is learned is fitted on the view's training rows, all that is scored is scored on its test rows. A reader is an
 object with a `name` and `read(view, A, seed)`; `READERS` has those that go by a name, and any method of
-`percolab.features` is one too, by name or as an object with `fit` and `encode`.
+`percolab.features` is one too, by name or as an object with `fit` and `encode`. A reader that changes what a network
+does needs the network itself: it has `read_network(view, model, layer, seed)` instead, and is asked of torch modules
+alone (`causes`).
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ import numpy as np
 import torch
 
 from percolab.features.scoring import score
-from percolab.features.specs import METHODS, ORACLE, READING, Budget, entry, make, on_device, take_options
+from percolab.features.specs import METHODS, MODEST, ORACLE, READING, entry, make, on_device, take_options
 from percolab.intervals import places
 from percolab.nn.config import ProbeConfig
 from percolab.nn.probing import ridge, siblings
 from percolab.nn.probing.places import find_places, read_places
-from percolab.study.measured import Floats, Ints, Units
+from percolab.study.causes import Ablation, Interchange, Steering
+from percolab.study.measured import Ints, Reading, Units
 from percolab.study.subject import EVERY, PointView, Positions, View
 
 LEAST_ROWS = 20
@@ -32,15 +35,6 @@ PENALTIES = (1.0, 1e2, 1e3, 1e4, 1e5)
 """Ridge penalties of beliefs, on standardised activations."""
 TUNING_STEP = 5
 """One of so many training documents chooses among them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """One measure of all units of a hierarchy."""
-
-    measure: str
-    units: Units
-    values: Floats
 
 
 class Reader(Protocol):
@@ -62,6 +56,17 @@ class Reader(Protocol):
         seed
             Of what the reader draws.
         """
+
+
+class NetworkReader(Protocol):
+    """What is asked of a network, by interventions."""
+
+    @property
+    def name(self) -> str:
+        """The reader in tables."""
+
+    def read_network(self, view: View, model: torch.nn.Module, layer: str, seed: int) -> list[Reading]:
+        """Return its measures for one layer of a network, which is left as it was."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +133,7 @@ class BeliefProbe:
     """R² on test documents of a ridge regression from activations to the probability of being inside each context.
 
     The penalty of each context is the best one for every fifth training document, which is fitted too afterwards.
-    Contexts whose probability is constant are left out.
+    Contexts whose probability is constant are left out, and those that few test positions are expected to be inside.
     """
 
     name: str = "beliefs"
@@ -143,6 +148,8 @@ class BeliefProbe:
         train, test = view.rows(self.asked)
         tuning = train // view.shape[1] % TUNING_STEP == 0
         latents, inside = view.inside
+        kept = inside[test].sum(0) >= LEAST_ROWS
+        latents, inside = latents[kept], inside[:, kept]
         parts = {"validation": train[tuning], "refit": True, "device": A.device}
         r2 = ridge.ridge(A, inside, train[~tuning], test, PENALTIES, **parts).r2
         return [Reading("r2", Units(latents, places(view.data.forest(view.factor), latents)), r2)]
@@ -167,10 +174,6 @@ class LatentProbe:
         values = known.latent_z[probed.latent][:, None]
         found = read_places(A, probed, values, config.alpha, part=part)
         return [Reading("error", Units(probed.latent, probed.start), found.mse[:, 0])]
-
-
-BUDGET = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_components=32)
-"""Of methods that are asked for by name and without sizes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,19 +203,20 @@ class Features:
 
 def _by_spec(spec: str, name: str, asked: Positions) -> Features:
     """Return a method by its name, with options after ``@`` if there are any."""
-    known = entry(spec, BUDGET)
+    known = entry(spec, MODEST)
     return Features(name, lambda seed, device, width: make(known, seed, str(device), width), on_device(known), asked)
 
 
 READERS: dict[str, type[Any]] = {
     "separation": Separation, "accuracy": Accuracy, "beliefs": BeliefProbe, "probe": LatentProbe,
+    "interchange": Interchange, "steering": Steering, "ablation": Ablation,
 }  # fmt: skip
 """Readers by name. One more is one line here, or an object given to `compare`."""
 OPTIONS = ("truth", "about", "since")
 """Options after ``@`` that say which positions of documents are read, of any reader."""
 
 
-def as_reader(reader: Any) -> Reader:
+def as_reader(reader: Any) -> Reader | NetworkReader:
     """Return a reader by its name, or as an object: a reader, or a method with `fit` and `encode`.
 
     ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true contexts.
@@ -220,7 +224,7 @@ def as_reader(reader: Any) -> Reader:
     if isinstance(reader, str):
         spec, options = take_options(reader, OPTIONS)
         if spec in READERS:
-            usual: Reader = READERS[spec](reader, Positions(**options))
+            usual: Reader | NetworkReader = READERS[spec](reader, Positions(**options))
             return usual
         if spec.partition("@")[0] in (READING, ORACLE):
             raise ValueError(f"readers must make features of activations, got {reader!r}")
@@ -229,8 +233,8 @@ def as_reader(reader: Any) -> Reader:
         except ValueError as error:
             known = ", ".join([*READERS, *METHODS])
             raise ValueError(f"readers must be names ({known}) or objects, got {reader!r}: {error}") from error
-    if callable(getattr(reader, "read", None)) and hasattr(reader, "name"):
-        chosen: Reader = reader
+    if hasattr(reader, "name") and any(callable(getattr(reader, name, None)) for name in ("read", "read_network")):
+        chosen: Reader | NetworkReader = reader
         return chosen
     if callable(getattr(reader, "fit", None)) and callable(getattr(reader, "encode", None)):
         return Features(type(reader).__name__, lambda seed, device, width: copy.deepcopy(reader))

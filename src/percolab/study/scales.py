@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from percolab.corpora.corpus import Corpus
 from percolab.ground.validation import check_choice
-from percolab.nn.config import SCALES, TrainConfig
+from percolab.model.recipe import Recipe
+from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study.draws import AnyRecipe
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition
 
 HIERARCHY = ("one-cluster", "multi-cluster")
 WORLDS = ("superposed-2", "superposed-4")
-DATA = (*HIERARCHY, *WORLDS)
+DOCUMENTS = ("documents", "documents-2048")
+DATA = (*HIERARCHY, *WORLDS, *DOCUMENTS)
 
 _SMALL = {
     "one-cluster": (10_000, 1),
@@ -31,8 +34,29 @@ _EPOCHS = {"one-cluster": 500, "multi-cluster": 2500, "superposed-2": 200, "supe
 SMALL_TRAINING = TrainConfig(d_model=64, epochs=60, batch_size=256, lr=1e-3)
 
 
+_TOKENS = {"documents": (8192, 32), "documents-2048": (2048, 8)}
+"""Tokens, and fewest tokens of a context. Contexts that are smaller than a segment is long are given away by tokens
+that repeat: `documents-2048` has such contexts."""
+
+
+def corpus(data: str, scale: str = "paper") -> Corpus:
+    """Return two lexicons over the same tokens, and documents of them."""
+    tokens, least = (256, 16) if scale == "small" else _TOKENS[data]
+    lexicons = [Recipe(n_points=tokens, dim=2, mode="one_cluster", seeds=1 + k) for k in range(2)]
+    return Corpus(lexicons, length=32 if scale == "small" else 64, min_size=least, seed=1)
+
+
+def corpus_training(data: str, scale: str = "paper") -> CorpusTrainConfig:
+    """Return how networks on documents are trained."""
+    if scale == "small":
+        return CorpusTrainConfig(d_model=64, n_blocks=2, steps=400, batch_size=64, warmup=40, lr=3e-3)
+    return CorpusTrainConfig(steps=6000 if data == "documents" else 5000)
+
+
 def recipe(data: str, scale: str = "paper") -> AnyRecipe:
     """Return the preset of a name, or what is made like it with fewer points."""
+    if data in DOCUMENTS:
+        return corpus(data, scale)
     found = PRESETS[data if data in WORLDS else f"paper-{check_choice('data', data, DATA)}"]
     if check_choice("scale", scale, SCALES) == "paper":
         return found

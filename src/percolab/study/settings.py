@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from percolab.ground.version import __version__
-from percolab.nn.config import TrainConfig
 from percolab.study.draws import AnyRecipe, network_seeds, redrawn
 
 O = TypeVar("O")  # noqa: E741
@@ -22,8 +21,8 @@ class Settings(Generic[O]):
     data: tuple[str, ...]
     recipes: tuple[AnyRecipe, ...]
     """of each of the data, in draw 0"""
-    training: TrainConfig
-    """of every network, but for its seeds"""
+    training: Any
+    """`TrainConfig` of every network, but for its seeds; on documents `CorpusTrainConfig`"""
     seeds: int
     """networks for each target: their initial weights and orders of rows"""
     options: O
@@ -32,6 +31,14 @@ class Settings(Generic[O]):
     """of the data"""
     draw: int = 0
     """which of these draws the recipes and seeds are of"""
+    network: str = ""
+    """``module:function`` of one's own networks: ``make(data, seed)`` returns one"""
+    layers: tuple[str, ...] = ()
+    """modules of one's own networks that are read"""
+    store: str = ""
+    """where the data are, if they are not made from the recipe"""
+    digest: str = ""
+    """of the targets in the store, and of the file that makes networks"""
     command: str = ""
     """what runs it"""
 

@@ -17,7 +17,7 @@ from torch import nn
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.recording import activations
 from percolab.study.measured import PERMUTED, RAW
-from percolab.study.subject import View
+from percolab.study.subject import DocumentView, View
 
 _POSITION = re.compile(r"(.+)\[(-?\d+)\]")
 """Layer and position: ``blocks.1[-1]`` is the last position of ``blocks.1``."""
@@ -34,7 +34,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Module:
+class TorchSource:
     """A torch module, whose layers are the names of its modules."""
 
     model: nn.Module
@@ -60,7 +60,7 @@ class Module:
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class FunctionSource:
     """A function from inputs to an array of activations."""
 
     function: Callable[[Any], Any]
@@ -78,7 +78,7 @@ class Function:
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays:
+class ArraySource:
     """Activations that were recorded before: one array, or one per layer."""
 
     arrays: Mapping[str, Any]
@@ -89,6 +89,11 @@ class Arrays:
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
         """Return the arrays that are asked for."""
+        if isinstance(view, DocumentView) and len(view.data.lexicons) > 1:
+            raise ValueError(
+                "a network must be a module or a function for a corpus of several lexicons, which have documents each, "
+                "got an array"
+            )
         found = {}
         for layer in layers:
             name = layer if layer in self.arrays else ""
@@ -122,15 +127,15 @@ def as_source(network: Any) -> Source:
     if network is None:
         return Raw()
     if isinstance(network, nn.Module):
-        return Module(network)
+        return TorchSource(network)
     if isinstance(network, Mapping):
-        return Arrays({str(name): values for name, values in network.items()})
+        return ArraySource({str(name): values for name, values in network.items()})
     if hasattr(network, "shape"):
-        return Arrays({"": network})
-    if isinstance(network, Raw | Function | Arrays | Module):
+        return ArraySource({"": network})
+    if isinstance(network, Raw | FunctionSource | ArraySource | TorchSource):
         return network
     if callable(network):
-        return Function(network)
+        return FunctionSource(network)
     raise ValueError(
         f"a network must be a torch module, a function, an array, arrays by layer or None, got {type(network).__name__}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas
@@ -10,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from percolab.corpora.corpus import Corpus
+from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.ground.validation import check_integer
-from percolab.nn.config import HELD_OUT, CorpusTrainConfig
+from percolab.nn.config import CorpusTrainConfig
 from percolab.nn.networks.device import Device, choose_device
 from percolab.nn.networks.model import evaluating
 from percolab.nn.networks.recording import POSITIONS
@@ -80,6 +81,31 @@ def excess(
     by_position, by_size = (table.groupby(name, as_index=False)[MEASURES].mean() for name in ("position", "size"))
     loss, floor, above = (float(table[name].mean()) for name in MEASURES)
     return DocumentScore(loss, floor, above, by_position, by_size)
+
+
+def kl(exact: Any, logits: torch.Tensor) -> torch.Tensor:
+    """Return KL(exact ‖ softmax(logits)) in nats, at every position, in double precision.
+
+    0 is a network that predicts as well as can be. The mean over positions is what `excess` estimates from losses.
+
+    Parameters
+    ----------
+    exact
+        (…, V) probabilities, such as ``corpus.predict(tokens, every=True)``.
+    logits
+        (…, V) what a network gives for the same tokens, as it is or under interventions.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from percolab.nn import kl
+    >>> kl([[0.5, 0.5]], torch.zeros(1, 2))
+    tensor([0.], dtype=torch.float64)
+    """
+    p = torch.as_tensor(exact, dtype=torch.float64, device=logits.device)
+    if p.shape != logits.shape:
+        raise ValueError(f"exact must have the shape of logits, {tuple(logits.shape)}, got {tuple(p.shape)}")
+    return (torch.xlogy(p, p) - p * logits.double().log_softmax(-1)).sum(-1)
 
 
 def token_losses(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:

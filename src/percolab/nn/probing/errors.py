@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from percolab.ground import foreign_files, html
-from percolab.ground.files import replacing
+from percolab.ground import html
 from percolab.model.forest import Forest
 from percolab.nn.probing.latent_values import LATENT_TARGETS, TARGETS, Column
 
@@ -24,7 +22,6 @@ LEAST_BASELINE = 1e-4
 """Latents that the mean alone predicts better than this are left out: their target is all but constant."""
 LEAST_SPREAD = 1e-9
 """Variance, as a share of the mean square, up to which a target is constant."""
-_ARRAYS = ("depths", "n_train", "latent", "depth_index", "n", "total", "squares", "train_mean")
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,30 +153,6 @@ class ProbeErrors:
             if target in kept
         ]
         return pandas.concat(tables, ignore_index=True)
-
-    def save(self, path: Path) -> None:
-        """Write to a file that `load` reads."""
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
-        arrays |= {f"squared/{name}": values.astype(np.float32) for name, values in self.squared.items()}
-        arrays |= {f"alpha/{name}": values for name, values in self.alpha.items()}
-        names, draws = zip(*self.columns, strict=True)
-        with replacing(path) as partial:
-            np.savez_compressed(
-                partial, protocol=self.protocol, targets=np.array(names), draws=np.array(draws), **arrays
-            )
-
-    @staticmethod
-    def load(path: Path) -> ProbeErrors:
-        """Read what `save` wrote."""
-        with foreign_files.arrays("probes", path) as stored:
-            parts: dict[str, Any] = {"squared": {}, "alpha": {}}
-            for key in stored:
-                kind, _, name = key.partition("/")
-                if name:
-                    parts[kind][name] = stored[key].astype(np.float64)
-            pairs = zip(stored["targets"].tolist(), stored["draws"].tolist(), strict=True)
-            arrays: dict[str, Any] = {name: stored[name] for name in _ARRAYS}
-            return ProbeErrors(str(stored["protocol"]), tuple(pairs), **arrays, **parts)
 
 
 @dataclass(frozen=True, eq=False)

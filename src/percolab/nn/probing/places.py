@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.features.concepts import rows_below
+from percolab.features.concepts import by_row
 from percolab.model.forest import Forest
 from percolab.nn.probing.ridge import TEST, TRAIN, CrossFit, Samples
 
@@ -72,7 +72,7 @@ def find_places(
     name
         What an error calls `min_size`.
     """
-    below = rows_below(forest, rows)
+    below = by_row(forest, rows).below
     size = below[forest.latent_start + forest.latent_size] - below[forest.latent_start]
     at_depth = {d: np.flatnonzero(forest.latent_depth == d) for d in sorted(set(depths))}
     second = max(int(np.sort(size[latents])[-2]) if latents.size > 1 else 0 for latents in at_depth.values())
@@ -130,7 +130,7 @@ def whole_subtrees(forest: Forest, places: Places, rows: Ints, min_size: int, fo
     the fewest samples. A fold trains on all samples outside its pieces and is scored on the latents inside them.
     Latents of the trunk have points in several pieces and are never scored: like samples in no piece, they are TRAIN.
     """
-    below = rows_below(forest, rows)
+    below = by_row(forest, rows).below
     start, stop = forest.latent_start, forest.latent_start + forest.latent_size
     pieces = _pieces(forest, int(places.depths[-1]))
     size = below[stop[pieces]] - below[start[pieces]]

@@ -54,12 +54,13 @@ def take(name: str, values: Any, rows: Ints, device: torch.device, columns: slic
     Rows of a tensor or array may be in any order. Anything else is read as one slice, and its rows must increase.
     """
     if isinstance(values, torch.Tensor):
-        block = values.detach()[torch.from_numpy(rows).to(values.device), columns].to(device, torch.float64)
+        chosen = values.detach()[torch.from_numpy(rows).to(values.device), columns]
+    elif isinstance(values, np.ndarray):
+        chosen = torch.from_numpy(np.asarray(values[rows, columns], np.float64))
     else:
-        window, at = (
-            (values, rows) if isinstance(values, np.ndarray) else (values[rows[0] : rows[-1] + 1], rows - rows[0])
-        )
-        block = torch.from_numpy(np.asarray(np.asarray(window)[at, columns], np.float64)).to(device)
+        window = np.asarray(values[int(rows[0]) : int(rows[-1]) + 1], np.float64)
+        chosen = torch.from_numpy(window[rows - rows[0], columns])
+    block = chosen.to(device, torch.float64)
     if not bool(block.sum().isfinite()):
         finite = block.isfinite().all(1)
         if not bool(finite.all()):
@@ -113,7 +114,7 @@ class NormalEquations:
     """
 
     def __init__(self, centre: torch.Tensor, columns: int) -> None:
-        self.centre, p = centre, len(centre)
+        self.centre, self.n, p = centre, 0, len(centre)
         self.gram, self.cross = centre.new_zeros(p + 1, p + 1), centre.new_zeros(p + 1, columns)
 
     def add(self, a: torch.Tensor, t: torch.Tensor, columns: slice = slice(None)) -> None:
@@ -121,16 +122,12 @@ class NormalEquations:
         row = torch.nn.functional.pad(a - self.centre, (0, 1), value=1.0)
         self.gram.addmm_(row.T, row)
         self.cross[:, columns] += row.T @ t
+        self.n += len(a)
 
     def __add__(self, other: NormalEquations) -> NormalEquations:
         both = NormalEquations(self.centre, 0)
-        both.gram, both.cross = self.gram + other.gram, self.cross + other.cross
+        both.gram, both.cross, both.n = self.gram + other.gram, self.cross + other.cross, self.n + other.n
         return both
-
-    @property
-    def n(self) -> int:
-        """Number of rows."""
-        return int(self.gram[-1, -1])
 
     def covariance(self) -> torch.Tensor:
         """Return the covariance (p, p) of the activations."""
@@ -152,11 +149,13 @@ class NormalEquations:
         scale = covariance.diagonal().clamp(min=0).sqrt() + STD_FLOOR
         normal = covariance * n / torch.outer(scale, scale)
         right = ((cross[:-1] - torch.outer(total, mean)) / scale[:, None]).masked_fill_(constant[:, None], 0)
-        identity, fits = torch.eye(len(scale)).to(scale), []
+        fits, penalty = [], 0.0
         for alpha in alphas:
-            factor, failed = torch.linalg.cholesky_ex(normal + alpha * identity)
+            normal.diagonal().add_(alpha - penalty)
+            penalty = alpha
+            factor, failed = torch.linalg.cholesky_ex(normal)
             if failed:
-                factor = torch.linalg.cholesky(normal + (alpha + JITTER * n) * identity)
+                factor = torch.linalg.cholesky(normal + torch.diag_embed(torch.full_like(scale, JITTER * n)))
             weight = torch.cholesky_solve(right, factor) / scale[:, None]
             fits.append(Fit(weight, mean - (self.centre + total / n) @ weight, mean))
         return fits

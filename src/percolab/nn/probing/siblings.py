@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.features.concepts import Labels, rows_below
+from percolab.features.concepts import Labels, by_row
 from percolab.model.forest import Forest
 from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations, blocks, take
 
@@ -81,7 +81,7 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
     most
         Of more pairs than this, take so many, evenly spread by the size of the smaller sibling.
     """
-    below = rows_below(forest, rows)
+    below = by_row(forest, rows).below
     start, stop = forest.latent_start, forest.latent_start + forest.latent_size
     first, middle, last = below[start], below[start + forest.left_size], below[stop]
     smaller = np.minimum(middle - first, last - middle)
@@ -223,10 +223,14 @@ def separation(found: Sums) -> Floats:
 
 
 def solver(A: Any, pairs: Ready) -> torch.Tensor:
-    """Return the Cholesky factor of the samples' covariance, with a small multiple of its mean diagonal added."""
-    device = pairs.counts.device
-    equations = NormalEquations(_centre(A, pairs.rows, device), 0)
-    for _, a in blocks(A, np.sort(pairs.rows), device):
+    """Return `covariance_factor` of the samples of pairs."""
+    return covariance_factor(A, pairs.rows, pairs.counts.device)
+
+
+def covariance_factor(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
+    """Return the Cholesky factor of the covariance of some rows, a small multiple of its mean diagonal added."""
+    equations = NormalEquations(_centre(A, rows, device), 0)
+    for _, a in blocks(A, np.sort(rows), device):
         equations.add(a, a[:, :0])
     covariance = equations.covariance()
     covariance.diagonal().add_(SHRINKAGE * covariance.diagonal().mean() + 1e-12)

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from percolab.corpora.corpus import Corpus
+from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.dataset.dataset import Dataset
 from percolab.ground.text import one_line
-from percolab.nn.config import HELD_OUT, AnyTrainConfig, CorpusTrainConfig, TrainConfig
+from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.excess import excess
 from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating, predict

@@ -1,7 +1,7 @@
-"""Interventions: the edits of `percolab.model.edits`, applied to the arrays of a dataset, in place.
+"""Editing: the edits of `percolab.model.edits`, applied to the arrays of a dataset, in place.
 
-`generate` applies the edits of a recipe one after another, and `Dataset.do`, `move` and `turn` one more, by the same
-functions: so a recipe with edits makes the same bytes as its edits do one by one.
+`generate` applies the edits of a recipe one after another, and `Dataset.do`, `shift`, `move` and `turn` one more, by
+the same functions: so a recipe with edits makes the same bytes as its edits do one by one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from percolab.engines.native import turning
 from percolab.engines.paper import engine as paper
 from percolab.ground.compiled import kernel
 from percolab.model import ways
-from percolab.model.edits import Do, Edit, Move, Turn
+from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.model.ways import Way
+from percolab.rng import philox
 
 Floats = NDArray[np.float64]
 
@@ -38,6 +39,8 @@ def replay(recipe: Recipe, forest: Forest, X: NDArray[Any], latent_z: Floats, po
         match edit:
             case Do():
                 set_values(edit, latent_z, point_z)
+            case Shift():
+                shift(forest, edit, X)
             case Move():
                 move(recipe, forest, edit, X)
             case Turn():
@@ -61,17 +64,47 @@ def way_of(recipe: Recipe, forest: Forest, latent: int) -> tuple[Way, int]:
 # ---------------------------------------------------------------------- moving
 
 
+def shift(forest: Forest, edit: Shift, X: NDArray[Any]) -> None:
+    """Add a vector to the rows of a latent: rounded once to the type of X."""
+    rows = forest.points_of(edit.latent)
+    _shift(X, rows.start, rows.stop, shift_vector(edit, X.shape[1]))
+
+
+def shift_vector(edit: Shift, dim: int) -> Floats:
+    """Return (d,) what a shift adds: its own vector, or its distance times a unit vector drawn for seed and latent."""
+    if edit.seed is None:
+        return np.asarray(edit.by, np.float64)
+    vector = np.empty(dim)
+    _unit_vector(np.uint64(edit.latent), np.uint64(edit.seed), vector)
+    return float(edit.by) * vector  # type: ignore[arg-type]
+
+
+@kernel
+def _unit_vector(node, key, vector):
+    squares = 0.0
+    for j in range(vector.size):
+        a, b = philox.block(node, j, philox.SHIFT, key)
+        vector[j] = philox.normal(a, b)
+        squares += vector[j] * vector[j]
+    vector /= np.sqrt(squares)
+
+
 def move(recipe: Recipe, forest: Forest, edit: Move, X: NDArray[Any]) -> None:
     """Add a vector to all rows beyond a latent's bond: rounded once to the type of X."""
-    way, _ = way_of(recipe, forest, edit.latent)
+    near, far, intervals = beyond(recipe, forest, edit.latent)
+    vector = np.asarray(edit.by, np.float64)
+    if not vector.ndim:
+        vector = vector * (X[far].astype(np.float64) - X[near])
+    for rows in intervals:
+        _shift(X, rows.start, rows.stop, vector)
+
+
+def beyond(recipe: Recipe, forest: Forest, latent: int) -> tuple[int, int, list[slice]]:
+    """Return the near and the far end of a latent's bond, and the rows beyond it as intervals, in no order."""
+    way, _ = way_of(recipe, forest, latent)
     near, far, side = ways.ends(forest, way)
-    shift = np.asarray(edit.by, np.float64)
-    if not shift.ndim:
-        shift = shift * (X[far].astype(np.float64) - X[near])
     hanging = ways.hanging(forest, way, side)
-    _shift(X, side.start, side.stop, shift)
-    for start, stop in zip(hanging.start, hanging.stop, strict=True):
-        _shift(X, start, stop, shift)
+    return near, far, [side, *map(slice, hanging.start.tolist(), hanging.stop.tolist())]
 
 
 @kernel
