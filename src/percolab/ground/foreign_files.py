@@ -7,16 +7,15 @@ import math
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground import memory
-from percolab.ground.text import one_line, shown
+from percolab.ground.text import one_line
 
 PathLike = str | os.PathLike[str]
 
@@ -97,52 +96,24 @@ def _refuse_constant(word: str) -> None:
 # ---------------------------------------------------------------------- arrays
 
 
-class Arrays(Mapping[str, NDArray[Any]]):
-    """The arrays of a file by name, each read when it is asked for."""
-
-    def __init__(self, members: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
-        self._members = members
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        if name not in self:
-            raise ValueError(f"it has no array {name}, but {shown(list(self))}")
-        return self._members[name]()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._members
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-
 @contextmanager
-def arrays(name: str, path: PathLike) -> Iterator[Arrays]:
-    """Yield the arrays of an .npz file by name; of an .npy file one, under the name "", which stays on disk."""
+def arrays(name: str, path: PathLike) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """Yield the arrays of an .npz file by name, read when asked for; of an .npy file one, "", which is mapped."""
     with reading(name, path, "a file as NumPy or SciPy save arrays") as file:
         if file.read(len(_ZIP)) != _ZIP:
-            yield Arrays({"": partial(_mapped, file)})
+            yield {"": _mapped(file)}
             return
         with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-            yield Arrays(
-                {member.filename.removesuffix(".npy"): partial(_unpacked, archive, member) for member in members}
-            )
+            memory.require(sum(member.file_size for member in archive.infolist()), f"{name} need")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as held:
+            yield held
 
 
 def read_array(name: str, path: PathLike) -> NDArray[Any]:
     """Return the array of an .npy file, which stays on disk."""
     with reading(name, path, "an .npy file, an array as NumPy saves it") as file:
         return _mapped(file)
-
-
-def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    memory.require(member.file_size, f"array {shown(member.filename)} needs")
-    with archive.open(member) as file:
-        found: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return found
 
 
 def _mapped(file: IO[bytes]) -> NDArray[Any]:

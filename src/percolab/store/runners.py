@@ -199,10 +199,12 @@ def _serve(line: Any, function: Function) -> None:
                 line.send(outcome)
             except (AttributeError, TypeError, PicklingError) as error:  # not everything can be sent
                 line.send(_Outcome(failure=RuntimeError(one_line(error))))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends, and gives its locks back
 
 
 def _leave(*_: Any) -> None:
     """End this process from within, so that locks are given back, and without a word about what is left half done."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(1)
 
