@@ -79,14 +79,14 @@ def read_json(name: str, path: PathLike, most: int = MOST_JSON) -> dict[str, Any
 def parse_json(text: str | bytes) -> dict[str, Any]:
     """Return the object that a text of JSON is; raise ValueError, in one line, for any other text."""
     try:
-        found = json.loads(text, parse_constant=_refuse_constant)
+        values = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("it is not JSON: it is nested too deeply") from None
     except ValueError as fault:
         raise ValueError(f"it is not JSON: {one_line(fault)}") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise ValueError("it is not a JSON object")
-    return found
+    return values
 
 
 def _refuse_constant(word: str) -> None:
@@ -104,10 +104,15 @@ def arrays(name: str, path: PathLike) -> Iterator[Mapping[str, NDArray[Any]]]:
             yield {"": _mapped(file)}
             return
         with zipfile.ZipFile(file) as archive:
-            memory.require(sum(member.file_size for member in archive.infolist()), f"{name} need")
+            _require_memory(name, archive)
         file.seek(0)
         with np.load(file, allow_pickle=False) as held:
             yield held
+
+
+def _require_memory(name: str, archive: zipfile.ZipFile) -> None:
+    """Raise MemoryError, in one line, unless all that an archive holds would fit in memory."""
+    memory.require(sum(member.file_size for member in archive.infolist()), f"what {name} holds needs")
 
 
 def read_array(name: str, path: PathLike) -> NDArray[Any]:
@@ -140,14 +145,14 @@ def read_torch(name: str, path: PathLike) -> dict[str, Any]:
     import torch
 
     with reading(name, path, "as percolab writes it") as file:
-        _check_stored(file)
-        found = torch.load(file, map_location="cpu", weights_only=True)
-        if not isinstance(found, dict):
+        _check_stored(name, file)
+        values = torch.load(file, map_location="cpu", weights_only=True)
+        if not isinstance(values, dict):
             raise TypeError("it is not a dictionary")
-        return found
+        return values
 
 
-def _check_stored(file: IO[bytes]) -> None:
+def _check_stored(name: str, file: IO[bytes]) -> None:
     """Raise unless a file is an archive from its first byte on, not packed, whose parts match their checksums.
 
     So torch reads it as an archive and not in one of its older ways, never unpacks more than is there, and no flipped
@@ -156,6 +161,7 @@ def _check_stored(file: IO[bytes]) -> None:
     if file.read(len(_ZIP)) != _ZIP:
         raise ValueError("it is not an archive of torch")
     with zipfile.ZipFile(file) as parts:
+        _require_memory(name, parts)
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
             raise ValueError("its parts must not be packed")
         if parts.testzip() is not None:
