@@ -520,7 +520,7 @@ def test_draw_in_colours(store, fails):
         ("one.npy:0", "--colour must name a column that is there, got 0 of shape (300,)"),
         (
             "text.npy",
-            "--colour must be an .npy file, an array as NumPy saves it, got 'text.npy': the magic string is not",
+            "--colour must be an .npy file, an array as NumPy saves it, got 'text.npy': ",
         ),
         ("words.npy", "--colour must be numbers, got <U1"),
     ):

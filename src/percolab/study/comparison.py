@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_integer
 from percolab.ground.version import provenance
 from percolab.model.recipe import Recipe
+from percolab.nn.config import CorpusTrainConfig, TrainConfig
 from percolab.show import pages
 from percolab.study import dots, verdict
 from percolab.study.contrasts import Contrast, contrasts
@@ -158,7 +159,7 @@ def compare(
     seeds
         Networks of each role and factor, with `draws`.
     training
-        Options of `percolab.nn.train` for networks that are trained here.
+        Options of `percolab.nn.train` for networks that are trained here: `config`, which gets the seeds, and others.
     delta
         The smallest effect of interest. It is stated before the data are seen.
     device
@@ -242,7 +243,10 @@ class _Drawn:
             return network
         from percolab.nn.training.training import train
 
-        return train(data, model=network, device=self.device, **{"seed": seed, **self.training}).model
+        options = dict(self.training)
+        usual = CorpusTrainConfig() if isinstance(data, Corpus) else TrainConfig()
+        config = replace(options.pop("config", usual), seed=seed)
+        return train(data, config, model=network, device=self.device, **options).model
 
 
 # ---------------------------------------------------------------------- the grid
