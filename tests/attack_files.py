@@ -102,7 +102,10 @@ def read_all(loaded, random, folder, counts):
     """Do with a store what the command line does, and all that reads a forest."""
     if isinstance(loaded, pl.StoredDocuments):
         list(columns_of(loaded)), summary.summarise_documents(loaded.recipe)
-        loaded.corpus.beliefs(loaded.tokens[:])
+        try:
+            loaded.corpus.beliefs(loaded.tokens[:])
+        except ValueError as fault:
+            counts["refused later"] += in_one_line(fault)
         return
     for ds in loaded.factors if isinstance(loaded, pl.Superposed) else [loaded]:
         summary.summarise(ds)
