@@ -18,7 +18,11 @@ TORCH := torch==2.13.0
 # timing.py is what the programs share.
 BENCHMARKS = $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py))
 
-.PHONY: help demo test test-slow test-sae test-browser test-all lint check docs bench figures clean
+# How much of the attack, and how many tables of each kind: the whole takes hours.
+ATTACK ?= 2%
+COVERAGE ?= 20
+
+.PHONY: help demo test test-slow test-sae test-browser test-all attack coverage lint check docs bench figures clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -63,6 +67,12 @@ test-browser: $(VENV)/.test ## Run the tests of the explorer in Chromium, which 
 	$(BIN)/pytest -q -m browser
 
 test-all: test test-slow test-sae test-browser ## Run all tests.
+
+attack: $(VENV)/.test ## Attack all that reads and writes files; ATTACK=100% is the whole, some hours.
+	$(BIN)/python -X faulthandler tests/attack.py all $(ATTACK)
+
+coverage: $(VENV)/.test ## Count the intervals that hold a planted truth; COVERAGE=1000 gives the documented numbers.
+	$(BIN)/python tests/interval_coverage.py $(COVERAGE)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check

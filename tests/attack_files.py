@@ -11,6 +11,7 @@ import numpy as np
 from attack_forests import exercise, in_one_line
 
 import percolab as pl
+from percolab.corpora.collection import COLUMNS
 from percolab.show import summary
 from percolab.store import metadata, schema, sources
 
@@ -18,13 +19,16 @@ REFUSALS = (FileNotFoundError, MemoryError, pl.StoreError)
 
 
 def small_stores(folder):
-    """Write a dataset, a subsample and a world, in small chunks; return their paths and what is in them."""
-    schema.CELL = 32
+    """Write a dataset, a subsample, a world and documents, in small chunks; return their paths and what is in them."""
+    schema.CELL, schema.CELL_POSITIONS = 32, 128
     ds = pl.generate(pl.Recipe(120, 2, seeds=3))
     world = pl.superpose([pl.Recipe(100, 3, seeds=1), pl.Recipe(60, 3, seeds=2)])
     whole = {"plain": ds, "part": ds.with_target("silent", seed=1).take(np.arange(0, 120, 2)), "world": world}
     for name, made in whole.items():
         made.save(folder / name, sync=False)
+    corpus = pl.Corpus(pl.Recipe(60, 2, "one_cluster", seeds=1), length=8, min_size=4, seed=2)
+    whole["documents"] = pl.DocumentRange(corpus, 5, 45)
+    pl.generate_store(whole["documents"], folder / "documents", sync=False)
     return {folder / name: made for name, made in whole.items()}
 
 
@@ -96,6 +100,13 @@ def spoil_file(file, random):
 
 def read_all(loaded, random, folder, counts):
     """Do with a store what the command line does, and all that reads a forest."""
+    if isinstance(loaded, pl.StoredDocuments):
+        list(columns_of(loaded)), summary.summarise_documents(loaded.recipe)
+        try:
+            loaded.corpus.beliefs(loaded.tokens[:])
+        except ValueError as fault:
+            counts["refused later"] += in_one_line(fault)
+        return
     for ds in loaded.factors if isinstance(loaded, pl.Superposed) else [loaded]:
         summary.summarise(ds)
         exercise(ds, random, folder, counts)
@@ -160,7 +171,11 @@ def exchange(file, other, random):
 
 
 def columns_of(loaded):
-    """Yield every number of a dataset or a world."""
+    """Yield every number of a dataset, a world or documents."""
+    if isinstance(loaded, pl.StoredDocuments | pl.DocumentRange):
+        made = loaded.columns() if isinstance(loaded, pl.DocumentRange) else vars_of(loaded)
+        yield from (made[name][:] for name in sorted(COLUMNS))
+        return
     if isinstance(loaded, pl.Superposed):
         yield from (loaded.X, loaded.y, loaded.rows)
     for ds in loaded.factors if isinstance(loaded, pl.Superposed) else [loaded]:
@@ -172,9 +187,17 @@ def columns_of(loaded):
             yield ds.X
 
 
+def vars_of(documents):
+    return {name: getattr(documents, name) for name in COLUMNS}
+
+
 def is_same(loaded, truth):
     pairs = zip(columns_of(loaded), columns_of(truth), strict=True)
-    said = loaded.recipe == truth.recipe and {**truth.provenance, **loaded.provenance} == dict(loaded.provenance)
+    said = (
+        loaded.recipe == truth
+        if isinstance(truth, pl.DocumentRange)
+        else loaded.recipe == truth.recipe and {**truth.provenance, **loaded.provenance} == dict(loaded.provenance)
+    )
     return said and all(np.asarray(one).tobytes() == np.asarray(other).tobytes() for one, other in pairs)
 
 

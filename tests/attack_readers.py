@@ -118,7 +118,7 @@ def npz(parts, random):
         for name, values in parts.items():
             archive.writestr(f"{name}.npy", npy(values, random))
     content = bytearray(file.getvalue())
-    if random.random() < 0.2:  # sizes, flags (such as encryption) and ways of packing in the list at the end
+    if parts and random.random() < 0.2:  # sizes, flags (such as encryption) and ways of packing in the list at the end
         at = content.rfind(b"PK\x01\x02")
         content[at + random.integers(6, 46)] = random.integers(256)
     return flipped(content, random) if random.random() < 0.1 else bytes(content)

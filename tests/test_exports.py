@@ -130,7 +130,7 @@ def test_damaged_files_are_named(ds, tmp_path):
     whole = (tmp_path / "a.npz").read_bytes()
 
     np.savez(tmp_path / "a.npz", X=release.X, y=release.y, cluster_size=release.cluster_size)
-    with pytest.raises(ValueError, match=r"^release must be .*a\.npz': it has no array cluster_id, but \['X', 'y', "):
+    with pytest.raises(ValueError, match=r"^release must be .*a\.npz': .*cluster_id is not a file in the archive"):
         exports.read_npz(stem)
     columns = {name: getattr(release, name) for name in ("X", "cluster_id", "cluster_size", "latent_tree_height")}
     np.savez(tmp_path / "a.npz", y=release.y[1:], **columns)
@@ -144,11 +144,11 @@ def test_damaged_files_are_named(ds, tmp_path):
             exports.read_npz(stem)
     with open(tmp_path / "a.npz", "wb") as file:
         np.save(file, release.y)
-    with pytest.raises(ValueError, match=r"a\.npz': it has no array X, but \[''\]$"):
+    with pytest.raises(ValueError, match=r"a\.npz': 'X'$"):
         exports.read_npz(stem)
     (tmp_path / "a.npz").write_bytes(whole)
     (tmp_path / "a_gt_features.npz").write_bytes(whole)
-    with pytest.raises(ValueError, match=r"a_gt_features\.npz': it has no array format, but"):
+    with pytest.raises(ValueError, match=r"a_gt_features\.npz': .*format is not a file in the archive"):
         exports.read_npz(stem)
     scipy.sparse.save_npz(tmp_path / "a_gt_features.npz", release.latent_values[:-1])
     with pytest.raises(ValueError, match=r"a_gt_features\.npz': the matrix must have 600 rows, got 599$"):

@@ -89,9 +89,8 @@ def test_presets_are_the_paper_s():
 @pytest.mark.parametrize("size", [10**10, 10**15, 10**30])
 @pytest.mark.parametrize("least", [1, 500])
 def test_too_large_for_memory_is_refused_before_work_starts(size, least):
-    recipe = pl.Recipe(size * 100, 100, seeds=0, engine="paper", min_cluster_size=least)
     with pytest.raises((MemoryError, ValueError), match=r"^n_points must .*(need about|below)"):
-        pl.generate(recipe)
+        pl.generate(pl.Recipe(size * 100, 100, seeds=0, engine="paper", min_cluster_size=least))
 
 
 def test_too_large_for_memory_gives_an_estimate():

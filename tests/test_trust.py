@@ -398,6 +398,7 @@ print("end")
 """
 
 
+@pytest.mark.slow
 def test_5_checkpoints_are_checked_in_full(run_dir, tmp_path):
     pytest.importorskip("torch")
     code, out, err = in_a_process(RESUME.format(tests=str(Path(__file__).parent)), run_dir, tmp_path)
@@ -411,6 +412,31 @@ def test_5_checkpoints_are_checked_in_full(run_dir, tmp_path):
     assert [line for line in made if not line.endswith(": refused")] == [line for line in allowed if line in made]
     for name in ("many blocks", "wide blocks", "weights in pieces", "a recipe in a circle"):
         assert f"{name}: refused" in made
+
+
+def test_5_a_checkpoint_of_a_million_blocks_is_refused_before_they_are_made(run_dir, folder, capfd):
+    import torch
+
+    shutil.copytree(run_dir, "run")
+    values = torch.load("run/checkpoint.pt", weights_only=True)
+    values["configs"][0]["n_blocks"] = 10**6
+    torch.save(values, "run/checkpoint.pt")
+    for words in (["train", "ds.zarr", "-o", "run", "--resume"], ["score", "ds.zarr", "--run", "run"]):
+        code, said = refusal(capfd, *words, "--device", "cpu")
+        assert code == errors.BAD_INPUT
+        assert "must have the weights of 1 networks as they are configured, got fewer" in said
+
+
+def test_5_moments_of_another_shape_are_refused(ds, run_dir, tmp_path):
+    import torch
+
+    from percolab import nn
+
+    values = torch.load(run_dir / "checkpoint.pt", weights_only=True)
+    values["optimizer"][0]["exp_avg"] = torch.zeros(1)
+    torch.save(values, tmp_path / "checkpoint.pt")
+    with pytest.raises(ValueError, match=r"^checkpoint must fit the model, got exp_avg must be torch.float32 \(8, 3\)"):
+        nn.train(ds, configuration(), run_dir=tmp_path, resume=True, device="cpu")
 
 
 def test_5_networks_and_codes_that_no_memory_holds(ds, folder, capfd):
@@ -519,7 +545,7 @@ def test_9_files_of_codes_as_nobody_saves_them(ds, folder, capfd):
 
 def damaged_zips(whole):
     """Yield an archive with each of its bytes changed, and cut."""
-    for place in range(0, len(whole), max(1, len(whole) // 150)):
+    for place in range(0, len(whole), max(1, len(whole) // 25)):
         yield whole[:place] + bytes([whole[place] ^ 0x11]) + whole[place + 1 :]
         yield whole[:place]
 
@@ -609,6 +635,28 @@ def test_12_recipes_are_plain_files_of_a_size(name, folder, capfd):
         assert refusal(capfd, *words)[0] in (errors.BAD_INPUT, errors.FAILURE)
     for words in (["take", "ds.zarr", "--rows", name, "-o", "b.zarr"], ["draw", "ds.zarr", "--colour", name]):
         assert refusal(capfd, *words, *(["-o", "b.png"] if words[0] == "draw" else []))[0] == errors.BAD_INPUT
+
+
+def test_12_exports_are_plain_files_and_lead_to_no_others(ds, folder):
+    h5py = pytest.importorskip("h5py")
+    exports.to_hdf5(ds, "whole")
+    exports.to_hdf5(ds, "linked")
+    np.asarray(ds.X).tofile("raw")
+    links = {"link": h5py.ExternalLink("whole.h5", "X"), "storage": [("raw", 0, h5py.h5f.UNLIMITED)]}
+    for kind, where in links.items():
+        with h5py.File("linked.h5", "r+") as file:
+            del file["X"]
+            if kind == "link":
+                file["X"] = where
+            else:
+                file.create_dataset("X", ds.X.shape, ds.X.dtype, external=where)
+        with pytest.raises(ValueError, match=r"^export must be an export of percolab, got 'linked.h5': "):
+            exports.read_hdf5("linked")
+    for name in ("pipe.h5", "pipe.points.parquet", "pipe.npz", "pipe.recipe.json"):
+        os.mkfifo(name)
+    for read in (exports.read_hdf5, exports.read_parquet, exports.read_npz, exports.read_csv):
+        with pytest.raises(ValueError, match="must be a plain file"):
+            read("pipe")
 
 
 # ---------------------------------------------------------------------- the server

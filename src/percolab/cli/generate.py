@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +31,6 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground.foreign_files import read_json
-from percolab.ground.progress import Progress
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
 from percolab.store.schema import AnyRecipe
@@ -194,8 +191,8 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
     from percolab.store.shards import generate_store
 
     try:
-        with progress.bar(visible=not quiet) as display, _noticing_interrupts(display) as noticing:
-            made = generate_store(recipe, output, overwrite=overwrite, progress=noticing, **how)
+        with progress.bar(visible=not quiet) as display:
+            made = generate_store(recipe, output, overwrite=overwrite, progress=display, **how)
     except KeyboardInterrupt:
         raise UnfinishedError("interrupted; the same command resumes it") from None
     if quiet:
@@ -217,32 +214,6 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
         print("the columns of clusters were damaged and are written again")
     else:
         print("nothing was missing, and everything matches its digests")
-
-
-@contextmanager
-def _noticing_interrupts(progress: Progress) -> Iterator[Progress]:
-    """Let the first interrupt end the work, and no other disturb its end.
-
-    It is raised again at the next report, should it get lost: code that is called back from C cannot raise.
-    """
-    pressed: list[int] = []
-
-    def press(number: int, _: Any) -> None:
-        pressed.append(number)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    def noticing(stage: str, done: int, total: int) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        progress(stage, done, total)
-
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield noticing
-    finally:
-        if not pressed:
-            signal.signal(signal.SIGINT, before)
 
 
 def register(app: typer.Typer) -> None:

@@ -78,21 +78,34 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name that cannot be shown is no reason to fail
-    sys.unraisablehook = _raise_again
-    if signal.getsignal(signal.SIGINT) is machine.leave:  # all is loaded
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) in (machine.leave, signal.default_int_handler):  # else they are not for us
+        interrupts = _Interrupts()
+        signal.signal(signal.SIGINT, interrupts.press)
+        sys.unraisablehook = interrupts.press_again
     code = run(sys.argv[1:])
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to say
     sys.exit(code)
 
 
-def _raise_again(lost: sys.UnraisableHookArgs) -> None:
-    """Interrupt once more where an interrupt came as nothing could be raised: in a destructor, or a call from C."""
-    if issubclass(lost.exc_type, KeyboardInterrupt):
+class _Interrupts:
+    """Interrupts from the keyboard: the first one ends the command, and no other disturbs its end."""
+
+    pressed = False
+
+    def press(self, *_: object) -> None:
+        """Raise, the first time."""
+        if not self.pressed:
+            self.pressed = True
+            raise KeyboardInterrupt
+
+    def press_again(self, lost: sys.UnraisableHookArgs) -> None:
+        """Raise again what came where nothing could be raised, in a destructor or a call from C; show other faults."""
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(lost)
+            return
+        self.pressed = False
         threading.Timer(0.001, interrupt_main).start()  # at once it would be lost in here
-    else:
-        sys.__unraisablehook__(lost)
 
 
 def run(arguments: Sequence[str]) -> int:

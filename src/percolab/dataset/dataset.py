@@ -15,6 +15,7 @@ from percolab.dataset import editing, subsample, targets
 from percolab.dataset.lazy import Lazy
 from percolab.dataset.targets import Active
 from percolab.ground import html
+from percolab.ground.text import printable
 from percolab.ground.validation import check_choice, check_integer
 from percolab.model import edits
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
@@ -91,7 +92,7 @@ class Dataset(Lazy):
         """What sets the dataset apart from the one that its recipe makes, in words; None if nothing does."""
         told = self.provenance.get("modified")
         if told:
-            return str(told)
+            return printable(str(told))
         if not self._is_vouched:
             return BY_HAND
         return None if self.target.is_rule else GIVEN

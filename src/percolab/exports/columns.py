@@ -193,15 +193,20 @@ def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
         check_shape(name, getattr(found, name), shape)
     for name, column in extra.items():
         check_shape(name, column, (n_latents if name in LATENT_COLUMNS else n,))
+    for name in ("latent_z", "point_z"):
+        if getattr(found, name).dtype != np.float64:
+            raise ValueError(f"{name} must be float64, got {getattr(found, name).dtype}")
     if ("latent_active" in extra) != ("point_active" in extra):
         raise ValueError("latent_active and point_active must come together")
     return vouch(found) if is_intact(found, told) else found
 
 
 def check_shape(name: str, column: Any, shape: tuple[int, ...]) -> None:
-    """Raise, in one line, unless a column has a shape."""
+    """Raise, in one line, unless a column has a shape and a type that kernels know."""
     if column.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {column.shape}")
+    if column.dtype.kind == "f" and column.dtype.itemsize not in (4, 8):
+        raise ValueError(f"{name} must be float32 or float64, got {column.dtype}")
 
 
 def positions(columns: Columns) -> NDArray[Any]:

@@ -149,9 +149,7 @@ def read_codes(name: str, path: str | os.PathLike[str]) -> dict[str, Any]:
             return {"codes": from_archive("codes", held)}
         if len(held) == 1:  # whatever its name
             return {"codes": held[next(iter(held))]}
-        if "codes" not in held:
-            raise ValueError(f"it has no array codes, but {shown(list(held))}")
-        return {array: held[array] for array in ARRAYS if array in held}
+        return {"codes": held["codes"]} | {array: held[array] for array in ARRAYS[1:] if array in held}
 
 
 def as_codes(codes: Any) -> Codes:

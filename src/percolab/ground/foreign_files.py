@@ -7,16 +7,15 @@ import math
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground import memory
-from percolab.ground.text import one_line, shown
+from percolab.ground.text import one_line
 
 PathLike = str | os.PathLike[str]
 
@@ -80,14 +79,14 @@ def read_json(name: str, path: PathLike, most: int = MOST_JSON) -> dict[str, Any
 def parse_json(text: str | bytes) -> dict[str, Any]:
     """Return the object that a text of JSON is; raise ValueError, in one line, for any other text."""
     try:
-        found = json.loads(text, parse_constant=_refuse_constant)
+        values = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("it is not JSON: it is nested too deeply") from None
     except ValueError as fault:
         raise ValueError(f"it is not JSON: {one_line(fault)}") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise ValueError("it is not a JSON object")
-    return found
+    return values
 
 
 def _refuse_constant(word: str) -> None:
@@ -97,52 +96,29 @@ def _refuse_constant(word: str) -> None:
 # ---------------------------------------------------------------------- arrays
 
 
-class Arrays(Mapping[str, NDArray[Any]]):
-    """The arrays of a file by name, each read when it is asked for."""
-
-    def __init__(self, members: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
-        self._members = members
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        if name not in self:
-            raise ValueError(f"it has no array {name}, but {shown(list(self))}")
-        return self._members[name]()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._members
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-
 @contextmanager
-def arrays(name: str, path: PathLike) -> Iterator[Arrays]:
-    """Yield the arrays of an .npz file by name; of an .npy file one, under the name "", which stays on disk."""
+def arrays(name: str, path: PathLike) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """Yield the arrays of an .npz file by name, read when asked for; of an .npy file one, "", which is mapped."""
     with reading(name, path, "a file as NumPy or SciPy save arrays") as file:
         if file.read(len(_ZIP)) != _ZIP:
-            yield Arrays({"": partial(_mapped, file)})
+            yield {"": _mapped(file)}
             return
         with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-            yield Arrays(
-                {member.filename.removesuffix(".npy"): partial(_unpacked, archive, member) for member in members}
-            )
+            _require_memory(name, archive)
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as held:
+            yield held
+
+
+def _require_memory(name: str, archive: zipfile.ZipFile) -> None:
+    """Raise MemoryError, in one line, unless all that an archive holds would fit in memory."""
+    memory.require(sum(member.file_size for member in archive.infolist()), f"what {name} holds needs")
 
 
 def read_array(name: str, path: PathLike) -> NDArray[Any]:
     """Return the array of an .npy file, which stays on disk."""
     with reading(name, path, "an .npy file, an array as NumPy saves it") as file:
         return _mapped(file)
-
-
-def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    memory.require(member.file_size, f"array {shown(member.filename)} needs")
-    with archive.open(member) as file:
-        found: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return found
 
 
 def _mapped(file: IO[bytes]) -> NDArray[Any]:
@@ -169,14 +145,14 @@ def read_torch(name: str, path: PathLike) -> dict[str, Any]:
     import torch
 
     with reading(name, path, "as percolab writes it") as file:
-        _check_stored(file)
-        found = torch.load(file, map_location="cpu", weights_only=True)
-        if not isinstance(found, dict):
+        _check_stored(name, file)
+        values = torch.load(file, map_location="cpu", weights_only=True)
+        if not isinstance(values, dict):
             raise TypeError("it is not a dictionary")
-        return found
+        return values
 
 
-def _check_stored(file: IO[bytes]) -> None:
+def _check_stored(name: str, file: IO[bytes]) -> None:
     """Raise unless a file is an archive from its first byte on, not packed, whose parts match their checksums.
 
     So torch reads it as an archive and not in one of its older ways, never unpacks more than is there, and no flipped
@@ -185,6 +161,7 @@ def _check_stored(file: IO[bytes]) -> None:
     if file.read(len(_ZIP)) != _ZIP:
         raise ValueError("it is not an archive of torch")
     with zipfile.ZipFile(file) as parts:
+        _require_memory(name, parts)
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
             raise ValueError("its parts must not be packed")
         if parts.testzip() is not None:

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SEED_LIMIT = 2**64
+from percolab.ground.text import shown
 
 
-def check_integer(name: str, value: object, least: int) -> int:
-    """Return ``value`` as an int of at least ``least``, or say what is wrong with it."""
+def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:
+    """Return ``value`` as an int of at least ``least`` that fits in so many bits, or say what is wrong with it."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise ValueError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+    if int(value) >= 1 << bits:
+        raise ValueError(f"{name} must be below 2**{bits}, got {shown(value)}")
     return int(value)
 
 
@@ -47,15 +49,12 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 
 def check_numbers(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """Return an array if it holds booleans, integers or real numbers, or say what is wrong with it."""
+    """Return an array of booleans, integers or real numbers, as this machine writes them, or say what is wrong."""
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be numbers, got {values.dtype}")
-    return values
+    return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
 def check_seed(name: str, value: object) -> int:
     """Return ``value`` as an int in [0, 2^64), or say what is wrong with it."""
-    seed = check_integer(name, value, 0)
-    if seed >= SEED_LIMIT:
-        raise ValueError(f"{name} must be below 2**64, got {seed}")
-    return seed
+    return check_integer(name, value, 0, 64)

@@ -59,7 +59,7 @@ class Seeds:
     @classmethod
     def from_int(cls, seed: int) -> Self:
         """Seeds S, S + 10,000 and S + 20,000: the convention of the published datasets."""
-        seed = check_integer("seeds", seed, 0)
+        seed = check_seed("seeds", seed)
         return cls(graph=seed, embed=seed + 10_000, value=seed + 20_000)
 
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from pickle import PicklingError
 from typing import Any
@@ -104,7 +105,7 @@ class _Worker:
         self.is_ready = False
         self.line, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
-        context.Lock()  # starts the tracker of locks; else the first process would, which unblocks signals
+        resource_tracker.ensure_running()  # else the first process would start it, which unblocks signals
         with _no_interrupts():  # which the process inherits
             self.process.start()
         theirs.close()  # so that the line ends when the process does
@@ -198,10 +199,12 @@ def _serve(line: Any, function: Function) -> None:
                 line.send(outcome)
             except (AttributeError, TypeError, PicklingError) as error:  # not everything can be sent
                 line.send(_Outcome(failure=RuntimeError(one_line(error))))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends, and gives its locks back
 
 
 def _leave(*_: Any) -> None:
     """End this process from within, so that locks are given back, and without a word about what is left half done."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(1)
 

@@ -15,6 +15,7 @@ from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.lazy import Lazy
 from percolab.ground import html
+from percolab.ground.text import printable
 from percolab.model.forest import Forest
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.rotations import Rotation
@@ -75,7 +76,7 @@ class Superposed(Lazy):
         """What sets the world apart from the one that its recipe makes, in words; None if nothing does."""
         told = self.provenance.get("modified")
         if told:
-            return str(told)
+            return printable(str(told))
         return None if "_vouched" in self.__dict__ or "_read" in self.__dict__ else BY_HAND
 
     def _changed(self, **changes: Any) -> Superposed:

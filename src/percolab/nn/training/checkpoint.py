@@ -129,8 +129,10 @@ def _check(values: State) -> None:
         raise ValueError(f"seconds must be at least 0, got {values['seconds']}")
     if len(values["generators"]) not in (0, len(configs)):
         raise ValueError(f"generators must be one for each member or none, got {len(values['generators'])}")
-    _check_tensors([values["losses"], *values["generators"], *values["model"].values()])
-    _check_tensors(value for part in values["optimizer"] for value in part.values())
+    if not all(isinstance(part, dict) for part in values["optimizer"]):
+        raise TypeError("the optimiser must have a dictionary for each parameter")
+    states = [value for part in (values["model"], *values["optimizer"]) for value in part.values()]
+    _check_tensors([values["losses"], *values["generators"], *states])
 
 
 def _check_tensors(values: Iterable[Any]) -> None:
