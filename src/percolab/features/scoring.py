@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
-from percolab.features.concepts import SUMMARY_RATIO
+from percolab.features.concepts import SUMMARY_RATIO, Concepts
 from percolab.features.counting import Matches, match
 from percolab.features.directions import carried, concept_directions, cosines, explained_variance
 from percolab.features.firing import Firing, pack
@@ -28,6 +28,7 @@ from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
 from percolab.features.truth import Truth, find_truth
 from percolab.features.union import unions
+from percolab.ground.compiled import ahead
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
@@ -110,11 +111,13 @@ def score(
     decoder = check_decoder(directions, bias, activations, table.shape)
     least, share = check_integer("min_size", min_size, 2), check_ratio(ratio)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
-    truth = find_truth(forest, place, least, share)
-    firing, matches = _match(table, truth, limit, workers, stages)
-    drawn = chance(firing.fired, truth, n_draws, key, workers)
-    stages.done("chance")
-    pairs = find_pairs(firing, truth, matches, workers)
+    with ahead("features.scoring", threads=workers) as wait_for_kernels:
+        truth = find_truth(forest, place, least, share)
+        firing, matches = _match(table, truth, limit, workers, stages)
+        drawn = chance(firing.fired, truth, n_draws, key, workers)
+        stages.done("chance")
+        pairs = find_pairs(firing, truth, matches, workers)
+        wait_for_kernels()
     taken, reached = unions(firing, truth.concepts, matches, pairs, workers)
     stages.done("splitting")
     absorbers = find_absorbers(firing, truth.concepts, pairs, workers)
@@ -130,6 +133,18 @@ def score(
     settings |= {"draws": n_draws, "seed": key}
     found = _result(columns, _feature_columns(firing, truth, matches, pairs), drawn, extra, settings)
     return replace(found, absorbed_from=deepest_latent(absorbers, truth.concepts, truth.order))
+
+
+def rehearse() -> None:
+    """Call every kernel that `score` calls once pairs are found: each of two features says one of two rows."""
+    zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    concepts = Concepts(zero, zero, 2 * one, -one, one, np.ones(1, np.bool_))
+    positions, words = np.arange(2, dtype=np.int32), np.empty((0, 1), np.uint64)
+    firing = Firing(2, np.ones(2, np.int64), np.full(2, -1), np.arange(3), positions, words)
+    matches = Matches(zero, one * 2 / 3, one, zero, one * 2 / 3, one, one * 2 / 3)
+    pairs = Pairs(np.array([[1, 0, 1]], np.int32), np.array([0, 1, 2]), np.zeros(2, np.int64), zero, zero)
+    unions(firing, concepts, matches, pairs, 1)
+    on_rows(firing, concepts, matches, find_absorbers(firing, concepts, pairs, 1), 1)
 
 
 def best_f1(
