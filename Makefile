@@ -24,7 +24,7 @@ BENCHMARKS = $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py))
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's experiment at a small scale.
+demo: $(VENV)/.demo ## Make a small dataset and documents, check and draw them; then two experiments at a small scale.
 	@mkdir -p demo
 	$(BIN)/percolab generate --n-points 20000 --dim 50 --seed 7 -o demo/small.zarr --overwrite
 	$(BIN)/percolab info demo/small.zarr
@@ -32,14 +32,17 @@ demo: $(VENV)/.demo ## Make a small dataset, check it, draw it; then the paper's
 	$(BIN)/percolab verify demo/small.zarr --report demo
 	$(BIN)/percolab explore demo/small.zarr -o demo/explorer.html --overwrite
 	$(BIN)/percolab info demo/small.zarr --html demo/card.html --explorer demo/explorer.html --overwrite > /dev/null
+	$(BIN)/percolab documents --tokens 1024 --lexicons 2 --seed 1 --count 1000 -o demo/documents.zarr --overwrite
+	$(BIN)/percolab draw demo/documents.zarr --document 7 -o demo/document.png --overwrite
+	$(BIN)/percolab represent documents --scale small -o demo/documents
 	$(BIN)/percolab reproduce one-cluster --scale small -o demo/one-cluster
-	$(BIN)/percolab score demo/one-cluster/dataset.zarr --run demo/one-cluster/training -o demo/features.html --overwrite
 	@echo "demo/cluster.png: the largest cluster in space, beside its latent tree."
 	@echo "demo/card.html:   what is in the dataset, at a glance; open it in a browser."
 	@echo "demo/explorer.html: its points and its hierarchy, to walk through; open it in a browser."
 	@echo "demo/verify.html: the laws of the table above, with a figure for each."
-	@echo "demo/one-cluster/report.html: the paper's experiment on 20,000 points: two networks, controls, baselines, linear probes."
-	@echo "demo/features.html: k-means and neurons of that network, scored against the truth, beside an untrained one."
+	@echo "demo/document.png: a document over the tree of its tokens: what can be known about its context at each position."
+	@echo "demo/documents/report.html: transformers on documents: own lexicon, the other one, untrained, raw input."
+	@echo "demo/one-cluster/report.html: the paper's experiment on 10,000 points: two networks, controls, baselines, linear probes."
 
 # Types are checked while the tests run; what was found is shown after them.
 test: lint ## Check, and run the tests that take seconds.

@@ -19,6 +19,7 @@ import warnings
 import attack_files
 import attack_forests
 import attack_kills
+import attack_readers
 import attack_runs
 
 PARTS = {
@@ -28,6 +29,11 @@ PARTS = {
     "kills": (attack_kills.attack, 400),
     "steps": (attack_kills.attack_steps, 10_000),
     "runs": (attack_runs.attack, 200),
+    "codes": (attack_readers.attack_codes, 10_000),
+    "checkpoints": (attack_readers.attack_checkpoints, 10_000),
+    "recipes": (attack_readers.attack_recipes, 10_000),
+    "manifests": (attack_readers.attack_manifests, 10_000),
+    "exports": (attack_readers.attack_exports, 10_000),
 }
 MUST_BE_NONE = ("lost", "wrong", "crashes", "left over")
 

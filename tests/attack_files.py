@@ -58,7 +58,7 @@ def reseal(path):
         layouts = {name: metadata.layout(source, name, path) for name in sorted(found["sha256"])}
         found["metadata_sha256"] = metadata.digest(found, layouts)
         (path / "zarr.json").write_text(json.dumps(root))
-    except (AttributeError, KeyError, OSError, TypeError, ValueError):
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
         return False
     return True
 

@@ -8,9 +8,10 @@ import math
 from functools import cached_property
 
 import numpy as np
+from obvious import grow_forest
 
 import percolab as pl
-from percolab.features.chance import permuted
+from percolab.features.chance import permuted, permuted_documents
 
 
 class Node:
@@ -94,7 +95,7 @@ class Oracle:
         self.n, self.n_features = self.codes.shape
         limit = np.broadcast_to(np.asarray(threshold, np.float64), self.n_features)
         self.fires = [{i for i in range(self.n) if self.codes[i, f] > limit[f]} for f in range(self.n_features)]
-        self.latent, self.members, self.latents = concepts(forest, self.rows, min_size, ratio)
+        self.latent, self.members, self.latents = self.listed(min_size, ratio)
         self.upper = {i: nearest_above(i, self.latent, self.latents) for i in self.latent}
         self.directions = None if directions is None else np.asarray(directions, np.float64)
         self.activations = None if activations is None else np.asarray(activations, np.float64)
@@ -102,6 +103,9 @@ class Oracle:
         self.draws, self.seed = draws, seed
         self.scores = {i: [f1(fires, self.members[i]) for fires in self.fires] for i in self.latent}
         self.best = {i: self.best_of(self.scores[i]) for i in self.latent}
+
+    def listed(self, min_size, ratio):
+        return concepts(self.forest, self.rows, min_size, ratio)
 
     @staticmethod
     def best_of(scores):
@@ -140,14 +144,15 @@ class Oracle:
     def f1(self, i):
         return max(self.scores[i])
 
-    def chance(self):
+    def permuted(self, draw, feature):
         in_leaf_order = sorted(range(self.n), key=lambda i: (self.rows[i], i))
+        count = len(self.fires[feature])
+        return {in_leaf_order[p] for p in permuted(count, self.n, seed=self.seed, draw=draw, feature=feature).tolist()}
+
+    def chance(self):
         means = dict.fromkeys(self.latent, 0.0)
         for draw in range(self.draws):
-            shuffled = [
-                {in_leaf_order[p] for p in permuted(len(fires), self.n, seed=self.seed, draw=draw, feature=f).tolist()}
-                for f, fires in enumerate(self.fires)
-            ]
+            shuffled = [self.permuted(draw, f) for f in range(self.n_features)]
             for i in self.latent:
                 means[i] += max(f1(fires, self.members[i]) for fires in shuffled) / self.draws
         return list(means.values())
@@ -210,10 +215,15 @@ class Oracle:
         return count / self.size(i)
 
     def direction(self, i):
-        if self.activations is None or self.latents[i].parent is None:
+        other = self.others(i)
+        if self.activations is None or not other:
             return None
-        other = [at for at, row in enumerate(self.rows) if row in self.latents[i].sibling.rows]
         return self.activations[sorted(self.members[i])].mean(0) - self.activations[other].mean(0)
+
+    def others(self, i):
+        if self.latents[i].parent is None:
+            return []
+        return [at for at, row in enumerate(self.rows) if row in self.latents[i].sibling.rows]
 
     def cosine(self, i):
         u = self.direction(i)
@@ -293,6 +303,64 @@ class Oracle:
             spread = self.activations - self.activations.mean(0)
             found["explained_variance"] = 1 - (rest**2).sum() / (spread**2).sum()
         return found
+
+
+class DocumentOracle(Oracle):
+    """The same for positions of documents: a position is in a context if all rows of its context are rows of that."""
+
+    def __init__(
+        self, corpus, codes, rows=None, factor=0, *, documents, about="context", truth="believed", **options
+    ):  # fmt: skip
+        self.corpus, self.factor, self.documents, self.about, self.truth = corpus, factor, documents, about, truth
+        n, length = documents.tokens.shape
+        self.length = length
+        places = range(n * length) if rows is None else rows
+        codes = np.asarray(codes).reshape(-1, np.asarray(codes).shape[-1])
+        if options.get("activations") is not None:
+            options["activations"] = options["activations"].reshape(len(codes), -1)
+        super().__init__(corpus.forest(factor), codes, places, **options)
+
+    @cached_property
+    def beliefs(self):
+        return self.corpus.beliefs(self.documents.tokens)
+
+    def held(self, at, latents):
+        """Return what a row of the codes has: the rows of its context in the forest, or of its token; None for none."""
+        i, t = divmod(self.rows[at], self.length)
+        if self.about == "token":
+            [row] = np.flatnonzero(self.corpus.token_ids(self.factor) == self.documents.tokens[i, t])
+            return {int(row)}
+        lexicon, context = self.documents.lexicon[i], self.documents.context[i, t]
+        if self.truth == "believed":
+            lexicon, context = self.beliefs.believed_lexicon[i, t], self.beliefs.believed[i, t]
+        return set(latents[int(context)].rows) if lexicon == self.factor else None
+
+    def listed(self, min_size, ratio):
+        _, latents = tree(self.forest)
+        held = [self.held(at, latents) for at in range(self.n)]
+        self.every = {
+            int(i): {at for at, rows in enumerate(held) if rows is not None and rows <= set(latents[int(i)].rows)}
+            for i in self.corpus.contexts(self.factor)
+        }
+        kept = []
+        for i, members in self.every.items():
+            above = nearest_above(i, kept, latents)
+            room = math.inf if above is None else len(self.every[above])
+            if len(members) >= min_size and len(members) <= ratio * room and len(members) < room:
+                kept.append(i)
+        return kept, {i: self.every[i] for i in kept}, latents
+
+    def permuted(self, draw, feature):
+        """Return the rows that a feature fires on when its documents are laid in another order along all rows."""
+        by_document = sorted(range(self.n), key=lambda at: (self.rows[at], at))
+        documents = sorted({self.rows[at] // self.length for at in range(self.n)})
+        order = permuted_documents(len(documents), seed=self.seed, draw=draw, feature=feature).tolist()
+        moved = [at for d in order for at in by_document if self.rows[at] // self.length == documents[d]]
+        return {at for at, source in zip(by_document, moved, strict=True) if source in self.fires[feature]}
+
+    def others(self, i):
+        above = nearest_above(i, self.every, self.latents)
+        return [] if above is None else sorted(self.every[above] - self.every[i])
 
 
 CONCEPT_COLUMNS = (
@@ -397,3 +465,61 @@ def scenario(seed, n=150):
         options["activations"] = rng.normal(size=(places.size, 3)).astype(np.float32) + 5
         options["bias"] = rng.normal(size=3) if seed % 4 > 1 else None
     return forest, codes, rows, options
+
+
+SHAPES = ["any", "even", "ragged", "left chain"]
+
+
+def document_scenario(seed):
+    """Return a corpus, codes, rows and options: lexicons, truths, tokens, subsets and decoders in turn."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(12, 40))
+    sizes = [size] if seed % 3 else [size - 6, 6]
+    lexicons = [grow_forest(sizes, seed * 10 + k, SHAPES[(seed + k) % 4]) for k in range(1 + seed % 2)]
+    corpus = pl.Corpus(lexicons, length=int(rng.integers(2, 12)), renewal=0.2, min_size=2 + seed % 4, seed=seed)
+    documents, factor = corpus.documents(5, 19 if seed % 7 else 8), seed % len(lexicons)
+    n_rows = documents.tokens.size
+    rows = None if seed % 4 == 0 else rng.integers(0, n_rows, rng.integers(n_rows // 2, n_rows))
+    asked = {
+        "documents": documents,
+        "about": ["context", "token"][seed % 5 == 4],
+        "truth": ["believed", "true"][seed // 2 % 2],
+    }
+    n_features = int(rng.integers(3, 12))
+    codes = position_codes(
+        DocumentOracle(corpus, np.ones((n_rows, 1)), None, factor, **asked, min_size=2), n_features, rng
+    )
+    codes = codes.reshape(*documents.tokens.shape, -1) if rows is None else codes[rows]
+    options = {
+        **asked,
+        "min_size": int(rng.integers(2, 6)),
+        "ratio": [1, 2 / 3, 0.5][seed % 3],
+        "draws": 2,
+        "seed": seed,
+    }
+    if seed % 3:
+        options["directions"] = rng.normal(size=(n_features, 3))
+        options["activations"] = rng.normal(size=(*codes.shape[:-1], 3)).astype(np.float32) + 5
+    return (corpus, codes, rows, factor), options
+
+
+def position_codes(known, n_features, rng):
+    """Features of positions: contexts with misses and noise, absorbed ones, runs, all together."""
+    columns, sizes = [], {i: len(rows) for i, rows in known.every.items()}
+
+    def rows_of(latent):
+        return np.isin(np.arange(known.n), list(known.every[latent]))
+
+    while len(columns) < n_features:
+        outer = int(rng.choice(list(sizes)))
+        here, noise = rows_of(outer), rng.random(known.n)
+        inside = [i for i in sizes if is_inside(i, outer, known.latents) and 0 < 2 * sizes[i] <= sizes[outer]]
+        runs = np.repeat(rng.random(-(-known.n // 5)) < 0.3, 5)[: known.n]
+        kinds = [here, here & (noise < 0.8), here ^ (noise < 0.1), runs, here | runs]
+        columns.append(kinds[rng.integers(len(kinds))])
+        if inside:
+            inner = rows_of(max(inside, key=sizes.get))
+            columns += [here & ~(inner & (noise < 0.7)), inner]
+    fires = np.column_stack(columns[:n_features])
+    fires[0, 0] = True
+    return (fires * rng.integers(1, 4, fires.shape)).astype(np.float32)

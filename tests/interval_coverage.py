@@ -11,10 +11,10 @@ from statistics import NormalDist
 import numpy as np
 
 import percolab as pl
-from percolab.features.concepts import SUMMARY_RATIO, find_concepts
-from percolab.nn import intervals
-from percolab.nn.intervals.lines import line_through_origin, log_lines
-from percolab.nn.scaling import running as scaling
+from percolab import intervals
+from percolab.experiments import scaling
+from percolab.features.concepts import SUMMARY_RATIO, by_row, find_concepts
+from percolab.intervals.lines import line_through_origin, log_lines
 
 NETWORKS, EACH, GROUPS = 5, 6, (20, 50)
 KINDS = {
@@ -164,7 +164,7 @@ def nested(trials, n_points=20_000, min_size=30, seed=3, concepts=False):
     depth, size = forest.latent_depth, forest.latent_size
     latents = np.flatnonzero((depth % 5 == 0) & (depth <= 200) & (size >= min_size))
     if concepts:
-        found = find_concepts(forest, np.arange(n_points), min_size, SUMMARY_RATIO)
+        found = find_concepts(by_row(forest, np.arange(n_points)), min_size, SUMMARY_RATIO)
         latents = found.latent[found.summarised]
     start, stop = forest.points_of(latents)
     log_fom = np.log(forest.figure_of_merit[latents])

@@ -19,19 +19,17 @@ from percolab.benchmark import (  # noqa: E402
     bins,
     drawing,
     keeping,
-    lineup,
     report,
     tables,
     task,
 )
 from percolab.benchmark.cells import CELLS, TRUTHS, Cell, grid  # noqa: E402
 from percolab.benchmark.evaluating import Evaluator  # noqa: E402
-from percolab.benchmark.lineup import entry, make  # noqa: E402
 from percolab.benchmark.networks import Networks  # noqa: E402
-from percolab.benchmark.standard import READING, STANDARD  # noqa: E402
-from percolab.features import score  # noqa: E402
+from percolab.features import score, specs  # noqa: E402
+from percolab.features.specs import READING, STANDARD, entry, make  # noqa: E402
+from percolab.intervals import Estimate  # noqa: E402
 from percolab.nn import ResidualMLP, TrainConfig, loss_recovered  # noqa: E402
-from percolab.nn.intervals import Estimate  # noqa: E402
 
 TINY = Budget(n_features=12, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
 TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=2, batch_size=64, lr=1e-2)
@@ -380,11 +378,11 @@ def test_a_table_has_cells_of_one_making(changed, what, tmp_path):
 
 def test_options_in_the_name_are_not_those_of_the_budget():
     budget = {"n_features": 12, "k": 3, "batch_size": 64}
-    assert lineup.has_budget("batchtopk@k=8", {"n_features": 12, "k": 8, "batch_size": 64}, budget)
-    assert not lineup.has_budget("batchtopk@k=8", {"n_features": 16, "k": 8, "batch_size": 64}, budget)
-    assert lineup.has_budget("kmeans", {"n_features": 12, "batch_size": 16384}, budget)  # fixed
-    assert lineup.has_budget("not.there:Class", {"n_features": 12}, budget)
-    assert not lineup.has_budget("not.there:Class", {"n_features": 16}, budget)
+    assert specs.has_budget("batchtopk@k=8", {"n_features": 12, "k": 8, "batch_size": 64}, budget)
+    assert not specs.has_budget("batchtopk@k=8", {"n_features": 16, "k": 8, "batch_size": 64}, budget)
+    assert specs.has_budget("kmeans", {"n_features": 12, "batch_size": 16384}, budget)  # fixed
+    assert specs.has_budget("not.there:Class", {"n_features": 12}, budget)
+    assert not specs.has_budget("not.there:Class", {"n_features": 16}, budget)
 
 
 # ---------------------------------------------------------------------- methods and grid
@@ -764,7 +762,7 @@ def test_autoencoders_are_compared(tmp_path):
 def test_autoencoders_are_left_out_where_saelens_is_not_installed(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sae_lens", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    from percolab.benchmark.lineup import standard
+    from percolab.features.specs import standard
 
     names = {found.name for found in standard(TINY)}
     assert "kmeans" in names

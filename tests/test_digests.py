@@ -1,4 +1,4 @@
-"""What both engines make, to the bit: stored digests, on this machine and on processors that it can stand for."""
+"""What engines and corpora make, to the bit: stored digests, here and on processors that this one can stand for."""
 
 import json
 import os
@@ -17,10 +17,17 @@ def test_golden_bytes(case):
     assert digests.digest(*case) == GOLDEN[" ".join(map(str, case))]
 
 
+@pytest.mark.parametrize("count", digests.CORPORA)
+def test_golden_documents_and_beliefs(count):
+    assert digests.corpus_digest(count) == GOLDEN[f"corpus {count}"]
+
+
 def test_precision_and_dimension_leave_the_trees_alone():
-    trees = {(case.split()[0], case.split()[1], columns["forest and y"]) for case, columns in GOLDEN.items()}
+    made = {case: columns for case, columns in GOLDEN.items() if "X" in columns}
+    assert len(made) == len(digests.CASES)
+    trees = {(case.split()[0], case.split()[1], columns["forest and y"]) for case, columns in made.items()}
     assert len(trees) == 4
-    assert len({columns["X"] for columns in GOLDEN.values()}) == len(GOLDEN)
+    assert len({columns["X"] for columns in made.values()}) == len(made)
 
 
 @pytest.mark.slow

@@ -19,7 +19,8 @@ from sameness import assert_same, refused
 
 import percolab as pl
 from percolab import exports
-from percolab.model.edits import Do, Move, Turn
+from percolab.checks.independent import Subject
+from percolab.model.edits import Do, Move, Shift, Turn
 from percolab.show.card import write_card
 from percolab.show.summary import summarise, table
 from percolab.store import reading
@@ -147,6 +148,51 @@ def test_moved_points_keep_all_bond_lengths_but_one(engine, mode):
         assert after.latent_z is ds.latent_z
 
 
+@pytest.mark.parametrize("engine", ["native", "paper"])
+def test_rows_beyond_a_bond_are_those_that_a_move_moves(engine):
+    ds = made(150, engine=engine)
+    for latent in range(ds.forest.n_latents):
+        np.testing.assert_array_equal(ds.beyond(latent), beyond(ds, latent)[2])
+    with refused("latent must be below 149, got 149"):
+        ds.beyond(149)
+
+
+# ---------------------------------------------------------------------- shift
+
+
+@pytest.mark.parametrize("engine", ["native", "paper"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_shift_moves_exactly_the_rows_of_the_latent(engine, dtype):
+    ds = made(150, engine=engine, dtype=dtype)
+    vector = np.arange(5) / 4
+    for latent in range(ds.forest.n_latents):
+        rows = ds.forest.points_of(latent)
+        shifted = np.asarray(ds.X).copy()
+        shifted[rows] = (shifted[rows].astype(np.float64) + vector).astype(dtype)
+        after = ds.shift(latent, by=vector)
+        np.testing.assert_array_equal(after.X, shifted)
+        assert after.y is ds.y
+        assert after.latent_z is ds.latent_z
+
+
+def test_a_distance_has_a_direction_that_seed_and_latent_determine():
+    ds = made(150, 200, dtype="float64")
+
+    def unit(latent, by, seed):
+        rows = ds.forest.points_of(latent)
+        moved = ds.shift(latent, by=by, seed=seed).X[rows] - ds.X[rows]
+        np.testing.assert_allclose(np.linalg.norm(moved, axis=1), abs(by), rtol=1e-12)
+        np.testing.assert_allclose(moved - moved[0], 0, atol=1e-12)
+        return moved[0] / by
+
+    first = unit(7, 2.5, 3)
+    np.testing.assert_allclose(unit(7, -0.5, 3), first, atol=1e-12)
+    others = np.array([unit(8, 2.5, 3), unit(7, 2.5, 4), unit(7, 2.5, 2**64 - 1)])
+    assert np.abs(others @ first).max() < 0.35  # five standard deviations of the cosine in 200 dimensions
+    drawn = np.array([unit(7, 1.0, seed) for seed in range(200)])
+    np.testing.assert_allclose(drawn.T @ drawn, np.eye(200), atol=0.5)  # 7 of 1/√200
+
+
 # ---------------------------------------------------------------------- turn
 
 
@@ -244,17 +290,20 @@ def test_a_turn_forgets_moves_of_the_steps_it_draws():
 EDITS = st.one_of(
     st.tuples(st.just("do"), st.integers(0, 10**6), st.floats(-9, 9), st.integers(0, 10**6)),
     st.tuples(st.just("move"), st.integers(0, 10**6), st.floats(-0.9, 9)),
-    st.tuples(st.just("shift"), st.integers(0, 10**6), st.lists(st.floats(-9, 9), min_size=3, max_size=3)),
+    st.tuples(st.just("move"), st.integers(0, 10**6), st.lists(st.floats(-9, 9), min_size=3, max_size=3)),
+    st.tuples(st.just("shift"), st.integers(0, 10**6), st.floats(-9, 9), st.integers(0, 2**64 - 1)),
     st.tuples(st.just("turn"), st.integers(0, 10**6), st.integers(0, 2**64 - 1)),
 )
 
 
-def edit(ds, kind, node, value, row=0):
-    latent, row = node % ds.forest.n_latents, row % len(ds)
+def edit(ds, kind, node, value, seed=0):
+    latent, row = node % ds.forest.n_latents, seed % len(ds)
     if kind == "do":
         return ds.do(z={latent: value}, point_z={row: -value})
     if kind == "turn":
         return ds.turn(latent, seed=value) if ds.recipe.engine == "native" else ds
+    if kind == "shift":
+        return ds.shift(latent, by=value, seed=seed)
     return ds.move(latent, by=value)
 
 
@@ -283,13 +332,18 @@ def test_edits_are_left_out_of_json_when_there_are_none():
         "n_points", "dim", "mode", "create_prob", "seeds", "engine", "min_cluster_size", "dtype",
     }  # fmt: skip
     after = made().do(z={3: 1}).move(2, by=[0, 1, 2, 3, 4]).move(5, by=2).turn(7, seed=2**64 - 1)
+    after = after.shift(8, by=np.arange(5)).shift(9, by=2, seed=4)
     assert json.loads(after.recipe.to_json())["edits"] == [
         {"kind": "do", "z": [[3, 1.0]]},
         {"kind": "move", "latent": 2, "by": [0.0, 1.0, 2.0, 3.0, 4.0]},
         {"kind": "move", "latent": 5, "by": 2.0},
         {"kind": "turn", "latent": 7, "seed": 2**64 - 1},
+        {"kind": "shift", "latent": 8, "by": [0.0, 1.0, 2.0, 3.0, 4.0]},
+        {"kind": "shift", "latent": 9, "by": 2.0, "seed": 4},
     ]
-    assert after.recipe.edits == (Do({3: 1}), Move(2, range(5)), Move(5, 2), Turn(7, 2**64 - 1))
+    moved = Do({3: 1}), Move(2, range(5)), Move(5, 2), Turn(7, 2**64 - 1)
+    assert after.recipe.edits == (*moved, Shift(8, range(5)), Shift(9, 2, 4))
+    assert [str(edit) for edit in after.recipe.edits[-2:]] == ["shift:8=a vector", "shift:9=2@4"]
     assert hash(after.recipe) == hash(pl.Recipe.from_json(after.recipe.to_json()))
     assert "edits=(Do(z=((3, 1.0),), point_z=())" in repr(after.recipe)
     assert "edits" not in repr(made().recipe)
@@ -301,8 +355,9 @@ def test_a_filter_drops_the_edits_of_what_it_removes():
     kept = ds.filter(least)
     last, first_gone = kept.forest.n_latents - 1, kept.forest.n_latents
     after = ds.do(z={last: 1, first_gone: 2}, point_z={len(ds) - 1: 3}).do(z={first_gone: 4}).move(first_gone, by=1)
+    after = after.shift(first_gone, by=1, seed=0).shift(last, by=1, seed=0)
     after = after.turn(first_gone, seed=1).turn(last, seed=2)
-    assert after.filter(least).recipe.edits == (Do({last: 1}), Turn(last, 2))
+    assert after.filter(least).recipe.edits == (Do({last: 1}), Shift(last, 1, 0), Turn(last, 2))
     assert_same(pl.generate(after.filter(least).recipe), after.filter(least))
     np.testing.assert_array_equal(after.filter(least).X, after.X[: len(kept)])
 
@@ -328,6 +383,14 @@ def test_a_filter_drops_the_edits_of_what_it_removes():
         (lambda ds: ds.move(0, by=float("inf")), "by must be a finite number, got inf"),
         (lambda ds: ds.move(0, by=-1), "by must not be -1, which would leave the bond without a direction"),
         (lambda ds: ds.move(0, by="far"), "by must be a number or a vector, got 'far'"),
+        (lambda ds: ds.shift(399, by=1, seed=1), "latent must be below 399, got 399"),
+        (lambda ds: ds.shift(0, by=[1, 2]), "by must have 5 numbers, one for each dimension, got 2"),
+        (
+            lambda ds: ds.shift(0, by=2),
+            "seed must be given with a distance, whose direction is drawn from it, got None",
+        ),
+        (lambda ds: ds.shift(0, by=range(5), seed=3), "seed must be None if by is a vector, got 3"),
+        (lambda ds: ds.shift(0, by="far", seed=3), "by must be a number or a vector, got 'far'"),
         (lambda ds: ds.turn(399, seed=1), "latent must be below 399, got 399"),
         (lambda ds: ds.turn(0, seed=-1), "seed must be at least 0, got -1"),
     ],
@@ -340,7 +403,7 @@ def test_bad_edits(call, message):
 @pytest.mark.parametrize(
     ("edits", "message"),
     [
-        ([{"kind": "twist"}], "kind of an edit must be one of do, move, turn, got 'twist'"),
+        ([{"kind": "twist"}], "kind of an edit must be one of do, shift, move, turn, got 'twist'"),
         ([{"kind": "turn", "latent": 1}], "an edit of kind 'turn' must have its own fields, got latent"),
         ([{"kind": "do", "z": [[1, 2], [1, 3]]}], "z must name every node once, got one twice"),
         ([3], "edits must be a list of edits, got 3 in it"),
@@ -374,7 +437,7 @@ def test_what_cannot_follow_edits_refuses_them(tmp_path):
 
 
 def test_edited_datasets_survive_the_store(tmp_path):
-    after = made().do(z={3: 1}).move(2, by=[0, 1, 2, 3, 4]).turn(7, seed=8)
+    after = made().do(z={3: 1}).move(2, by=[0, 1, 2, 3, 4]).turn(7, seed=8).shift(9, by=2, seed=1)
     after.save(tmp_path / "ds.zarr")
     loaded = pl.load(tmp_path / "ds.zarr", verify=True)
     assert_same(loaded, after)
@@ -450,7 +513,11 @@ def test_edits_of_modified_datasets():
     assert after.recipe == ds.recipe
     with pytest.raises(ValueError, match="y must be what its target makes of z to follow new values, got one with"):
         dataclasses.replace(ds, y=ds.y + 1).do(z={3: 1.0})
-    for call in (lambda: by_hand.move(0, by=1), lambda: by_hand.turn(0, seed=1)):
+    for call in (
+        lambda: by_hand.move(0, by=1),
+        lambda: by_hand.shift(0, by=1, seed=1),
+        lambda: by_hand.turn(0, seed=1),
+    ):
         with pytest.raises(ValueError, match="must be as its recipe makes it to be moved or turned, got arrays repl"):
             call()
 
@@ -466,7 +533,8 @@ def flagged(dataset):
 def edited(engine):
     ds = made(6000, 8, "distribution", engine, seed=5)
     ds = ds.do(z={5: 200.0, 100: -90.0}, point_z={3: 50.0}).move(5, by=3.0).move(0, by=np.arange(8)).move(5, by=-2)
-    return ds.turn(3, seed=7).turn(40, seed=2).move(15, by=1) if engine == "native" else ds
+    ds = ds.shift(4, by=20.0, seed=1).move(6, by=0.5)
+    return ds.turn(3, seed=7).turn(40, seed=2).move(15, by=1).shift(41, by=3.0, seed=2) if engine == "native" else ds
 
 
 @pytest.mark.parametrize("engine", ["native", "paper"])
@@ -506,6 +574,35 @@ def test_a_move_that_was_not_made_or_went_wrong_is_caught():
     assert flagged(moved) == set()
     assert flagged(with_fields(moved, X=ds.X)) == {"bond length"}
     assert flagged(with_fields(ds, X=moved.X)) == {"bond length"}
+
+
+def test_a_shift_that_was_not_made_or_went_wrong_is_caught():
+    ds = made(6000, 8, "distribution", seed=5)
+    shifted = ds.shift(9, by=0.3, seed=1)
+    assert flagged(shifted) == set()
+    assert flagged(with_fields(shifted, X=ds.X)) == {"bond length"}
+    assert flagged(with_fields(shifted, X=ds.shift(9, by=0.3, seed=2).X)) == {"bond length"}
+    assert flagged(with_fields(ds, X=shifted.X)) == {"bond length"}
+
+
+POSITION_EDITS = st.one_of(
+    st.tuples(st.just("move"), st.integers(0, 10**6), st.floats(-0.5, 4)),
+    st.tuples(st.just("shift"), st.integers(0, 10**6), st.floats(0, 9), st.integers(0, 99)),
+    st.tuples(st.just("turn"), st.integers(0, 10**6), st.integers(0, 99)),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 9), st.lists(POSITION_EDITS, min_size=2, max_size=8))
+def test_shifts_moves_and_turns_in_any_order_are_taken_back(seed, edits):
+    """After all that edits added is taken back, every bond of a small cluster has its length."""
+    ds = made(14, 3, dtype="float64", seed=seed)
+    for one in edits:
+        ds = edit(ds, *one)
+    subject = Subject(ds)
+    X = np.array(subject.part.X)
+    steps = np.linalg.norm(X[ds.forest.bond[:, 1]] - X[ds.forest.bond[:, 0]], axis=1)
+    np.testing.assert_allclose(steps, ds.recipe.step * np.sqrt(3), rtol=1e-5)
 
 
 def outside(ds, after, latent):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import percolab as pl
 from percolab.cli import main
-from percolab.cli.explore import read_codes
 from percolab.features import score
+from percolab.features.inputs import read_codes
 from percolab.ground.progress import silent
 from percolab.show import explore
 from percolab.show.explorer import data, firing, planes, trees
@@ -282,7 +282,7 @@ def store(dataset, codes, tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["codes.npz", "codes.npy", "some.npz"])
 def test_codes_are_read_from_files(store, codes, name):
-    found, rows = read_codes(store / name)
+    found, rows = map(read_codes("features", store / name).get, ("codes", "rows"))
     n = 50 if name == "some.npz" else N
     np.testing.assert_array_equal(scipy.sparse.csr_array(found).toarray(), codes.toarray()[:n])
     assert rows is None if n == N else rows.tolist() == list(range(50))
@@ -303,8 +303,11 @@ def test_the_command_writes_a_page(store, tmp_path, monkeypatch, capsys):
     [
         ([], "--output must be given unless --serve"),
         (["--serve", "-o", "x.html"], "--output must be left out with --serve, got x.html"),
-        (["-o", "x.html", "--features", "none.npz"], "--features must be a file, got 'none.npz'"),
-        (["-o", "x.html", "--features", "text.npz"], "--features must be a .npz or .npy file of codes, got 'text.npz'"),
+        (["-o", "x.html", "--features", "none.npz"], "--features must exist, got 'none.npz'"),
+        (
+            ["-o", "x.html", "--features", "text.npz"],
+            "--features must be a file as NumPy or SciPy save arrays, got 'text.npz'",
+        ),
         (["-o", "x.html", "--points", "0"], "--points must be at least 1, got 0"),
         (["-o", "none/x.html"], "--output must be in an existing directory, got 'none/x.html'"),
     ],

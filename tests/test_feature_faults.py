@@ -82,7 +82,7 @@ def ratio_is_of_the_nearest_concept_kept_or_not(patch):
         model.enclose(latents, latent_size, above)
         kept[:] = (above < 0) | (present[latents] <= ratio * present[above])
 
-    patch.setattr(model, "thin", wrong)
+    patch.setattr(concepts, "thin", wrong)
 
 
 @fault("concepts.upper")
@@ -212,7 +212,7 @@ def chance_is_the_best_draw(patch):
 
 @fault("concepts.chance")
 def one_permutation_for_all_features(patch):
-    as_python(patch, chance, "_best_by_chance")
+    as_python(patch, chance, "_best_by_rows")
     real = chance.set_key
     patch.setattr(chance, "set_key", lambda seed, draw, feature: np.uint64(real(seed, draw, 0)))
 
@@ -401,7 +401,7 @@ def direction_from_all_other_rows(patch):
         found = real(truth, activations)
         for c, own in enumerate(zip(truth.concepts.start, truth.concepts.stop, strict=True)):
             here = truth.order[slice(*own)]
-            rest = np.delete(np.arange(truth.rows.size), here)
+            rest = np.delete(np.arange(truth.order.size), here)
             if rest.size and not np.isnan(found[c, 0]):
                 found[c] = activations[here].mean(0) - activations[rest].mean(0)
         return found

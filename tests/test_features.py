@@ -614,7 +614,7 @@ BAD = [
     ({"rows": np.arange(1, 31)}, "rows must be between 0 and 29, got 30"),
     ({"rows": np.arange(-1, 29)}, "rows must be between 0 and 29, got -1"),
     ({"rows": np.arange(30.0)}, "rows must be a list of integers, got float64 of shape (30,)"),
-    ({"min_size": 31}, "min_size must leave a concept: the largest cluster has 30 of the rows, got 31"),
+    ({"min_size": 31}, "min_size must leave a concept: the largest has 30 of the rows, got 31"),
     ({"min_size": 1}, "min_size must be at least 2, got 1"),
     ({"ratio": 0}, "ratio must be above 0 and at most 1, got 0"),
     ({"ratio": 1.5}, "ratio must be above 0 and at most 1, got 1.5"),
@@ -644,7 +644,7 @@ BAD = [
     ),
     ({"draws": 0}, "draws must be at least 1, got 0"),
     ({"seed": -1}, "seed must be at least 0, got -1"),
-    ({"dataset": "one.zarr"}, "dataset must be a Dataset, a Forest or a world of factors, got str"),
+    ({"dataset": "one.zarr"}, "dataset must be a Dataset, a Forest, a world of factors or a Corpus, got str"),
 ]
 
 

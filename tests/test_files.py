@@ -1,11 +1,10 @@
 """Files, locks and renames: complete or not there, and nothing that was there is lost."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -108,9 +107,9 @@ def test_file_systems_without_locks(tmp_path, monkeypatch):
         pass
     with pytest.raises(OSError, match="not supported"), locks.alone(tmp_path, certain=True):
         pass
-    (tmp_path / ".a.partial-0").write_text("of a writer that may be running")
+    (tmp_path / ".a.partial-00000000").write_text("of a writer that may be running")
     files.sweep(tmp_path / "a")
-    assert names(tmp_path) == [".a.partial-0"]
+    assert names(tmp_path) == [".a.partial-00000000"]
     with files.new_files(tmp_path / "a", overwrite=False) as (file,):
         file.write(b"a")
     monkeypatch.setattr(locks, "fcntl", None)
@@ -244,8 +243,8 @@ def test_files_are_on_the_disk_before_they_have_their_names(tmp_path, monkeypatc
         events.clear()
         write(tmp_path / "a", tmp_path / "b", overwrite=overwrite)
         kinds = [kind for kind, _ in events]
-        # Both files, what they are to be named, and that this is there; their names, and that these are there.
-        assert kinds == ["sync", "sync", "sync", "name", "sync", "name", "name", "sync"]
+        # Both files; where they replace others, that these have no names; their names, and that these are there.
+        assert kinds == ["sync", "sync", *(["sync"] if overwrite else []), "name", "name", "sync"]
         assert events[-1] == ("sync", tmp_path)
 
 
@@ -279,7 +278,7 @@ def killed_before(step, monkeypatch, function):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_files_killed_as_they_get_their_names_are_all_old_or_all_new(tmp_path, system, overwrite, monkeypatch):
+def test_files_killed_as_they_get_their_names_are_never_old_and_new(tmp_path, system, overwrite, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # which takes most of the time here
     paths = [tmp_path / name for name in ("a", "b", "c")]
     seen = set()
@@ -287,20 +286,18 @@ def test_files_killed_as_they_get_their_names_are_all_old_or_all_new(tmp_path, s
         for path in paths if overwrite else []:
             path.write_bytes(b"old")
         died = killed_before(step, monkeypatch, lambda: write(*paths, overwrite=overwrite))
-        there = {path.read_bytes() for path in paths if path.exists()}
-        assert len(there) < 2  # whoever looks, and knows nothing of this
-        files.complete(paths[0])
-        there = [path.read_bytes() if path.exists() else None for path in paths]
-        assert len(set(there)) == 1
-        seen |= set(there)
+        there = [path.read_bytes() for path in paths if path.exists()]
+        assert len(set(there)) < 2
+        seen |= {(*set(there), len(there))}
         write(*paths, overwrite=True)
         assert names(tmp_path) == ["a", "b", "c"]
+        assert {path.read_bytes() for path in paths} == {b"new"}
         for path in [] if overwrite else paths:
             path.unlink()
         if not died:
             break
-    assert seen == {b"old" if overwrite else None, b"new"}
-    assert step >= 8
+    assert {(0,), (b"new", 3)} < seen
+    assert step >= 3
 
 
 def test_files_that_cannot_get_their_names_leave_those_that_were_there(tmp_path, system, monkeypatch):
@@ -321,49 +318,23 @@ def test_files_that_cannot_get_their_names_leave_those_that_were_there(tmp_path,
     assert [(tmp_path / name).read_text() for name in "ab"] == ["a", "b"]
 
 
-def test_a_journal_of_names_is_left_alone_while_its_writer_runs(tmp_path):
-    journal, new = tmp_path / ".a.naming", tmp_path / ".a.partial-0"
-    journal.write_text(json.dumps({"overwrite": True, "names": {new.name: "a"}}))
-    new.write_text("new")
-    with locks.alone(journal):
-        files.complete(tmp_path / "a")
-        assert names(tmp_path) == [journal.name, new.name]
-    files.complete(tmp_path / "a")
-    assert names(tmp_path) == ["a"]
+TWO = """
+import sys
+from pathlib import Path
+from percolab.ground import files
+paths = [Path(sys.argv[1]) / name for name in ("a", "b", "c")]
+for k in range(60):
+    with files.new_files(*paths, overwrite=True) as opened:
+        for file in opened:
+            file.write(f"{sys.argv[2]} {k}".encode())
+"""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"names": 3, "overwrite": true}',
-        '{"names": {"b": "a"}, "overwrite": true}',
-        '{"names": {".c.partial-0": "../in/c", "../b": "c", ".c.partial-1": "b"}, "overwrite": true}',
-    ],
-)
-def test_a_journal_of_names_leads_nowhere_else(tmp_path, text):
-    (tmp_path / "in").mkdir()
-    for name in ("b", "in/b", "in/c", "in/.c.partial-0", "in/.c.partial-1"):
-        (tmp_path / name).write_text(name)
-    (tmp_path / "in" / ".a.naming").write_text(text)
-    files.complete(tmp_path / "in" / "a")
-    assert names(tmp_path / "in") == [".c.partial-0", ".c.partial-1", "b", "c"]
-    assert all((tmp_path / name).read_text() == name for name in ("b", "in/b", "in/c"))
-
-
-def test_two_writers_that_name_their_files_at_once(tmp_path, monkeypatch):
-    """The one who comes second waits for the first, and what is there is of one of them."""
-    waits, paths = [], [tmp_path / "a", tmp_path / "b"]
-    with ExitStack() as first:
-        journal = tmp_path / ".a.naming"
-        journal.write_text("{}")
-        first.enter_context(locks.alone(journal))
-        monkeypatch.setattr(files.time, "sleep", lambda _: (waits.append(1), len(waits) == 3 and first.close()))
-        write(*paths, overwrite=True)
-    assert len(waits) >= 3
-    assert names(tmp_path) == ["a", "b"]
+def test_two_writers_that_name_their_files_at_once_do_not_mix_them(tmp_path):
+    writers = [subprocess.Popen([sys.executable, "-c", TWO, str(tmp_path), word]) for word in ("one", "other")]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert names(tmp_path) == ["a", "b", "c"]
+    assert {(tmp_path / name).read_text() for name in "abc"} in ({"one 59"}, {"other 59"})
 
 
 def test_a_directory_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ import pytest
 
 import percolab as pl
 from percolab.cli import errors, main
-from percolab.store import beginning, metadata, schema
+from percolab.ground import foreign_files
+from percolab.store import beginning, schema
 
 ROOT = Path(__file__).parent
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202eevil"
@@ -206,7 +207,7 @@ def test_files_that_describe_are_small_and_flat(path):
         '"text"',
         "",
         "\x00",
-        " " * (metadata.MOST_BYTES + 1),
+        " " * (foreign_files.MOST_JSON + 1),
     ):
         for name in ("zarr.json", "X/zarr.json"):
             before = (path / name).read_text()

@@ -51,7 +51,7 @@ def test_the_house_as_it_is(house):
         ("engines/native/splitting.py", "from percolab.store import schema", "Rooms stand on the rooms below them"),
         ("ground/files.py", "import percolab.model.recipe", "Rooms stand on the rooms below them"),
         ("nn/networks/model.py", "from percolab.nn.training import run", "Rooms of nn stand on the rooms below them"),
-        ("nn/represent/work.py", "from percolab.nn.paper import report", "Rooms of nn stand on the rooms below them"),
+        ("study/cells.py", "from percolab.experiments import paper", "Rooms stand on the rooms below them"),
         ("engines/paper/engine.py", "from percolab.engines.native import engine", "The two engines know nothing"),
         ("model/hierarchy.py", "from percolab.model import forest", "No cycles between the modules of a room"),
         ("store/reading.py", "import torch", "The library never imports torch"),

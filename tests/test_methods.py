@@ -12,9 +12,10 @@ import pytest
 import scipy.sparse
 
 import percolab as pl
-from percolab.benchmark import Budget, lineup
 from percolab.features import register, score
+from percolab.features import specs as lineup
 from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary
+from percolab.features.specs import Budget
 
 EXAMPLE = Path(__file__).parent / "example_method"
 

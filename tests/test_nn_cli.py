@@ -10,8 +10,8 @@ import torch
 import percolab as pl
 from percolab.cli import main
 from percolab.ground.progress import Display
-from percolab.nn.frame import drawing
 from percolab.nn.training import checkpoint
+from percolab.study import pictures
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -47,7 +47,7 @@ def test_training_on_labels_is_told_in_their_words(tmp_path, monkeypatch):
     run = SimpleNamespace(log=lambda values, step: logged.append(values), finish=lambda: None)
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: run))
     monkeypatch.setattr(Display, "note", lambda self, stage, words: notes.append(words))
-    monkeypatch.setattr(drawing, "write", lambda figures, directory: drawn.update(figures))
+    monkeypatch.setattr(pictures, "write", lambda figures, directory: drawn.update(figures))
     dataset = pl.generate(pl.Recipe(300, 4, "one_cluster", seeds=1, engine="paper"))
     dataset.with_target("classes", max_size=100).save(tmp_path / "labels.zarr")
     command = ["train", str(tmp_path / "labels.zarr"), "-o", str(tmp_path / "run"), "-q", "--log", "wandb", *SMALL]
@@ -56,6 +56,52 @@ def test_training_on_labels_is_told_in_their_words(tmp_path, monkeypatch):
     assert all(", validation accuracy " in words for words in notes)
     assert len(notes) == 2
     assert drawn["training"].axes[0].get_ylabel() == "log loss"
+
+
+@pytest.fixture(scope="module")
+def corpus(folder):
+    """A corpus in a file."""
+    path = folder / "corpus.json"
+    path.write_text(pl.Corpus(pl.Recipe(64, 2, "one_cluster", seeds=1), length=8, min_size=8).to_json())
+    return str(path)
+
+
+DOCUMENTS = ("--d-model", "8", "--n-blocks", "1", "--n-heads", "2", "--batch-size", "8", "--device", "cpu")
+
+
+def test_train_on_documents_shows_the_floor(corpus, tmp_path, capsys):
+    command = ["train", corpus, "-o", str(tmp_path / "run"), *DOCUMENTS]
+    assert main.run([*command, "--steps", "6", "--every", "3"]) == 0
+    assert "excess" in capsys.readouterr().out
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"config.json", "metrics.csv", "checkpoint.pt", "training.png", "excess.png", "result.json"}
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["test"]["excess"] == pytest.approx(result["test"]["loss"] - result["test"]["floor"])
+    assert result["by_position"]["position"] == list(range(1, 8))
+    assert main.run(["train", corpus, "-o", str(tmp_path / "run"), "--resume", "--device", "cpu", "-q"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--epochs", "3"], "--epochs must be left out for documents, got 3"),
+        (["--steps", "0"], "--steps must be at least 1, got 0"),
+        (["--n-heads", "3", "--d-model", "8"], "--n-heads must divide d_model, 8, got 3"),
+    ],
+)
+def test_bad_options_for_documents(corpus, tmp_path, capsys, given, message):
+    assert main.run(["train", corpus, "-o", str(tmp_path / "run"), *given]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_bad_corpora_and_runs_of_another_kind(folder, corpus, tmp_path, capsys):
+    (tmp_path / "bad.json").write_text("[")
+    assert main.run(["train", str(tmp_path / "bad.json"), "-o", str(tmp_path / "run")]) == 2
+    assert "PATH must be a file of JSON, got" in capsys.readouterr().err
+    assert main.run(["train", str(folder / "data.zarr"), "-o", str(tmp_path / "run"), "--steps", "3"]) == 2
+    assert "--steps must be left out for a dataset, got 3" in capsys.readouterr().err
+    assert main.run(["train", corpus, "-o", str(folder / "run"), "--resume"]) == 2
+    assert "--output must be of a run on documents, got another in" in capsys.readouterr().err
 
 
 def test_baselines_print(folder, capsys):
@@ -95,8 +141,8 @@ def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
         (["train", "data.zarr", "-o", "new", "--log", "paper"], "--log must be tensorboard or wandb, got 'paper'"),
         (["train", "none.zarr", "-o", "new"], "PATH must exist, got 'none.zarr'"),
         (["probe", "other.zarr", "--run", "run", "-o", "new"], "--run must have recipe dim 9, got 8"),
-        (["train", "data.zarr", "-o", "damaged", "--resume"], "--output must be as percolab train writes it, got"),
-        (["probe", "data.zarr", "--run", "damaged", "-o", "new"], "--run must be as percolab train writes it, got"),
+        (["train", "data.zarr", "-o", "damaged", "--resume"], "--output must be as percolab writes it, got"),
+        (["probe", "data.zarr", "--run", "damaged", "-o", "new"], "--run must be as percolab writes it, got"),
         (["probe", "data.zarr", "--run", "norun", "-o", "new"], "--run must exist, got 'norun/checkpoint.pt'"),
         (["explore", "data.zarr", "--run", "norun", "-o", "new"], "--run must exist, got 'norun/checkpoint.pt'"),
         (["probe", "small.zarr", "--run", "small-run", "-o", "new"], "--min-latent-size must leave two latents"),

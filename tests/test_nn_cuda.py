@@ -7,7 +7,17 @@ import pytest
 import torch
 
 import percolab as pl
-from percolab.nn import ProbeConfig, ResidualMLP, TrainConfig, activations, nearest_neighbours, probes, train
+from percolab.nn import (
+    CorpusTrainConfig,
+    ProbeConfig,
+    ResidualMLP,
+    TrainConfig,
+    Transformer,
+    activations,
+    nearest_neighbours,
+    probes,
+    train,
+)
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -101,3 +111,79 @@ def test_neighbours_and_probes_equal_the_cpu(dataset):
     assert cpu.drop(columns=["MSE", "baseline"]).equals(cuda.drop(columns=["MSE", "baseline"]))
     assert np.allclose(cpu["MSE"], cuda["MSE"], rtol=1e-2, atol=1e-6)
     assert np.allclose(cpu["baseline"], cuda["baseline"], rtol=1e-6, atol=1e-9)
+
+
+# ---------------------------------------------------------------------- documents
+
+
+STEPS = CorpusTrainConfig(d_model=32, n_blocks=2, n_heads=2, batch_size=16, steps=12, warmup=3, every=5, tf32=False)
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return pl.Corpus(pl.Recipe(60, 2, "one_cluster", seeds=1), length=16, min_size=8)
+
+
+def test_initial_weights_of_a_transformer_are_the_same_with_a_default_device():
+    with torch.device("cuda"):
+        there = Transformer(11, 6, 8, 1, 2, seed=1)
+    assert torch.equal(weights(there), weights(Transformer(11, 6, 8, 1, 2, seed=1)))
+    assert not there.output.weight.is_cuda
+
+
+def test_steps_on_documents_are_those_of_the_cpu(corpus):
+    exact = dataclasses.replace(STEPS, bf16=False)
+    cpu = train(corpus, exact, device="cpu")
+    for options in ({}, {"graph": False}):
+        found = train(corpus, exact, device="cuda", **options)
+        assert torch.allclose(weights(found.model), weights(cpu.model), atol=1e-3)
+        assert np.allclose(found.history, cpu.history, rtol=1e-3, atol=1e-3)
+        assert found.test.excess == pytest.approx(cpu.test.excess, abs=1e-3)
+
+
+def test_bfloat16_is_close_and_several_are_their_single_runs(corpus):
+    cpu = train(corpus, STEPS, device="cpu")
+    half = train(corpus, STEPS, device="cuda")
+    assert half.test.loss == pytest.approx(cpu.test.loss, abs=0.02)
+    both = train(corpus, STEPS, seeds=[STEPS.seed, 1], device="cuda")
+    assert torch.allclose(weights(both[0].model), weights(half.model), atol=1e-3)
+    assert not torch.allclose(weights(both[1].model), weights(half.model), atol=1e-3)
+
+
+def test_documents_resume_on_cuda(corpus, tmp_path, monkeypatch):
+    from percolab.nn.training import run
+
+    whole = train(corpus, STEPS, keep=[4], device="cuda")
+    real = run.Run._advance
+
+    def stop(self):
+        real(self)
+        if self.done == 7:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.Run, "_advance", stop)
+        with pytest.raises(run.TrainingInterrupted, match="stopped after step 7 of 12"):
+            train(corpus, STEPS, keep=[4], run_dir=tmp_path, device="cuda")
+    rest = train(corpus, STEPS, keep=[4], run_dir=tmp_path, resume=True, device="cuda")
+    assert torch.allclose(weights(rest.model), weights(whole.model), atol=1e-4)
+    assert np.allclose(rest.history, whole.history, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_compiled_step_is_close(corpus):
+    plain = train(corpus, STEPS, device="cuda")
+    for graph in (False, True):
+        compiled = train(corpus, STEPS, compiled=True, graph=graph, device="cuda")
+        assert compiled.test.loss == pytest.approx(plain.test.loss, abs=0.02)
+
+
+def test_activations_of_documents_are_those_of_the_cpu(corpus):
+    model = Transformer(60, 16, 32, 2, 2, seed=1)
+    tokens = corpus.documents(0, 40).tokens
+    cpu = {name: values.clone() for name, values in activations(model, tokens, device="cpu").items()}
+    cuda = activations(model, tokens, device="cuda")
+    assert all(torch.allclose(cpu[name], cuda[name].cpu(), atol=1e-3) for name in cpu)

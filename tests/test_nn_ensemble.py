@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import percolab as pl
-from percolab.nn import LabelScore, ResidualMLP, TrainConfig, load_model, train, train_ensemble
+from percolab.nn import CorpusTrainConfig, LabelScore, ResidualMLP, TrainConfig, load_model, train
 from percolab.nn.networks.scores import label_score
 from percolab.nn.training import run
 from percolab.nn.training.ensemble import member, stack
@@ -76,7 +76,7 @@ def test_seeds_are_apart(dataset):
 
 def test_members_with_their_own_splits(dataset):
     configs = [dataclasses.replace(TINY, epochs=2, split_seed=seed) for seed in (1, 2)]
-    for config, result in zip(configs, train_ensemble(dataset, configs, device="cpu"), strict=True):
+    for config, result in zip(configs, train(dataset, configs, device="cpu"), strict=True):
         alone = train(dataset, config, device="cpu")
         assert close(alone.model, result.model)
         assert result.test.mse == pytest.approx(alone.test.mse, rel=1e-4)
@@ -84,7 +84,7 @@ def test_members_with_their_own_splits(dataset):
 
 def test_members_with_their_own_targets(dataset):
     targets = np.stack([dataset.y, -2 * dataset.y])
-    both = train_ensemble(dataset, [TINY, TINY], targets=targets, device="cpu")
+    both = train(dataset, [TINY, TINY], targets=targets, device="cpu")
     assert close(both[0].model, train(dataset, TINY, device="cpu").model)
     other = dataset.with_target(targets[1])
     assert close(both[1].model, train(other, TINY, device="cpu").model)
@@ -95,7 +95,7 @@ def test_a_superposed_world_and_its_swap():
     recipes = [pl.Recipe(200, 6, "one_cluster", seeds=s) for s in (1, 2)]
     world = pl.superpose(recipes, seed=0)
     swapped = [world.swapped(k) for k in range(2)]
-    both = train_ensemble(world, [TINY, TINY], targets=np.stack([w.y for w in swapped]), device="cpu")
+    both = train(world, [TINY, TINY], targets=np.stack([w.y for w in swapped]), device="cpu")
     for alone, result in zip(swapped, both, strict=True):
         assert close(train(alone, TINY, device="cpu").model, result.model)
 
@@ -147,6 +147,52 @@ def test_a_given_split_is_used(dataset):
     assert result.test.mse == pytest.approx(float(np.mean((predicted - dataset.y[split.test]) ** 2)), rel=1e-4)
 
 
+# ---------------------------------------------------------------------- networks of one's own
+
+
+class Own(torch.nn.Module):
+    """A network that cannot be stacked: its norm looks along a row, its output is a column, one weight is bare."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.norm, self.last = torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.Linear(16, 1)
+        self.gain = torch.nn.Parameter(torch.ones(16))
+
+    def forward(self, x):
+        return self.last(torch.relu(self.norm(self.first(x))) * self.gain)
+
+
+def test_several_networks_of_ones_own_are_their_single_runs(dataset, tmp_path, monkeypatch):
+    alone = [train(dataset, config, model=Own, device="cpu") for config in TINY.with_seeds([1, 2])]
+    together = train(dataset, TINY, seeds=[1, 2], model=Own, keep=[0], device="cpu")
+    listed = train(dataset, TINY, seeds=[1, 2], model=[Own(1), Own(2)], device="cpu")
+    for i, one in enumerate(alone):
+        assert close(one.model, together[i].model)
+        assert close(one.model, listed[i].model)
+        assert np.allclose(one.history, together[i].history, rtol=1e-4)
+        assert torch.equal(weights(together[i].model_at(0)), weights(Own(i + 1)))
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
+
+    def press(epoch, epochs, loss, r2):
+        if epoch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    options = {"seeds": [1, 2], "model": Own, "run_dir": tmp_path, "device": "cpu"}
+    with pytest.raises(run.TrainingInterrupted):
+        train(dataset, TINY, **options, progress=press)
+    for one, rest in zip(together, train(dataset, TINY, **options, resume=True), strict=True):
+        assert torch.equal(weights(one.model), weights(rest.model))
+    with pytest.raises(ValueError, match=r"checkpoint must have the weights of 2 networks"):
+        load_model(tmp_path, dataset)  # which makes the paper's network, and this is none
+
+
+def test_the_older_name_still_works(dataset):
+    with pytest.warns(DeprecationWarning, match=r"train_ensemble is now train"):
+        first, _ = pl.nn.train_ensemble(dataset, TINY.with_seeds([1, 2]), device="cpu")
+    assert close(first.model, train(dataset, TINY.with_seeds([1])[0], device="cpu").model)
+
+
 # ---------------------------------------------------------------------- labels
 
 
@@ -183,11 +229,22 @@ def test_bad_members(dataset):
     with pytest.raises(ValueError, match=r"configs must have a member, got none"):
         train(dataset, TINY, seeds=[], device="cpu")
     with pytest.raises(ValueError, match=r"configs must differ in nothing but seeds, got lr 0.1 in member 1"):
-        train_ensemble(dataset, [TINY, dataclasses.replace(TINY, lr=0.1)], device="cpu")
+        train(dataset, [TINY, dataclasses.replace(TINY, lr=0.1)], device="cpu")
     with pytest.raises(ValueError, match=r"targets must be a row for each member, \(2, 300\), got shape \(300,\)"):
-        train_ensemble(dataset, [TINY, TINY], targets=dataset.y, device="cpu")
-    with pytest.raises(ValueError, match=r"model must be left out where seeds are given, got a Linear"):
-        train(dataset, TINY, seeds=[1], model=torch.nn.Linear(8, 1), device="cpu")
+        train(dataset, [TINY, TINY], targets=dataset.y, device="cpu")
+    rule = "model must be 2 different networks, or a function that makes one from a seed, got"
+    one = torch.nn.Linear(8, 1)
+    for given in (one, [one], [one, one], lambda seed: one):
+        with pytest.raises(ValueError, match=rf"{rule} 1"):
+            train(dataset, TINY, seeds=[1, 2], model=given, device="cpu")
+    with pytest.raises(ValueError, match=r"model must be a torch module, or a function that makes one, got int"):
+        train(dataset, TINY, model=lambda seed: seed, device="cpu")
+    with pytest.raises(ValueError, match=r"seeds must be left out where there is a configuration for each network"):
+        train(dataset, [TINY], seeds=[1], device="cpu")
+    with pytest.raises(ValueError, match=r"config must be a TrainConfig for a dataset, got a CorpusTrainConfig"):
+        train(dataset, CorpusTrainConfig(), device="cpu")
+    with pytest.raises(ValueError, match=r"compiled must be left out for a dataset, .*, got True"):
+        train(dataset, TINY, compiled=True, device="cpu")
     with pytest.raises(ValueError, match=r"keep must be epochs from 0 to 4, got 5"):
         train(dataset, TINY, keep=[5], device="cpu")
     with pytest.raises(ValueError, match=r"weight_seed must be .*, got -1"):
@@ -195,7 +252,7 @@ def test_bad_members(dataset):
     with pytest.raises(ValueError, match=r"y must be one number or label a row, \(300,\), got shape \(300, 4\)"):
         train(dataset.with_target("path_tokens"), TINY, device="cpu")
     with pytest.raises(ValueError, match=r"labels must not be negative, got -1"):
-        train_ensemble(dataset, [TINY], targets=np.full((1, 300), -1), device="cpu")
+        train(dataset, [TINY], targets=np.full((1, 300), -1), device="cpu")
     with pytest.raises(ValueError, match=r"model must give 2 numbers a point, one a class, got 1"):
         train(dataset.with_target("sign"), TINY, model=ResidualMLP(8, 4, 1), device="cpu")
     with pytest.raises(ValueError, match=r"split must have validation rows, got none"):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from interval_coverage import KINDS, STATISTICS, held, nested
 
 import percolab as pl
-from percolab.nn import intervals
-from percolab.nn.intervals.lines import log_lines
+from percolab import intervals
+from percolab.intervals.lines import log_lines
 
 # ---------------------------------------------------------------------- the law
 

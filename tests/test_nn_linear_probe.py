@@ -10,6 +10,8 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 import percolab as pl
 from percolab.nn import linear_probe
+from percolab.nn.probing import ridge
+from percolab.nn.probing.ridge import take
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -146,21 +148,47 @@ def test_of_several_penalties_the_best_is_taken(dataset, activations, validated)
     assert np.argmin(errors) == 1
 
 
-@pytest.mark.parametrize(("alpha", "validated", "times"), [(1.0, False, 2), ([0.1, 1], True, 3), ([0.1, 1], False, 4)])
-def test_activations_are_read_as_often_as_is_said(dataset, activations, alpha, validated, times):
-    class Counted:
-        shape, read = activations.shape, 0
+@pytest.mark.parametrize("alpha", [1.0, [0.1, 1]])
+@pytest.mark.parametrize("validated", [True, False])
+def test_activations_are_read_as_often_as_is_said(dataset, activations, alpha, validated, monkeypatch):
+    """Each line that is used once; those that choose a penalty and are fitted too twice."""
+    read = np.zeros(len(dataset), int)
+
+    def counted(name, values, rows, *rest):
+        read[rows] += name == "activations" and rows.size > 1  # but for the one that moments are about
+        return take(name, values, rows, *rest)
+
+    monkeypatch.setattr(ridge, "take", counted)
+    split = pl.split_rows(dataset)
+    given = split if validated else (split.train, split.test)
+    linear_probe(dataset, activations, "z", depth=2, split=given, alpha=alpha, draws=1, device="cpu")
+    used = dataset.forest.latent_at_depth(2) >= 0
+    tuned = used & np.isin(np.arange(len(dataset)), split.validation)
+    assert (read[~used] == 0).all()
+    assert (read[np.intersect1d(split.test, np.flatnonzero(used))] == 1).all()
+    if validated:
+        assert (read[tuned] == (0 if alpha == 1.0 else 1)).all()
+    expected = {1} if alpha == 1.0 or validated else {1, 2}
+    assert set(read[np.intersect1d(split.train, np.flatnonzero(used))]) == expected
+
+
+def test_the_same_from_what_only_slices(dataset, activations, monkeypatch):
+    class Sliced:
+        shape = activations.shape
 
         def __len__(self):
             return len(activations)
 
-        def __getitem__(self, lines):
-            self.read += len(activations[lines])
-            return activations[lines]
+        def __getitem__(self, rows):
+            assert isinstance(rows, slice)
+            assert rows.stop - rows.start <= 100
+            return activations[rows]
 
-    counted, split = Counted(), pl.split_rows(dataset) if validated else None
-    linear_probe(dataset, counted, "z", depth=2, split=split, alpha=alpha, draws=1, device="cpu")
-    assert counted.read == times * len(activations)
+    whole = linear_probe(dataset, activations, "z", depth=2, alpha=[0.1, 1], draws=1, device="cpu")
+    monkeypatch.setitem(ridge.CHUNK_ROWS, "cpu", 100)
+    sliced = linear_probe(dataset, Sliced(), "z", depth=2, alpha=[0.1, 1], draws=1, device="cpu")
+    assert np.allclose(sliced.weights, whole.weights)
+    assert np.allclose(sliced.table["score"], whole.table["score"])
 
 
 def test_a_factor_of_a_world():

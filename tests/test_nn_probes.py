@@ -10,9 +10,8 @@ from sklearn.linear_model import Ridge
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
 from percolab.nn.probing import latent_values
-from percolab.nn.probing import rows as probe_rows
-from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
-from percolab.nn.probing.ridge import NormalEquations
+from percolab.nn.probing.errors import LEAST_BASELINE
+from percolab.nn.probing.places import find_places, random_points, whole_subtrees
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -49,23 +48,31 @@ def rows_at(dataset, depth):
 
 
 def plans(dataset, protocol):
-    """Return the lines, and for each part that is held out, who trains and who is held out."""
-    forest = dataset.forest
-    lines = probe_rows.Lines.of(forest, np.arange(len(dataset)))
-    depths, least = np.array(CONFIG.depths), CONFIG.min_latent_size
-    rows = probe_rows.probe_rows(forest, dataset.latent_z, lines, depths, least, CONFIG.draws, CONFIG.seed)
+    """Return the latents that are probed, and the part of each row."""
+    rows, least = np.arange(len(dataset)), CONFIG.min_latent_size
+    places = find_places(dataset.forest, rows, CONFIG.depths, least, least=1)
     if protocol == "random":
-        held = probe_rows.random_points(rows, CONFIG.train_share, CONFIG.seed)
-    else:
-        held = probe_rows.whole_subtrees(forest, lines, rows, least, CONFIG.folds)
-    inside = rows.level >= 0
-    return rows, [(inside & (held.part != f), inside & (held.part == f)) for f in range(held.n_parts)]
+        return places, random_points(places, rows, CONFIG.train_share, CONFIG.seed)
+    return places, whole_subtrees(dataset.forest, places, rows, least, CONFIG.folds)[0]
+
+
+def held_out_in_turn(places, part):
+    """Return, for each part that is held out, who trains and who is held out."""
+    inside = places.level >= 0
+    return [(inside & (part != fold), inside & (part == fold)) for fold in range(part.max() + 1)]
+
+
+def targets_of(dataset, places):
+    rows = np.arange(len(dataset))
+    return latent_values.targets_of(dataset.forest, dataset.latent_z, places, rows, CONFIG.draws, CONFIG.seed)
 
 
 def test_rows_and_targets_are_as_defined(dataset):
-    rows, _ = plans(dataset, "random")
-    assert rows.skipped.tolist() == [1000]
-    at = {column: k for k, column in enumerate(rows.columns)}
+    places, _ = plans(dataset, "random")
+    assert places.depths.tolist() == [0, 5, 10, 20, 40]
+    found = targets_of(dataset, places)
+    at = {column: k for k, column in enumerate(latent_values.columns(CONFIG.draws))}
+    assert found.shape == (len(dataset), 5, len(at))
     assert list(at) == [("z", 0), ("sum", 0)] + [
         (name, draw)
         for name in ("z_redrawn", "sum_redrawn", "z_shuffled", "sum_shuffled")
@@ -73,10 +80,12 @@ def test_rows_and_targets_are_as_defined(dataset):
     ]
     fresh = latent_values.fresh_values(dataset.forest, CONFIG.draws, CONFIG.seed)
     assert np.abs(np.corrcoef(fresh.T) - np.eye(CONFIG.draws)).max() < 0.1
-    for index, depth in enumerate(rows.depths):
+    for index, depth in enumerate(places.depths):
         expected, latent = rows_at(dataset, depth)
-        assert np.array_equal(np.flatnonzero(rows.level >= index), expected)
-        targets = rows.targets[expected, index]
+        assert np.array_equal(np.flatnonzero(places.level >= index), expected)
+        assert np.array_equal(places.latent[places.where[expected, index]], latent)
+        assert not found[places.level < index, index].any()
+        targets = found[expected, index]
         assert np.allclose(targets[:, at["z", 0]], dataset.latent_z[latent])
         for draw in range(CONFIG.draws):
             assert np.allclose(targets[:, at["z_redrawn", draw]], fresh[latent, draw])
@@ -92,9 +101,10 @@ def test_rows_and_targets_are_as_defined(dataset):
 
 
 def test_random_split_has_exact_counts(dataset):
-    rows, [(train, held_out)] = plans(dataset, "random")
-    for index in range(rows.depths.size):
-        inside = rows.level >= index
+    places, part = plans(dataset, "random")
+    [(train, held_out)] = held_out_in_turn(places, part)
+    for index in range(places.depths.size):
+        inside = places.level >= index
         assert np.count_nonzero(train & inside) == int(0.7 * np.count_nonzero(inside))
         assert np.array_equal(held_out & inside, ~train & inside)
 
@@ -102,21 +112,22 @@ def test_random_split_has_exact_counts(dataset):
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["random", "subtree"])
 def test_probes_equal_scikit_learn(dataset, features, result, protocol):
-    rows, held_out = plans(dataset, protocol)
+    places, part = plans(dataset, protocol)
+    held_out, targets = held_out_in_turn(places, part), targets_of(dataset, places)
     table = result.per_latent[result.per_latent["draw"] < 2]
     alphas = result.penalties.set_index(["protocol", "target", "draw", "representation", "fold"])
     compared = 0
     for name, A in {"raw": np.asarray(dataset.X, np.float32), "features": features}.items():
-        for index, depth in enumerate(rows.depths):
+        for index, depth in enumerate(places.depths):
             at, latent = rows_at(dataset, depth)
             for fold, (trained, held) in enumerate(held_out):
                 train = trained[at]
                 mean, std = A[at[train]].astype(float).mean(0), A[at[train]].astype(float).std(0) + 1e-6
                 standard = (A[at] - mean) / std
-                for k, (target, draw) in enumerate(rows.columns):
-                    if target not in probe_rows.LATENT_TARGETS or draw > 1:
+                for k, (target, draw) in enumerate(latent_values.columns(CONFIG.draws)):
+                    if target not in latent_values.LATENT_TARGETS or draw > 1:
                         continue
-                    t = rows.targets[at, index, k]
+                    t = targets[at, index, k]
                     alpha = alphas.loc[(protocol, target, draw, name, fold), "alpha"]
                     model = Ridge(alpha=alpha).fit(standard[train], t[train])
                     squared = (model.predict(standard) - t) ** 2
@@ -173,7 +184,7 @@ def test_shuffled_control_is_near_zero(result):
 
 
 def test_subtree_protocol_shows_no_point_of_a_scored_latent(dataset, result):
-    _, held_out = plans(dataset, "subtree")
+    held_out = held_out_in_turn(*plans(dataset, "subtree"))
     assert len(held_out) >= 2
     scored = result.per_latent[result.per_latent["protocol"] == "subtree"]["latent"].unique()
     assert scored.size
@@ -235,39 +246,24 @@ def test_relative_errors_leave_out_what_is_one_by_construction(result):
                 assert np.allclose(found[there], ratios)
 
 
-def test_errors_are_stored_as_they_are(result, tmp_path):
-    for errors in result.errors:
-        errors.save(tmp_path / "errors.npz")
-        again = ProbeErrors.load(tmp_path / "errors.npz")
-        assert (again.protocol, again.columns) == (errors.protocol, errors.columns)
-        assert np.array_equal(again.baseline, errors.baseline)
-        for name in errors.squared:
-            assert np.allclose(again.mse(name), errors.mse(name), rtol=1e-6)
-            assert np.array_equal(again.alpha[name], errors.alpha[name])
-
-
 def test_the_penalty_is_chosen_by_holding_out_subtrees_of_the_training_rows(dataset, features, result):
     """Against scikit-learn: fits without a part and one other, scored on that one, each latent counting alike."""
-    rows, _ = plans(dataset, "subtree")
-    forest = dataset.forest
-    lines = probe_rows.Lines.of(forest, np.arange(len(dataset)))
-    held = probe_rows.whole_subtrees(forest, lines, rows, CONFIG.min_latent_size, CONFIG.folds)
+    places, parts = plans(dataset, "subtree")
+    forest, targets = dataset.forest, targets_of(dataset, places)
     table = result.per_latent
     table = table[(table["protocol"] == "subtree") & (table["target"] == "z") & (table["representation"] == "features")]
-    for part in range(held.n_parts):
+    for part in range(parts.max() + 1):
         errors = np.zeros(len(CONFIG.subtree_alphas))
-        for other in set(range(held.n_parts)) - {part}:
-            for index, depth in enumerate(rows.depths):
+        for other in set(range(parts.max() + 1)) - {part}:
+            for index, depth in enumerate(places.depths):
                 at, latent = rows_at(dataset, depth)
-                train = ~np.isin(held.part[at], [part, other])
+                train = ~np.isin(parts[at], [part, other])
                 scored = [
-                    one
-                    for one in table[table["depth"] == depth]["latent"]
-                    if held.part[forest.latent_start[one]] == other
+                    one for one in table[table["depth"] == depth]["latent"] if parts[forest.latent_start[one]] == other
                 ]
                 if train.sum() < 2 or not scored:
                     continue
-                A, t = features[at].astype(float), rows.targets[at, index, 0]
+                A, t = features[at].astype(float), targets[at, index, 0]
                 standard = (A - A[train].mean(0)) / (A[train].std(0) + 1e-6)
                 for i, alpha in enumerate(CONFIG.subtree_alphas):
                     squared = (Ridge(alpha=alpha).fit(standard[train], t[train]).predict(standard) - t) ** 2
@@ -322,7 +318,9 @@ def test_activations_that_do_not_fit(dataset):
         activations(ResidualMLP(7, 4, 1), dataset.X, device="cpu")
     with pytest.raises(ValueError, match=r"names must be modules of the model \(input, .*\), got 'nope'"):
         activations(ResidualMLP(6, 4, 1), dataset.X, ["nope"], device="cpu")
-    with pytest.raises(ValueError, match=r"names must be given for a model other than ResidualMLP, got a Linear"):
+    with pytest.raises(
+        ValueError, match=r"names must be given for a model other than ResidualMLP or Transformer, got a Linear"
+    ):
         activations(torch.nn.Linear(6, 1), dataset.X, device="cpu")
 
 
@@ -342,25 +340,3 @@ def test_activations_that_do_not_fit(dataset):
 def test_bad_configuration(change, message):
     with pytest.raises(ValueError, match=message):
         ProbeConfig(**change)
-
-
-def test_units_that_are_constant_on_some_lines_do_no_harm():
-    """Units that are constant, nearly so, or copies of each other on the lines that are fitted, and far from 0."""
-    random = np.random.default_rng(0)
-    A = random.standard_normal((3000, 12))
-    A[1:, 3] = A[1:, 4] = 7.0  # another value on the line that moments are about
-    A[:, 5] = A[:, 6] = 100 + 1e-4 * random.standard_normal(3000)
-    A[0, 5:7] = 0
-    t = A[:, :1] + 0.1 * random.standard_normal((3000, 1))
-    equations = NormalEquations(torch.from_numpy(A[0]), 1)
-    equations.add(torch.from_numpy(A[1:]), torch.from_numpy(t[1:]))
-    [(weight, intercept, mean)] = equations.solve([1.0])
-    standard = (A[1:] - A[1:].mean(0)) / (A[1:].std(0) + 1e-6)
-    expected = Ridge(alpha=1.0).fit(standard, t[1:, 0]).predict(standard)
-    assert np.allclose(A[1:] @ weight.numpy()[:, 0] + intercept.item(), expected, atol=2e-3)
-    assert mean.item() == pytest.approx(t[1:].mean())
-    twice = equations.combine(equations)
-    assert twice.n == 2 * equations.n
-    assert torch.allclose(twice.solve([2.0])[0][0], weight, atol=1e-9)
-    nothing = twice.combine(equations, equations, sign=-1)
-    assert nothing.n == 0

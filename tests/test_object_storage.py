@@ -16,7 +16,7 @@ import pytest
 import percolab as pl
 from percolab import exports
 from percolab.cli import errors, main
-from percolab.store import leases, locations, objects, runners, schema
+from percolab.store import exclusion, locations, objects, runners, schema
 
 moto = pytest.importorskip("moto.server")
 obstore = pytest.importorskip("obstore")
@@ -151,7 +151,7 @@ def test_resumed_after_a_kill(url, whole):
     wait_for(lambda: sum(key.startswith("unfinished/point/c") for key in objects.keys(url)) >= 3, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert leases.LOCK in set(objects.keys(url))  # it could not give it back
+    assert exclusion.LOCK in set(objects.keys(url))  # it could not give it back
     with pytest.raises(pl.StoreError, match="unfinished write"):
         pl.load(url)
     made = pl.generate_store(RECIPE, url, shards=10)
@@ -178,7 +178,7 @@ def test_of_many_that_begin_at_once_one_gets_the_lock(url):
 
     def run():
         try:
-            held.append(leases.Lease(url))
+            held.append(exclusion.Lease(url))
             outcomes.append("got it")
         except pl.StoreError as fault:
             outcomes.append(str(fault))
@@ -196,37 +196,37 @@ def test_of_many_that_begin_at_once_one_gets_the_lock(url):
 
 def stale(url, **changes):
     """Leave the lock of another machine."""
-    text = json.dumps({**leases._here(), "owner": "other", "host": "other", "place": "other", **changes})
-    obstore.put(objects.opened(url), leases.LOCK, text.encode())
+    text = json.dumps({**exclusion._here(), "owner": "other", "host": "other", "place": "other", **changes})
+    obstore.put(objects.opened(url), exclusion.LOCK, text.encode())
 
 
 def test_a_lock_is_believed_for_a_while(url, ds, monkeypatch):
     stale(url)
     with pytest.raises(pl.StoreError, match=r"\(process \d+ on 'other'\); if that is dead, try again in (60|59) s$"):
         ds.save(url)
-    monkeypatch.setattr(leases, "LEASE_S", 0.0)
+    monkeypatch.setattr(exclusion, "LEASE_S", 0.0)
     ds.save(url)
-    assert leases.LOCK not in set(objects.keys(url))
+    assert exclusion.LOCK not in set(objects.keys(url))
 
 
 def test_a_dead_process_of_this_machine_is_not_waited_for(url, ds):
-    stale(url, **(leases._here() | {"started": 1.0}))
+    stale(url, **(exclusion._here() | {"started": 1.0}))
     ds.save(url)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"x" * 5000])
 def test_a_lock_that_nobody_wrote(text, url, ds, monkeypatch):
-    obstore.put(objects.opened(url), leases.LOCK, text)
+    obstore.put(objects.opened(url), exclusion.LOCK, text)
     with pytest.raises(pl.StoreError, match="is being written by another process; if that is dead, try again in"):
         ds.save(url)
-    monkeypatch.setattr(leases, "LEASE_S", 0.0)
-    leases.Lease(url).release()
+    monkeypatch.setattr(exclusion, "LEASE_S", 0.0)
+    exclusion.Lease(url).release()
     assert list(objects.keys(url)) == []
 
 
 def test_a_lock_is_renewed_and_its_loss_is_noticed(url, monkeypatch):
-    monkeypatch.setattr(leases, "RENEW_S", 0.01)
-    lease = leases.Lease(url)
+    monkeypatch.setattr(exclusion, "RENEW_S", 0.01)
+    lease = exclusion.Lease(url)
     first = lease._tag
     deadline = time.monotonic() + 30
     while lease._tag == first:
@@ -238,13 +238,13 @@ def test_a_lock_is_renewed_and_its_loss_is_noticed(url, monkeypatch):
     with pytest.raises(pl.StoreError, match="was taken over by another run, since this one could not renew its lock"):
         lease.check()
     lease.release()
-    assert leases.LOCK in set(objects.keys(url))  # it is another's now
+    assert exclusion.LOCK in set(objects.keys(url))  # it is another's now
 
 
 def test_a_lock_that_cannot_be_renewed_for_too_long_is_not_trusted(url):
-    lease = leases.Lease(url)
+    lease = exclusion.Lease(url)
     lease.check()
-    lease._renewed -= leases.LEASE_S + 1  # as if the thread that renews it hung all the while
+    lease._renewed -= exclusion.LEASE_S + 1  # as if the thread that renews it hung all the while
     with pytest.raises(pl.StoreError, match="may be taken over by another run, since this one could not renew"):
         lease.check()
     lease.release()
@@ -252,7 +252,7 @@ def test_a_lock_that_cannot_be_renewed_for_too_long_is_not_trusted(url):
 
 @pytest.mark.slow
 def test_a_run_that_lost_its_lock_does_not_say_that_it_is_complete(url, monkeypatch):
-    monkeypatch.setattr(leases, "RENEW_S", 0.01)
+    monkeypatch.setattr(exclusion, "RENEW_S", 0.01)
 
     def rob(stage, done, total):
         if stage == "shards" and done == total:

@@ -206,9 +206,9 @@ def cut_at_every_change(write, overwrite, made, folder, patch, **options):
 
 
 def bad(write, overwrite, found):
-    """Return what must not be left."""
+    """Return what must not be left. Of an export files may be missing, but none is old beside a new one."""
     allowed = {"old" if overwrite else "nothing", "new"} | (
-        {"unfinished"} if write is make and not overwrite else set()
+        {"unfinished"} if write is make and not overwrite else {"nothing"} if write is export else set()
     )
     return [here for here in itertools.chain(*found) if here not in allowed] + [
         end for end in found[-1] if end != "new"
@@ -221,6 +221,8 @@ CASES = [(write, overwrite) for write in (save, make, export) for overwrite in (
 @pytest.mark.slow
 @pytest.mark.parametrize(("write", "overwrite"), CASES)
 def test_a_power_cut_leaves_a_whole_dataset(write, overwrite, made, tmp_path, monkeypatch, system):
+    if system == "steps" and overwrite and write is not export:
+        pytest.skip("it is refused")
     found = cut_at_every_change(write, overwrite, made, tmp_path, monkeypatch)
     assert bad(write, overwrite, found) == []
     assert len(found) >= 2

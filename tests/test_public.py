@@ -80,9 +80,11 @@ def test_unknown_names_are_refused():
 
 def test_what_public_functions_return_is_public():
     things, classes = public(), own_classes()
-    named = {name.rsplit(".", 1)[1] for name in things} | {"StreamingDataset", "TorchDataset"}
+    named = {name.rsplit(".", 1)[1] for name in things} | {"StreamingDataset", "TokenDataset", "TorchDataset"}
     assert {"generate", "Forest", "Score", "Release", "Stream"} <= named
+    named |= set(pl.study.__all__)
     assert all(hasattr(pl.exports, name) for name in ("StreamingDataset", "TorchDataset"))
+    assert all(hasattr(pl.study, name) for name in pl.study.__all__)
     hidden = {
         (name, word)
         for name, thing in things.items()

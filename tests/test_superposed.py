@@ -203,7 +203,7 @@ def test_each_block_of_samples_has_every_row_once():
 def test_permutations_are_uniform():
     found = np.empty((24_000, 4), np.int64)
     for block, order in enumerate(found):
-        permutations.shuffle(order, permutations.node(1, block), np.uint64(9))
+        permutations.shuffle(order, permutations.node(1, block), philox.WORLD_ROWS, np.uint64(9))
     counts = np.unique(found @ 4 ** np.arange(4), return_counts=True)[1]
     assert counts.size == 24
     assert np.sum((counts - 1000) ** 2 / 1000) < 60  # chi-square of 23 degrees of freedom: 1 in 30,000 is above

@@ -316,12 +316,13 @@ def one(saved, tmp_path, monkeypatch):
     return saved[0]
 
 
-def test_edits_and_targets_on_the_command_line(one):
-    words = ["do:7=2.5,8=0", "point:3=-1", "move:7=0.5", "turn:9=3", "--target", "silent:seed=5"]
-    assert main.run(["edit", "a.zarr", *words, "-o", "e.zarr", "-q"]) == 0
+def test_edits_and_targets_on_the_command_line(one, capsys):
+    words = ["do:7=2.5,8=0", "point:3=-1", "move:7=0.5", "turn:9=3", "shift:5=1.5@8", "--target", "silent:seed=5"]
+    assert main.run(["edit", "a.zarr", *words, "-o", "e.zarr"]) == 0
+    assert f"move:7=0.5 moved {len(one.beyond(7))} of 100 rows\n" in capsys.readouterr().out
     found = pl.load("e.zarr")
     expected = one.do(z={7: 2.5, 8: 0.0}).do(point_z={3: -1.0}).move(7, by=0.5).turn(9, seed=3)
-    expected = expected.with_target("silent", seed=5)
+    expected = expected.shift(5, by=1.5, seed=8).with_target("silent", seed=5)
     assert found.recipe == expected.recipe
     assert found.modification is None
     np.testing.assert_array_equal(found.X[:], expected.X)
@@ -378,6 +379,8 @@ def test_worlds_on_the_command_line(one, capfd):
         (["edit", "a.zarr", "-o", "x.zarr"], "EDIT or --target must be given"),
         (["edit", "a.zarr", "do:3", "-o", "x.zarr"], "EDIT must be such as do:LATENT=VALUE"),
         (["edit", "a.zarr", "fix:3=1", "-o", "x.zarr"], "EDIT must be such as do:LATENT=VALUE"),
+        (["edit", "a.zarr", "shift:3=1", "-o", "x.zarr"], "EDIT must be such as do:LATENT=VALUE"),
+        (["edit", "a.zarr", "shift:3=1@-1", "-o", "x.zarr"], "seed must be at least 0, got -1"),
         (["edit", "a.zarr", "move:3=1,4=1", "-o", "x.zarr"], "EDIT must move one latent at a time"),
         (["edit", "a.zarr", "do:99=1", "-o", "x.zarr"], "latent must be below 99, got 99"),
         (["edit", "a.zarr", "--target", "classes", "-o", "x.zarr"], "max_size or n_groups must be given"),

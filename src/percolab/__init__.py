@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 from percolab.ground import machine as machine  # first: it refuses machines on which what follows cannot be loaded
 
 # isort: split
+from percolab.corpora.beliefs import Beliefs
+from percolab.corpora.collection import DocumentRange, StoredDocuments
+from percolab.corpora.corpus import Corpus
+from percolab.corpora.documents import Documents
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import make_percolation
 from percolab.engines.attachment import attachment
@@ -32,15 +36,21 @@ from percolab.worlds.superposed import Superposed
 from percolab.worlds.truth import Truth, truth
 
 if TYPE_CHECKING:
-    from percolab import exports, features, nn, show, streaming, theory
+    from percolab import benchmark, exports, features, nn, show, streaming, study, theory
     from percolab.checks.result import Check
     from percolab.checks.suite import Verification, verify
+    from percolab.study.comparison import Comparison, compare
 
 __all__ = [
     "PRESETS",
+    "Beliefs",
     "Check",
+    "Comparison",
+    "Corpus",
     "Cut",
     "Dataset",
+    "DocumentRange",
+    "Documents",
     "Forest",
     "Made",
     "Moments",
@@ -51,6 +61,7 @@ __all__ = [
     "Split",
     "StoreError",
     "StoredArray",
+    "StoredDocuments",
     "Superposed",
     "Superposition",
     "Table",
@@ -59,8 +70,10 @@ __all__ = [
     "Verification",
     "__version__",
     "attachment",
+    "benchmark",
     "cluster_of",
     "cluster_table",
+    "compare",
     "cyclic_coalescent",
     "exports",
     "features",
@@ -75,6 +88,7 @@ __all__ = [
     "split_forest",
     "split_rows",
     "streaming",
+    "study",
     "superpose",
     "targets",
     "theory",
@@ -83,8 +97,14 @@ __all__ = [
 ]
 
 # These bring SciPy, Zarr or torch along, so they are imported when first asked for.
-_MODULES = ("exports", "features", "nn", "show", "streaming", "theory")
-_HOME = {"Check": "checks.result", "Verification": "checks.suite", "verify": "checks.suite"}
+_MODULES = ("benchmark", "exports", "features", "nn", "show", "streaming", "study", "theory")
+_HOME = {
+    "Check": "checks.result",
+    "Comparison": "study",
+    "Verification": "checks.suite",
+    "compare": "study",
+    "verify": "checks.suite",
+}
 
 
 def __getattr__(name: str) -> object:

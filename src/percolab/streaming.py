@@ -1,6 +1,7 @@
-"""Batches from a store larger than memory, as NumPy arrays: see `percolab.loaders.streaming`."""
+"""Batches as NumPy arrays: from a store larger than memory, or of documents made as they are used."""
 
 from percolab.loaders.mixing import Batch
+from percolab.loaders.remaking import DocumentStream
 from percolab.loaders.streaming import Share, Stream
 
-__all__ = ["Batch", "Share", "Stream"]
+__all__ = ["Batch", "DocumentStream", "Share", "Stream"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from percolab.benchmark.tasks import TASKS, Budget, Task, task
+from percolab.benchmark.tasks import TASKS, Task, task
+from percolab.features.specs import Budget
 
 if TYPE_CHECKING:
     from percolab.benchmark.running import benchmark

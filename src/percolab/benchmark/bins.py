@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.nn.intervals import Estimate, over_seeds
+from percolab.intervals import Estimate, over_seeds
 
 EXCESS = "absorption_excess"
 """Rows that are absorbed, beyond what independent misses give."""

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from percolab.benchmark.lineup import Entry, source
-from percolab.benchmark.standard import ORACLE
 from percolab.benchmark.tasks import RAW, TRUTH, Task
 from percolab.features.concepts import SUMMARY_RATIO
+from percolab.features.specs import ORACLE, Entry, source
 from percolab.ground.version import __version__
-from percolab.nn.frame.stages import read
+from percolab.study.directory import read_json as read
 
 CELLS, TRUTHS = "cells", "truths"
 

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.benchmark.bins import EXCESS
-from percolab.benchmark.standard import READING
 from percolab.benchmark.tables import Line
 from percolab.benchmark.tasks import RAW, TRAINED, UNTRAINED
+from percolab.features.specs import READING
 from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from percolab.nn.intervals import Estimate
+    from percolab.intervals import Estimate
 
 Floats = NDArray[np.float64]
 

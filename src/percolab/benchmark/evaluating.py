@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from percolab.benchmark.cells import Cell
 from percolab.benchmark.keeping import write_truths
-from percolab.benchmark.lineup import Entry, make, on_device
 from percolab.benchmark.networks import Networks
-from percolab.benchmark.standard import ORACLE, READING
 from percolab.benchmark.tasks import relevant_factor
-from percolab.features.concepts import SUMMARY_RATIO
+from percolab.features.concepts import SUMMARY_RATIO, by_row
 from percolab.features.inputs import as_array
 from percolab.features.result import Score
 from percolab.features.scoring import best_f1, score
+from percolab.features.specs import ORACLE, READING, Entry, make, on_device
 from percolab.features.truth import find_truth
 from percolab.nn.networks.replacing import loss_recovered
 from percolab.nn.probing.siblings import find_siblings, ready, separation, sums
@@ -41,7 +40,9 @@ class Evaluator:
         truths = [truth(networks.dataset, k) for k in range(self.task.n_factors)]
         pairs = [find_siblings(one.forest, one.rows, self.task.min_size) for one in truths]
         self.pairs = [ready(found, networks.device) for found in pairs]
-        concepts = [find_truth(one.forest, one.rows, self.task.min_size, SUMMARY_RATIO).concepts for one in truths]
+        concepts = [
+            find_truth(by_row(one.forest, one.rows), self.task.min_size, SUMMARY_RATIO).concepts for one in truths
+        ]
         self.counted = [found.summarised for found in concepts]
         described = [
             {

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from percolab.benchmark.cells import TRUTHS, read_all
-from percolab.benchmark.lineup import has_budget
 from percolab.benchmark.tasks import RAW, TASKS, TRUTH, Task
 from percolab.features.concepts import SUMMARY_RATIO
+from percolab.features.specs import has_budget
 from percolab.ground.files import write_json
 from percolab.ground.version import __version__
-from percolab.nn.frame.stages import read
+from percolab.study.directory import read_json as read
 
 Values = dict[str, Any]
 

@@ -20,8 +20,6 @@ from percolab.ground import locks
 from percolab.ground.files import write_json
 from percolab.ground.progress import Progress
 from percolab.ground.version import __version__
-from percolab.nn.frame.resuming import train_resumed
-from percolab.nn.frame.stages import read
 from percolab.nn.networks.device import on_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.recording import activations
@@ -29,6 +27,8 @@ from percolab.nn.training.progress import by_epoch
 from percolab.nn.training.training import load_model
 from percolab.store.schema import StoreError
 from percolab.store.worlds import load
+from percolab.study.directory import read_json as read
+from percolab.study.networks import train_resumed
 from percolab.worlds.generation import generate
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split, split_rows

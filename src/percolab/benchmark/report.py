@@ -13,9 +13,9 @@ from percolab.benchmark.drawing import Picture, pictures
 from percolab.benchmark.keeping import read_kept
 from percolab.benchmark.tables import Line, failures, lines_of, makings
 from percolab.ground.files import replacing, write_json
-from percolab.nn.frame import drawing
-from percolab.nn.intervals import Estimate
+from percolab.intervals import Estimate
 from percolab.show import pages
+from percolab.study import pictures as drawing
 
 REPORT, RESULTS, FIGURES = "report.html", "results.json", "figures"
 COLUMNS = (

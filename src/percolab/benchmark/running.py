@@ -15,17 +15,18 @@ from percolab.benchmark import report
 from percolab.benchmark.cells import Cell, grid
 from percolab.benchmark.evaluating import Evaluator
 from percolab.benchmark.keeping import has_truths
-from percolab.benchmark.lineup import Entry, entry, has_sae_lens, needs_sae_lens, standard
 from percolab.benchmark.networks import Networks, check_layers
 from percolab.benchmark.tasks import TASKS, TRUTH, Task, task
 from percolab.features.concepts import SUMMARY_RATIO
+from percolab.features.specs import Entry, entry, has_sae_lens, needs_sae_lens, standard
 from percolab.ground import text
 from percolab.ground.files import write_json
 from percolab.ground.progress import Display, Progress, shown
 from percolab.ground.validation import check_integer, check_number
 from percolab.ground.version import provenance
-from percolab.nn.frame.stages import holds, read
 from percolab.nn.networks.device import Device, choose_device, device_name
+from percolab.study.directory import holds
+from percolab.study.directory import read_json as read
 
 PACKAGES = ("torch", "numpy", "numba", "scikit-learn", "pandas")
 CLAIM = "benchmark.json"

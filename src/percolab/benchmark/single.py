@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from percolab.benchmark.lineup import Entry, make, on_device
-from percolab.benchmark.lineup import entry as as_entry
-from percolab.benchmark.standard import ORACLE, READING
-from percolab.benchmark.tasks import TRAINED, UNTRAINED, Budget
+from percolab.benchmark.tasks import TRAINED, UNTRAINED
 from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
+from percolab.features.specs import MODEST, ORACLE, READING, Entry, make, on_device
+from percolab.features.specs import entry as as_entry
 from percolab.ground.progress import Display, Progress, shown
 from percolab.nn.networks.device import Device, choose_device
 from percolab.nn.networks.model import ResidualMLP
@@ -23,8 +22,6 @@ from percolab.nn.networks.recording import activations, label
 from percolab.show import pages
 from percolab.worlds.truth import AnyDataset
 
-BUDGET = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_components=32)
-"""Of methods that are not given their sizes."""
 STAGE = "methods"
 COLUMNS = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "explained_variance", "l0", "features",
@@ -73,7 +70,7 @@ def compare(
     options
         Of `score`: factor, min_size, threshold, draws.
     """
-    place, entries = choose_device(device), [as_entry(spec, BUDGET) for spec in methods]
+    place, entries = choose_device(device), [as_entry(spec, MODEST) for spec in methods]
     for entry in entries:
         if entry.method in (READING, ORACLE):
             raise ValueError(f"method must make features of activations, got {entry.name!r}")

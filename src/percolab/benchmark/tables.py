@@ -1,7 +1,7 @@
 """From cells to the table: means over seeds, and the gaps between networks, concept by concept, with intervals.
 
 A gap compares each concept with itself: its best F1 in one network minus that in another with the same initial weights
-and the same order of rows. Intervals are over seeds and blocks of kin (`percolab.nn.intervals`).
+and the same order of rows. Intervals are over seeds and blocks of kin (`percolab.intervals`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from percolab.benchmark.bins import BINNED, EXCESS, Bin, bins, columns, number
 from percolab.benchmark.keeping import Kept, read_kept
 from percolab.benchmark.networks import module_names
-from percolab.benchmark.standard import ORACLE, READING, STANDARD
 from percolab.benchmark.tasks import RAW, TRAINED, TRUTH, UNTRAINED
-from percolab.nn.intervals import Estimate, jackknife, kin, mean_interval, share_interval
+from percolab.features.specs import ORACLE, READING, STANDARD
+from percolab.intervals import Estimate, jackknife, kin, mean_interval, share_interval
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -6,28 +6,16 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from percolab.features.specs import Budget
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 from percolab.nn.config import SCALES, TrainConfig
-from percolab.nn.represent.settings import WORLDS, settings
+from percolab.study import scales
+from percolab.study.scales import WORLDS
 from percolab.worlds.recipe import Superposition
 
 TASKS = ("paper-one-cluster", "paper-multi-cluster", *WORLDS)
 RAW, UNTRAINED, TRAINED, TRUTH = "raw", "untrained", "trained", "truth"
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How large methods are and how long they learn, where they ask for it."""
-
-    n_features: int = 4096
-    k: int = 32
-    """features that fire on a row"""
-    steps: int = 2000
-    batch_size: int = 4096
-    lr: float = 1e-3
-    n_components: int = 64
-    """of PCA and ICA; each gives two features"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +75,8 @@ def task(name: str, scale: str = "paper") -> Task:
     """
     check_choice("tasks", name, TASKS)
     check_choice("scale", scale, SCALES)
-    world = name in WORLDS
-    made = settings("relevance" if world else "trained", scale, data=name.removeprefix("paper-"))
+    data = name.removeprefix("paper-")
     budget, least = (_SMALL_BUDGET, 20) if scale == "small" else (Budget(), 50)
-    return Task(name, scale, made.recipe, made.training, ("blocks.2",), least, budget)
+    recipe = scales.recipe(data, scale)
+    assert isinstance(recipe, Recipe | Superposition)
+    return Task(name, scale, recipe, scales.training(data, scale), ("blocks.2",), least, budget)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from percolab.checks.independent import Subject
 from percolab.checks.result import Check, exact, too_small
-from percolab.dataset.interventions import WALK_ROOT, turned_directions
+from percolab.dataset.editing import WALK_ROOT, turned_directions
 from percolab.engines import embedding
 from percolab.engines.native import positions
 from percolab.model.edits import Do, Turn

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from percolab.checks.moves import Moved, moves, reach
 from percolab.dataset.dataset import Dataset
 from percolab.ground.compiled import kernel
-from percolab.model.edits import Move
+from percolab.model.edits import Move, Shift
 from percolab.model.forest import Forest
 
 Ints = NDArray[np.int64]
@@ -100,7 +100,7 @@ class Subject:
     @cached_property
     def moved(self) -> list[Moved]:
         """What edits moved: the edits of a subsample were made to what it was taken from."""
-        has_moves = any(isinstance(edit, Move) for edit in self.recipe.edits)
+        has_moves = any(isinstance(edit, Shift | Move) for edit in self.recipe.edits)
         return moves(self.dataset, self.rooted) if has_moves and self.dataset.source_row is None else []
 
     @property
@@ -116,8 +116,9 @@ class Subject:
             return part
         X = np.array(part.X, np.float64)
         for moved in self.moved:
-            place = part.place(moved.rows)
-            X[place[place >= 0]] -= moved.shift
+            rows = np.flatnonzero(moved.times)
+            place = part.place(moved.start + rows)
+            X[place[place >= 0]] -= moved.times[rows[place >= 0], None] * moved.shift
         return replace(part, X=X.astype(part.X.dtype))
 
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from percolab.corpora.collection import StoredDocuments
+from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
 from percolab.ground.progress import Progress, shown
@@ -124,8 +126,10 @@ class Verification:
         return report.write_report(self, path)
 
 
-def verify(dataset: Dataset | Superposed | None = None, *, progress: bool | Progress = False) -> Verification:
-    """Check every law that applies to a dataset, or to a standard suite if none is given.
+def verify(
+    dataset: Dataset | Superposed | Corpus | StoredDocuments | None = None, *, progress: bool | Progress = False
+) -> Verification:
+    """Check every law that applies to a dataset or a corpus, or to a standard suite if none is given.
 
     A law whose p-value is below 1e-5 fails; one that the data are too few for says how many it needs, and one that they
     are not subject to, being edited, taken, or with another target, says why. P-values come
@@ -139,13 +143,17 @@ def verify(dataset: Dataset | Superposed | None = None, *, progress: bool | Prog
     ----------
     dataset
         What to check; of X at most 150 million entries are read. Of a superposed world, the laws of how factors are
-        put together, and all laws of each factor, whose positions are made again.
+        put together, and all laws of each factor, whose positions are made again. Of a corpus, or of
+        documents in a store, how contexts and tokens are drawn in the first documents, and whether beliefs are true as
+        often as they say.
     progress
         True shows a bar; a function is called with (data, kinds of laws done, kinds in all).
     """
     from percolab.checks.laws import all_checks
 
     with shown(progress) as tell:
+        if isinstance(dataset, Corpus | StoredDocuments):
+            return Verification(tuple(_documents(dataset, tell)), describe_documents(dataset))
         if isinstance(dataset, Superposed):
             return Verification(tuple(_world(dataset, tell)), f"{_name(dataset.provenance)}{dataset!r}")
         if dataset is not None:
@@ -160,6 +168,18 @@ def describe(dataset: Dataset) -> str:
     return (
         f"{_name(dataset.provenance)}{len(dataset):,} points in {recipe.dim} dimensions, mode {recipe.mode}, "
         f"engine {recipe.engine}, seeds {seeds}"
+    )
+
+
+def describe_documents(documents: Corpus | StoredDocuments) -> str:
+    """Return which documents these are, in a sentence."""
+    corpus = documents if isinstance(documents, Corpus) else documents.corpus
+    stored = "" if isinstance(documents, Corpus) else f"{_name(documents.provenance)}{len(documents):,} "
+    count = len(corpus.lexicons)
+    return (
+        f"{stored}documents of {corpus.length:,} tokens out of {corpus.n_tokens:,}, "
+        f"{count} lexicon{'s' * (count > 1)}, renewal {corpus.renewal:g}, "
+        f"contexts of at least {corpus.min_size} tokens, seed {corpus.seed}"
     )
 
 
@@ -180,6 +200,18 @@ def _world(world: Superposed, progress: Progress) -> Iterator[Check]:
         # Its own X goes with it, or all would stay in memory.
         for check in all_checks(remade(factor), progress, f"factor {k}"):
             yield replace(check, data=f"factor {k}")
+
+
+def _documents(documents: Corpus | StoredDocuments, progress: Progress) -> Iterator[Check]:
+    from percolab.checks import tokens
+
+    progress("documents", 0, 1)
+    if isinstance(documents, StoredDocuments):
+        yield tokens.remade(documents)
+        yield from tokens.checks(tokens.Sample.stored(documents))
+    else:
+        yield from tokens.checks(tokens.Sample.of(documents))
+    progress("documents", 1, 1)
 
 
 def _suite(progress: Progress) -> Iterator[Check]:

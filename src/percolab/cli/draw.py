@@ -11,7 +11,9 @@ import typer
 from percolab.cli.errors import Command
 from percolab.cli.options import Factor, Overwrite, Store, completion, examples, integer, number_option
 from percolab.ground import files
-from percolab.ground.validation import check_choice
+from percolab.ground.foreign_files import read_array
+from percolab.ground.validation import check_choice, check_numbers
+from percolab.model.indices import one
 
 FORMATS = (".png", ".pdf", ".svg")
 NAMED = ("y", "z")
@@ -32,23 +34,31 @@ def draw(
         ),
     ] = None,
     factor: Factor = None,
+    document: Annotated[int, number_option("--document", "Of stored documents: which one.", default=0)] = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Draw a cluster in space beside its latent tree, in the same colours.
+    """Draw a cluster in space beside its latent tree, in the same colours; or a document over the tree of its lexicon.
 
     Bonds and branches of the tree are those of latents.
     They show the latent's own z, or the mean of y or of the given values over its points.
     Of a superposed world, --factor says whose cluster it is: it is drawn in that factor's own space.
+    Of documents, one is drawn: its tokens, the exact belief in every context along it, and the floor of the loss.
     """
+    from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
-    from percolab.show import drawing
+    from percolab.show import belief_map, drawing
     from percolab.store import worlds
 
     form = check_choice("output", output.suffix, FORMATS).removeprefix(".")
     files.check_output(output, overwrite=overwrite)
     chosen = {} if colour is None else _colouring(colour)
     with bar(label="drawing"):
-        figure = drawing.draw_cluster(worlds.load(path), cluster, factor=factor, **chosen)
+        data = worlds.load(path)
+        if isinstance(data, StoredDocuments):
+            number = one("document", document, len(data.recipe))
+            figure = belief_map.draw_document(data.corpus, data.recipe.lo + number)
+        else:
+            figure = drawing.draw_cluster(data, cluster, factor=factor, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
     print(f"wrote {output}")
@@ -66,16 +76,9 @@ def _colouring(word: str) -> dict[str, Any]:
 
 def _values(name: str, column: str | None) -> Any:
     """Return a column of a file of NumPy's."""
-    import numpy as np
-
-    if not Path(name).is_file():
+    if not Path(name).exists():
         raise ValueError(f"colour must be {', '.join(NAMED)}, latents or a file of values, got {name!r}")
-    try:
-        values = np.load(name, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError):
-        values = None
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
-        raise ValueError(f"colour must be a .npy file of numbers, got {name!r}")
+    values = check_numbers("colour", read_array("colour", name))
     if column is None and values.ndim != 1:
         raise ValueError(f"colour must name a column of a table, such as {name}:0, got shape {values.shape}")
     if column is not None:
@@ -123,6 +126,8 @@ def register(app: typer.Typer) -> None:
             "# coloured by the target; by the fourth unit of a layer",
             "percolab draw one.zarr --colour y -o targets.png",
             "percolab draw one.zarr --colour activations.npy:3 -o unit.png",
+            "# a document over the tree of its lexicon",
+            "percolab draw docs.zarr --document 3 -o document.png",
         ),
     )(draw)
     app.command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +21,8 @@ from percolab.cli.options import (
     read_target,
 )
 from percolab.cli.options import seed as seed_number
-from percolab.model.edits import Do, Edit, Move, Turn
+from percolab.ground.foreign_files import read_array, read_json
+from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.recipe import PRESETS, Recipe
 from percolab.worlds.recipe import Superposition, recipe_from_dict
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from percolab.dataset.dataset import Dataset
 
 Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")]
-EDITS = "do:LATENT=VALUE, point:ROW=VALUE, move:LATENT=NUMBER or turn:LATENT=SEED"
+EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATENT=NUMBER or turn:LATENT=SEED"
 
 
 def edit(
@@ -46,29 +46,35 @@ def edit(
     """Write a dataset with edits, in the order given, or with another target.
 
     do: a latent gets a value; point: a row gets one; y follows, exactly. do:17=0.5,18=0 sets two at once.
-    move: all rows beyond a latent's bond move by NUMBER times the bond's own vector.
-    turn: the directions below a latent are drawn again. Both leave the truth and y as they are.
+    shift: the rows of a latent, and no others, move by DISTANCE in a direction drawn from SEED.
+    move: all rows beyond a latent's bond move by NUMBER times the bond's own vector; how many is printed.
+    turn: the directions below a latent are drawn again. These three leave the truth and y as they are.
     The recipe records them, and makes the edited dataset again.
     """
     if not edits and target is None:
         raise ValueError("edits or target must be given")
     changes = [read_edit(word) for word in edits or ()]
     chosen = None if target is None else read_target(target)
+    moved: list[str] = []
 
     def edited() -> Dataset:
         dataset = _dataset(path)
         for change in changes:
+            if isinstance(change, Move):
+                moved.append(f"{change} moved {len(dataset.beyond(change.latent)):,} of {len(dataset):,} rows")
             dataset = _apply(dataset, change)
         return dataset if chosen is None else dataset.with_target(chosen)
 
     _write(edited, output, overwrite, quiet)
+    for line in () if quiet else moved:
+        print(line)
 
 
 def read_edit(word: str) -> Edit:
     """Read an edit, such as do:17=0.5."""
     kind, _, rest = word.partition(":")
     try:
-        read = {"do": float, "point": float, "move": float, "turn": int}[kind]
+        read: Any = {"do": float, "point": float, "shift": _distance, "move": float, "turn": int}[kind]
         pairs = [(int(node), read(value)) for node, _, value in (part.partition("=") for part in rest.split(","))]
     except (KeyError, ValueError):
         raise ValueError(f"edits must be such as {EDITS}, got {word!r}") from None
@@ -77,13 +83,23 @@ def read_edit(word: str) -> Edit:
     if len(pairs) > 1:
         raise ValueError(f"edits must {kind} one latent at a time, got {word!r}")
     node, value = pairs[0]
-    return Move(node, value) if kind == "move" else Turn(node, int(value))
+    if kind == "shift":
+        return Shift(node, *value)
+    return Move(node, value) if kind == "move" else Turn(node, value)
+
+
+def _distance(text: str) -> tuple[float, int]:
+    """Read a distance and the seed of its direction, such as 2.5@7."""
+    distance, _, seed = text.partition("@")
+    return float(distance), int(seed)
 
 
 def _apply(dataset: Dataset, change: Edit) -> Dataset:
     match change:
         case Do():
             return dataset.do(dict(change.z), dict(change.point_z))
+        case Shift():
+            return dataset.shift(change.latent, by=change.by, seed=change.seed)
         case Move():
             return dataset.move(change.latent, by=change.by)
         case Turn():
@@ -113,22 +129,12 @@ def take(
 
     def taken() -> Dataset:
         dataset = _dataset(path)
-        return dataset.subsamples([size], seed, y=y)[0] if size is not None else dataset.take(_numbers(rows), y=y)
+        if size is not None:
+            return dataset.subsamples([size], seed, y=y)[0]
+        assert rows is not None
+        return dataset.take(read_array("rows", rows), y=y)
 
     _write(taken, output, overwrite, quiet)
-
-
-def _numbers(file: Path | None) -> Any:
-    import numpy as np
-
-    assert file is not None
-    try:
-        found = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError):
-        found = None
-    if not isinstance(found, np.ndarray):
-        raise ValueError(f"rows must be a .npy file of row numbers or of a mask, got {str(file)!r}")
-    return found
 
 
 def superpose(
@@ -187,10 +193,7 @@ def _factor(word: str) -> Recipe:
     if word in PRESETS:
         return PRESETS[word]
     if Path(word).is_file():
-        try:
-            recipe = recipe_from_dict(json.loads(Path(word).read_text()))
-        except (AttributeError, TypeError) as error:
-            raise ValueError(f"factors must be recipes, got {word!r}: {error}") from error
+        recipe = recipe_from_dict(read_json("factors", word))
         if not isinstance(recipe, Recipe):
             raise ValueError(f"factors must be recipes of one dataset each, got the world in {word!r}")
         return recipe
@@ -218,7 +221,7 @@ def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
 def _open(path: str) -> Any:
     from percolab.store import worlds
 
-    return worlds.load(path)
+    return worlds.load_points(path)
 
 
 def _dataset(path: str) -> Dataset:

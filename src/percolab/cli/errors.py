@@ -12,10 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 import typer
 from typer.core import TyperCommand
 
+from percolab.ground import machine
 from percolab.store.runners import WorkerError
 from percolab.store.schema import StoreError
 
-BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, machine.INTERRUPTED
 
 _READ = {"dataset": "path", "location": "path"}
 _RUN = {**_READ, "checkpoint": "run"}
@@ -28,6 +29,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
         "seeds.value": "value_seed",
         "recipe.engine": "engine",
     },
+    "documents": {"location": "output", "n_points": "tokens", "seeds": "seed", "lo": "first", "hi": "count"},
     # These have a location to read and one to write, and a message about one does not say which.
     "edit": {"dataset": "path"},
     "take": {"dataset": "path", "sizes": "size"},
@@ -84,6 +86,9 @@ class WrongUse(Protocol):
 class Command(TyperCommand):
     """A command whose refusals speak of its options."""
 
+    failure = FAILURE
+    """exit code if it cannot go on"""
+
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
         try:
@@ -95,19 +100,28 @@ class Command(TyperCommand):
             if described is None:
                 raise
             message, code = described
+            code = self.failure if code == FAILURE else code
             names = option_names(self.params, LIBRARY_NAMES.get(self.name or "", {}))
             raise CommandError(in_options(message, names), code) from error
+
+
+class Judge(Command):
+    """A command that exits with 1 for a bad verdict, and so with 2 if it cannot give one."""
+
+    failure = BAD_INPUT
 
 
 def describe(error: Exception) -> tuple[str, int] | None:
     """Return what to say about an exception, and the exit code; None if it is a fault of ours."""
     text = str(error)
-    if isinstance(error, ImportError | RuntimeError) and any(words in text.lower() for words in NO_ROOM):
-        return f"out of memory: {text.splitlines()[0]}", BAD_INPUT
     match error:
         case UnfinishedError():
             return text, INTERRUPTED
-        case StoreError() | WorkerError() | ImportError():
+        case StoreError() | WorkerError():
+            return text, FAILURE
+        case ImportError() | RuntimeError() if any(words in text.lower() for words in NO_ROOM):
+            return f"out of memory: {text.splitlines()[0]}", BAD_INPUT
+        case ImportError():
             return text, FAILURE
         case MemoryError():
             return text or "out of memory", BAD_INPUT

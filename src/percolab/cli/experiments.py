@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
@@ -25,9 +25,10 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
-from percolab.ground.validation import check_integer
-from percolab.nn.config import SCALES, ProbeConfig, TrainConfig
-from percolab.nn.paper.experiments import EXPERIMENTS, FIT_FROM, UNTRAINED, experiment
+from percolab.ground.foreign_files import read_json
+from percolab.ground.validation import check_choice, check_integer
+from percolab.nn.config import FIT_FROM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
+from percolab.study.scales import HIERARCHY
 
 Device = Annotated[
     str,
@@ -43,8 +44,25 @@ ExperimentOutput = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: EXPERIMENT-SCALE.")
 ]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
+Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
+Network = Annotated[
+    str | None,
+    typer.Option("--network", metavar="MODULE:FUNCTION", help="Networks of your own: make(data, seed) returns one."),
+]
+Layers = Annotated[str | None, typer.Option("--layers", metavar="A,B", help="Modules of --network that are read.")]
+Ray = Annotated[
+    str | None,
+    typer.Option("--ray", metavar="ADDRESS", help="Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
+]
 LOGS = ("tensorboard", "wandb")
 DEPTH_STEP = 5
+MOST_CORPUS = 1 << 28
+"""Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns."""
+
+
+def _both(name: str) -> str:
+    """Return the defaults of a setting for datasets and for documents."""
+    return f"{getattr(TrainConfig, name)}, for documents {getattr(CorpusTrainConfig, name)}"
 
 
 def need_packages() -> None:
@@ -69,43 +87,60 @@ def resumable(how: str) -> Iterator[None]:
         raise UnfinishedError(f"{done or 'interrupted'}; {how}") from None
 
 
-def run_in(
-    directory: Path, run: Callable[..., dict[str, Any]], chosen: Any, *, device: str, overwrite: bool, quiet: bool
-) -> dict[str, Any]:
+def run_in(directory: Path, run: Callable[..., dict[str, Any]], *, quiet: bool, **given: Any) -> dict[str, Any]:
     """Run an experiment in a directory, showing how far it is; return its numbers."""
     from percolab.ground.progress import bar
 
     with resumable("the same command resumes it"), bar(visible=not quiet) as display:
-        return run(chosen, directory, device=device, overwrite=overwrite, progress=display)
+        return run(output=directory, progress=display, **given)
 
 
 def print_report(directory: Path, results: dict[str, Any], words: str = "") -> None:
     """Print where the report is, and the time that all stages took."""
     from percolab.ground.progress import clock
-    from percolab.nn.frame.frame import REPORT
+    from percolab.study.directory import REPORT
 
     print(f"{directory / REPORT}: {words}{clock(sum(results['seconds'].values()))} in all")
 
 
 def train(
-    path: Store,
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="A dataset, or documents: a store, or a corpus as JSON.", show_default=False
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory of the run.")],
     d_model: Annotated[
         int | None, number_option("--d-model", "Width of the residual stream.", default=TrainConfig.d_model)
     ] = None,
-    n_blocks: Annotated[
-        int | None, number_option("--n-blocks", "Number of blocks.", default=TrainConfig.n_blocks)
+    n_blocks: Annotated[int | None, number_option("--n-blocks", "Number of blocks.", default=_both("n_blocks"))] = None,
+    n_heads: Annotated[
+        int | None, number_option("--n-heads", "Documents: heads of attention.", default=CorpusTrainConfig.n_heads)
     ] = None,
     expansion: Annotated[
         int | None, number_option("--expansion", "Hidden width over --d-model.", default=TrainConfig.expansion)
     ] = None,
-    epochs: Annotated[int | None, number_option("--epochs", "Number of epochs.", default=TrainConfig.epochs)] = None,
-    batch_size: Annotated[
-        int | None, number_option("--batch-size", "Rows of a step.", default=TrainConfig.batch_size)
+    epochs: Annotated[
+        int | None, number_option("--epochs", "Dataset: number of epochs.", default=TrainConfig.epochs)
     ] = None,
-    lr: Annotated[float | None, number_option("--lr", "Learning rate at the start.", number, TrainConfig.lr)] = None,
+    steps: Annotated[
+        int | None, number_option("--steps", "Documents: number of steps.", default=CorpusTrainConfig.steps)
+    ] = None,
+    warmup: Annotated[
+        int | None,
+        number_option("--warmup", "Documents: steps to the full learning rate.", default=CorpusTrainConfig.warmup),
+    ] = None,
+    every: Annotated[
+        int | None,
+        number_option("--every", "Documents: steps between held-out losses.", default=CorpusTrainConfig.every),
+    ] = None,
+    batch_size: Annotated[
+        int | None, number_option("--batch-size", "Rows or documents of a step.", default=_both("batch_size"))
+    ] = None,
+    lr: Annotated[float | None, number_option("--lr", "Largest learning rate.", number, _both("lr"))] = None,
     min_lr: Annotated[
-        float | None, number_option("--min-lr", "Learning rate at the end.", number, TrainConfig.min_lr)
+        float | None, number_option("--min-lr", "Learning rate at the end.", number, _both("min_lr"))
     ] = None,
     weight_decay: Annotated[
         float | None, number_option("--weight-decay", "Weight decay of AdamW.", number, TrainConfig.weight_decay)
@@ -125,34 +160,40 @@ def train(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Train the paper's residual MLP on a dataset.
+    """Train the paper's residual MLP on a dataset, or a transformer on the documents of a corpus.
 
     DIR gets config.json, metrics.csv, checkpoint.pt, training.png and result.json.
-    Ctrl-C stops after the epoch and keeps it; --resume goes on to the same final weights.
+    Of documents the corpus alone is used: training takes as many as it needs, and tests on others.
+    Their loss stands beside the floor, which no predictor is below on average; excess.png shows both.
+    Ctrl-C stops after the epoch or step and keeps it; --resume goes on to the same final weights.
     With --resume and no other option the run's own configuration is used.
-    On CUDA an epoch is one CUDA graph, and matrix products are in TF32 unless --no-tf32 is given.
+    On CUDA an epoch, or a step on documents, is one CUDA graph; products are in TF32 unless --no-tf32 is given.
     """
     need_packages()
+    from percolab.corpora.corpus import Corpus
     from percolab.ground.progress import bar
-    from percolab.nn.frame import drawing
     from percolab.nn.networks.objective import objective
     from percolab.nn.networks.scores import NAMES
-    from percolab.nn.paper import curves
-    from percolab.nn.training import checkpoint, training
+    from percolab.nn.training import checkpoint, loss_curves, training
     from percolab.nn.training.progress import by_epoch, logger
-    from percolab.store import worlds
+    from percolab.study import pictures
 
     chosen = given(
         {
-            "d_model": d_model, "n_blocks": n_blocks, "expansion": expansion, "epochs": epochs,
-            "batch_size": batch_size, "lr": lr, "min_lr": min_lr, "weight_decay": weight_decay, "seed": seed,
-            "tf32": None if tf32 else False,
+            "d_model": d_model, "n_blocks": n_blocks, "n_heads": n_heads, "expansion": expansion, "epochs": epochs,
+            "steps": steps, "warmup": warmup, "every": every, "batch_size": batch_size, "lr": lr, "min_lr": min_lr,
+            "weight_decay": weight_decay, "seed": seed, "tf32": None if tf32 else False,
         }
     )  # fmt: skip
-    kept = checkpoint.load(output / "checkpoint.pt")["configs"][0] if resume else {}
-    config = TrainConfig(**{**kept, **chosen})
-    dataset = worlds.load(path)
-    measure = objective(dataset.y).measure_name
+    data = _training_data(path)
+    kind, what = (CorpusTrainConfig, "documents") if isinstance(data, Corpus) else (TrainConfig, "a dataset")
+    for name in chosen.keys() - {field.name for field in fields(kind)}:
+        raise ValueError(f"{name} must be left out for {what}, got {chosen[name]}")
+    begun: Any = training_from(checkpoint.load(output / "checkpoint.pt")["configs"][0]) if resume else kind()
+    if not isinstance(begun, kind):
+        raise ValueError(f"checkpoint must be of a run on {what}, got another in {str(output)!r}")
+    config = replace(begun, **chosen)
+    measure = "excess" if isinstance(data, Corpus) else objective(data.y).measure_name
     logged = [] if log is None else [logger(log, output, asdict(config), measure)]
     with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
         told = [by_epoch(display, measure), *logged]
@@ -162,14 +203,31 @@ def train(
                 one(epoch, epochs, loss, score)
 
         result = training.train(
-            dataset, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
+            data, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
         )
-    drawing.write({"training": curves.training_curve(result.history, f"Training on {PurePath(path).name}")}, output)
-    numbers = {"test": asdict(result.test), "validation": asdict(result.validation)}
-    files.write_json(output / "result.json", {**numbers, "seconds": result.seconds, "device": result.device})
+    title = f"Training on {PurePath(path).name}"
+    figures = {"training": loss_curves.training_curve(result.history, title)}
+    scores = {part: training.numbers(getattr(result, part)) for part in ("test", "validation")}
+    tables = {}
+    if isinstance(data, Corpus):
+        figures["excess"] = loss_curves.excess_curve(result.test, title)
+        tables = {name: getattr(result.test, name).to_dict("list") for name in ("by_position", "by_size")}
+    pictures.write(figures, output)
+    files.write_json(output / "result.json", {**scores, **tables, "seconds": result.seconds, "device": result.device})
     if not quiet:
-        scores = ", ".join(f"{NAMES[name]} {value:.4g}" for name, value in numbers["test"].items())
-        print(f"{output}: test {scores}, {result.seconds:.1f} s of training")
+        shown = ", ".join(f"{NAMES[name]} {value:.4g}" for name, value in scores["test"].items())
+        print(f"{output}: test {shown}, {result.seconds:.1f} s of training")
+
+
+def _training_data(path: str) -> Any:
+    """Return the dataset, the world or the corpus at a path."""
+    from percolab.corpora.corpus import Corpus
+    from percolab.store import worlds
+
+    if not path.endswith(".json"):
+        stored = worlds.load(path)
+        return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
+    return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
 
 
 def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:
@@ -179,7 +237,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     from percolab.nn.networks.scores import NAMES
     from percolab.store import worlds
 
-    scores = baseline.baselines(worlds.load(path), device=device, progress=True)
+    scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
     found = {name: asdict(score) for name, score in scores.items()}
     if as_json:
         print(json.dumps(found, indent=1))
@@ -216,10 +274,10 @@ def probe(
     Both protocols are run: points held out at random, as in the paper, and whole subtrees held out.
     """
     need_packages()
-    from percolab.nn.frame import drawing
-    from percolab.nn.paper import figures
-    from percolab.nn.probing import controls, sources, tables
+    from percolab.experiments import figures
+    from percolab.nn.probing import controls, probed_networks
     from percolab.store import worlds
+    from percolab.study import pictures
     from percolab.worlds.truth import truth
 
     if (output / "per_latent.csv").exists() and not overwrite:
@@ -229,14 +287,14 @@ def probe(
     depths = tuple(range(0, check_integer("max_depth", max_depth, 0) + 1, DEPTH_STEP))
     config = ProbeConfig(depths=depths, min_latent_size=min_latent_size, draws=draws)
     check_integer("untrained", untrained, 1)
-    dataset = worlds.load(path)
+    dataset = worlds.load_points(path)
     forest = truth(dataset, factor).forest
-    found = sources.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
+    found = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)
     for words in found.skipped:
         print(f"not probed: {words}")
-    drawing.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
-    for stem, table in tables.of_kinds(forest, found.by_protocol).items():
+    pictures.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
+    for stem, table in controls.of_kinds(forest, found.by_protocol).items():
         files.write_table(table, output / stem)
     shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
     for row in shown:
@@ -247,11 +305,9 @@ def probe(
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="EXPERIMENT", help=f"{' or '.join(EXPERIMENTS)}.", autocompletion=completion(EXPERIMENTS)
-        ),
+        typer.Argument(metavar="EXPERIMENT", help=f"{' or '.join(HIERARCHY)}.", autocompletion=completion(HIERARCHY)),
     ],
-    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 20,000 points. ")] = "paper",
+    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
     seeds: Annotated[
@@ -260,8 +316,10 @@ def reproduce(
     fit_from: Annotated[
         float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FIT_FROM)
     ] = FIT_FROM,
+    draws: Draws = 1,
     overwrite: Overwrite = False,
     device: Device = "auto",
+    ray: Ray = None,
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment of the paper: dataset, baselines, networks, probes, controls, figures, report.
@@ -271,15 +329,18 @@ def reproduce(
     A stage that is there already, made from the same things, is not run again.
     After an interruption, give the same command.
     """
-    chosen = experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from)
+    check_choice("name", name, HIERARCHY)
+    check_choice("scale", scale, SCALES)
     need_packages()
-    from percolab.nn.paper import reproduction
+    from percolab.experiments import running
 
+    chosen = running.experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from, draws=draws)
     directory = output or Path(f"{name}-{scale}")
-    results = run_in(directory, reproduction.reproduce, chosen, device=device, overwrite=overwrite, quiet=quiet)
+    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
+    results = run_in(directory, running.reproduce, chosen=chosen, **how)
     if not quiet:
         test = results["training"]["test"]["r2"]["value"]
-        print_report(directory, results, f"test R² {test:.4f} (mean of {len(chosen.seeds)}), ")
+        print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
 
 
 def register(app: typer.Typer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
@@ -49,6 +48,7 @@ def explore(
     With --serve the points of a latent are read from the store when they are looked at, and nothing is written. It
     listens on this machine alone unless --host is given; whoever can reach that address can then see the dataset.
     """
+    from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar
     from percolab.show.explorer import explore as build
     from percolab.store import worlds
@@ -57,8 +57,9 @@ def explore(
         raise ValueError(f"output must be {'left out with' if serve else 'given unless'} serve, got {output}")
     if output is not None:
         files.check_output(output, overwrite=overwrite)
-    codes, rows = (None, None) if features is None else read_codes(features)
-    dataset = worlds.load(path)
+    given = {} if features is None else read_codes("features", features)
+    codes, rows = given.get("codes"), given.get("rows")
+    dataset = worlds.load_points(path)
     with bar(label="reading") as display:
         page = build(
             dataset,
@@ -98,23 +99,6 @@ def _scores(dataset: Any, codes: Any, rows: Any, min_size: int) -> list[Any]:
 
     count = len(getattr(dataset, "factors", (dataset,)))
     return [score(dataset, codes, rows, factor=k, min_size=min_size, ratio=1) for k in range(count)]
-
-
-def read_codes(path: Path) -> tuple[Any, Any]:
-    """Return the codes in a file, dense or sparse, and the rows they are of, None for all."""
-    import numpy as np
-    import scipy.sparse
-
-    if not path.is_file():
-        raise FileNotFoundError(f"features must be a file, got {str(path)!r}")
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found, None
-        rows = found.get("rows")
-        return (found["codes"] if "codes" in found else scipy.sparse.load_npz(path)), rows
-    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile):
-        raise ValueError(f"features must be a .npz or .npy file of codes, got {str(path)!r}") from None
 
 
 def register(app: typer.Typer) -> None:

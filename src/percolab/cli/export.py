@@ -10,7 +10,6 @@ import typer
 from percolab.cli.errors import Command
 from percolab.cli.options import Factor, Overwrite, Store, completion, examples
 from percolab.ground import files
-from percolab.ground.validation import check_choice
 
 FORMATS = ("npz", "parquet", "csv", "hdf5", "huggingface")
 
@@ -31,18 +30,19 @@ def export(
     parquet, csv: a table of points and one of latents. hdf5: one file with the columns of the data model.
     huggingface: a folder STEM that datasets.load_dataset opens.
     Of a superposed world, hdf5 holds all; the others hold its samples with the truth of one --factor.
+    Documents: npz, parquet or huggingface, where tokens are input_ids.
     """
     from percolab import exports
     from percolab.ground.progress import bar
     from percolab.store import worlds
 
-    check_choice("format", form, FORMATS)
-    write, paths_of = exports.FORMATS[form]
+    dataset = worlds.load(path)
+    write, paths_of = exports.format_of(form, dataset)
     paths = paths_of(output)
     for file in paths if form != "huggingface" else ():  # there the folder is made first
         files.check_output(file, overwrite=overwrite)
     with bar(label="exporting") as display:
-        write(worlds.load(path), output, factor=factor, overwrite=overwrite, progress=display)
+        write(dataset, output, factor=factor, overwrite=overwrite, progress=display)
     print(f"wrote {' and '.join(map(str, paths))}")
 
 
@@ -54,6 +54,8 @@ def register(app: typer.Typer) -> None:
             "percolab export one.zarr --format npz -o percolation",
             "percolab export one.zarr --format parquet -o one",
             "percolab export one.zarr --format huggingface -o one-hub",
+            "# documents, for datasets.load_dataset",
+            "percolab export docs.zarr --format huggingface -o docs-hub",
             "# a superposed world with the hierarchy of its second factor",
             "percolab export two.zarr --factor 1 --format npz -o two",
         ),

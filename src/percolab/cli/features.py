@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from percolab.benchmark.standard import METHODS, ORACLE, STANDARD
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import Command
 from percolab.cli.experiments import Device, need_packages, resumable
@@ -28,7 +25,9 @@ from percolab.cli.options import (
     number_option,
 )
 from percolab.cli.options import seed as seed_number
+from percolab.features.specs import METHODS, ORACLE, STANDARD
 from percolab.ground import files
+from percolab.ground.foreign_files import read_array
 from percolab.nn.config import SCALES
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 _METHODS = tuple(name for name, (method, *_) in METHODS.items() if method != ORACLE)
 """Those that make features of activations."""
-TAKEN = ("codes", "rows", "directions", "bias", "activations")
-"""Arrays that an .npz of codes may hold."""
 SUFFIXES = (".html", ".csv", ".json")
 SHOWN = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "absorption", "absorption_null", "l0",
@@ -115,30 +112,37 @@ def score(
         if rows is not None:
             raise ValueError("rows must come with codes, got --run")
         chosen = {"layer": layer, "device": device, **options}
-        _score_run(path, run, method or ["neurons", "kmeans"], chosen, output, as_json=as_json)
+        _score_run(path, run, method or ["neurons", "kmeans"], chosen, output, overwrite, as_json)
     elif codes is not None:
         for name, value in (("method", method), ("layer", layer), ("device", device != "auto")):
             if value:
                 raise ValueError(f"{name} must come with run, got CODES")
-        _score_codes(path, codes, rows, options, output, as_json=as_json)
+        _score_codes(path, codes, rows, options, output, overwrite, as_json)
 
 
 def _score_codes(
-    path: str, codes: Path, rows: Path | None, options: dict[str, Any], output: Path | None, *, as_json: bool
+    path: str,
+    codes: Path,
+    rows: Path | None,
+    options: dict[str, Any],
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Score the codes in a file."""
-    from percolab.features import score
+    from percolab import features
+    from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar
-    from percolab.store.worlds import load
+    from percolab.store.worlds import load_points
 
-    given = read_codes(codes)
+    given = read_codes("codes", codes)
     if rows is not None:
-        given["rows"] = _read_array("rows", rows)
+        given["rows"] = read_array("rows", rows)
     with bar(label="reading") as display:
-        found = score(load(path), progress=display, **options, **given)
+        found = features.score(load_points(path), progress=display, **options, **given)
     if output is not None:
-        _write(found, output, f"{codes.name} against {PurePath(path).name}")
-        _say_written(output, as_json=as_json)
+        title = f"{codes.name} against {PurePath(path).name}"
+        _write(output, _content(found, output.suffix, title), overwrite=overwrite, as_json=as_json)
     if as_json:
         print(json.dumps({name: _plain(value) for name, value in found.summary.items()}, indent=1))
         return
@@ -146,25 +150,30 @@ def _score_codes(
 
 
 def _score_run(
-    path: str, run: Path, methods: list[str], options: dict[str, Any], output: Path | None, *, as_json: bool
+    path: str,
+    run: Path,
+    methods: list[str],
+    options: dict[str, Any],
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Score methods on a network of a run."""
     need_packages()
     from percolab.benchmark import single
     from percolab.ground.progress import bar
     from percolab.nn.training.training import load_model
-    from percolab.store.worlds import load
+    from percolab.store.worlds import load_points
 
     _look_here(methods)
     with bar(label="reading") as display:
-        dataset = load(path)
+        dataset = load_points(path)
         model = load_model(run, dataset, device=options["device"])
         options["layer"] = options["layer"] or f"blocks.{len(model.blocks) - 1}"
         found = single.compare(dataset, model, methods, progress=display, **options)
     if output is not None:
-        with files.replacing(output) as partial:
-            partial.write_bytes(single.page(found, f"Features of the network in {run}", options["layer"]))
-        _say_written(output, as_json=as_json)
+        page = single.page(found, f"Features of the network in {run}", options["layer"])
+        _write(output, page, overwrite=overwrite, as_json=as_json)
     if as_json:
         values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
         print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
@@ -173,7 +182,10 @@ def _score_run(
     print(single.ONE_EACH)
 
 
-def _say_written(output: Path, *, as_json: bool) -> None:
+def _write(output: Path, content: bytes, *, overwrite: bool, as_json: bool) -> None:
+    """Write a file and say so; what appeared there meanwhile stays unless `overwrite`."""
+    with files.new_files(output, overwrite=overwrite) as (file,):
+        file.write(content)
     print(f"wrote {output}", file=sys.stderr if as_json else sys.stdout)
 
 
@@ -194,43 +206,6 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
         for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
-
-
-def read_codes(path: Path) -> dict[str, Any]:
-    """Return what a file of codes holds, by the names that `score` takes: codes and, if there, rows and decoder."""
-    import numpy as np
-    import scipy.sparse
-
-    held = _read_array("codes", path)
-    if not isinstance(held, np.lib.npyio.NpzFile):
-        return {"codes": held}
-    with held, _reading("codes", path):
-        if "format" in held.files:
-            return {"codes": scipy.sparse.load_npz(path)}
-        if len(held.files) == 1:  # whatever its name
-            return {"codes": held[held.files[0]]}
-        found = {name: held[name] for name in TAKEN if name in held.files}
-    if "codes" not in found:
-        raise ValueError(f"codes must have an array named codes, got {', '.join(held.files) or 'none'}")
-    return found
-
-
-def _read_array(name: str, path: Path) -> Any:
-    import numpy as np
-
-    with _reading(name, path):
-        return np.load(path, allow_pickle=False, mmap_mode="r")  # an .npy may be larger than memory
-
-
-@contextmanager
-def _reading(name: str, path: Path) -> Iterator[None]:
-    """Say in one line that a file does not hold arrays."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{name} must exist, got {str(path)!r}") from None
-    except (ValueError, EOFError, KeyError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{name} must be a file as NumPy or SciPy save arrays, got {str(path)!r}") from error
 
 
 def _plain(value: Any) -> Any:
@@ -254,23 +229,21 @@ def _text(found: Score) -> str:
     return "\n".join([*lines, "", _aligned(rows, 0)])
 
 
-def _write(found: Score, output: Path, title: str) -> None:
-    if output.suffix == ".html":
+def _content(found: Score, suffix: str, title: str) -> bytes:
+    """Return a score as a page, a table of concepts or all of its numbers, by the suffix of its file."""
+    if suffix == ".html":
         from percolab.features.result import WORDS
         from percolab.show import pages
 
         caption = "Recovery by size over chance, purity of features, splitting by size, absorption by depth."
         body = [pages.paragraph(WORDS), found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
         lead = f"{found.settings['rows']:,} rows, concepts of at least {found.settings['min_size']:,}."
-        with files.replacing(output) as partial:
-            partial.write_bytes(pages.page(title, lead, body))
-    elif output.suffix == ".csv":
-        with files.replacing(output) as partial:
-            found.concepts.to_csv(partial, index=False)
-    else:
-        tables = {name: getattr(found, name).to_dict("list") for name in ("concepts", "features")}
-        by = {f"by_{name}": found.by(name).to_dict("list") for name in ("size", "depth", "fom")}
-        files.write_json(output, {"summary": found.summary, "settings": found.settings, **by, **tables})
+        return pages.page(title, lead, body)
+    if suffix == ".csv":
+        return str(found.concepts.to_csv(index=False)).encode()
+    tables = {name: getattr(found, name).to_dict("list") for name in ("concepts", "features")}
+    by = {f"by_{name}": found.by(name).to_dict("list") for name in ("size", "depth", "fom")}
+    return files.json_text({"summary": found.summary, "settings": found.settings, **by, **tables})
 
 
 # ---------------------------------------------------------------------- the benchmark
@@ -337,8 +310,8 @@ def benchmark(
     """
     need_packages()
     from percolab.benchmark import report
-    from percolab.benchmark.lineup import has_sae_lens
     from percolab.benchmark.running import benchmark as run
+    from percolab.features.specs import has_sae_lens
     from percolab.ground.progress import bar
 
     _look_here([*(method or ()), only or ""])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,15 @@ import typer
 
 from percolab.cli.errors import Command, UnfinishedError
 from percolab.cli.options import (
+    Address,
+    NoSync,
+    Output,
     Overwrite,
     Quiet,
+    Runner,
+    Shards,
     TargetWord,
+    Workers,
     choice_option,
     completion,
     examples,
@@ -27,10 +32,11 @@ from percolab.cli.options import (
     read_target,
 )
 from percolab.cli.options import seed as seed_number
+from percolab.ground.foreign_files import read_json
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
-from percolab.store.runners import RUNNERS
+from percolab.store.schema import AnyRecipe
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition, recipe_from_dict
 from percolab.worlds.truth import AnyDataset
@@ -39,7 +45,7 @@ DTYPES = ("float32", "float64")
 
 
 def generate(
-    output: Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")],
+    output: Output,
     preset: Annotated[
         str | None,
         typer.Argument(
@@ -74,21 +80,12 @@ def generate(
         typer.Option("--recipe", metavar="FILE", help="A recipe as JSON, of any kind.", show_default=False),
     ] = None,
     threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
-    shards: Annotated[
-        int | None, number_option("--shards", "Make it in this many shards, none of which has to fit with another.")
-    ] = None,
-    runner: Annotated[str | None, choice_option("--runner", RUNNERS, "local, in processes")] = None,
-    workers: Annotated[
-        int | None, number_option("--workers", "Shards made at a time.", default="one for each processor")
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option("--address", metavar="ADDRESS", help="Address of the Ray cluster. Default: one on this machine."),
-    ] = None,
+    shards: Shards = None,
+    runner: Runner = None,
+    workers: Workers = None,
+    address: Address = None,
     overwrite: Overwrite = False,
-    no_sync: Annotated[
-        bool, typer.Option("--no-sync", help="Do not wait until the disk has it; a power cut may then leave half.")
-    ] = False,
+    no_sync: NoSync = False,
     quiet: Quiet = False,
 ) -> None:
     """Make a dataset and write it to a Zarr store.
@@ -122,7 +119,7 @@ def generate(
             raise ValueError(f"threads must be left out with shards, where each worker has one, got {threads}")
         if isinstance(recipe, Superposition):
             raise ValueError(f"shards must be left out for a superposed world, which is made whole, got {shards}")
-        _in_shards(recipe, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
+        in_shards(recipe, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
         return
     for option, value in sharding.items():
         raise ValueError(f"{option} must be left out unless shards is given, got {value}")
@@ -142,23 +139,15 @@ def _ready(
     name = f"the preset {preset}" if preset is not None else "a recipe"
     for option, value in others.items():
         raise ValueError(f"{option} must be left out with {name}, got {value}")
-    recipe = _read_recipe(file) if preset is None else PRESETS[check_choice("preset", preset, tuple(PRESETS))]
+    if file is not None:
+        recipe = recipe_from_dict(read_json("recipe", file))
+    else:
+        recipe = PRESETS[check_choice("preset", preset, tuple(PRESETS))]
     if isinstance(recipe, Recipe):
         return replace(recipe, **free)
     for option, value in free.items():
         raise ValueError(f"{option} must be left out for a superposed world, got {value}")
     return recipe
-
-
-def _read_recipe(file: Path | None) -> Recipe | Superposition:
-    assert file is not None
-    try:
-        values = json.loads(file.read_text())
-    except ValueError as error:  # text that is not JSON, or not text
-        raise ValueError(f"recipe must be a file of JSON, got {str(file)!r}: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"recipe must be an object of JSON, got {str(file)!r}")
-    return recipe_from_dict(values)
 
 
 def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | None) -> Seeds | None:
@@ -197,7 +186,8 @@ def make(
         print(f"{output}: {summary.one_line(summary.summarise(made))}")
 
 
-def _in_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:
+def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bool, quiet: bool) -> None:
+    """Make a dataset or documents straight into a store, and say what was made."""
     from percolab.ground import progress
     from percolab.ground.memory import readable
     from percolab.show import summary
@@ -210,9 +200,15 @@ def _in_shards(recipe: Recipe, output: str, how: dict[str, Any], overwrite: bool
         raise UnfinishedError("interrupted; the same command resumes it") from None
     if quiet:
         return
-    found = {"recipe": recipe.to_dict(), "dim": recipe.dim, "n_points": made.n_points, "n_clusters": made.n_clusters}
-    print(f"{output}: {summary.one_line(found | {'n_latents': made.n_points - made.n_clusters})}")
-    if made.shards_made:
+    if isinstance(recipe, Recipe):
+        sizes = {"n_points": made.n_points, "n_clusters": made.n_clusters, "n_latents": made.n_points - made.n_clusters}
+        found = {"recipe": recipe.to_dict(), "dim": recipe.dim, **sizes}
+    else:
+        found = summary.summarise_documents(recipe)
+    print(f"{output}: {summary.one_line(found)}")
+    if made.shards_made and how["shards"] is None:
+        print(f"{made.rows_made:,} documents were missing and are written")
+    elif made.shards_made:
         taken = readable(made.peak_bytes)
         print(f"made {made.shards_made} of {made.shards} shards; a worker took up to {taken} of memory")
     elif made.rows_made and not made.n_points:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import FAILURE, Command
+from percolab.cli.errors import FAILURE, Command, Judge
 from percolab.cli.options import AsJson, Factor, Overwrite, Store, examples
 from percolab.ground import files
 
@@ -45,8 +45,9 @@ def info(
 
     X is read only with --verify, and one cluster of it with --html, so this is quick for a dataset of any size.
     Of more than 20 million points, depths and targets are not read either.
-    Of a superposed world it prints the factors; with --factor, what one of them holds.
+    Of a superposed world it prints the factors; with --factor, what one of them holds. Of documents, their lexicons.
     """
+    from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
     from percolab.show import summary
     from percolab.store import worlds
@@ -62,6 +63,8 @@ def info(
         if verify:
             worlds.opened(path).verify(display)
         dataset = worlds.load(path)
+        if isinstance(dataset, StoredDocuments) and (factor is not None or html is not None):
+            raise ValueError(f"{'html' if factor is None else 'factor'} must be left out for documents, got {path!r}")
         if html is not None:
             from percolab.show import card
 
@@ -100,8 +103,10 @@ def verify(
     """Check a dataset against theory: sizes, trees, hierarchy, positions, targets.
 
     Prints one line for each law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
-    The exit status is 1 if a law fails. Laws that a dataset is too small for say what they would need.
+    The exit status is 0 if no law fails, 1 if one does, and 2 if there is no dataset, or it cannot be read.
+    Laws that a dataset is too small for say what they would need.
     Of a superposed world, how its factors are put together, and the laws of each.
+    Of documents, how contexts and tokens are drawn, and whether beliefs are true as often as they say.
     """
     from percolab.checks.suite import verify as check
     from percolab.ground.progress import bar
@@ -148,7 +153,7 @@ def register(app: typer.Typer) -> None:
         ),
     )(info)
     app.command(
-        cls=Command,
+        cls=Judge,
         epilog=examples(
             "percolab verify one.zarr",
             "# also a page with a figure for each law",

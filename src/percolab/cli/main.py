@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+from _thread import interrupt_main
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import Annotated
 
 import typer
 
-from percolab.cli import draw, edit, errors, experiments, explore, export, features, generate, inspect, represent
+from percolab.cli import (
+    documents,
+    draw,
+    edit,
+    errors,
+    experiments,
+    explore,
+    export,
+    features,
+    generate,
+    inspect,
+    represent,
+)
 from percolab.cli.errors import BAD_INPUT, INTERRUPTED, CommandError, WrongUse
 from percolab.cli.options import examples
+from percolab.ground import machine
+from percolab.ground.text import one_line
 from percolab.ground.version import __version__
 
 app = typer.Typer(
@@ -21,6 +38,7 @@ app = typer.Typer(
     epilog=examples(
         "percolab generate paper-one-cluster -o one.zarr",
         "percolab generate --n-points 20000 --dim 50 --seed 7 -o small.zarr",
+        "percolab documents --tokens 2048 --count 1e5 -o docs.zarr",
         "percolab info small.zarr",
         "percolab verify small.zarr",
         "percolab draw small.zarr -o small.png",
@@ -47,7 +65,7 @@ def _percolab(
     """Make and inspect percolation datasets: points on fractal clusters, with the hierarchy of latents behind them."""
 
 
-for _room in (generate, edit, inspect, draw, explore, export, experiments, represent, features):
+for _room in (generate, documents, edit, inspect, draw, explore, export, experiments, represent, features):
     _room.register(app)
 
 
@@ -60,7 +78,21 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a name that cannot be shown is no reason to fail
-    sys.exit(run(sys.argv[1:]))
+    sys.unraisablehook = _raise_again
+    if signal.getsignal(signal.SIGINT) is machine.leave:  # all is loaded
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    code = run(sys.argv[1:])
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to say
+    sys.exit(code)
+
+
+def _raise_again(lost: sys.UnraisableHookArgs) -> None:
+    """Interrupt once more where an interrupt came as nothing could be raised: in a destructor, or a call from C."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(0.001, interrupt_main).start()  # at once it would be lost in here
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -108,6 +140,5 @@ def _check_text(arguments: Sequence[str]) -> None:
 def _say(message: str, code: int) -> int:
     """Write one line, in which what a file holds cannot move a terminal's cursor; return the code."""
     if message:
-        line = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(message.split()))
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {one_line(message)}", file=sys.stderr)
     return code

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.model.target import RULES, Target
+from percolab.store.runners import RUNNERS
 
 LONG_WORD = 40
 """Characters of a word that messages repeat in full."""
@@ -38,6 +39,10 @@ TargetWord = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
+Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")]
+NoSync = Annotated[
+    bool, typer.Option("--no-sync", help="Do not wait until the disk has it; a power cut may then leave half.")
+]
 
 
 def integer(text: object) -> int:
@@ -96,6 +101,17 @@ def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
         return [value for value in values if value.startswith(incomplete)]
 
     return complete
+
+
+Shards = Annotated[
+    int | None, number_option("--shards", "Make it in this many shards, none of which has to fit with another.")
+]
+Runner = Annotated[str | None, choice_option("--runner", RUNNERS, "local, in processes")]
+Workers = Annotated[int | None, number_option("--workers", "Shards made at a time.", default="one for each processor")]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="ADDRESS", help="Address of the Ray cluster. Default: one on this machine."),
+]
 
 
 def read_target(word: str) -> Target:

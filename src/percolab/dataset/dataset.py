@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.dataset import interventions, subsample, targets
+from percolab.dataset import editing, subsample, targets
 from percolab.dataset.lazy import Lazy
 from percolab.dataset.targets import Active
 from percolab.ground import html
 from percolab.ground.validation import check_choice, check_integer
 from percolab.model import edits
-from percolab.model.edits import Do, Edit, Move, Turn
+from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
@@ -207,6 +207,9 @@ class Dataset(Lazy):
     def do(self, z: Mapping[int, float] | None = None, point_z: Mapping[int, float] | None = None) -> Dataset:
         """Return the dataset with these values in place of others: y is what it would have been, to the bit.
 
+        X does not change, and so the output of a fixed network does not: only a network that is trained on the new y
+        can differ. To change what a network sees, use `shift`, `move` or `turn`.
+
         Beyond copies of y and z, time is proportional to the rows below the latents and to their depth.
 
         Parameters
@@ -223,15 +226,36 @@ class Dataset(Lazy):
         if self._is_foreign and not np.array_equal(self.y, self._make(self.target)):
             raise ValueError(f"y must be what its target makes of z to follow new values, got one with {BY_HAND}")
         latent_z, own_z = self.latent_z.copy(), self.point_z.copy()
-        interventions.set_values(edit, latent_z, own_z)
+        editing.set_values(edit, latent_z, own_z)
         y = targets.update(self.target, self.forest, latent_z, own_z, edit, self.y, self._active)
         return self._edited(edit, y=y, latent_z=latent_z, point_z=own_z)
+
+    def shift(self, latent: int, by: float | ArrayLike, seed: int | None = None) -> Dataset:
+        """Return the dataset with exactly the rows of a latent moved, all by the same vector; the truth and y stay.
+
+        Bonds between these rows and others change; all other bonds keep their vectors.
+
+        Parameters
+        ----------
+        latent
+            Whose rows are moved: ``forest.points_of(latent)``.
+        by
+            A vector of d numbers; or a distance, in a direction that is uniform on the sphere. A bond of the dataset
+            has length ``recipe.step * sqrt(dim)``.
+        seed
+            What the direction is drawn from, with the number of the latent; only with a distance.
+        """
+        edit = Shift(latent, by if np.ndim(by) == 0 else np.asarray(by), seed)
+        X = self._to_edit(edit)
+        editing.shift(self.forest, edit, X)
+        return self._edited(edit, X=X)
 
     def move(self, latent: int, by: float | ArrayLike) -> Dataset:
         """Return the dataset with all rows beyond a latent's bond moved; the truth and y stay.
 
         Beyond it are the rows on the far side of the bond, seen from the root of the cluster's walk, and all that hangs
-        on them: the part of the cluster that falls off when the bond is cut. All other bonds keep their vectors.
+        on them: the part of the cluster that falls off when the bond is cut. All other bonds keep their vectors. Often
+        these are few rows, and not those of the latent: `beyond` says which, and `shift` moves the latent itself.
 
         Parameters
         ----------
@@ -243,8 +267,17 @@ class Dataset(Lazy):
         """
         edit = Move(latent, by if np.ndim(by) == 0 else np.asarray(by))
         X = self._to_edit(edit)
-        interventions.move(self.recipe, self.forest, edit, X)
+        editing.move(self.recipe, self.forest, edit, X)
         return self._edited(edit, X=X)
+
+    def beyond(self, latent: int) -> NDArray[np.int64]:
+        """Return the rows beyond a latent's bond, sorted: those that `move` moves. ``len(ds.beyond(latent))`` counts.
+
+        Time is proportional to the depth and to the number of these rows.
+        """
+        self._check_edit(Move(latent, 0))
+        intervals = editing.beyond(self.recipe, self.forest, latent)[2]
+        return np.concatenate([np.arange(rows.start, rows.stop) for rows in sorted(intervals, key=lambda r: r.start)])
 
     def turn(self, latent: int, seed: int) -> Dataset:
         """Return the dataset with the directions below a latent drawn again; the truth and y stay.
@@ -262,16 +295,19 @@ class Dataset(Lazy):
         """
         edit = Turn(latent, seed)
         X = self._to_edit(edit)
-        interventions.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
+        editing.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
         return self._edited(edit, X=X)
 
-    def _to_edit(self, edit: Move | Turn) -> NDArray[Any]:
+    def _to_edit(self, edit: Shift | Move | Turn) -> NDArray[Any]:
         """Return a copy of X that an edit may change, once it is clear that it can."""
+        self._check_edit(edit)
+        return np.array(self.X)
+
+    def _check_edit(self, edit: Shift | Move | Turn) -> None:
         edit.check(self.forest.n_points, self.forest.n_latents)
         edits.as_edits([edit], self.recipe.dim, self.recipe.engine)
         if self._is_foreign:
             raise ValueError(f"a dataset must be as its recipe makes it to be moved or turned, got {self.modification}")
-        return np.array(self.X)
 
     def _edited(self, edit: Edit, **changes: Any) -> Dataset:
         """Return the dataset after an edit: in its recipe, or if that does not make it, in what it says of itself."""

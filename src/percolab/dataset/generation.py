@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset import interventions, targets
+from percolab.dataset import editing, targets
 from percolab.dataset.dataset import Dataset, vouch
 from percolab.engines.arrays import Arrays
 from percolab.engines.native import engine as native
@@ -70,7 +70,7 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
 def _dataset(recipe: Recipe, arrays: Arrays, engine_version: int) -> Dataset:
     """Return the dataset of a recipe from what its engine made."""
     forest, y, values = arrays.forest, arrays.y, (arrays.latent_z, arrays.point_z)
-    interventions.replay(recipe, forest, arrays.X, *values)
+    editing.replay(recipe, forest, arrays.X, *values)
     if recipe.edits or recipe.target != Target():
         y = targets.make(recipe.target, forest, *values)
     return vouch(Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version=engine_version)))

@@ -17,8 +17,6 @@ TABLE_BYTES = 4
 """Bytes per point before the clusters are known."""
 SOLVED_COORDINATE_BYTES, SOLVED_BYTES = 20, 150
 """Bytes of a limb while it is solved, for each dimension and besides."""
-NEGLIGIBLE = 2**24
-"""Bytes that any machine has; asking how many are free takes a tenth of a millisecond."""
 
 
 def before_clusters(recipe: Recipe) -> int:
@@ -46,12 +44,6 @@ def of_table(recipe: Recipe, limb_rows: int) -> int:
 
 
 def require(needed: int, recipe: Recipe) -> None:
-    """Raise MemoryError, in one line, if `needed` bytes are not there; for very few it is not worth asking."""
-    if needed < NEGLIGIBLE:
-        return
-    free = memory.available()
-    if free is not None and needed > free:
-        raise MemoryError(
-            f"n_points must fit in memory: {recipe.n_points:,} points in {recipe.dim} dimensions need about "
-            f"{memory.readable(needed)}, and {memory.readable(free)} are free"
-        )
+    """Raise MemoryError, in one line, if `needed` bytes are not there."""
+    points = f"{recipe.n_points:,} points in {recipe.dim} dimensions"
+    memory.require(needed, f"n_points must fit in memory: {points} need about")

@@ -11,7 +11,8 @@ huggingface  a folder that ``datasets.load_dataset`` opens by name    ``percolab
 ===========  =======================================================  ===================
 
 All but the first hold the whole dataset; `read_parquet`, `read_csv`, `read_hdf5` and `read_huggingface` give it back,
-equal to the bit. Files are complete or not there.
+equal to the bit. Files are complete or not there. Documents of a store are written by `to_npz`, `to_parquet` and
+`to_huggingface`, one line per document, beside a table of contexts.
 """
 
 from __future__ import annotations
@@ -20,21 +21,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from percolab.corpora.collection import StoredDocuments
+from percolab.exports import sequences
 from percolab.exports.handing import to_ray, to_torch, to_torch_stream
 from percolab.exports.hdf5 import hdf5_paths, read_hdf5, to_hdf5
 from percolab.exports.huggingface import huggingface_paths, read_huggingface, to_huggingface
 from percolab.exports.release import Release, npz_paths, read_npz, to_npz
 from percolab.exports.tables import csv_paths, parquet_paths, read_csv, read_parquet, to_csv, to_parquet
+from percolab.ground.validation import check_choice
 
 if TYPE_CHECKING:
     from percolab.loaders.torch_data import StreamingDataset as StreamingDataset
+    from percolab.loaders.torch_data import TokenDataset as TokenDataset
     from percolab.loaders.torch_data import TorchDataset as TorchDataset
 
 __all__ = [
+    "DOCUMENT_FORMATS",
     "FORMATS",
     "Format",
     "Release",
     "csv_paths",
+    "format_of",
     "hdf5_paths",
     "huggingface_paths",
     "npz_paths",
@@ -72,11 +79,23 @@ FORMATS = {
     "huggingface": Format(to_huggingface, huggingface_paths),
 }
 """The formats of files, by name."""
+DOCUMENT_FORMATS = {
+    "npz": Format(to_npz, sequences.npz_paths),
+    "parquet": Format(to_parquet, sequences.parquet_paths),
+    "huggingface": Format(to_huggingface, sequences.huggingface_paths),
+}
+"""Those that documents have."""
+
+
+def format_of(name: str, dataset: Any) -> Format:
+    """Return a format of files for a dataset, or for documents."""
+    known = DOCUMENT_FORMATS if isinstance(dataset, StoredDocuments) else FORMATS
+    return known[check_choice("format", name, tuple(known))]
 
 
 def __getattr__(name: str) -> Any:
     # What `to_torch` and `to_torch_stream` return, for annotations. They need torch: imported when asked for.
-    if name in ("StreamingDataset", "TorchDataset"):
+    if name in ("StreamingDataset", "TokenDataset", "TorchDataset"):
         from percolab.loaders import torch_data
 
         return getattr(torch_data, name)

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import LATENT_COLUMNS, Dataset, vouch
+from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
+from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.graphs import latent_columns
 from percolab.model.recipe import Recipe
@@ -26,6 +28,7 @@ from percolab.worlds.truth import AnyDataset, Truth, truth
 
 BLOCK_BYTES = 1 << 24
 """Bytes of X read, and written as one row group, at a time."""
+EXPORT = "an export of percolab"
 
 RECIPE, PROVENANCE, DIGEST, FACTOR = (f"percolab.{word}" for word in ("recipe", "provenance", "sha256", "factor"))
 """Keys under which files keep, as JSON, the recipe, the provenance, the digest of all arrays, and of which factor they
@@ -146,13 +149,12 @@ def digest(data: AnyDataset) -> str:
 
 def is_intact(data: AnyDataset, told: Mapping[str, str]) -> bool:
     """Tell whether all arrays are as they were when their file was written."""
-    return bool(json.loads(told.get(DIGEST, "null")) == digest(data))
+    return told.get(DIGEST) == json.dumps(digest(data))
 
 
-def require_dataset(told: Mapping[str, str], path: Any) -> None:
-    """Raise, in one line, if files hold samples of a world."""
-    if json.loads(told.get(RECIPE, "{}")).get("kind") == KIND:
-        raise ValueError(f"{path} holds samples of a superposed world, not a dataset: read it as a table, or use hdf5")
+def numpy_columns(table: Any) -> Columns:
+    """Return the columns of an Arrow table, which must be numbers."""
+    return {name: check_numbers(name, table[name].to_numpy()) for name in table.column_names}
 
 
 def require_trees(forest: Forest) -> None:
@@ -164,6 +166,8 @@ def require_trees(forest: Forest) -> None:
 
 def assemble(X: NDArray[Any], points: Columns, latents: Columns, told: Mapping[str, str]) -> Dataset:
     """Return the dataset of two tables, of which X is given as an array. The forest is checked."""
+    if parse_json(told[RECIPE]).get("kind") == KIND:
+        raise ValueError("it holds samples of a superposed world, not a dataset: read it as a table, or use hdf5")
     cluster = points["cluster"]
     first = np.flatnonzero(np.diff(cluster, prepend=-1))
     forest = Forest(
@@ -175,11 +179,29 @@ def assemble(X: NDArray[Any], points: Columns, latents: Columns, told: Mapping[s
     )
     forest.validate()
     y = points["y"] if "y" in points else np.column_stack([points[f"y{j}"] for j in range(_count("y", points))])
-    recipe, provenance = Recipe.from_json(told[RECIPE]), json.loads(told[PROVENANCE])
+    recipe, provenance = Recipe.from_json(told[RECIPE]), parse_json(told[PROVENANCE])
     extra = {name: points[name] for name in ("source_row", "point_active") if name in points}
     extra |= {name: latents[name] for name in LATENT_COLUMNS if name in latents}
-    found = Dataset(recipe, forest, X, y, latents["z"], points["z"], provenance, extra)
+    return checked(Dataset(recipe, forest, X, y, latents["z"], points["z"], provenance, extra), told)
+
+
+def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
+    """Return a dataset that was read, vouched for if nothing changed; raise unless its arrays fit together."""
+    n, n_latents, extra = found.forest.n_points, found.forest.n_latents, found.extra
+    rows: dict[str, Any] = {"X": (n, found.X.shape[-1]), "point_z": (n,), "latent_z": (n_latents,)}
+    for name, shape in {**rows, "y": (n, *found.y.shape[1:])}.items():
+        check_shape(name, getattr(found, name), shape)
+    for name, column in extra.items():
+        check_shape(name, column, (n_latents if name in LATENT_COLUMNS else n,))
+    if ("latent_active" in extra) != ("point_active" in extra):
+        raise ValueError("latent_active and point_active must come together")
     return vouch(found) if is_intact(found, told) else found
+
+
+def check_shape(name: str, column: Any, shape: tuple[int, ...]) -> None:
+    """Raise, in one line, unless a column has a shape."""
+    if column.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {column.shape}")
 
 
 def positions(columns: Columns) -> NDArray[Any]:
@@ -189,3 +211,13 @@ def positions(columns: Columns) -> NDArray[Any]:
 
 def _count(letter: str, columns: Columns) -> int:
     return sum(name[0] == letter and name[1:].isdigit() for name in columns)
+
+
+def arrow(what: str) -> Any:
+    """Return pyarrow, or say that it is needed, and pandas with it."""
+    try:
+        import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(f"{what} needs {error.name}: pip install 'percolab[frames]'") from error
+    return pyarrow

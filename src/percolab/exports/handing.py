@@ -4,31 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from percolab.corpora.collection import DocumentRange, StoredDocuments
+from percolab.corpora.corpus import Corpus
 from percolab.ground.files import PathLike
 from percolab.worlds.truth import AnyDataset
 
 if TYPE_CHECKING:
     import ray.data
 
-    from percolab.loaders.torch_data import StreamingDataset, TorchDataset
+    from percolab.loaders.torch_data import StreamingDataset, TokenDataset, TorchDataset
 
 
-def to_torch(dataset: AnyDataset) -> TorchDataset:
+def to_torch(dataset: AnyDataset | Corpus | DocumentRange | StoredDocuments) -> TorchDataset | TokenDataset:
     """Return a ``torch.utils.data.Dataset`` of ``(X[i], y[i])``, read when asked for: float32, labels int64.
 
-    Of a superposed world these are its samples; for the y of one factor, hand over ``world.swapped(k)``.
+    Of a superposed world these are its samples; for the y of one factor, hand over ``world.swapped(k)``. Of documents,
+    item i is the tokens of document i, int64, made when asked for unless they are in a store; of a corpus these are
+    the documents below 2^40, so do not shuffle them.
     """
     try:
-        from percolab.loaders.torch_data import TorchDataset
+        from percolab.loaders.torch_data import TokenDataset, TorchDataset
     except ImportError as error:
         raise ImportError("a torch Dataset needs torch: pip install 'percolab[torch]'") from error
+    if isinstance(dataset, Corpus | DocumentRange | StoredDocuments):
+        return TokenDataset(dataset)
     return TorchDataset(dataset.X, dataset.y)
 
 
-def to_torch_stream(path: PathLike, batch_size: int, **options: Any) -> StreamingDataset:
+def to_torch_stream(path: PathLike | Corpus | DocumentRange, batch_size: int, **options: Any) -> StreamingDataset:
     """Return a ``torch.utils.data.IterableDataset`` of shuffled batches of the store at `path`, never whole in memory.
 
-    Options are those of `percolab.loaders.torch_data.StreamingDataset`.
+    Of a corpus or a range of documents: batches that are made as they are used. Options are those of
+    `percolab.loaders.torch_data.StreamingDataset`.
     """
     try:
         from percolab.loaders.torch_data import StreamingDataset

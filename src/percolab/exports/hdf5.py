@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from percolab.dataset.dataset import Dataset, vouch
-from percolab.exports.columns import DIGEST, FOREST, PROVENANCE, RECIPE, VALUES, blocks, digest, is_intact
+from percolab.dataset.dataset import Dataset
+from percolab.exports.columns import (
+    DIGEST,
+    EXPORT,
+    FOREST,
+    PROVENANCE,
+    RECIPE,
+    VALUES,
+    blocks,
+    check_shape,
+    checked,
+    digest,
+    is_intact,
+)
+from percolab.ground import memory
 from percolab.ground.files import PathLike, new_files
+from percolab.ground.foreign_files import parse_json, reading
 from percolab.ground.progress import Progress, silent
+from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
+from percolab.store import worlds
 from percolab.worlds.recipe import KIND, Superposition
 from percolab.worlds.remade import RemadeArray
 from percolab.worlds.superposed import Superposed
@@ -44,10 +64,7 @@ def to_hdf5(
     h5py = _h5py()
     if factor is not None and isinstance(dataset, Superposed):
         raise ValueError(f"factor must be left out with hdf5, which holds all factors, got {factor}")
-    with (
-        new_files(*hdf5_paths(path), overwrite=overwrite) as (output,),
-        h5py.File(output.name, "w", locking=False) as file,
-    ):
+    with new_files(*hdf5_paths(path), overwrite=overwrite) as (output,), _writing(h5py, output.name) as (file, sink):
         modified = {"modified": dataset.modification} if dataset.modification else {}
         file.attrs[RECIPE] = dataset.recipe.to_json()
         file.attrs[PROVENANCE] = json.dumps({**dataset.provenance, **modified})
@@ -62,6 +79,50 @@ def to_hdf5(
         X = file.create_dataset("X", dataset.X.shape, dataset.X.dtype)
         for rows in blocks(dataset, progress):
             X[rows] = dataset.X[rows]
+            sink.check()
+
+
+class _Sink(io.FileIO):
+    """A file for HDF5 to write to, which never sees a write fail: it would crash later, as Python ends.
+
+    The first fault, of the disk or an interrupt, is kept for `check` to raise, and what is written after it is dropped.
+    """
+
+    _fault: BaseException | None = None
+
+    def check(self) -> None:
+        """Raise the first fault, if there was one."""
+        if self._fault is not None:
+            raise self._fault
+
+    def write(self, data: Any) -> int:
+        """Write all of the data."""
+        left = memoryview(data).cast("B")
+        try:
+            while left and self._fault is None:
+                left = left[super().write(left) :]
+        except BaseException as fault:
+            self._fault = fault
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Give the file a size."""
+        try:
+            return super().truncate(size) if self._fault is None else 0
+        except BaseException as fault:
+            self._fault = fault
+            return 0
+
+
+@contextmanager
+def _writing(h5py: Any, name: str) -> Iterator[tuple[Any, _Sink]]:
+    """Open a new HDF5 file, and raise what went wrong as it was written."""
+    with _Sink(name, "r+") as sink:
+        try:
+            with h5py.File(sink, "w") as file:
+                yield file, sink
+        finally:
+            sink.check()
 
 
 def _write_truth(group: Any, dataset: Dataset) -> None:
@@ -80,49 +141,49 @@ def read_hdf5(path: PathLike) -> AnyDataset:
     """Read the dataset, or the superposed world, that `to_hdf5` wrote, into memory."""
     h5py = _h5py()
     (name,) = hdf5_paths(path)
-    if not name.exists():
-        raise FileNotFoundError(f"there is no file {str(name)!r}")
-    try:
-        with h5py.File(name, "r") as file:
-            told = json.loads(file.attrs[RECIPE])
-            return _read_world(file) if told.get("kind") == KIND else _read_dataset(file)
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        raise ValueError(f"{name} is not an export of percolab: {error}") from error
+    with reading("export", name, EXPORT) as plain, h5py.File(plain, "r") as file:
+        return _read_world(file) if parse_json(file.attrs[RECIPE]).get("kind") == KIND else _read_dataset(file)
 
 
 def _read_dataset(file: Any) -> Dataset:
-    recipe, provenance = Recipe.from_json(file.attrs[RECIPE]), json.loads(file.attrs[PROVENANCE])
-    found = Dataset(recipe=recipe, X=file["X"][()], provenance=provenance, **_read_truth(file))
-    _check_rows("X", found.X, found.forest.n_points)
-    return vouch(found) if is_intact(found, file.attrs) else found
+    recipe, provenance = Recipe.from_json(file.attrs[RECIPE]), parse_json(file.attrs[PROVENANCE])
+    found = Dataset(recipe=recipe, X=_column(file, "X"), provenance=provenance, **_read_truth(file))
+    return checked(found, file.attrs)
 
 
 def _read_world(file: Any) -> Superposed:
-    recipe, provenance = Superposition.from_json(file.attrs[RECIPE]), json.loads(file.attrs[PROVENANCE])
+    recipe, provenance = Superposition.from_json(file.attrs[RECIPE]), parse_json(file.attrs[PROVENANCE])
     factors = []
     for k, part in enumerate(recipe.factors):
         fields = _read_truth(file[f"factors/{k}"])
-        X = RemadeArray(part, (fields["forest"].n_points, part.dim))
-        factors.append(Dataset.lazy({"recipe": part, "X": X, "provenance": {}, **fields}.__getitem__))
-    X, y, rows, sigma = (file[name][()] for name in ("X", "y", "rows", "sigma"))
+        remade = RemadeArray(part, (fields["forest"].n_points, part.dim))
+        factors.append(Dataset.lazy({"recipe": part, "X": remade, "provenance": {}, **fields}.__getitem__))
+    X, y, rows, sigma = (_column(file, name) for name in ("X", "y", "rows", "sigma"))
+    shapes = {"X": (len(X), recipe.dim), "y": (len(X), *y.shape[1:]), "rows": (len(X), len(factors))}
+    for name, column in (("X", X), ("y", y), ("rows", rows), ("sigma", sigma)):
+        check_shape(name, column, shapes.get(name, (len(factors),)))
+    if rows.dtype != np.int64:
+        raise ValueError(f"rows must be int64, got {rows.dtype}")
+    worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
     found = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
     return vouch_world(found) if is_intact(found, file.attrs) else found
 
 
 def _read_truth(group: Any) -> dict[str, Any]:
     """Return all fields of a dataset that files hold but X. The forest is checked."""
-    forest = Forest(*(group[key][()] for key in FOREST))
+    forest = Forest(*(_column(group, key) for key in FOREST))
     forest.validate()
-    extra = {key: column[()] for key, column in group.get("extra", {}).items()}
-    values = {key: group[key][()] for key in VALUES}
-    for key, column in values.items():
-        _check_rows(key, column, forest.n_latents if key == "latent_z" else forest.n_points)
-    return {"forest": forest, "extra": extra, **values}
+    extra = {key: _column(group, f"extra/{key}") for key in group.get("extra", {})}
+    return {"forest": forest, "extra": extra, **{key: _column(group, key) for key in VALUES}}
 
 
-def _check_rows(name: str, column: Any, n_rows: int) -> None:
-    if column.shape[:1] != (n_rows,):
-        raise ValueError(f"{name} must have {n_rows} rows, got {column.shape}")
+def _column(group: Any, key: str) -> NDArray[Any]:
+    """Return a column that is in the file itself, and not in another that it names."""
+    found = group[key]
+    if found.file != group.file or found.is_virtual or found.external:
+        raise ValueError(f"{key} must be in this file")
+    memory.require(found.nbytes, f"{key} needs")
+    return check_numbers(key, np.asarray(found[()]))
 
 
 def _h5py() -> Any:

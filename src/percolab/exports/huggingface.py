@@ -8,20 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
+from percolab.exports import sequences
 from percolab.exports.columns import (
+    EXPORT,
     Samples,
+    arrow,
     assemble,
     blocks,
     latent_table_columns,
+    numpy_columns,
     point_columns,
     record,
-    require_dataset,
     require_trees,
 )
-from percolab.exports.tables import arrow, numpy_columns
-from percolab.ground.files import PathLike, check_directory, complete, new_files
+from percolab.ground.files import PathLike, new_files, new_folder
+from percolab.ground.foreign_files import open_plain, reading
 from percolab.ground.progress import Progress, silent
+from percolab.ground.validation import check_numbers
 from percolab.ground.version import __version__
 from percolab.worlds.truth import AnyDataset
 
@@ -77,7 +82,7 @@ def huggingface_paths(path: PathLike) -> tuple[Path, Path, Path]:
 
 
 def to_huggingface(
-    dataset: AnyDataset,
+    dataset: AnyDataset | StoredDocuments,
     path: PathLike,
     *,
     factor: int | None = None,
@@ -89,31 +94,27 @@ def to_huggingface(
     The table of points has X as one column of vectors, and ``y``, ``z``, ``cluster``, ``cluster_id``, ``point_id``,
     ``depth``; the table of latents is `Forest.latent_table` with the latents' ``z``. X is written block by block. Of a
     superposed world they are as those of `to_parquet`.
+
+    Documents of a store are written as `exports.sequences` says.
     """
+    if isinstance(dataset, StoredDocuments):
+        sequences.to_huggingface(dataset, path, overwrite=overwrite, progress=progress)
+        return
     samples = Samples.of(dataset, factor)
     require_trees(samples.forest)
     pa = arrow("a Hugging Face folder")
     import pyarrow.parquet as pq
 
-    folder = Path(os.fspath(path))
-    is_new = not folder.exists()
-    if is_new:
-        check_directory(folder)
-        folder.mkdir()
     told = {key.encode(): text.encode() for key, text in record(samples).items()}
-    try:
-        with new_files(*huggingface_paths(path), overwrite=overwrite) as (card, points_file, latents_file):
-            card.write(_card(samples).encode())
-            latents = pa.table(latent_table_columns(samples))
-            pq.write_table(latents.replace_schema_metadata(told), latents_file)
-            schema = _points(samples, slice(0, 0)).schema.with_metadata(told)
-            with pq.ParquetWriter(points_file, schema) as writer:
-                for rows in blocks(dataset, progress):
-                    writer.write_table(_points(samples, rows).cast(schema))
-    except BaseException:
-        if is_new:
-            folder.rmdir()
-        raise
+    paths = huggingface_paths(path)
+    with new_folder(path), new_files(*paths, overwrite=overwrite) as (card, points_file, latents_file):
+        card.write(_card(samples).encode())
+        latents = pa.table(latent_table_columns(samples))
+        pq.write_table(latents.replace_schema_metadata(told), latents_file)
+        schema = _points(samples, slice(0, 0)).schema.with_metadata(told)
+        with pq.ParquetWriter(points_file, schema) as writer:
+            for rows in blocks(dataset, progress):
+                writer.write_table(_points(samples, rows).cast(schema))
 
 
 def read_huggingface(path: PathLike) -> Dataset:
@@ -121,17 +122,14 @@ def read_huggingface(path: PathLike) -> Dataset:
     arrow("a Hugging Face folder")
     import pyarrow.parquet as pq
 
-    card, points_file, latents_file = huggingface_paths(path)
-    complete(card)
-    points, latents = pq.read_table(points_file), pq.read_table(latents_file)
-    told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
-    require_dataset(told, points_file)
-    try:
+    _, points_path, latents_path = huggingface_paths(path)
+    with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
+        points, latents = pq.read_table(points_file), pq.read_table(latents_file)
+        told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
         vectors = points["X"].combine_chunks()
         X = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(points), vectors.type.list_size)
-        return assemble(X, numpy_columns(points.drop_columns("X")), numpy_columns(latents), told)
-    except (AttributeError, KeyError, ValueError) as error:
-        raise ValueError(f"{points_file} is not an export of percolab: {error}") from error
+        columns = numpy_columns(points.drop_columns("X"))
+        return assemble(check_numbers("X", X), columns, numpy_columns(latents), told)
 
 
 def _points(samples: Samples, rows: slice) -> Any:

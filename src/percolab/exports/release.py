@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +13,15 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
+from percolab.exports import sequences
 from percolab.exports.columns import Samples
-from percolab.ground.files import PathLike, complete, new_files
+from percolab.ground.files import PathLike, new_files
+from percolab.ground.foreign_files import arrays
 from percolab.ground.progress import Progress, silent
+from percolab.ground.sparse import from_archive
+from percolab.ground.validation import check_numbers
 from percolab.worlds.truth import AnyDataset
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
+POINT_COLUMNS = ("y", "cluster_id", "cluster_size", "latent_tree_height")
 BLOCK_MEMBERSHIPS = 1 << 20
 """Latent values made and written at a time."""
 
@@ -55,7 +59,7 @@ def npz_paths(stem: PathLike) -> tuple[Path, Path, Path]:
 
 
 def to_npz(
-    dataset: AnyDataset,
+    dataset: AnyDataset | StoredDocuments,
     stem: PathLike,
     *,
     factor: int | None = None,
@@ -76,7 +80,12 @@ def to_npz(
     The cost in time and on disk is the number of memberships, one per latent of each point. They are written in blocks;
     X, whose rows change places, is read whole. Of a superposed world, X and y are those of its samples, and all else is
     told of the points of one factor.
+
+    Documents of a store are written as `exports.sequences` says.
     """
+    if isinstance(dataset, StoredDocuments):
+        sequences.to_npz(dataset, stem, overwrite=overwrite, progress=progress)
+        return
     if dataset.y.ndim > 1:
         raise ValueError(f"y must have one number a row for these files, got {dataset.y.shape[1]}")
     samples = Samples.of(dataset, factor)
@@ -143,42 +152,21 @@ def _write(
 def read_npz(stem: PathLike) -> Release:
     """Read the authors' files, ``{stem}.npz`` and ``{stem}_gt_features.npz``; the third says nothing new."""
     points, features, _ = npz_paths(stem)
-    complete(points)
-    columns = _read_arrays(points, ("X", "y", "cluster_id", "cluster_size", "latent_tree_height"))
-    n = len(columns["X"])
-    for name in ("y", "cluster_id", "cluster_size", "latent_tree_height"):
-        # The authors' code keeps some of these as lists, which become arrays of shape (n,) or (n, 1).
-        columns[name] = columns[name].reshape(-1).astype(np.float64 if name == "y" else np.int64, copy=False)
-        if columns[name].size != n:
-            raise ValueError(f"{points}: {name} must have {n} rows, got {columns[name].size}")
-    latent_values = _read_sparse(features)
-    if latent_values.shape[0] != n:
-        raise ValueError(f"{features}: the matrix must have {n} rows, got {latent_values.shape[0]}")
-    return Release(latent_values=latent_values, **columns)
+    with arrays("release", points) as held:
+        X = check_numbers("X", held["X"])
+        if X.ndim != 2:
+            raise ValueError(f"X must have rows and columns, got shape {X.shape}")
+        columns = {name: _column(name, held[name], len(X)) for name in POINT_COLUMNS}
+    with arrays("release", features) as held:
+        latent_values = from_archive("latent values", held)
+        if latent_values.shape[0] != len(X):
+            raise ValueError(f"the matrix must have {len(X)} rows, got {latent_values.shape[0]}")
+    return Release(X=X, latent_values=latent_values, **columns)
 
 
-def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    with _opened(path) as file:
-        arrays = np.load(file, allow_pickle=False)
-        found = getattr(arrays, "files", [])
-        for name in names:
-            if name not in found:
-                raise ValueError(f"it must hold the array {name}, got {', '.join(found) or 'a single array'}")
-        return {name: arrays[name] for name in names}
-
-
-def _read_sparse(path: Path) -> scipy.sparse.csr_array:
-    import scipy.sparse
-
-    with _opened(path) as file:
-        return scipy.sparse.csr_array(scipy.sparse.load_npz(file))
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file, and turn the ways in which a damaged or foreign .npz fails into one line that names it."""
-    with open(path, "rb") as file:
-        try:
-            yield file
-        except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"{path} is not a complete file of the release: {error}") from error
+def _column(name: str, values: NDArray[Any], n_rows: int) -> NDArray[Any]:
+    """Return a column as a list: the authors' code keeps some as lists, which become arrays of shape (n,) or (n, 1)."""
+    column = check_numbers(name, values).reshape(-1).astype(np.float64 if name == "y" else np.int64, copy=False)
+    if column.size != n_rows:
+        raise ValueError(f"{name} must have {n_rows} rows, got {column.size}")
+    return column

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
+from percolab.exports import sequences
 from percolab.exports.columns import (
-    Columns,
+    EXPORT,
     Samples,
+    arrow,
     assemble,
     blocks,
     latent_table_columns,
+    numpy_columns,
     point_columns,
     position_columns,
     positions,
     record,
-    require_dataset,
     require_trees,
 )
-from percolab.ground.files import PathLike, complete, new_files
+from percolab.ground.files import PathLike, new_files
+from percolab.ground.foreign_files import open_plain, read_json, reading
 from percolab.ground.progress import Progress, silent
 from percolab.worlds.truth import AnyDataset
+
+MOST_TYPES = 1 << 26
+"""Bytes of the file with the recipe and the types of all columns of a CSV."""
 
 
 def parquet_paths(path: PathLike) -> tuple[Path, Path]:
@@ -40,7 +46,7 @@ def csv_paths(path: PathLike) -> tuple[Path, Path, Path]:
 
 
 def to_parquet(
-    dataset: AnyDataset,
+    dataset: AnyDataset | StoredDocuments,
     path: PathLike,
     *,
     factor: int | None = None,
@@ -55,7 +61,12 @@ def to_parquet(
     both schemas, as JSON, under the key ``percolab.recipe``. Of a superposed world, the first has one line per sample,
     with X and y of the world and the truth of the point of one factor, ``row`` being that point; the second has the
     latents of that factor.
+
+    Documents of a store are written as `exports.sequences` says.
     """
+    if isinstance(dataset, StoredDocuments):
+        sequences.to_parquet(dataset, path, overwrite=overwrite, progress=progress)
+        return
     samples = Samples.of(dataset, factor)
     require_trees(samples.forest)
     pa = arrow("Parquet")
@@ -79,10 +90,12 @@ def read_parquet(path: PathLike) -> Dataset:
     arrow("Parquet")
     import pyarrow.parquet as pq
 
-    complete(parquet_paths(path)[0])
-    points, latents = (pq.read_table(file) for file in parquet_paths(path))
-    told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
-    return _read(numpy_columns(points), numpy_columns(latents), told, parquet_paths(path)[0])
+    points_path, latents_path = parquet_paths(path)
+    with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
+        points, latents = pq.read_table(points_file), pq.read_table(latents_file)
+        told = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
+        columns = numpy_columns(points)
+        return assemble(positions(columns), columns, numpy_columns(latents), told)
 
 
 def to_csv(
@@ -121,28 +134,18 @@ def read_csv(path: PathLike) -> Dataset:
     pa = arrow("CSV")
     from pyarrow import csv
 
-    *files, recipe_file = csv_paths(path)
-    complete(files[0])
-    kept = json.loads(recipe_file.read_text())
-    tables = []
-    for file, name in zip(files, ("points", "latents"), strict=True):
-        types = {column: pa.type_for_alias(word) for column, word in kept["types"][name].items()}
-        tables.append(numpy_columns(csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=types))))
-    told = {key: json.dumps(value) for key, value in kept.items()}
-    return _read(tables[0], tables[1], told, files[0])
+    points_path, latents_path, recipe_path = csv_paths(path)
+    kept = read_json("export", recipe_path, MOST_TYPES)
+    with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
+        tables = []
+        for file, name in ((points_file, "points"), (latents_file, "latents")):
+            types = {column: pa.type_for_alias(word) for column, word in kept["types"][name].items()}
+            tables.append(numpy_columns(csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=types))))
+        points, latents = tables
+        return assemble(positions(points), points, latents, {key: json.dumps(value) for key, value in kept.items()})
 
 
 # ---------------------------------------------------------------------- what tables have in common
-
-
-def arrow(what: str) -> Any:
-    """Return pyarrow, or say that it is needed, and pandas with it."""
-    try:
-        import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
-        import pyarrow
-    except ImportError as error:
-        raise ImportError(f"{what} needs {error.name}: pip install 'percolab[frames]'") from error
-    return pyarrow
 
 
 def point_schema(samples: Samples) -> Any:
@@ -155,16 +158,3 @@ def point_schema(samples: Samples) -> Any:
 
 def _types(schema: Any) -> dict[str, str]:
     return {field.name: str(field.type) for field in schema}
-
-
-def numpy_columns(table: Any) -> Columns:
-    """Return the columns of an Arrow table."""
-    return {name: table[name].to_numpy() for name in table.column_names}
-
-
-def _read(points: Columns, latents: Columns, told: Mapping[str, str], path: Path) -> Dataset:
-    require_dataset(told, path)
-    try:
-        return assemble(positions(points), points, latents, told)
-    except (KeyError, ValueError) as error:
-        raise ValueError(f"{path} is not an export of percolab: {error}") from error

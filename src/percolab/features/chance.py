@@ -3,20 +3,28 @@
 A permuted feature fires on a uniform random set of as many rows as before, so a set is drawn and counted. Draw t of
 feature f is a pure function of (seed, t, f, number of rows, number fired): nothing depends on the threads, on the
 order of the rows or on the other features.
+
+In documents features fire in runs, which match concepts better by chance than single rows do. So whole documents are
+permuted: the rows of all documents, one document after another, get a feature's codes with its documents in another
+order. Where documents have the same positions, as usual, a document gets the codes of another one.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.counting import even_ranges, score_f1
+from percolab.features.firing import Firing, decode
 from percolab.features.truth import Truth
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 from percolab.rng.intrinsics import multiply_high
 from percolab.rng.philox import CHANCE, block
+from percolab.worlds.permutations import shuffle
 
 RARE = 32
 """Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins."""
@@ -25,21 +33,37 @@ _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-def chance(fired: NDArray[np.int64], truth: Truth, draws: int, seed: int, threads: int) -> NDArray[np.float64]:
+def chance(firing: Firing, truth: Truth, draws: int, seed: int, threads: int) -> NDArray[np.float64]:
     """Return (draws, concepts): the best F1 of any feature in each draw."""
-    concepts, edges, n_rows = truth.concepts, truth.edges, truth.rows.size
-    ranges = even_ranges(fired.size, threads)
-    best = np.zeros((draws, len(ranges), len(concepts)))
-    places = edges.edges, edges.start, edges.stop, concepts.size
-    key = np.uint64(seed)
+    edges, size = truth.edges, truth.concepts.size
+    ranges = even_ranges(firing.fired.size, threads)
+    best = np.zeros((draws, len(ranges), size.size))
+    given: tuple[Any, ...] = firing.fired, firing.n_rows, edges.edges
+    if truth.labels.place is not None:
+        given = *firing.columns, *_by_document(truth), edges.edges.size
+    draw_best = _best_by_rows if truth.labels.place is None else _best_by_documents
     tasks: list[Task] = [
-        (_best_by_chance, (*ends, draw, key, fired, n_rows, *places, best[draw, i]))
+        (draw_best, (*ends, draw, np.uint64(seed), *given, edges.start, edges.stop, size, best[draw, i]))
         for draw in range(draws)
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
     found: NDArray[np.float64] = best.max(axis=1)
     return found
+
+
+def _by_document(truth: Truth) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
+    """Return rows in the order of their documents.
+
+    These are, for each position, its place in that order and which document it is in; where each document begins, then
+    the end; and, for each place in that order, how many edges of concepts are not above it.
+    """
+    where, labels = truth.labels.place[truth.order], truth.labels  # type: ignore[index]
+    in_documents = np.argsort(where, kind="stable")
+    place = np.empty_like(in_documents)
+    place[in_documents] = np.arange(place.size)
+    _, document, sizes = np.unique(where // labels.length, return_inverse=True, return_counts=True)
+    return place, document, np.concatenate([[0], np.cumsum(sizes)]), truth.edges.bin[in_documents]
 
 
 def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> NDArray[np.int64]:
@@ -49,6 +73,13 @@ def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> 
     out = np.empty(count, np.int64)
     bits.list_positions(words, out)
     return out
+
+
+def permuted_documents(count: int, *, seed: int, draw: int, feature: int) -> NDArray[np.int64]:
+    """Return the order in which a feature has its documents in one draw."""
+    order = np.empty(count, np.int64)
+    shuffle(order, np.uint64(set_key(np.uint64(seed), draw, feature)), CHANCE, np.uint64(seed))
+    return order
 
 
 # ---------------------------------------------------------------------- kernels
@@ -121,7 +152,7 @@ def _toss(heads, state, words):
 
 
 @kernel
-def _best_by_chance(lo, hi, draw, seed, fired, n_rows, edges, start, stop, size, best):
+def _best_by_rows(lo, hi, draw, seed, fired, n_rows, edges, start, stop, size, best):
     words = np.empty((n_rows + 63) // 64, np.uint64)
     before, below = np.empty(words.size + 1, np.int32), np.empty(edges.size, np.int32)
     hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
@@ -130,6 +161,35 @@ def _best_by_chance(lo, hi, draw, seed, fired, n_rows, edges, start, stop, size,
             continue
         random_set(n_rows, fired[f], set_key(seed, draw, f), words)
         bits.ranks(words, edges, before, below)
+        score_f1(fired[f], size, start, stop, below, hits, f1)
+        for c in range(size.size):
+            best[c] = max(best[c], f1[c])
+
+
+@kernel
+def _best_by_documents(
+    lo, hi, draw, seed, fired, slot, first, positions, words, place, document, begin, bin_of,
+    n_edges, start, stop, size, best,
+):  # fmt: skip
+    order, shift = np.empty(begin.size - 1, np.int64), np.empty(begin.size - 1, np.int64)
+    rows, below = np.empty(fired.max(), np.int32), np.empty(n_edges, np.int32)
+    hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
+    for f in range(lo, hi):
+        if fired[f] == 0:
+            continue
+        shuffle(order, np.uint64(set_key(seed, draw, f)), CHANCE, seed)
+        at = 0
+        for d in order:
+            shift[d] = at - begin[d]
+            at += begin[d + 1] - begin[d]
+        decode(f, fired, slot, first, positions, words, rows)
+        below[:] = 0
+        for j in range(fired[f]):
+            edge = bin_of[place[rows[j]] + shift[document[rows[j]]]]
+            if edge < n_edges:
+                below[edge] += 1
+        for j in range(1, n_edges):
+            below[j] += below[j - 1]
         score_f1(fired[f], size, start, stop, below, hits, f1)
         for c in range(size.size):
             best[c] = max(best[c], f1[c])

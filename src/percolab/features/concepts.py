@@ -1,12 +1,14 @@
 """Concepts: the latents that can be told from their parent and their sibling, as intervals of the rows that are there.
 
-Most latents are one point away from their child, so a best match among all of them says little. A concept is the top
-of a cluster, or a child of a latent both of whose children have enough rows.
+Most latents are one point away from their child, so a best match among all of them says little. In points a concept is
+the top of a cluster, or a child of a latent both of whose children have enough rows. In documents it is a context with
+enough positions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +23,62 @@ SUMMARY_RATIO = 2 / 3
 
 
 @dataclass(frozen=True, eq=False)
+class Labels:
+    """Which latents each row belongs to: row i is in latent l where ``first[l] <= label[i] < stop[l]``.
+
+    The label of a point is its row of the forest. The label of a position of a document is its context, as a latent, or
+    -1 for none: latents inside l have the numbers l … l + size(l) - 2. Where tokens are asked about, it is the row of
+    the token.
+    """
+
+    forest: Forest
+    label: Ints
+    """(n,) label of each row, at least -1"""
+    first: Ints
+    """(n_latents,) first label of each latent"""
+    stop: Ints
+    """(n_latents,) one past its last label"""
+    contexts: Ints | None = None
+    """the latents that may be concepts, sorted; None: those of `Forest.concepts`"""
+    place: Ints | None = None
+    """(n,) of documents, document · length + position; None: rows are points"""
+    length: int = 1
+    """positions of a document"""
+
+    def __len__(self) -> int:
+        return self.label.size
+
+    def take(self, rows: Ints) -> Labels:
+        """Return the labels of some rows, in any order, repeats counted."""
+        return replace(self, label=self.label[rows], place=None if self.place is None else self.place[rows])
+
+    @cached_property
+    def below(self) -> Ints:
+        """(labels + 1,) how many rows have a label below each number."""
+        return np.cumsum(np.bincount(self.label + 1, minlength=int(self.stop.max(initial=0)) + 1))
+
+    def intervals(self, latents: Ints) -> tuple[Ints, Ints]:
+        """Return where the rows of each latent are when rows are sorted by label: the first, and one past the last."""
+        return self.below[self.first[latents]], self.below[self.stop[latents]]
+
+    def above(self, latents: Ints) -> Ints:
+        """Return what each of the concepts is a part of: its parent, or the nearest context above; -1 for none."""
+        if self.contexts is None:
+            return self.forest.latent_parent[latents]
+        return self.forest.nearest_above(self.contexts)[np.searchsorted(self.contexts, latents)]
+
+
+def by_row(forest: Forest, rows: Ints) -> Labels:
+    """Return the labels of points: rows of the forest, in any order, repeats counted."""
+    return Labels(forest, rows, forest.latent_start, forest.latent_start + forest.latent_size)
+
+
+@dataclass(frozen=True, eq=False)
 class Concepts:
     """The concepts of a forest, in preorder, over the rows that are there.
 
-    Rows are numbered by *position*: their place when sorted in leaf order. A concept is an interval of positions, and
-    the concepts inside concept c are those from c + 1 to ``end[c]`` - 1.
+    Rows are numbered by *position*: their place when sorted by label. A concept is an interval of positions, and the
+    concepts inside concept c are those from c + 1 to ``end[c]`` - 1.
     """
 
     latent: Ints
@@ -50,33 +103,31 @@ class Concepts:
         return self.latent.size
 
 
-def rows_below(forest: Forest, rows: Ints) -> Ints:
-    """(n+1,) how many of the rows that are there come before each row of the forest, repeats counted."""
-    below = np.zeros(forest.n_points + 1, np.int64)
-    np.cumsum(np.bincount(rows, minlength=forest.n_points), out=below[1:])
-    return below
-
-
-def find_concepts(forest: Forest, rows: Ints, min_size: int, ratio: float) -> Concepts:
-    """Return the concepts of a forest over rows of it, in any order, repeats counted."""
-    latent, below = forest.concepts(min_size, ratio, rows=rows), rows_below(forest, rows)
+def find_concepts(labels: Labels, min_size: int, ratio: float) -> Concepts:
+    """Return the concepts of the rows that have these labels."""
+    forest = labels.forest
+    start, stop = labels.intervals(np.arange(forest.n_latents))
+    size = stop - start
+    latent = _candidates(labels, size, min_size)
     if not latent.size:
-        most = int(np.diff(below[forest.cluster_start])[forest.cluster_size > 1].max(initial=0))
-        raise ValueError(f"min_size must leave a concept: the largest cluster has {most} of the rows, got {min_size}")
-    first, size = forest.latent_start, forest.latent_size
-    start, stop = below[first[latent]], below[first[latent] + size[latent]]
-    above, end = forest.nearest_above(latent), np.searchsorted(latent, latent + size[latent] - 1)
+        most = size.max(initial=0)
+        raise ValueError(f"min_size must leave a concept: the largest has {most} of the rows, got {min_size}")
+    latent = latent[_thinned(forest, latent, size, ratio)]
+    above, end = forest.nearest_above(latent), np.searchsorted(latent, latent + forest.latent_size[latent] - 1)
     upper = np.where(above < 0, -1, np.searchsorted(latent, above))
-    counted = np.empty(latent.size, np.bool_)
-    thin(latent, size, below[first + size] - below[first], SUMMARY_RATIO, counted)
-    return Concepts(latent, start, stop, upper, end, counted & (stop - start < rows.size))
+    counted = _thinned(forest, latent, size, SUMMARY_RATIO) & (size[latent] < len(labels))
+    return Concepts(latent, start[latent], stop[latent], upper, end, counted)
 
 
-def sibling_intervals(forest: Forest, below: Ints, latent: Ints) -> tuple[Ints, Ints]:
-    """Return the positions of each latent's sibling, first and one past the last; an empty interval at tops."""
-    parent = forest.latent_parent[latent]
-    first, last = forest.latent_start[parent], forest.latent_start[parent] + forest.latent_size[parent]
-    middle = first + forest.left_size[parent]
-    on_left = forest.latent_start[latent] < middle
-    start, stop = np.where(on_left, middle, first), np.where(on_left, last, middle)
-    return below[start], np.where(parent < 0, below[start], below[stop])
+def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:
+    """Return the latents of enough rows that may be concepts."""
+    if labels.contexts is None:
+        return labels.forest.concepts(min_size, rows=labels.label)
+    return labels.contexts[size[labels.contexts] >= min_size]
+
+
+def _thinned(forest: Forest, latent: Ints, size: Ints, ratio: float) -> NDArray[np.bool_]:
+    """Return which of the latents have at most a share of the rows of the nearest such latent above, and fewer."""
+    kept = np.empty(latent.size, np.bool_)
+    thin(latent, forest.latent_size, size, ratio, kept)
+    return kept

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from percolab.features.absorption import Absorbers
 from percolab.features.codes import BLOCK_CELLS, Codes
-from percolab.features.concepts import Concepts, rows_below, sibling_intervals
+from percolab.features.concepts import Concepts
 from percolab.features.counting import Matches
 from percolab.features.firing import Firing, fires_at, place
 from percolab.features.pairs import GOOD
@@ -26,17 +26,21 @@ BLOCK_BYTES = 1 << 27
 
 
 def concept_directions(truth: Truth, activations: NDArray[Any]) -> Floats:
-    """Return (C, d): mean activation over a concept's rows minus the mean over its sibling's; NaN at tops."""
-    concepts = truth.concepts
-    start, stop = sibling_intervals(truth.forest, rows_below(truth.forest, truth.rows), concepts.latent)
-    tops = start == stop
+    """Return (C, d): mean activation over a concept's rows minus the mean over the other rows of the one above.
+
+    The one above is the parent, so that the other rows are the sibling's; in documents, the nearest context above. NaN
+    at tops.
+    """
+    concepts, above = truth.concepts, truth.labels.above(truth.concepts.latent)
+    start, stop = truth.labels.intervals(above)
     sums = interval_sums(
         activations, truth.order, np.concatenate([concepts.start, start]), np.concatenate([concepts.stop, stop])
     )
-    own, other = sums[: len(concepts)], sums[len(concepts) :]
-    found: Floats = own / concepts.size[:, None] - other / np.maximum(stop - start, 1)[:, None]
-    found[tops] = np.nan
-    return found
+    inside, whole = np.split(sums, 2)
+    others = np.where(above < 0, 1, stop - start - concepts.size)
+    direction: Floats = inside / concepts.size[:, None] - (whole - inside) / others[:, None]
+    direction[above < 0] = np.nan
+    return direction
 
 
 def interval_sums(values: NDArray[Any], order: Ints, start: Ints, stop: Ints) -> Floats:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.corpus import Corpus
+from percolab.corpora.documents import Documents
 from percolab.features.codes import Codes, DenseCodes, SparseCodes
-from percolab.ground.validation import check_integer
+from percolab.features.concepts import Labels, by_row
+from percolab.ground import foreign_files, memory
+from percolab.ground.sparse import as_csr, from_archive
+from percolab.ground.text import shown
+from percolab.ground.validation import check_choice, check_numbers
 from percolab.model.forest import Forest
+from percolab.model.indices import indices, one
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -19,57 +28,137 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+FEATURE_BYTES = 256
+"""Memory that the columns of one feature take at most."""
+ARRAYS = ("codes", "rows", "directions", "bias", "activations")
+"""What a file of codes may hold, by the names that `score` takes."""
+
 
 # ---------------------------------------------------------------------- the truth
 
 
-def resolve(source: Any, factor: int | None) -> tuple[Forest, Ints | None]:
-    """Return the forest that is meant, and the forest's row of each sample, None where they are the same.
+ABOUT, TRUTHS = ("context", "token"), ("believed", "true")
 
-    The source is a forest, has one, or is a world with `factors` and a table of `rows` (samples, factors).
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of documents: which documents, about contexts or tokens, and by which truth."""
+
+    documents: Documents | None = None
+    about: str = "context"
+    truth: str = "believed"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.documents, Documents | None):
+            raise ValueError(f"documents must be what Corpus.documents returns, got {type(self.documents).__name__}")
+        check_choice("about", self.about, ABOUT)
+        check_choice("truth", self.truth, TRUTHS)
+
+    def flat(self, name: str, values: Any) -> Any:
+        """Return (documents, positions, width) values as (rows, width); any others as they are."""
+        if self.documents is None or len(getattr(values, "shape", ())) != 3:
+            return values
+        if tuple(values.shape[:2]) != self.documents.tokens.shape:
+            n, length = self.documents.tokens.shape
+            raise ValueError(f"{name} must be of {n} documents of {length} positions, got {tuple(values.shape[:2])}")
+        return values.reshape(self.documents.tokens.size, values.shape[2])
+
+
+def find_labels(source: Any, factor: int | None, rows: Any, n_codes: int, asked: Asked) -> Labels:
+    """Return the labels of the rows of the codes.
+
+    The source is a forest, has one, is a world with `factors` and a table of `rows` (samples, factors), a corpus, or
+    labels of all rows.
     """
+    every: Labels
+    if isinstance(source, Corpus):
+        every = _of_documents(source, _check_factor(factor, len(source.lexicons), "corpus"), asked)
+    elif asked != Asked():
+        raise ValueError("documents, about and truth must be left out unless a corpus is scored")
+    else:
+        every = source if isinstance(source, Labels) else _of_points(source, factor)
+    chosen = _check_rows(rows, len(every), n_codes)
+    return every if chosen is None else every.take(chosen)
+
+
+def _of_points(source: Any, factor: int | None) -> Labels:
     if isinstance(source, Forest) or not hasattr(source, "factors"):
         forest = getattr(source, "forest", source)
         if not isinstance(forest, Forest):
-            raise ValueError(f"dataset must be a Dataset, a Forest or a world of factors, got {type(source).__name__}")
+            kinds = "a Dataset, a Forest, a world of factors or a Corpus"
+            raise ValueError(f"dataset must be {kinds}, got {type(source).__name__}")
         if factor not in (None, 0):
             raise ValueError(f"factor must be None or 0 for a dataset of one hierarchy, got {factor!r}")
-        return forest, None
-    count = len(source.factors)
+        return by_row(forest, np.arange(forest.n_points))
+    chosen = _check_factor(factor, len(source.factors), "world")
+    return by_row(source.factors[chosen].forest, np.asarray(source.rows)[:, chosen].astype(np.int64))
+
+
+def _of_documents(corpus: Corpus, k: int, asked: Asked) -> Labels:
+    """Return the labels of all positions, document after document."""
+    documents, forest = asked.documents, corpus.forest(k)
+    if documents is None:
+        raise ValueError("documents must be given with a corpus, got None")
+    place, length = np.arange(documents.tokens.size), documents.tokens.shape[1]
+    if asked.about == "token":
+        row = np.argsort(corpus.token_ids(k))
+        label = row[indices("tokens", documents.tokens, corpus.n_tokens)]
+        return replace(by_row(forest, label.ravel()), contexts=corpus.contexts(k), place=place, length=length)
+    if asked.truth == "believed":
+        beliefs = corpus.beliefs(documents.tokens)
+        context, lexicon = beliefs.believed, beliefs.believed_lexicon
+    else:
+        context, lexicon = documents.context, documents.lexicon[:, None]
+    label = np.where(lexicon == k, context, -1).astype(np.int64).ravel()
+    if label.max(initial=-1) >= forest.n_latents:
+        raise ValueError(f"context must be a latent of lexicon {k}, below {forest.n_latents}, got {label.max()}")
+    first = np.arange(forest.n_latents)
+    return Labels(forest, label, first, first + forest.latent_size - 1, corpus.contexts(k), place, length)
+
+
+def _check_factor(factor: int | None, count: int, kind: str) -> int:
     if factor is None and count > 1:
-        raise ValueError(f"factor must be given for a world of {count} hierarchies, got None")
-    chosen = check_integer("factor", factor or 0, 0)
-    if chosen >= count:
-        raise ValueError(f"factor must be below {count}, got {chosen}")
-    return source.factors[chosen].forest, np.asarray(source.rows)[:, chosen].astype(np.int64)
+        raise ValueError(f"factor must be given for a {kind} of {count} hierarchies, got None")
+    return one("factor", factor or 0, count)
 
 
-def check_rows(rows: Any, samples: Ints | None, forest: Forest, n_codes: int) -> Ints:
-    """Return the row of the forest that each row of the codes is."""
-    n = forest.n_points if samples is None else samples.size
+def _check_rows(rows: Any, n: int, n_codes: int) -> Ints | None:
+    """Return the rows that the codes are of, None for all."""
     if rows is None:
         if n_codes != n:
             raise ValueError(f"codes must have a row for each of the {n} rows, unless rows are given, got {n_codes}")
-        return np.arange(n) if samples is None else samples
-    chosen = as_array(rows)
+        return None
+    chosen = as_numbers("rows", rows)
     if chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer):
         raise ValueError(f"rows must be a list of integers, got {chosen.dtype} of shape {chosen.shape}")
     if chosen.size != n_codes:
         raise ValueError(f"rows must name the row of each of the {n_codes} rows of the codes, got {chosen.size}")
-    outside = chosen[(chosen < 0) | (chosen >= n)]
-    if outside.size:
-        raise ValueError(f"rows must be between 0 and {n - 1}, got {outside[0]}")
-    found = chosen.astype(np.int64)
-    return found if samples is None else samples[found]
+    return indices("rows", chosen, n)
 
 
 # ---------------------------------------------------------------------- the features
 
 
+def read_codes(name: str, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a file of codes holds, by the names that `score` takes: codes and, if there, rows and decoder.
+
+    It is an .npy, what `scipy.sparse.save_npz` wrote, or an .npz with arrays of these names. Messages call it `name`.
+    """
+    with foreign_files.arrays(name, path) as held:
+        if "format" in held:
+            return {"codes": from_archive("codes", held)}
+        if len(held) == 1:  # whatever its name
+            return {"codes": held[next(iter(held))]}
+        if "codes" not in held:
+            raise ValueError(f"it has no array codes, but {shown(list(held))}")
+        return {array: held[array] for array in ARRAYS if array in held}
+
+
 def as_codes(codes: Any) -> Codes:
     """Return codes of any kind taken: NumPy, a memory map, torch, SciPy sparse.
 
-    Torch tensors on a GPU stay there; other tensors are seen as arrays.
+    Torch tensors on a GPU stay there; other tensors are seen as arrays. What kernels will trust is checked here in
+    full: a sparse matrix may be a stranger's file.
     """
     import scipy.sparse
 
@@ -82,20 +171,16 @@ def as_codes(codes: Any) -> Codes:
         elif codes.device.type != "cpu":
             from percolab.features.on_torch import TorchCodes
 
-            _check_shape(codes)
+            _check_shape(codes.shape)
             return TorchCodes(codes)
         else:
             codes = as_array(codes)
     if scipy.sparse.issparse(codes):
-        given: Any = codes
-        _check_shape(given)
-        matrix = given.tocsr()
-        _check_type(matrix.dtype)
-        exact = matrix.dtype in (np.float32, np.float64)
-        return SparseCodes(matrix if exact else matrix.astype(np.float64))
-    values = np.asarray(codes)
-    _check_shape(values)
-    _check_type(values.dtype)
+        matrix: Any = codes
+        _check_shape(matrix.shape)
+        return SparseCodes(as_csr("codes", matrix))
+    values = as_numbers("codes", codes)
+    _check_shape(values.shape)
     return DenseCodes(values)
 
 
@@ -109,6 +194,15 @@ def as_array(values: Any) -> NDArray[Any]:
     return np.asarray(values)
 
 
+def as_numbers(name: str, values: Any) -> NDArray[Any]:
+    """Return `as_array`, if that is possible and gives numbers."""
+    try:
+        array = as_array(values)
+    except (TypeError, ValueError) as fault:  # lists of unequal lengths, say
+        raise ValueError(f"{name} must be numbers, got {shown(values)}") from fault
+    return check_numbers(name, array)
+
+
 def _from_sparse_tensor(codes: Any) -> scipy.sparse.coo_array:
     import scipy.sparse
 
@@ -117,19 +211,15 @@ def _from_sparse_tensor(codes: Any) -> scipy.sparse.coo_array:
     return scipy.sparse.coo_array(parts, shape=tuple(entries.shape))
 
 
-def _check_shape(codes: Any) -> None:
-    if len(codes.shape) != 2 or 0 in codes.shape:
-        raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(codes.shape)}")
-
-
-def _check_type(dtype: np.dtype[Any]) -> None:
-    if dtype.kind not in "biuf":
-        raise ValueError(f"codes must be numbers, got {dtype}")
+def _check_shape(shape: Sequence[int]) -> None:
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(shape)}")
+    memory.require(FEATURE_BYTES * shape[1], f"codes of {shape[1]} features need")
 
 
 def check_threshold(threshold: Any, n_features: int) -> Floats:
     """Return a threshold for each feature."""
-    values = np.asarray(as_array(threshold), np.float64)
+    values = as_numbers("threshold", threshold).astype(np.float64)
     if values.ndim and values.shape != (n_features,):
         raise ValueError(
             f"threshold must be a number or one for each of {n_features} features, got shape {values.shape}"
@@ -168,14 +258,16 @@ def check_decoder(directions: Any, bias: Any, activations: Any, shape: tuple[int
     if directions is None or activations is None:
         missing = "directions" if directions is None else "activations"
         raise ValueError(f"directions and activations must be given together, got no {missing}")
-    acts, vectors = as_array(activations), np.asarray(as_array(directions), np.float64)
-    if acts.ndim != 2 or acts.shape[0] != shape[0]:
+    acts, vectors = as_numbers("activations", activations), as_numbers("directions", directions)
+    if acts.ndim != 2 or acts.shape[0] != shape[0] or acts.shape[1] < 1:
         raise ValueError(f"activations must have shape ({shape[0]}, d), a row for each of the codes, got {acts.shape}")
     if vectors.shape != (shape[1], acts.shape[1]):
         raise ValueError(f"directions must have shape {(shape[1], acts.shape[1])}, (features, d), got {vectors.shape}")
-    offset = np.zeros(acts.shape[1]) if bias is None else np.asarray(as_array(bias), np.float64)
+    offset = as_numbers("bias", np.zeros(acts.shape[1]) if bias is None else bias)
     if offset.shape != (acts.shape[1],):
         raise ValueError(f"bias must have shape ({acts.shape[1]},), got {offset.shape}")
+    with np.errstate(over="ignore"):  # of numbers that no double holds
+        vectors, offset = vectors.astype(np.float64, copy=False), offset.astype(np.float64, copy=False)
     for name, values in (("directions", vectors), ("bias", offset), ("activations", acts)):
         if not np.isfinite(values).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity")

@@ -7,17 +7,23 @@ it has ``directions`` (features, d) and ``bias`` (d,) after the fit; else these 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.documents import Documents
 from percolab.features.chance import permuted
-from percolab.features.concepts import SUMMARY_RATIO, find_concepts
-from percolab.features.inputs import as_array, check_ratio, check_rows, resolve
+from percolab.features.concepts import SUMMARY_RATIO
+from percolab.features.inputs import Asked, as_array, check_ratio, find_labels
+from percolab.features.truth import find_truth
 from percolab.ground.validation import check_integer, check_probability, check_seed
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 Floats = NDArray[np.floating[Any]]
 
@@ -224,13 +230,13 @@ class RandomDictionary(Decodes):
 
 @dataclass
 class Oracle(Decodes):
-    """The truth itself: a feature a concept, which fires on its rows; optionally some rows of each flipped.
+    """The truth itself: one feature per concept, which fires on its rows; optionally some rows of each flipped.
 
     It knows the rows beforehand, and takes from activations only that there are as many.
     """
 
     dataset: Any
-    """a dataset, a forest or a world, as for `score`"""
+    """a dataset, a forest, a world or a corpus, as for `score`"""
     rows: Any = None
     factor: int | None = None
     min_size: int = 20
@@ -238,36 +244,47 @@ class Oracle(Decodes):
     flipped: float = 0.0
     """share of all rows, drawn for each feature, on which it does the opposite"""
     seed: int = 0
+    documents: Documents | None = None
+    """with a corpus, the documents, and what is asked of them, as for `score`"""
+    about: str = "context"
+    truth: str = "believed"
     latent: NDArray[np.int64] = field(init=False, repr=False)
     """the concept of each feature, after the fit"""
 
     def fit(self, activations: Any) -> Self:
         """Find the concepts of the rows."""
-        forest, samples = resolve(self.dataset, self.factor)
-        self._rows = check_rows(self.rows, samples, forest, len(activations))
-        least = check_integer("min_size", self.min_size, 2)
-        self._forest, self.latent = forest, find_concepts(forest, self._rows, least, check_ratio(self.ratio)).latent
+        asked = Asked(self.documents, self.about, self.truth)
+        n = len(asked.flat("activations", activations))
+        labels = find_labels(self.dataset, self.factor, self.rows, n, asked)
+        self._asked, least = asked, check_integer("min_size", self.min_size, 2)
+        self._truth = find_truth(labels, least, check_ratio(self.ratio))
+        self.latent = self._truth.concepts.latent
         return self
 
     def encode(self, activations: Any) -> Any:
         """Return the membership of the rows, 1 or 0."""
-        import scipy.sparse
-
-        n = self._rows.size
-        if len(activations) != n:
-            raise ValueError(f"activations must have the {n} rows that the oracle knows, got {len(activations)}")
-        truth = self._forest.membership(self.latent).astype(np.float32)[self._rows]
+        order, concepts = self._truth.order, self._truth.concepts
+        n, given = order.size, len(self._asked.flat("activations", activations))
+        if given != n:
+            raise ValueError(f"activations must have the {n} rows that the oracle knows, got {given}")
+        truth = _columns([order[lo:hi] for lo, hi in zip(concepts.start, concepts.stop, strict=True)], n)
         count = round(check_probability("flipped", self.flipped) * n)
         if not count:
             return truth
         flips = [permuted(count, n, seed=self.seed, draw=0, feature=f) for f in range(self.latent.size)]
-        ends = np.arange(self.latent.size + 1) * count
-        parts = np.ones(ends[-1], np.float32), np.concatenate(flips), ends
-        change = scipy.sparse.csc_array(parts, shape=truth.shape)
-        return abs(truth - change.tocsr()).tocsr()
+        return abs(truth - _columns(flips, n)).tocsr()
 
 
 # ---------------------------------------------------------------------- parts
+
+
+def _columns(rows: Sequence[NDArray[np.int64]], n: int) -> scipy.sparse.csr_array:
+    """Return a matrix of n rows that is 1 on these rows of each column."""
+    import scipy.sparse
+
+    ends = np.cumsum([0, *map(len, rows)])
+    parts = np.ones(ends[-1], np.float32), np.concatenate(rows), ends
+    return scipy.sparse.csc_array(parts, shape=(n, len(rows))).tocsr()
 
 
 def signed_halves(values: Floats) -> Floats:

@@ -68,7 +68,7 @@ class TorchCodes(DeviceCodes):
         f1 = torch.zeros(len(concepts), dtype=torch.float64, device=self.device)
         feature = torch.full((len(concepts),), -1, device=self.device)
         found: list[tuple[torch.Tensor, ...]] = []
-        for lo, words in self._words(truth.order, threshold, max(8 * truth.rows.size, 64 * len(concepts))):
+        for lo, words in self._words(truth.order, threshold, max(8 * truth.order.size, 64 * len(concepts))):
             below = _ranks(words, at)
             hits, either = below[:, stop] - below[:, start], fired[lo : lo + len(words), None] + size
             scores = 2.0 * hits.double() / either

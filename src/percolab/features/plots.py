@@ -36,7 +36,7 @@ def draw_recovery(axes: Axes, score: Score) -> None:
     if len(table):
         x = _middles(table)
         axes.fill_between(x, table["chance_low"], table["chance_high"], color=style.FAINT, linewidth=0)
-        axes.plot(x, table["chance"], color=style.GREY, label="rows permuted: mean, range of draws")
+        axes.plot(x, table["chance"], color=style.GREY, label="permuted: mean, range of draws")
         axes.plot(x, table["recovery"], "o-", markersize=4, color=style.BLUE, label="mean best F1")
         axes.plot(x, table["recovered"], "s--", markersize=4, color=style.ORANGE, label=f"share above {RECOVERED}")
         axes.legend()

@@ -20,7 +20,8 @@ BINNED = ("size", "depth", "fom")
 COUNTS = ("concepts", "features", "dead", "dense")
 WORDS = (
     "Recovery is the mean over concepts of the best F1 of any feature, recovered the share above 0.8; chance is "
-    "recovery with the rows of every feature permuted. Purity is the mean over features of the best F1 over concepts. "
+    "recovery with the rows, or whole documents, of every feature permuted. Purity is the mean over features of the "
+    "best F1 over concepts. "
     "Splitting is how many features are taken for a concept, each because it raises F1 of their union by 0.03. "
     "Absorption is the share of a concept's rows where its feature is silent and that of a smaller concept inside "
     "fires; absorption null is what independent misses would give; absorption edge is recall of the upper concept's "
@@ -38,7 +39,7 @@ class Score:
     - ``latent``, ``size`` (rows that were given), ``depth`` and ``fom`` (figure of merit) of the latent in its forest;
       ``upper``, the nearest concept above, -1 if none; ``summarised``, whether summaries count it.
     - ``best_feature`` and ``f1``, its F1; -1 and 0 where no feature fires on a row of the concept.
-      ``chance``: the best F1 after each feature's rows are permuted, mean of the draws.
+      ``chance``: the best F1 after each feature's rows are permuted, of documents whole documents, mean of the draws.
       ``recovering``: number of features with F1 above 0.8.
     - ``k`` and ``f1_union``: from the best feature on, the one that raises F1 of the union most is added until the
       raise is below 0.03; how many were taken, and what they reach.
@@ -47,8 +48,8 @@ class Score:
       F1 of at least 0.5 for a concept inside of at most half the size; ``absorption_null``: the product of the two
       shares, which independent misses give; ``absorption_carried``: the share where one absorber also has 0.4 of what
       all codes have along the concept's direction. NaN where the concept's own F1 is below 0.5.
-    - ``cosine``: of the best feature's decoder vector with the mean activation of the concept minus its sibling's; NaN
-      at tops.
+    - ``cosine``: of the best feature's decoder vector with the mean activation of the concept minus its sibling's, in
+      documents minus that of the other positions of the nearest context above; NaN at tops.
 
     Columns of `features`, a row a feature: ``feature``, ``fired`` (on how many rows), ``dead`` (on none), ``dense`` (on
     more than half), ``latent`` and ``f1`` of the best match over the concepts listed (-1 and 0 if there is none), its
@@ -69,7 +70,7 @@ class Score:
     chance_draws: NDArray[np.float64]
     """(draws, concepts) best F1 in each draw of chance; their mean is the column"""
     settings: dict[str, Any] = field(default_factory=dict)
-    """what it was made with: rows, min_size, ratio, threshold, draws, seed"""
+    """what it was made with: rows, min_size, ratio, threshold, draws, seed; of documents also about and truth"""
     absorbed_from: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """(rows,) for each row of the codes, the deepest concept over it that a feature firing there absorbs from, -1 for
     none: a row of a concept with number i is absorbed where the concept's feature is silent and this is at least i"""

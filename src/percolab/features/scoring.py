@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.documents import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
@@ -16,13 +17,13 @@ from percolab.features.counting import Matches, match
 from percolab.features.directions import carried, concept_directions, cosines, explained_variance
 from percolab.features.firing import Firing, pack
 from percolab.features.inputs import (
+    Asked,
     Decoder,
     as_codes,
     check_decoder,
     check_ratio,
-    check_rows,
     check_threshold,
-    resolve,
+    find_labels,
 )
 from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
@@ -42,6 +43,9 @@ def score(
     rows: Any = None,
     factor: int | None = None,
     *,
+    documents: Documents | None = None,
+    about: str = "context",
+    truth: str = "believed",
     min_size: int = 20,
     ratio: float = SUMMARY_RATIO,
     threshold: Any = 0.0,
@@ -60,6 +64,11 @@ def score(
     feature's firing rows against a concept's rows, exact counts, one division in float64; ties go to the lowest
     feature and the lowest latent. A concept is *recovered* where its best F1 is above 0.8.
 
+    With a corpus, rows are positions: position t of document i is row i T + t. Concepts are the contexts of lexicon
+    `factor` with at least `min_size` positions. A position belongs to a concept if its context lies inside it. A
+    position without a believed context, or of another lexicon, belongs to no concept, but is a row like any other. For
+    `chance` whole documents are permuted.
+
     Time is O(firings + features * concepts), some times over. Memory, beside the codes: 4 bytes a firing or a bit a
     cell, whichever is less; one block of features; and the pairs of a feature and a concept that it could help to say.
     With directions, some tables of (concepts, d) numbers too.
@@ -67,19 +76,29 @@ def score(
     Parameters
     ----------
     dataset
-        A `Dataset`, a `Forest`, anything with a ``forest``, or a world of several factors.
+        A `Dataset`, a `Forest`, anything with a ``forest``, a world of several factors, or a `Corpus`.
     codes
         (rows, features) activations of features, not negative: an array, a memory map, a torch tensor, a SciPy sparse
-        array (of which formats other than CSR are copied). Tensors on a GPU are packed and matched there.
+        array (of which formats other than CSR are copied). Tensors on a GPU are packed and matched there. Of documents
+        also (documents, positions, features).
     rows
         Row i of the codes is row ``rows[i]`` of the dataset; any order, repeats counted. None: all rows in order.
     factor
-        Which hierarchy of a world of several.
+        Which hierarchy of a world, or which lexicon of a corpus, where there are several.
+    documents
+        The documents that the codes are of, with a corpus.
+    about
+        "context" asks whether a position's context lies inside a concept, "token" whether its token is in the concept,
+        over the same contexts.
+    truth
+        "believed" takes the deepest context that a perfect reader holds for more likely than not, "true" the one that
+        the token was drawn from, which is not always knowable.
     min_size
         Fewest rows of a concept, at least 2; only rows that are given count.
     ratio
-        Going down, a concept is listed if it has at most this share of the rows of the nearest listed one above.
-        1 lists all. Summaries keep, of those listed, what the same rule with 2/3 keeps, and none that has all rows.
+        Going down, a concept is listed if it has at most this share of the rows of the nearest listed one above, and
+        fewer. 1 lists all others. Summaries keep, of those listed, what the same rule with 2/3 keeps, and none that has
+        all rows.
     threshold
         A number, or one for each feature, at least 0.
     directions
@@ -104,35 +123,33 @@ def score(
         Tables of concepts and of features, and their summary; `Score` says what the columns are.
     """
     workers, stages = thread_count(threads), _Stages(progress or silent)
-    forest, samples = resolve(dataset, factor)
-    table = as_codes(codes)
-    place = check_rows(rows, samples, forest, table.shape[0])
-    limit = check_threshold(threshold, table.shape[1])
-    decoder = check_decoder(directions, bias, activations, table.shape)
-    least, share = check_integer("min_size", min_size, 2), check_ratio(ratio)
+    asked = Asked(documents, about, truth)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
     with ahead("features.scoring", threads=workers) as wait_for_kernels:
-        truth = find_truth(forest, place, least, share)
-        firing, matches = _match(table, truth, limit, workers, stages)
-        drawn = chance(firing.fired, truth, n_draws, key, workers)
+        table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
+        decoder = check_decoder(directions, bias, asked.flat("activations", activations), table.shape)
+        firing, matches = _match(table, known, limit, workers, stages)
+        drawn = chance(firing, known, n_draws, key, workers)
         stages.done("chance")
-        pairs = find_pairs(firing, truth, matches, workers)
+        pairs = find_pairs(firing, known, matches, workers)
         wait_for_kernels()
-    taken, reached = unions(firing, truth.concepts, matches, pairs, workers)
+    taken, reached = unions(firing, known.concepts, matches, pairs, workers)
     stages.done("splitting")
-    absorbers = find_absorbers(firing, truth.concepts, pairs, workers)
-    columns = _concept_columns(firing, truth, matches, pairs, absorbers, workers)
+    absorbers = find_absorbers(firing, known.concepts, pairs, workers)
+    columns = _concept_columns(firing, known, matches, pairs, absorbers, workers)
     columns |= {"chance": drawn.mean(axis=0), "k": taken, "f1_union": reached}
     stages.done("absorption")
-    extra = {"l0": float(firing.fired.sum() / place.size)}
+    extra = {"l0": float(firing.fired.sum() / firing.n_rows)}
     if decoder is not None:
-        columns |= _direction_columns(decoder, table, firing, truth, matches, absorbers)
+        columns |= _direction_columns(decoder, table, firing, known, matches, absorbers)
         extra["explained_variance"] = explained_variance(table, decoder.directions, decoder.bias, decoder.activations)
     stages.done("directions")
-    settings: dict[str, Any] = {"rows": place.size, "min_size": least, "ratio": share, "threshold": _plain(limit)}
-    settings |= {"draws": n_draws, "seed": key}
-    found = _result(columns, _feature_columns(firing, truth, matches, pairs), drawn, extra, settings)
-    return replace(found, absorbed_from=deepest_latent(absorbers, truth.concepts, truth.order))
+    settings: dict[str, Any] = {"rows": firing.n_rows, "min_size": int(min_size), "ratio": float(ratio)}
+    settings |= {"threshold": _plain(limit), "draws": n_draws, "seed": key}
+    if documents is not None:
+        settings |= {"about": about, "truth": truth}
+    found = _result(columns, _feature_columns(firing, known, matches, pairs), drawn, extra, settings)
+    return replace(found, absorbed_from=deepest_latent(absorbers, known.concepts, known.order))
 
 
 def rehearse() -> None:
@@ -153,19 +170,29 @@ def best_f1(
     rows: Any = None,
     factor: int | None = None,
     *,
+    documents: Documents | None = None,
+    about: str = "context",
+    truth: str = "believed",
     min_size: int = 20,
     ratio: float = SUMMARY_RATIO,
     threshold: Any = 0.0,
     threads: int | None = None,
 ) -> Floats:
     """Return the best F1 of every concept that `score` lists, in its order, without the rest of the work."""
-    forest, samples = resolve(dataset, factor)
-    table = as_codes(codes)
-    place = check_rows(rows, samples, forest, table.shape[0])
-    limit = check_threshold(threshold, table.shape[1])
-    truth = find_truth(forest, place, check_integer("min_size", min_size, 2), check_ratio(ratio))
-    _, matches = _match(table, truth, limit, thread_count(threads), _Stages(silent))
+    asked = Asked(documents, about, truth)
+    table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
+    _, matches = _match(table, known, limit, thread_count(threads), _Stages(silent))
     return matches.f1
+
+
+def _given(
+    dataset: Any, codes: Any, rows: Any, factor: int | None, asked: Asked, min_size: int, ratio: float, threshold: Any
+) -> tuple[Codes, Truth, Floats]:
+    """Return the codes, the truth that they are scored against, and the threshold of each feature."""
+    table = as_codes(asked.flat("codes", codes))
+    labels = find_labels(dataset, factor, rows, table.shape[0], asked)
+    limit = check_threshold(threshold, table.shape[1])
+    return table, find_truth(labels, check_integer("min_size", min_size, 2), check_ratio(ratio)), limit
 
 
 def _plain(threshold: Floats) -> float | list[float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.features.concepts import Concepts, find_concepts
+from percolab.features.concepts import Concepts, Labels, find_concepts
 from percolab.model.forest import Forest
 
 Ints = NDArray[np.int64]
@@ -32,21 +32,24 @@ class Edges:
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """A forest, the rows of it that are there, and their concepts."""
+    """The rows that are there, and their concepts."""
 
-    forest: Forest
-    rows: Ints
-    """(n,) the forest's row of each row of the codes"""
+    labels: Labels
     order: Ints
-    """(n,) the rows of the codes in leaf order: position p is row order[p]"""
+    """(n,) the rows of the codes sorted by label: position p is row order[p]"""
     concepts: Concepts
     edges: Edges
 
+    @property
+    def forest(self) -> Forest:
+        """The hierarchy."""
+        return self.labels.forest
 
-def find_truth(forest: Forest, rows: Ints, min_size: int, ratio: float) -> Truth:
-    """Return the concepts of a forest over some rows of it, any order, repeats counted."""
-    concepts = find_concepts(forest, rows, min_size, ratio)
+
+def find_truth(labels: Labels, min_size: int, ratio: float) -> Truth:
+    """Return the concepts of the rows that have these labels."""
+    concepts = find_concepts(labels, min_size, ratio)
     edges, where = np.unique(np.concatenate([concepts.start, concepts.stop]), return_inverse=True)
     start, stop = where.astype(np.uint32).reshape(2, -1)
-    bins = np.searchsorted(edges, np.arange(rows.size), side="right").astype(np.uint32)
-    return Truth(forest, rows, np.argsort(rows, kind="stable"), concepts, Edges(edges, start, stop, bins))
+    bins = np.searchsorted(edges, np.arange(len(labels)), side="right").astype(np.uint32)
+    return Truth(labels, np.argsort(labels.label, kind="stable"), concepts, Edges(edges, start, stop, bins))

@@ -7,13 +7,13 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,8 +25,6 @@ LONGEST_NAME = 255
 """Bytes of a file name, on every common file system."""
 SYNCED_AT_ONCE = 16
 """Files that are brought to the disk at a time: it can do many as fast as one."""
-WAIT_S = 0.01
-"""Seconds between two looks whether another writer has named its files."""
 _LONG = 180
 """Bytes of a name above which names beside it are shortened."""
 
@@ -84,17 +82,21 @@ def partial(path: Path, suffix: str = "") -> Path:
 
 
 def sweep(path: Path) -> None:
-    """Remove what writers to `path` left when they were killed. One that still runs holds the lock of its own."""
-    prefix = beside(path, "partial-").name
+    """Remove what writers to `path` left when they were killed. One that still runs holds the lock of its own.
+
+    Only names that `partial` gives are looked at, and no link is followed: whoever made such a file could have deleted
+    it as well.
+    """
+    name = re.compile(re.escape(beside(path, "partial-").name) + r"[0-9a-f]{8}(\..*)?", re.DOTALL)
     with suppress(FileNotFoundError):
         for left in path.absolute().parent.iterdir():
-            if left.name.startswith(prefix):
+            if name.fullmatch(left.name):
                 remove_unlocked(left)
 
 
 def remove_unlocked(path: Path) -> None:
     """Remove a file or directory, unless another process holds its lock or nobody can tell."""
-    with suppress(OSError), locks.alone(path, certain=True):
+    with suppress(OSError), locks.alone(path, certain=True, links=False):
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -134,11 +136,11 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
     """Open a temporary file beside each path; on leaving, rename all to their paths.
 
     After an exception all paths are as they were before. Where a path is a link, what it leads to is written. What
-    appears at a path meanwhile stays, unless `overwrite`. Several files get their names one by one: of a writer that is
-    killed meanwhile nobody ever sees a new file beside an old one, and `complete` gives the others their names.
+    appears at a path meanwhile stays, unless `overwrite`. Several files get their names one by one, after those that
+    they replace have lost theirs: if the writer is killed in between, files are missing, but nobody ever sees a new
+    file beside an old one.
     """
     targets = [Path(os.path.realpath(path)) if overwrite else Path(path) for path in paths]
-    complete(targets[0])
     for path in paths:
         check_output(path, overwrite=overwrite)
     files: list[IO[bytes]] = []
@@ -157,34 +159,55 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
             Path(file.name).unlink(missing_ok=True)
 
 
-def _name(written: list[Path], targets: list[Path], *, overwrite: bool) -> None:
-    """Give files their names, and have these on the disk."""
-    folders = {target.absolute().parent for target in targets}
-    # Links may lead to several directories. These are not written down: a journal leads nowhere else.
-    together = len(targets) > 1 and len(folders) == 1
-    with _written_down(written, targets, overwrite) if together else nullcontext():
-        _rename_all(written, targets, overwrite=overwrite, aside=together)
-        for folder in folders:
-            sync(folder)
-        for target in targets:
-            _old(target).unlink(missing_ok=True)
-
-
-def _rename_all(written: list[Path], targets: list[Path], *, overwrite: bool, aside: bool) -> None:
-    """Rename files to their targets, all or none; put aside what is there before, so that old and new never meet."""
-    renamed: list[tuple[Path, Path]] = []
+@contextmanager
+def new_folder(path: PathLike) -> Iterator[None]:
+    """Have a folder to write files to; one that was not there is removed again after an exception."""
+    folder = Path(os.fspath(path))
+    is_new = not folder.exists()
+    if is_new:
+        check_directory(folder)
+        folder.mkdir()
     try:
-        for target in targets if overwrite and aside else []:
-            with suppress(FileNotFoundError):
-                os.rename(target, _old(target))
-                renamed.append((target, _old(target)))
-        for file, target in zip(written, targets, strict=True):
-            (os.replace if overwrite else _rename_new)(file, target)
-            renamed.append((file, target))
+        yield
     except BaseException:
-        for before, now in reversed(renamed):
-            os.replace(now, before)
+        if is_new:
+            folder.rmdir()
         raise
+
+
+def _name(written: list[Path], targets: list[Path], *, overwrite: bool) -> None:
+    """Rename files to their targets, all or none, and have their names on the disk."""
+    folders = sorted({target.absolute().parent for target in targets})
+    renamed: list[tuple[Path, Path]] = []
+    with ExitStack() as held:
+        for folder in folders if len(targets) > 1 else []:
+            held.enter_context(locks.alone(folder, wait=True))  # two writers at once do not mix their files
+        try:
+            for target in targets if overwrite and len(targets) > 1 else []:
+                aside = partial(target)
+                with suppress(OSError):
+                    held.enter_context(locks.alone(target))  # so that nobody sweeps away what is put aside
+                with suppress(FileNotFoundError):
+                    os.rename(target, aside)
+                    renamed.append((target, aside))
+            old = [aside for _, aside in renamed]
+            if old:
+                _sync_all(folders)
+            for file, target in zip(written, targets, strict=True):
+                (os.replace if overwrite else _rename_new)(file, target)
+                renamed.append((file, target))
+        except BaseException:
+            for before, now in reversed(renamed):
+                os.replace(now, before)
+            raise
+        _sync_all(folders)
+        for aside in old:
+            aside.unlink(missing_ok=True)
+
+
+def _sync_all(folders: list[Path]) -> None:
+    for folder in folders:
+        sync(folder)
 
 
 def _rename_new(source: PathLike, target: PathLike) -> None:
@@ -192,79 +215,6 @@ def _rename_new(source: PathLike, target: PathLike) -> None:
         moves.rename_new(source, target)
     except FileExistsError:
         raise _exists(target) from None
-
-
-# ---------------------------------------------------------------------- several files at once
-
-
-@contextmanager
-def _written_down(written: list[Path], targets: list[Path], overwrite: bool) -> Iterator[None]:
-    """Have it on the disk which files get which names, for as long as that takes."""
-    said = {
-        "overwrite": overwrite,
-        "names": {file.name: target.name for file, target in zip(written, targets, strict=True)},
-    }
-    journal = _journal(targets[0])
-    with open_partial(targets[0]) as file:  # whose lock keeps others from completing what is under way
-        file.write(json.dumps(said).encode())
-        file.flush()
-        os.fsync(file.fileno())
-        while True:
-            try:
-                moves.rename_new(file.name, journal)
-                break
-            except FileExistsError:  # of another writer, who has come so far too, or was killed there
-                complete(targets[0])
-                time.sleep(WAIT_S)
-        try:
-            sync(journal.parent)
-            yield
-        finally:
-            journal.unlink()
-
-
-def complete(first: PathLike) -> None:
-    """Give the files of a writer that was killed as it renamed several their names; do nothing if there is none.
-
-    Parameters
-    ----------
-    first
-        The first of the paths that it was to write.
-    """
-    target = Path(os.path.realpath(first))
-    journal = _journal(target)
-    if not os.path.lexists(journal):
-        return
-    with suppress(FileNotFoundError, locks.HeldError), locks.alone(journal):
-        for new, (name, overwrite) in _names(journal).items():
-            with suppress(FileNotFoundError, FileExistsError):
-                (os.replace if overwrite else moves.rename_new)(target.with_name(new), target.with_name(name))
-        sync(journal.parent)
-        for name, _ in _names(journal).values():
-            _old(target.with_name(name)).unlink(missing_ok=True)
-        journal.unlink()
-
-
-def _names(journal: Path) -> dict[str, tuple[str, bool]]:
-    """Return which file gets which name, of files in the same directory, and whether it replaces another."""
-    try:
-        said = json.loads(journal.read_text())
-        return {
-            new: (name, bool(said["overwrite"]))
-            for new, name in said["names"].items()
-            if os.path.basename(name) == name and new.startswith(beside(journal.with_name(name), "partial-").name)
-        }
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return {}  # it is written whole, so this is not ours
-
-
-def _journal(target: Path) -> Path:
-    return beside(target, "naming")
-
-
-def _old(target: Path) -> Path:
-    """Return where a file is put aside; it is swept away like what is not complete."""
-    return beside(target, "partial-old")
 
 
 def open_partial(path: Path, suffix: str = "") -> IO[bytes]:
@@ -311,7 +261,12 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_json(path: Path, values: Any) -> None:
     """Write JSON to `path`, and replace what is there."""
     with replacing(path) as name:
-        name.write_text(json.dumps(_plain(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        name.write_bytes(json_text(values))
+
+
+def json_text(values: Any) -> bytes:
+    """Return values as the text of a JSON file."""
+    return (json.dumps(_plain(values), indent=1, allow_nan=False) + "\n").encode()
 
 
 def _plain(value: Any) -> Any:

@@ -19,24 +19,28 @@ class HeldError(OSError):
 
 
 @contextmanager
-def alone(path: PathLike, *, certain: bool = False) -> Iterator[None]:
+def alone(path: PathLike, *, wait: bool = False, certain: bool = False, links: bool = True) -> Iterator[None]:
     """Hold the lock of a file or directory, or raise `HeldError`.
 
     Parameters
     ----------
     path
         What is locked; it may be renamed meanwhile.
+    wait
+        Wait for whoever holds it.
     certain
         Raise OSError where the system has no locks, or has none for this file; else go on without one.
+    links
+        Whether a link is followed; if not, it raises OSError.
     """
     if fcntl is None:
         if certain:
             raise OSError("locks are not supported here")
         yield
         return
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
     try:
-        _lock(opened, path, certain)
+        _lock(opened, path, wait, certain)
         if not os.path.samestat(os.fstat(opened), os.stat(path)):
             raise HeldError(f"{os.fspath(path)!r} was replaced as it was locked")
         yield
@@ -51,9 +55,9 @@ def hold(opened: int) -> None:
             fcntl.flock(opened, fcntl.LOCK_EX)
 
 
-def _lock(opened: int, path: PathLike, certain: bool) -> None:
+def _lock(opened: int, path: PathLike, wait: bool, certain: bool) -> None:
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise HeldError(f"{os.fspath(path)!r} is locked") from None
     except OSError:  # some file systems have no locks

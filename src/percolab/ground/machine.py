@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -13,6 +14,22 @@ except ImportError:  # Windows
 
 LEAST_ADDRESSES = 2 * 10**9
 """Bytes of addresses that the command line takes: libraries are mapped whole, and every thread has room set aside."""
+
+
+INTERRUPTED = 130
+"""Exit code of a command that the user interrupted."""
+
+
+def be_quiet_if_interrupted() -> None:
+    """Let an interrupt end the command line with one line while it is loaded; `cli.main` takes over after that."""
+    if _is_command_line() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, leave)
+
+
+def leave(*_: object) -> NoReturn:
+    """End the process at once, whatever it is doing, with one line."""
+    os.write(2, b"error: interrupted, nothing was written\n")
+    os._exit(INTERRUPTED)
 
 
 def check_addresses() -> None:
@@ -38,4 +55,5 @@ def _is_command_line() -> bool:
     return name.removesuffix(".exe") == "percolab" or name == "-m"
 
 
+be_quiet_if_interrupted()
 check_addresses()

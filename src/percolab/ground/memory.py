@@ -12,6 +12,8 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
+NEGLIGIBLE = 1 << 24
+"""Bytes that any machine has; asking how many are free takes a tenth of a millisecond."""
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
@@ -65,6 +67,13 @@ def _left_of_addresses() -> Iterator[int]:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         yield max(0, limit - psutil.Process().memory_info().vms)
+
+
+def require(n_bytes: int, what: str) -> None:
+    """Raise MemoryError, in one line that begins with `what`, such as "codes need", unless so many bytes are free."""
+    free = available() if n_bytes > NEGLIGIBLE else n_bytes
+    if n_bytes > free:
+        raise MemoryError(f"{what} {readable(n_bytes)} of memory, and {readable(free)} are free")
 
 
 def peak() -> int:

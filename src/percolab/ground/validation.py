@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 SEED_LIMIT = 2**64
 
@@ -42,6 +44,13 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
     return str(value)
+
+
+def check_numbers(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array if it holds booleans, integers or real numbers, or say what is wrong with it."""
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be numbers, got {values.dtype}")
+    return values
 
 
 def check_seed(name: str, value: object) -> int:

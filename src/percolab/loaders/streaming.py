@@ -57,7 +57,7 @@ class Columns:
     """
 
     def __init__(self, path: Location, names: Sequence[str], identity: str | None = None) -> None:
-        _check_names(names)
+        check_names(names)
         self._arrays, self.identity = worlds.open_columns(path, names, identity)
         arrays = self._arrays.values()
         self.n_points = len(next(iter(arrays)))
@@ -93,7 +93,8 @@ class Columns:
             out[:] = self._chunk(name, chunk)[first : first + len(out)]
 
 
-def _check_names(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str]) -> None:
+    """Raise unless columns are a list of different names."""
     if isinstance(names, str) or not names:
         raise ValueError(f"columns must be a list of names, got {names!r}")
     if len(set(names)) < len(names):

@@ -13,9 +13,12 @@ import torch.distributed
 import torch.utils.data
 from numpy.typing import NDArray
 
+from percolab.corpora.collection import DocumentRange, StoredDocuments
+from percolab.corpora.corpus import Corpus
 from percolab.ground.validation import check_integer
 from percolab.loaders import sharing
 from percolab.loaders.mixing import Room
+from percolab.loaders.remaking import DocumentStream, as_range
 from percolab.loaders.streaming import Share, Stream
 from percolab.store.locations import Location
 
@@ -52,8 +55,34 @@ class TorchDataset(torch.utils.data.Dataset[Sample]):
         return list(zip(X, y, strict=True))
 
 
+class TokenDataset(torch.utils.data.Dataset[torch.Tensor]):
+    """The tokens of each document as an int64 tensor of shape (T,), read from a store or made when asked for."""
+
+    def __init__(self, documents: Corpus | DocumentRange | StoredDocuments) -> None:
+        self.documents = documents if isinstance(documents, StoredDocuments) else as_range(documents)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index must be below {len(self)}, got {index}")
+        return self.__getitems__([index % len(self)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[torch.Tensor]:
+        """Return the documents of a batch."""
+        if isinstance(self.documents, StoredDocuments):
+            tokens = self.documents.tokens[np.asarray(indices, np.int64)]
+        else:
+            parts = [self.documents.part(int(i), int(i) + 1).columns(["tokens"], 1)["tokens"] for i in indices]
+            tokens = np.concatenate(parts)
+        return list(torch.from_numpy(tokens.astype(np.int64)))
+
+
 class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):
     """Batches ``(X, y)`` of a store larger than memory, float32, in random order, every row once an epoch.
+
+    Or batches ``(tokens,)`` of documents that are made as they are used: see `percolab.streaming.DocumentStream`.
 
     Give it to a loader that does not batch again: ``DataLoader(data, batch_size=None, num_workers=2)``. Workers and
     ranks share the rows of an epoch; every rank has ``len(data)`` batches, for any number of workers. Call `set_epoch`
@@ -62,8 +91,9 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
 
     Parameters
     ----------
-    path, batch_size, columns, shuffle, seed, buffer_rows, drop_last
-        As in `percolab.streaming.Stream`. Each worker has a pool of `buffer_rows` rows of its own.
+    path, batch_size, **options
+        As in `percolab.streaming.Stream`. Each worker has a pool of `buffer_rows` rows of its own. With a `Corpus` or a
+        `DocumentRange` in place of the path there is nothing to shuffle: give `batch_size` and `columns` alone.
     rank, world_size
         Which of how many processes this is. Left out, they are those of ``torch.distributed`` if it is initialised at
         this moment, and else 0 of 1.
@@ -71,26 +101,18 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
 
     def __init__(
         self,
-        path: Location,
+        path: Location | Corpus | DocumentRange,
         batch_size: int,
         *,
-        columns: Sequence[str] = ("X", "y"),
-        shuffle: bool = True,
-        seed: int = 0,
-        buffer_rows: int | None = None,
-        drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
+        **options: Any,
     ) -> None:
-        self.stream = Stream(
-            path,
-            batch_size,
-            columns=columns,
-            shuffle=shuffle,
-            seed=seed,
-            buffer_rows=buffer_rows,
-            drop_last=drop_last,
-        )
+        self.stream: Stream | DocumentStream
+        if isinstance(path, Corpus | DocumentRange):
+            self.stream = DocumentStream(path, batch_size, **options)
+        else:
+            self.stream = Stream(path, batch_size, **options)
         self.share = _share(rank, world_size)
         self._length = self.stream.n_batches(self.share.world_size)
         # Shared, so that workers that outlive an epoch learn of the next one.

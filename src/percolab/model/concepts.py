@@ -76,14 +76,15 @@ def enclose(latents, latent_size, above):
 
 @kernel
 def thin(latents, latent_size, present, ratio, kept):
-    """Mark those of the sorted `latents` with at most `ratio` of the rows of the nearest marked one above."""
+    """Mark those of the sorted `latents` with at most `ratio` of the nearest marked one above's rows, and fewer."""
     open_latents = np.empty(latents.size, np.int64)
     count = 0
     for j in range(latents.size):
         latent = latents[j]
         while count and latent >= open_latents[count - 1] + latent_size[open_latents[count - 1]] - 1:
             count -= 1
-        kept[j] = count == 0 or present[latent] <= ratio * present[open_latents[count - 1]]
+        above = present[open_latents[count - 1]] if count else np.inf
+        kept[j] = present[latent] <= ratio * above and present[latent] < above
         if kept[j]:
             open_latents[count] = latent
             count += 1

@@ -1,8 +1,8 @@
 """Edits: what was done to a dataset after it was made, as records that a recipe keeps and that replay to the bit.
 
-`Do` sets values, `Move` shifts what lies beyond a bond, `Turn` draws directions again. Latents and rows are numbered as
-in the dataset that the recipe makes; since a filter keeps a prefix of every column, they have the same numbers in all
-of its filtered versions. `percolab.dataset.interventions` applies them.
+`Do` sets values, `Shift` moves the rows of a latent, `Move` what lies beyond a bond, and `Turn` draws directions again.
+Latents and rows are numbered as in the dataset that the recipe makes; since a filter keeps a prefix of every column,
+they have the same numbers in all of its filtered versions. `percolab.dataset.editing` applies them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -64,8 +64,55 @@ class Do:
             check_below("row", self.point_z[-1][0], n_points)
 
 
+class _OfLatent:
+    """An edit of one latent."""
+
+    latent: int
+
+    def within(self, n_points: int, n_latents: int) -> Self | None:
+        """Return the edit, or None if its latent is not among the first."""
+        return self if self.latent < n_latents else None
+
+    def check(self, n_points: int, n_latents: int) -> None:
+        """Raise, in one line, if the latent is not there."""
+        check_below("latent", self.latent, n_latents)
+
+
 @dataclass(frozen=True, init=False)
-class Move:
+class Shift(_OfLatent):
+    """Move exactly the rows of a latent.
+
+    Parameters
+    ----------
+    latent : whose rows they are
+    by : a vector, or a distance
+    seed : what the direction of a distance is drawn from, with the number of the latent; None for a vector
+    """
+
+    latent: int
+    by: float | tuple[float, ...]
+    seed: int | None
+
+    def __init__(self, latent: int, by: object, seed: int | None = None) -> None:
+        object.__setattr__(self, "latent", check_integer("latent", latent, 0))
+        object.__setattr__(self, "by", _as_shift(by))
+        object.__setattr__(self, "seed", None if seed is None else check_seed("seed", seed))
+        if isinstance(self.by, float) and seed is None:
+            raise ValueError("seed must be given with a distance, whose direction is drawn from it, got None")
+        if isinstance(self.by, tuple) and seed is not None:
+            raise ValueError(f"seed must be None if by is a vector, got {seed}")
+
+    def __str__(self) -> str:
+        return f"shift:{self.latent}={f'{self.by:g}@{self.seed}' if isinstance(self.by, float) else 'a vector'}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the edit as plain values, ready for JSON."""
+        by = {"by": list(self.by)} if isinstance(self.by, tuple) else {"by": self.by, "seed": self.seed}
+        return {"kind": "shift", "latent": self.latent, **by}
+
+
+@dataclass(frozen=True, init=False)
+class Move(_OfLatent):
     """Move all rows beyond a latent's bond, seen from the root of the cluster's walk.
 
     Parameters
@@ -80,6 +127,8 @@ class Move:
     def __init__(self, latent: int, by: object) -> None:
         object.__setattr__(self, "latent", check_integer("latent", latent, 0))
         object.__setattr__(self, "by", _as_shift(by))
+        if self.by == -1:
+            raise ValueError("by must not be -1, which would leave the bond without a direction")
 
     def __str__(self) -> str:
         return f"move:{self.latent}={f'{self.by:g}' if isinstance(self.by, float) else 'a vector'}"
@@ -88,17 +137,9 @@ class Move:
         """Return the edit as plain values, ready for JSON."""
         return {"kind": "move", "latent": self.latent, "by": list(self.by) if isinstance(self.by, tuple) else self.by}
 
-    def within(self, n_points: int, n_latents: int) -> Move | None:
-        """Return the edit, or None if its latent is not among the first."""
-        return self if self.latent < n_latents else None
-
-    def check(self, n_points: int, n_latents: int) -> None:
-        """Raise, in one line, if the latent is not there."""
-        check_below("latent", self.latent, n_latents)
-
 
 @dataclass(frozen=True, init=False)
-class Turn:
+class Turn(_OfLatent):
     """Draw the directions below a latent again, its own split included.
 
     Parameters
@@ -121,19 +162,11 @@ class Turn:
         """Return the edit as plain values, ready for JSON."""
         return {"kind": "turn", "latent": self.latent, "seed": self.seed}
 
-    def within(self, n_points: int, n_latents: int) -> Turn | None:
-        """Return the edit, or None if its latent is not among the first."""
-        return self if self.latent < n_latents else None
 
-    def check(self, n_points: int, n_latents: int) -> None:
-        """Raise, in one line, if the latent is not there."""
-        check_below("latent", self.latent, n_latents)
-
-
-Edit = Do | Move | Turn
+Edit = Do | Shift | Move | Turn
 """A record of one edit."""
 
-KINDS: Mapping[str, type[Do] | type[Move] | type[Turn]] = {"do": Do, "move": Move, "turn": Turn}
+KINDS: Mapping[str, type[Edit]] = {"do": Do, "shift": Shift, "move": Move, "turn": Turn}
 
 
 def as_edits(edits: object, dim: int, engine: str) -> tuple[Edit, ...]:
@@ -142,7 +175,7 @@ def as_edits(edits: object, dim: int, engine: str) -> tuple[Edit, ...]:
         raise ValueError(f"edits must be a list of edits, got {edits!r}")
     found = tuple(_as_edit(edit) for edit in edits)
     for edit in found:
-        if isinstance(edit, Move) and isinstance(edit.by, tuple) and len(edit.by) != dim:
+        if isinstance(edit, Shift | Move) and isinstance(edit.by, tuple) and len(edit.by) != dim:
             raise ValueError(f"by must have {dim} numbers, one for each dimension, got {len(edit.by)}")
         if isinstance(edit, Turn) and engine != "native":
             raise ValueError(f"engine must be 'native' to turn a latent, got {engine!r}")
@@ -150,7 +183,7 @@ def as_edits(edits: object, dim: int, engine: str) -> tuple[Edit, ...]:
 
 
 def _as_edit(edit: object) -> Edit:
-    if isinstance(edit, Do | Move | Turn):
+    if isinstance(edit, Edit):
         return edit
     if not isinstance(edit, Mapping):
         raise ValueError(f"edits must be a list of edits, got {edit!r} in it")
@@ -196,10 +229,7 @@ def _as_number(name: str, value: object) -> float:
 
 def _as_shift(by: object) -> float | tuple[float, ...]:
     if isinstance(by, Real):
-        number = _as_number("by", by)
-        if number == -1:
-            raise ValueError("by must not be -1, which would leave the bond without a direction")
-        return number
+        return _as_number("by", by)
     if isinstance(by, str) or not isinstance(by, Sequence | np.ndarray) or np.ndim(by) != 1:
         raise ValueError(f"by must be a number or a vector, got {by!r}")
     return tuple(_as_number("by", value) for value in by)

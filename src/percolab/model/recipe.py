@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from percolab.ground import html
+from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_choice, check_integer, check_number, check_probability, check_seed
 from percolab.model.edits import Edit, as_edits
 from percolab.model.target import Target
@@ -268,7 +269,7 @@ class Recipe:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Make a recipe from what `to_json` returned."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text))
 
 
 _PAPER_SEEDS = Seeds(graph=0, embed=10_000, value=20_000)

@@ -1,10 +1,10 @@
 """Experiments on percolation datasets: networks, baselines, activations and linear probes.
 
 Needs the extra ``nn`` (torch, scikit-learn, pandas, matplotlib). Importing this package imports none of them: a name
-is looked up when it is first used. The configurations, in `config` and `paper.experiments`, need none of them at all.
+is looked up when it is first used. The configurations, in `config`, need none of them at all. The experiments
+themselves are in `percolab.experiments`.
 
-Each room stands on those after it: the experiments, `paper`, `represent` and `scaling`; `frame`, which they share, and
-`probing`; `training`; `networks`; `intervals`.
+Each room stands on those after it: `probing`; `training`; `networks`; and `interventions`, on any torch module.
 """
 
 from __future__ import annotations
@@ -13,22 +13,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from percolab.nn.config import ProbeConfig, TrainConfig
+    from percolab.experiments.running import experiment, represent, reproduce, scaling
+    from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
+    from percolab.nn.interventions import ablate, patch, steer
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
+    from percolab.nn.networks.excess import DocumentScore, excess, kl
     from percolab.nn.networks.model import ResidualMLP
     from percolab.nn.networks.recording import activations, representations
     from percolab.nn.networks.replacing import LossRecovered, loss_recovered
     from percolab.nn.networks.scores import LabelScore, Score
-    from percolab.nn.paper.experiments import Experiment, experiment
-    from percolab.nn.paper.reproduction import reproduce
+    from percolab.nn.networks.transformer import Transformer
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
     from percolab.nn.probing.prober import probes
-    from percolab.nn.training.training import TrainResult, load_model, train, train_ensemble
+    from percolab.nn.training.training import TrainResult, load_model, train
+    from percolab.study.settings import Settings
     from percolab.worlds.splits import Split, split_rows
 
 _HOME = {
-    "Experiment": "nn.paper.experiments",
+    "CorpusTrainConfig": "nn.config",
+    "DocumentScore": "nn.networks.excess",
     "LabelScore": "nn.networks.scores",
     "LinearProbe": "nn.probing.linear",
     "LossRecovered": "nn.networks.replacing",
@@ -40,23 +44,33 @@ _HOME = {
     "Split": "worlds.splits",
     "TrainConfig": "nn.config",
     "TrainResult": "nn.training.training",
+    "Transformer": "nn.networks.transformer",
+    "ablate": "nn.interventions",
     "activations": "nn.networks.recording",
     "baselines": "nn.networks.baseline",
-    "experiment": "nn.paper.experiments",
+    "experiment": "experiments.running",
+    "excess": "nn.networks.excess",
+    "kl": "nn.networks.excess",
     "linear_probe": "nn.probing.linear",
     "load_model": "nn.training.training",
     "loss_recovered": "nn.networks.replacing",
     "nearest_neighbours": "nn.networks.baseline",
+    "patch": "nn.interventions",
     "probes": "nn.probing.prober",
     "representations": "nn.networks.recording",
-    "reproduce": "nn.paper.reproduction",
+    "represent": "experiments.running",
+    "reproduce": "experiments.running",
+    "scaling": "experiments.running",
+    "Settings": "study.settings",
     "split_rows": "worlds.splits",
+    "steer": "nn.interventions",
     "train": "nn.training.training",
     "train_ensemble": "nn.training.training",
 }
 
 __all__ = [
-    "Experiment",
+    "CorpusTrainConfig",
+    "DocumentScore",
     "LabelScore",
     "LinearProbe",
     "LossRecovered",
@@ -65,22 +79,30 @@ __all__ = [
     "ProbeResult",
     "ResidualMLP",
     "Score",
+    "Settings",
     "Split",
     "TrainConfig",
     "TrainResult",
+    "Transformer",
+    "ablate",
     "activations",
     "baselines",
+    "excess",
     "experiment",
+    "kl",
     "linear_probe",
     "load_model",
     "loss_recovered",
     "nearest_neighbours",
+    "patch",
     "probes",
+    "represent",
     "representations",
     "reproduce",
+    "scaling",
     "split_rows",
+    "steer",
     "train",
-    "train_ensemble",
 ]
 
 

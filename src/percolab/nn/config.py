@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
+from percolab.corpora.corpus import HELD_OUT
 from percolab.ground.validation import check_choice, check_integer, check_seed
 
 SCALES = ("paper", "small")
 """Scales that experiments come at: the paper's, and one for a laptop."""
 PROTOCOLS = ("random", "subtree")
-"""Ways of holding rows out from probes; see `percolab.nn.probing.rows`."""
+"""Ways of holding rows out from probes; see `percolab.nn.probing.places`."""
+
+FIT_FROM = 10.0
+"""FOM from which a second power law is fitted: below it, the smallest clusters are missing from multi-cluster data."""
+UNTRAINED = 5
+"""Least number of untrained networks, and of draws of random features, that trained ones are compared with."""
 
 
 class Seeds(NamedTuple):
@@ -24,40 +30,69 @@ class Seeds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """Everything that determines a training run, given the data; the defaults are the paper's one-cluster run.
-
-    The learning rate of epoch e (from 0) is min_lr + (lr - min_lr) (1 + cos(π e / epochs)) / 2.
-    """
+class Training:
+    """What training on any data is determined by: the shape of the network, the optimiser, the precision."""
 
     d_model: int = 256
     """width of the residual stream"""
     n_blocks: int = 3
     expansion: int = 4
     """width of a block's hidden layer, in units of d_model"""
-    epochs: int = 500
     batch_size: int = 1024
+    """rows, or documents, of a step"""
     lr: float = 1e-4
+    """largest learning rate of AdamW"""
     min_lr: float = 1e-6
+    """learning rate at the end"""
     weight_decay: float = 0.01
     seed: int = 42
-    """of the split, the initial weights and the order of the rows, unless one of them has its own"""
-    split_seed: int | None = None
-    weight_seed: int | None = None
-    order_seed: int | None = None
     tf32: bool = True
     """whether matrix products on CUDA round their factors to TF32; the CPU always computes in float32"""
     bf16: bool = False
     """whether matrix products and activations on CUDA are in bfloat16; weights and their steps stay in float32"""
 
+    unit: ClassVar[str]
+    """what the length of a run is counted in, epochs or steps"""
+    _COUNTS: ClassVar[tuple[str, ...]] = ("d_model", "n_blocks", "expansion", "batch_size")
+
     def __post_init__(self) -> None:
-        for name in ("d_model", "n_blocks", "expansion", "epochs", "batch_size"):
+        for name in self._COUNTS:
             check_integer(name, getattr(self, name), 1)
         for name in ("lr", "min_lr", "weight_decay"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
         check_seed("seed", self.seed)
+
+    @property
+    def total(self) -> int:
+        """Length of the run, in units."""
+        return int(getattr(self, f"{self.unit}s"))
+
+    def _cosine(self, share: float) -> float:
+        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * share)) / 2
+
+
+@dataclass(frozen=True)
+class TrainConfig(Training):
+    """Everything that determines training on a dataset, given the data; the defaults are the paper's one-cluster run.
+
+    The learning rate of epoch e (from 0) is min_lr + (lr - min_lr) (1 + cos(π e / epochs)) / 2. `seed` is that of the
+    split, the initial weights and the order of the rows, unless one of them has its own.
+    """
+
+    epochs: int = 500
+    split_seed: int | None = None
+    weight_seed: int | None = None
+    order_seed: int | None = None
+
+    unit: ClassVar[str] = "epoch"
+    every: ClassVar[int] = 1
+    """units from one row of the history to the next"""
+    _COUNTS: ClassVar[tuple[str, ...]] = (*Training._COUNTS, "epochs")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("split_seed", "weight_seed", "order_seed"):
             if getattr(self, name) is not None:
                 check_seed(name, getattr(self, name))
@@ -68,14 +103,78 @@ class TrainConfig:
         given = (self.split_seed, self.weight_seed, self.order_seed)
         return Seeds(*(self.seed if seed is None else seed for seed in given))
 
+    @property
+    def start(self) -> int:
+        """Seed of the initial weights."""
+        return self.seeds.weights
+
     def with_seeds(self, seeds: Iterable[int]) -> list[Self]:
         """Return a configuration for each seed, of its initial weights and its order; the split is the same in all."""
         split = self.seeds.split
         return [replace(self, seed=seed, split_seed=split, weight_seed=None, order_seed=None) for seed in seeds]
 
-    def lr_at(self, epoch: int) -> float:
+    def lr_at(self, done: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
-        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        return self._cosine(done / self.epochs)
+
+
+@dataclass(frozen=True)
+class CorpusTrainConfig(Training):
+    """Everything that determines training on documents, given the corpus.
+
+    Step s (from 0) is taken on documents first + s·batch_size to first + (s + 1)·batch_size - 1. The learning rate
+    rises linearly to `lr` over the steps of `warmup`, then falls as a cosine to `min_lr`. `seed` is that of the initial
+    weights; the documents are the corpus' own.
+    """
+
+    n_blocks: int = 4
+    batch_size: int = 256
+    lr: float = 1e-3
+    min_lr: float = 0.0
+    bf16: bool = True
+    n_heads: int = 4
+    steps: int = 5000
+    warmup: int = 200
+    first: int = 0
+    """number of the first document: a second training can go on with documents that the first one did not use"""
+    every: int = 100
+    """steps from one loss on held-out documents to the next"""
+    held_out: int = 512
+    """documents of this loss, and again as many others for the test at the end"""
+
+    unit: ClassVar[str] = "step"
+    _COUNTS: ClassVar[tuple[str, ...]] = (*Training._COUNTS, "n_heads", "steps", "every", "held_out")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("warmup", self.warmup, 0)
+        check_integer("first", self.first, 0)
+        if self.first + self.steps * self.batch_size > HELD_OUT:
+            used = f"{self.first} + {self.steps} * {self.batch_size}"
+            raise ValueError(f"first + steps * batch_size must be at most 2**40, where held-out ones begin, got {used}")
+
+    @property
+    def start(self) -> int:
+        """Seed of the initial weights."""
+        return self.seed
+
+    def with_seeds(self, seeds: Iterable[int]) -> list[Self]:
+        """Return a configuration for each seed."""
+        return [replace(self, seed=seed) for seed in seeds]
+
+    def lr_at(self, done: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        if done < self.warmup:
+            return self.lr * (done + 1) / self.warmup
+        return self._cosine((done - self.warmup) / max(1, self.steps - self.warmup))
+
+
+AnyTrainConfig = TrainConfig | CorpusTrainConfig
+
+
+def training_from(values: Mapping[str, Any]) -> AnyTrainConfig:
+    """Return the configuration with these values, as a checkpoint has them."""
+    return (CorpusTrainConfig if "steps" in values else TrainConfig)(**values)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,10 @@ from percolab.rng.intrinsics import (
 CLUSTER, SPLIT, VECTOR, ORIGIN, DIRECTION, ROOT, VALUE, LABEL, GRAPH = range(9)
 # Those of what is built on the engines' data: silent pairs, subsamples, rows and rotations of worlds, chance levels.
 SILENT, SUBSAMPLE, WORLD_ROWS, WORLD_ROTATION, CHANCE = range(64, 69)
+# Those of documents: what a position draws, its further bits, a fresh context, the lexicon, the ids of tokens.
+POSITION, FURTHER, FRESH, LEXICON, TOKEN_ID = range(69, 74)
+# That of the directions in which latents are shifted.
+SHIFT = 74
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -157,7 +161,7 @@ def fold_in_halves(a, b):
 
 
 @inlined
-def _log(x):
+def log(x):
     """Return the natural logarithm of a normal positive double, to about one unit in the last place."""
     shifted = bits_of_double(x) - np.int64(0x3FE6A09E667F3BCD)
     exponent = np.float64(shifted >> 52)
@@ -193,7 +197,7 @@ def _cos_turn(bits):
 def normal(a, b):
     """Return a standard normal double from two random uint64 (Box and Muller 1958)."""
     u = (np.float64(np.int64(a >> np.uint64(11))) + 0.5) * (2.0**-53)
-    return np.sqrt(-2.0 * _log(u)) * _cos_turn(b)
+    return np.sqrt(-2.0 * log(u)) * _cos_turn(b)
 
 
 @kernel

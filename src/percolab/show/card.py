@@ -15,7 +15,7 @@ from percolab import theory
 from percolab.dataset.dataset import Dataset
 from percolab.ground import files
 from percolab.ground.memory import readable
-from percolab.model.edits import Move
+from percolab.model.edits import Move, Shift
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 from percolab.show import distributions, drawing, pages, style, world_card
@@ -165,7 +165,8 @@ def _exceptions(dataset: Dataset) -> str:
     """Return which bonds have another length, in words."""
     if dataset.source_row is not None:
         return ", but for bonds that got another end"
-    return ", but for those that were moved" if any(isinstance(edit, Move) for edit in dataset.recipe.edits) else ""
+    moved = any(isinstance(edit, Shift | Move) for edit in dataset.recipe.edits)
+    return ", but for those that were moved" if moved else ""
 
 
 def _laws(dataset: Dataset) -> list[tuple[str, str]]:

@@ -17,6 +17,8 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 """Okabe and Ito's colours, told apart with any colour vision; those used together also differ in lightness."""
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 """The colours of things side by side, in this order; yellow is left out, too faint for thin lines."""
+ROLES = {"trained": BLUE, "untrained": ORANGE, "raw": GREEN, "other": VERMILION, "permuted": "#8a8a8a"}
+"""The colour of each role of a network, the same in all figures."""
 INK, GREY, MIDDLE, FAINT = "#222222", "#8a8a8a", "#b5b5b5", "#d5d5d5"
 MISSING = "figures need matplotlib: pip install 'percolab[plot]'"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.ground.memory import readable
 from percolab.ground.text import printable
 from percolab.store import locations, reading
@@ -48,6 +49,14 @@ def summarise(dataset: AnyDataset) -> dict[str, Any]:
     }
 
 
+def summarise_documents(recipe: DocumentRange) -> dict[str, Any]:
+    """Return the recipe and sizes of documents as plain values, ready for JSON."""
+    corpus = recipe.corpus
+    contexts = [corpus.contexts(k).size for k in range(len(corpus.lexicons))]
+    sizes = {"n_documents": len(recipe), "length": corpus.length, "n_tokens": corpus.n_tokens, "n_contexts": contexts}
+    return {"recipe": recipe.to_dict(), **sizes, "modified": None}
+
+
 def _summarise_world(world: Superposed) -> dict[str, Any]:
     n, dim = world.X.shape
     y = np.asarray(world.y)
@@ -85,8 +94,12 @@ def _summarise_factor(world: Superposed, k: int) -> dict[str, Any]:
     }
 
 
-def summarise_store(location: Location, dataset: AnyDataset) -> dict[str, Any]:
+def summarise_store(location: Location, dataset: AnyDataset | StoredDocuments) -> dict[str, Any]:
     """Return the same for a dataset on disk; of one with more than `LARGE` points nothing but a few rows is read."""
+    if isinstance(dataset, StoredDocuments):
+        first = np.asarray(dataset.floor[: max(1, LARGE // 10 // dataset.corpus.length)])
+        floor = {"floor_mean": float(first[:, 1:].mean()) if len(first) else None}
+        return {**summarise_documents(dataset.recipe), **floor, "provenance": dict(dataset.provenance)}
     if isinstance(dataset, Superposed) or len(dataset) <= LARGE:
         return summarise(dataset)
     start = reading.open_columns(location, ["cluster_start"])["cluster_start"]
@@ -115,6 +128,12 @@ def store_bytes(location: Location) -> int:
 
 def one_line(summary: dict[str, Any]) -> str:
     """Return what was made, in one line, with the seeds that make it again."""
+    if "n_documents" in summary:
+        contexts = " and ".join(map(str, summary["n_contexts"]))
+        return (
+            f"{summary['n_documents']:,} documents of {summary['length']:,} tokens out of {summary['n_tokens']:,}, "
+            f"{contexts} contexts; seed {summary['recipe']['corpus']['seed']}"
+        )
     if "factors" in summary:
         relevant = " and ".join(map(str, summary["relevant"]))
         return (
@@ -149,7 +168,10 @@ def table(summary: dict[str, Any], title: str) -> Table:
 
 
 def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    lines = _lines_of_world(summary) if "factors" in summary else _lines_of_dataset(summary)
+    if "n_documents" in summary:
+        lines = _lines_of_documents(summary)
+    else:
+        lines = _lines_of_world(summary) if "factors" in summary else _lines_of_dataset(summary)
     if summary["modified"]:
         lines.append(("modified", f"{summary['modified']}: the recipe does not make this"))
     if "store_bytes" in summary:
@@ -161,6 +183,18 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if "sha256" in summary:
         lines.append(("verified", "every array matches its digest"))
     return lines
+
+
+def _lines_of_documents(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    recipe = summary["recipe"]
+    corpus, contexts = recipe["corpus"], summary["n_contexts"]
+    lines = [("documents", f"{summary['n_documents']:,} of {summary['length']:,} tokens, from number {recipe['lo']:,}")]
+    for k, (count, share) in enumerate(zip(contexts, corpus["shares"], strict=True)):
+        lines.append((f"lexicon {k}", f"{summary['n_tokens']:,} tokens, {count} contexts, share {share:g}"))
+    if summary["floor_mean"] is not None:
+        lines.append(("floor", f"mean {summary['floor_mean']:.6g} nats after the first token"))
+    how = {name: corpus[name] for name in ("renewal", "min_size", "seed")}
+    return [*lines, ("recipe", _pairs(how))]
 
 
 def _lines_of_world(summary: dict[str, Any]) -> list[tuple[str, str]]:

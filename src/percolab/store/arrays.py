@@ -17,8 +17,6 @@ from percolab.store.indexing import Needed
 
 THREADS = 4
 """Blocks that are read at a time from a URL, where most of the time goes into waiting for an answer."""
-NEGLIGIBLE = 1 << 24
-"""Bytes that any machine has; asking how many are free takes a tenth of a millisecond."""
 
 Job = tuple[int, slice | NDArray[np.intp], slice]
 """A block, rows of it, and where they go."""
@@ -153,13 +151,7 @@ class StoredArray:
 
     def _check_room(self, n_bytes: int) -> None:
         """Raise unless there is memory for what is read, and for a block besides."""
-        needed = n_bytes + self._chunks.layout.block_bytes
-        free = memory.available() if needed > NEGLIGIBLE else None
-        if free is not None and needed > free:
-            raise MemoryError(
-                f"{self.name} cannot be read at once: it needs {memory.readable(needed)} of memory, "
-                f"and {memory.readable(free)} are free"
-            )
+        memory.require(n_bytes + self._chunks.layout.block_bytes, f"{self.name} cannot be read at once: it needs")
 
 
 def _count(needed: Needed) -> int:

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from percolab.ground.progress import Progress, silent
+from percolab.ground.validation import check_choice
 from percolab.store import digests
 from percolab.store.chunks import Chunks
-from percolab.store.schema import KINDS, check_kind
+from percolab.store.schema import Content
 
 THREADS = 4
 """Threads that read back, and that write to a URL, where most of the time goes into waiting for an answer."""
@@ -31,6 +32,11 @@ class Cells(ABC):
     cell: int
     """rows of a cell"""
 
+    @property
+    @abstractmethod
+    def content(self) -> Content:
+        """What the store holds."""
+
     @abstractmethod
     def chunks(self, name: str) -> Chunks:
         """Return the chunks of an array."""
@@ -40,8 +46,9 @@ class Cells(ABC):
         """Return the digests of the blocks of a cell, or None if nothing vouches for it."""
 
     def n_rows(self, kind: str) -> int:
-        """Return the number of points, latents, clusters or cluster edges: `kind` is a key of `KINDS`."""
-        return self.chunks(KINDS[check_kind(kind)][0]).layout.shape[0]
+        """Return the number of points, latents, clusters or cluster edges: `kind` says what rows are."""
+        kinds = self.content.kinds
+        return self.chunks(kinds[check_choice("kind", kind, tuple(kinds))][0]).layout.shape[0]
 
     def n_cells(self, kind: str) -> int:
         """Return the number of cells of a kind."""
@@ -53,12 +60,12 @@ class Cells(ABC):
 
     def cells(self) -> Iterator[tuple[str, int]]:
         """Yield every cell: its kind and its number."""
-        return ((kind, index) for kind in KINDS for index in range(self.n_cells(kind)))
+        return ((kind, index) for kind in self.content.kinds for index in range(self.n_cells(kind)))
 
     def blocks(self, kind: str, index: int) -> list[Block]:
         """Return every block of a cell, array after array."""
         lo, hi = self.span(kind, index)
-        steps = [(name, self.chunks(name).layout.block_rows) for name in KINDS[kind]]
+        steps = [(name, self.chunks(name).layout.block_rows) for name in self.content.kinds[kind]]
         return [(name, block) for name, step in steps for block in range(lo // step, -(-hi // step))]
 
     # ------------------------------------------------------------------ checking
@@ -71,7 +78,7 @@ class Cells(ABC):
         progress
             Called with a stage, how many cells were looked at and how many there are.
         """
-        found: Missing = {kind: [] for kind in KINDS}
+        found: Missing = {kind: [] for kind in self.content.kinds}
         for kind, index, fault in self.faults(progress):
             if fault is not None:
                 found[kind].append(index)

@@ -61,8 +61,8 @@ def _as_item(item: Any) -> Any:
         try:
             return operator.index(item)
         except TypeError:
-            given, item = item, np.asarray(item)
-            if item.size == 0 and isinstance(given, list | tuple):
+            item = np.asarray(item)
+            if item.size == 0:
                 item = item.astype(np.intp)  # an empty list is one of integers
     if item.dtype.kind not in "biu":
         raise IndexError(f"an index must hold integers or booleans, got {item.dtype}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Location = str | os.PathLike[str]
 
 LOCK = "percolab.lock"
-"""Key of the lock of a store at a URL, in that store; see `leases`."""
+"""Key of the lock of a store at a URL, in that store; see `exclusion`."""
 TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.partial")
 """Name of the file that Zarr writes before it renames it to its key; a killed writer leaves it."""
 

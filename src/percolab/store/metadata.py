@@ -13,18 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from percolab.ground.foreign_files import MOST_JSON, parse_json
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 from percolab.store import schema
 from percolab.store.locations import Location, is_free
-from percolab.store.schema import COLUMNS, FORMAT, Layout, StoreError
+from percolab.store.schema import FORMAT, AnyRecipe, Layout, StoreError
 from percolab.store.sources import Source
 
 ROOT = "zarr.json"
 EXTRA_KEYS = tuple(f"extra/{name}" for name in schema.EXTRA_COLUMNS)
-MOST_BYTES = 1 << 20
-"""Size of a file that describes a group or an array; those of percolab have a few kilobytes."""
 LARGEST_BLOCK = 1 << 26
 """Bytes of a block, unless it is a single row: sixteen times what a writer makes."""
 MOST_ROWS = 1 << 62
@@ -51,6 +50,13 @@ def attributes(source: Source, location: Location) -> dict[str, Any]:
     return ours
 
 
+def check_length(attributes: Mapping[str, Any]) -> None:
+    """Raise unless what a store is to say of itself is short enough to be read back, with its digests."""
+    length = len(json.dumps({"attributes": {"percolab": attributes}}, indent=2))
+    if length > MOST_JSON // 2:
+        raise ValueError(f"recipe must have at most {MOST_JSON // 2:,} characters of JSON in a store, got {length:,}")
+
+
 def check_complete(found: Mapping[str, Any], location: Location) -> None:
     """Raise unless attributes are those of a complete store that this version reads."""
     if found.get("status") != "complete":
@@ -59,10 +65,10 @@ def check_complete(found: Mapping[str, Any], location: Location) -> None:
         )
     if found.get("format") != FORMAT:
         raise StoreError(f"{location} has format {shown(found.get('format'))}; this version of percolab reads {FORMAT}")
-    made, sha256 = found.get("provenance"), found.get("sha256")
+    made, sha256, content = found.get("provenance"), found.get("sha256"), schema.content_of(found.get("recipe"))
     if not isinstance(made, dict):
         raise StoreError(f"{location} is damaged: its provenance must be a JSON object, got {shown(made)}")
-    if not isinstance(sha256, dict) or not set(COLUMNS) <= set(sha256) <= {*COLUMNS, *EXTRA_KEYS}:
+    if not isinstance(sha256, dict) or not {*content.columns} <= {*sha256} <= {*content.columns, *content.extra}:
         raise StoreError(f"{location} is damaged: it must have a digest for every array, got {shown(sha256)}")
 
 
@@ -128,7 +134,7 @@ def _check_block(found: Layout) -> Layout:
 
 
 def layouts(
-    source: Source, recipe: Recipe, location: Location, names: Iterable[str] = COLUMNS, *, modified: bool = False
+    source: Source, recipe: AnyRecipe, location: Location, names: Iterable[str], *, modified: bool = False
 ) -> dict[str, Layout]:
     """Return how the arrays of a dataset are stored; raise unless shapes and types are those of the recipe.
 
@@ -140,7 +146,8 @@ def layouts(
         if known is None:
             raise StoreError(f"{location} is damaged: array {name} is missing")
         found[name] = known
-    n_points, n_clusters = found["point_id"].shape[0], found["cluster_id"].shape[0]
+    points = isinstance(recipe, Recipe)
+    n_points, n_clusters = (found[name].shape[0] if points else 0 for name in ("point_id", "cluster_id"))
     expected, types = schema.shapes(recipe, n_points, n_clusters), schema.dtypes(recipe)
     extra = [name.removeprefix("extra/") for name in found if name not in expected]
     n_extra = found["extra/extra_latent"].shape[0] if "extra_latent" in extra else 0
@@ -152,7 +159,7 @@ def layouts(
         if known.dtype != types[name]:
             raise StoreError(f"{location} is damaged: array {name} must be {types[name]}, got {known.dtype}")
     try:
-        if not modified:
+        if isinstance(recipe, Recipe) and not modified:
             schema.check_counts(recipe, n_points, n_clusters)
     except ValueError as fault:
         raise StoreError(f"{location} is damaged: its arrays are not those of its recipe: {fault}") from fault
@@ -163,14 +170,11 @@ def layouts(
 
 
 def _json(source: Source, key: str) -> dict[str, Any]:
-    text = source.read(key, MOST_BYTES)
+    text = source.read(key, MOST_JSON)
     try:
-        found = json.loads(text)
-    except (RecursionError, ValueError) as fault:
-        raise StoreError(f"{key} is not JSON: {one_line(fault)}") from fault
-    if not isinstance(found, dict):
-        raise StoreError(f"{key} is not a JSON object")
-    return found
+        return parse_json(text)
+    except ValueError as fault:
+        raise StoreError(f"{key} cannot be read: {fault}") from fault
 
 
 # ---------------------------------------------------------------------- digest

@@ -93,8 +93,18 @@ class _Task:
     deaths: int = 0
 
 
+def no_gpus(task: Any) -> float:
+    """Return the number of GPUs of a task that needs none."""
+    return 0.0
+
+
 def run(
-    function: Callable[[Any], Any], tasks: Iterable[Any], workers: int | None, waiting: int, most_deaths: int
+    function: Callable[[Any], Any],
+    tasks: Iterable[Any],
+    workers: int | None,
+    waiting: int,
+    most_deaths: int,
+    gpus: Callable[[Any], float] = no_gpus,
 ) -> Iterator[Any]:
     """Yield function(task) for every task, as they finish, on the cluster that this process is connected to.
 
@@ -111,6 +121,8 @@ def run(
         Tasks that are handed over beyond these.
     most_deaths
         `LostError` is raised when this many workers died at the same task.
+    gpus
+        The number of GPUs that a task needs.
     """
     import ray
 
@@ -118,6 +130,9 @@ def run(
         workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
     remote = ray.remote(num_cpus=1, max_retries=0)(function)
     running: dict[Any, _Task] = {}
+
+    def start(task: _Task) -> None:
+        running[remote.options(num_gpus=gpus(task.value)).remote(task.value)] = task
 
     def finished() -> Iterator[Any]:
         done, _ = ray.wait(list(running))
@@ -131,11 +146,11 @@ def run(
                 task.deaths += 1
                 if task.deaths == most_deaths:
                     raise LostError(type(error).__name__) from None
-                running[remote.remote(task.value)] = task
+                start(task)
 
     try:
         for task in map(_Task, tasks):
-            running[remote.remote(task.value)] = task
+            start(task)
             while len(running) >= workers + waiting:
                 yield from finished()
         while running:

@@ -8,7 +8,7 @@ from typing import Any
 from percolab.ground.text import one_line
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-from percolab.store import metadata, replacing
+from percolab.store import metadata
 from percolab.store.arrays import StoredArray
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location, absolute
@@ -33,9 +33,6 @@ class Opened:
         self.location = absolute(location)
         self.source = source(self.location)
         self._stamp = self._look()
-        if self._stamp is None:  # killed as it was replaced, perhaps
-            replacing.recover(self.location)
-            self._stamp = self._look()
         self.attributes = metadata.attributes(self.source, location)
 
     def check_unchanged(self) -> None:

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.collection import DocumentRange
 from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import Progress, silent
 from percolab.model.forest import Forest
+from percolab.model.recipe import Recipe
 from percolab.store import metadata, schema
 from percolab.store.arrays import StoredArray
 from percolab.store.cells import Cells
@@ -28,7 +30,7 @@ from percolab.store.chunks import Chunks
 from percolab.store.digests import check_array, recorded
 from percolab.store.locations import Location
 from percolab.store.opened import Opened
-from percolab.store.schema import COLUMNS, StoreError
+from percolab.store.schema import AnyRecipe, Content, StoreError
 
 EXTRA_OF_FOREST = ("extra_bond", "extra_latent")
 
@@ -83,14 +85,19 @@ class Complete(Opened, Cells):
 
     def __init__(self, location: Location) -> None:
         super().__init__(location)
-        self.cell = schema.CELL
         metadata.check_complete(self.attributes, location)
-        self.recipe = schema.recipe_of(self.attributes, location)
+        self.recipe: AnyRecipe = schema.recipe_of(self.attributes, location)
+        self.cell = schema.cell_of(self.recipe)
         names, modified = self.attributes["sha256"], "modified" in self.attributes["provenance"]
         self.layouts = metadata.layouts(self.source, self.recipe, location, names, modified=modified)
         self.identity = metadata.check_digest(self.attributes, self.layouts, location)
         self._digests: dict[str, list[bytes] | StoreError] = {}
         self._chunks = {name: Chunks(self.source, name, layout) for name, layout in self.layouts.items()}
+
+    @property
+    def content(self) -> Content:
+        """What the store holds."""
+        return schema.content_of(self.recipe)
 
     @property
     def sha256(self) -> dict[str, str]:
@@ -109,7 +116,7 @@ class Complete(Opened, Cells):
         return reopen, (self.location, self.identity)
 
     def field(self, name: str) -> Any:
-        """Return a field of the dataset."""
+        """Return a field of the dataset, or of documents."""
         match name:
             case "recipe":
                 return self.recipe
@@ -117,6 +124,8 @@ class Complete(Opened, Cells):
                 return {**self.attributes["provenance"], "loaded_from": str(self.given)}
             case "X":
                 return self.array("X")
+            case _ if isinstance(self.recipe, DocumentRange):
+                return self.array(name)
             case "extra":
                 return self._extra()
             case "forest":
@@ -126,7 +135,9 @@ class Complete(Opened, Cells):
 
     def _extra(self) -> dict[str, NDArray[Any]]:
         """Return the columns that only some datasets have, but for those of the forest."""
-        found = {name.removeprefix("extra/"): self.array(name)[:] for name in self.layouts if name not in COLUMNS}
+        found = {
+            name.removeprefix("extra/"): self.array(name)[:] for name in self.layouts if name in self.content.extra
+        }
         return {
             name: column.astype(np.bool_) if column.dtype == np.uint8 else column
             for name, column in found.items()
@@ -134,6 +145,7 @@ class Complete(Opened, Cells):
         }
 
     def _forest(self) -> Forest:
+        assert isinstance(self.recipe, Recipe)
         extra = tuple(name for name in EXTRA_OF_FOREST if f"extra/{name}" in self.layouts)
         return self.forest(self.recipe, lambda name: self.array(f"extra/{name}" if name in extra else name), extra)
 
@@ -146,7 +158,7 @@ class Complete(Opened, Cells):
         for _, _, fault in self.faults(progress):
             if fault is not None:
                 raise StoreError(fault)
-        for name in self.layouts.keys() - set(COLUMNS):  # these are in no cell
+        for name in self.layouts.keys() & set(self.content.extra):  # these are in no cell
             check_array(self.chunks(name), self._recorded(name))
 
     def expected(self, kind: str, index: int) -> Sequence[bytes] | None:

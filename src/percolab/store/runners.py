@@ -34,8 +34,6 @@ PATIENCE_S = 10.0
 _WAITING = 1
 """Tasks that wait, beyond one for each worker, so that none is idle."""
 
-_REASONS = "did they run out of memory, or does a script call this without `if __name__ == '__main__':`?"
-
 Function = Callable[[Any], Any]
 
 
@@ -50,7 +48,14 @@ def check(runner: str) -> None:
         raise ImportError("runner='ray' needs Ray: pip install 'percolab[ray]'")
 
 
-def run(function: Function, tasks: Iterable[Any], runner: str, workers: int | None) -> Iterator[Any]:
+def run(
+    function: Function,
+    tasks: Iterable[Any],
+    runner: str,
+    workers: int | None,
+    *,
+    gpus: Callable[[Any], float] = on_ray.no_gpus,
+) -> Iterator[Any]:
     """Yield function(task) for every task, as they finish. With Ray, call it while it is `ready`.
 
     Parameters
@@ -63,9 +68,11 @@ def run(function: Function, tasks: Iterable[Any], runner: str, workers: int | No
         One of `RUNNERS`.
     workers
         Number of processes, or of Ray tasks at a time; None takes one for each processor of the machine or the cluster.
+    gpus
+        With Ray, the number of GPUs that a task needs.
     """
     if runner == "ray":
-        return _run_on_ray(function, tasks, workers)
+        return _run_on_ray(function, tasks, workers, gpus)
     return _run_in_processes(function, tasks, parallel.thread_count(workers))
 
 
@@ -94,6 +101,7 @@ class _Worker:
         # A forked child of a process with threads can hang, so each starts afresh.
         context = multiprocessing.get_context("spawn")
         self.task: _Task | None = task
+        self.is_ready = False
         self.line, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
         context.Lock()  # starts the tracker of locks; else the first process would, which unblocks signals
@@ -111,8 +119,10 @@ class _Worker:
         try:
             said: _Outcome = self.line.recv()
         except (EOFError, ConnectionError):
+            self.process.join(PATIENCE_S)  # its exit code tells why
             self.stop()
             return None
+        self.is_ready = True
         return said
 
     def stop(self) -> None:
@@ -140,7 +150,7 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
                 worker = crew.pop(line)
                 outcome = worker.outcome()
                 if outcome is None:
-                    waiting.appendleft(_after_a_death(worker.task))
+                    waiting.appendleft(_after_a_death(worker))
                     continue
                 crew[line] = worker
                 if outcome.failure is not None:
@@ -158,11 +168,16 @@ def _run_in_processes(function: Function, tasks: Iterable[Any], workers: int) ->
                 worker.stop()
 
 
-def _after_a_death(task: _Task | None) -> _Task:
+def _after_a_death(worker: _Worker) -> _Task:
+    """Return the task of a worker that died, for another; raise `WorkerError` if another would die as well."""
+    task, code = worker.task, worker.process.exitcode
     assert task is not None  # a worker without one is stopped at once
+    if code and code > 0 and not worker.is_ready:  # by itself, and Python has said why
+        raise WorkerError("workers end as they start: a script must call this under `if __name__ == '__main__':`")
     task.deaths += 1
     if task.deaths == MOST_DEATHS:
-        raise WorkerError(f"workers died {MOST_DEATHS} times at the same task; {_REASONS}") from None
+        reason = "did they run out of memory?" if code == -signal.SIGKILL else f"exit code {code}"
+        raise WorkerError(f"workers died {MOST_DEATHS} times at the same task: {reason}")
     return task
 
 
@@ -237,8 +252,10 @@ def ready(runner: str, workers: int | None, address: str | None) -> Iterator[Non
         yield
 
 
-def _run_on_ray(function: Function, tasks: Iterable[Any], workers: int | None) -> Iterator[Any]:
+def _run_on_ray(
+    function: Function, tasks: Iterable[Any], workers: int | None, gpus: Callable[[Any], float]
+) -> Iterator[Any]:
     try:
-        yield from on_ray.run(function, tasks, workers, _WAITING, MOST_DEATHS)
+        yield from on_ray.run(function, tasks, workers, _WAITING, MOST_DEATHS, gpus)
     except on_ray.LostError as fault:
         raise WorkerError(f"workers died {MOST_DEATHS} times at the same task: {fault}") from None

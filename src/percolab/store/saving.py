@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset, save_with
-from percolab.ground import files, locks, moves
+from percolab.ground import files, moves
 from percolab.ground.progress import Progress, silent
-from percolab.store import beginning, leases, locations, metadata, replacing
+from percolab.store import beginning, exclusion, locations, metadata, replacing
 from percolab.store.locations import Location
 from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, KINDS, StoreError
 from percolab.store.sources import source
@@ -45,7 +45,7 @@ def write_whole(path: Location, write: Callable[[Location], None], *, overwrite:
     """Have a store written beside its target and moved there when complete; at a URL, written to the target itself."""
     check_target(path, overwrite=overwrite)
     if locations.local_path(path) is None:
-        with leases.alone(os.fspath(path)):
+        with exclusion.alone(path, path):
             write(path)
         return
     target = Path(locations.writing_target(path))
@@ -76,7 +76,6 @@ def check_target(path: Location, *, overwrite: bool) -> None:
         return
     target = Path(locations.writing_target(path))
     files.check_directory(target if os.path.islink(local) else local)
-    replacing.recover(target)
     status = replacing.status(target)
     if status == "nothing":
         return
@@ -84,11 +83,9 @@ def check_target(path: Location, *, overwrite: bool) -> None:
         raise FileExistsError(f"output must not exist unless overwrite is given, got {str(path)!r}")
     if status == "foreign":
         raise FileExistsError(f"output must be a percolab dataset to be overwritten, got {str(path)!r}")
-    try:
-        with locks.alone(target):
-            return
-    except locks.HeldError:
-        raise StoreError(f"{path} is being written by another process") from None
+    replacing.check_exchange(target)
+    with exclusion.locked(target, path):
+        return
 
 
 def _check_url(url: Location) -> None:

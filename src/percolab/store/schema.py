@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from percolab.corpora import collection
+from percolab.corpora.collection import DocumentRange
+from percolab.dataset.generation import ENGINES
 from percolab.ground.text import one_line, shown
-from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 
 FORMAT = 1
@@ -36,10 +38,12 @@ EXTRA_COLUMNS: dict[str, tuple[str, np.dtype[Any]]] = {
 }
 """Columns that only some datasets have, as ``extra/NAME``: what their rows are, and their type. They are written whole.
 The first three are fields of `Dataset.extra`, truth values as bytes; the last two are of the forest."""
-PACKED = {*FOREST_COLUMNS, *EXTRA_COLUMNS, "rows"}
+PACKED = {*FOREST_COLUMNS, *EXTRA_COLUMNS, "rows", *(set(collection.COLUMNS) - {"floor"})}
 
 CELL = 1 << 16
 """Rows that one writer owns."""
+CELL_POSITIONS = 1 << 22
+"""Positions of documents that one writer owns, unless a single document has more."""
 BLOCK_BYTES = 1 << 22
 """Size a block of rows comes close to: large enough to stream, small enough to read a few rows from."""
 DIGEST_BYTES = 32
@@ -48,6 +52,28 @@ DIGESTS_A_CHUNK = 1 << 16
 
 class StoreError(ValueError):
     """A store that is not a dataset, is incomplete, or is damaged."""
+
+
+class Content(NamedTuple):
+    """What a store holds in cells, and what else it may hold."""
+
+    kinds: Mapping[str, tuple[str, ...]]
+    """the arrays by what their rows are"""
+    columns: tuple[str, ...]
+    extra: tuple[str, ...]
+
+
+POINTS = Content(KINDS, COLUMNS, tuple(f"extra/{name}" for name in EXTRA_COLUMNS))
+DOCUMENTS = Content({"document": tuple(collection.COLUMNS)}, tuple(collection.COLUMNS), ())
+
+AnyRecipe = Recipe | DocumentRange
+"""What makes a store in cells: points on clusters, or documents."""
+
+
+def content_of(recipe: object) -> Content:
+    """Return what the store of a recipe holds, given the recipe or what a store says of it."""
+    said = recipe.get("kind") if isinstance(recipe, Mapping) else None
+    return DOCUMENTS if isinstance(recipe, DocumentRange) or said == collection.KIND else POINTS
 
 
 # ---------------------------------------------------------------------- arrays
@@ -107,23 +133,36 @@ def is_packed(name: str) -> bool:
 
 def kind_of(name: str) -> str:
     """Return what the rows of a column are."""
-    return next(kind for kind, names in KINDS.items() if name in names)
+    return next(kind for content in (POINTS, DOCUMENTS) for kind, names in content.kinds.items() if name in names)
 
 
-def check_kind(kind: str) -> str:
-    """Return a key of `KINDS`, or say what is wrong with it."""
-    return check_choice("kind", kind, tuple(KINDS))
+def cell_of(recipe: AnyRecipe) -> int:
+    """Return the number of rows of a cell: of long documents few."""
+    if isinstance(recipe, Recipe):
+        return CELL
+    return 1 << min(CELL, max(1, CELL_POSITIONS // recipe.corpus.length)).bit_length() - 1
 
 
-def shapes(recipe: Recipe, n_points: int, n_clusters: int) -> dict[str, tuple[int, ...]]:
+def version_of(recipe: AnyRecipe) -> int:
+    """Return the version of what makes the data of a recipe."""
+    return ENGINES[recipe.engine].VERSION if isinstance(recipe, Recipe) else collection.VERSION
+
+
+def shapes(recipe: AnyRecipe, n_points: int, n_clusters: int) -> dict[str, tuple[int, ...]]:
     """Return the shape of every array."""
+    if isinstance(recipe, DocumentRange):
+        return {
+            name: (len(recipe), recipe.corpus.length)[: 1 if name == "lexicon" else 2] for name in DOCUMENTS.columns
+        }
     rows = {"point": n_points, "latent": n_points - n_clusters, "cluster": n_clusters, "cluster_edge": n_clusters + 1}
     columns = {"X": (recipe.dim,), "y": recipe.target.y_shape, "bond": (2,)}
     return {name: (rows[kind], *columns.get(name, ())) for kind, names in KINDS.items() for name in names}
 
 
-def dtypes(recipe: Recipe) -> dict[str, np.dtype[Any]]:
+def dtypes(recipe: AnyRecipe) -> dict[str, np.dtype[Any]]:
     """Return the type of every array."""
+    if isinstance(recipe, DocumentRange):
+        return dict(collection.COLUMNS)
     values = {"X": np.dtype(recipe.dtype), **dict.fromkeys(VALUE_COLUMNS, np.dtype(np.float64))}
     values["y"] = recipe.target.y_dtype
     return values | dict.fromkeys(FOREST_COLUMNS, np.dtype(np.int64))
@@ -149,11 +188,11 @@ def check_counts(recipe: Recipe, n_points: int, n_clusters: int) -> None:
 # ---------------------------------------------------------------------- recipe
 
 
-def recipe_of(attributes: dict[str, Any], location: object) -> Recipe:
+def recipe_of(attributes: dict[str, Any], location: object) -> AnyRecipe:
     """Return the recipe in the attributes of a store. It must be complete: nothing is drawn or left to a default."""
     try:
         written = attributes["recipe"]
-        recipe = Recipe.from_dict(written)
+        recipe = (Recipe if content_of(written) is POINTS else DocumentRange).from_dict(written)
         for name, value in recipe.to_dict().items():
             if name not in written or written[name] != value:
                 raise ValueError(f"{name} must be complete, got {shown(written.get(name))}")

@@ -1,38 +1,43 @@
-"""Datasets made in shards, by many processes or machines, straight into a store.
+"""Datasets and documents made in shards, by many processes or machines, straight into a store.
 
-A shard is a run of cells of the store: a range of rows, and a range of latents. Each is a pure function of the recipe
-and a small part of the table (see `rows`), and is written by one task (see `unfinished`). What is finished is recorded
-in the store, so that a run that was interrupted, in any way, resumes where it was; and a finished store is the same,
-byte for byte, however it was made.
+A shard is a run of cells of the store: a range of rows, and a range of latents; or a range of documents. Each is a pure
+function of the recipe and a small part of the table (see `rows`), and is written by one task (see `unfinished`). What
+is finished is recorded in the store, so that a run that was interrupted, in any way, resumes where it was; and a
+finished store is the same, byte for byte, however it was made.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from percolab.corpora.collection import DocumentRange
 from percolab.engines import needs
-from percolab.engines.native import engine, limbs, rows
+from percolab.engines.native import limbs, rows
 from percolab.engines.native.rows import Latents, Points, Table
-from percolab.ground import files, locks, memory, parallel, version
+from percolab.ground import files, memory, parallel, version
 from percolab.ground.progress import Progress, bar, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
-from percolab.store import beginning, leases, locations, metadata, reading, replacing, runners, saving, schema
+from percolab.store import beginning, exclusion, locations, metadata, reading, replacing, runners, saving, schema
 from percolab.store.cells import Missing
 from percolab.store.locations import Location
-from percolab.store.schema import StoreError
+from percolab.store.schema import AnyRecipe, StoreError
 from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
 
 Range = tuple[str, int, int]
-"""A kind of rows (a key of `schema.KINDS`), the first of them and the end."""
+"""A kind of rows (see `schema.Content`), the first of them and the end."""
+Part = Points | Latents | DocumentRange
+"""What makes some rows of a kind."""
+WORK_BYTES = 64
+"""Bytes per position while documents and beliefs are made and written."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,9 @@ class Made:
     """What a run did."""
 
     n_points: int
+    """points, or documents"""
     n_clusters: int
+    """0 of documents"""
     shards: int
     """shards of the dataset"""
     shards_made: int
@@ -52,10 +59,10 @@ class Made:
 
 
 def generate_store(
-    recipe: Recipe,
+    recipe: AnyRecipe,
     location: Location,
     *,
-    shards: int,
+    shards: int | None = None,
     runner: str = "local",
     workers: int | None = None,
     address: str | None = None,
@@ -63,7 +70,7 @@ def generate_store(
     sync: bool = True,
     progress: bool | Progress = False,
 ) -> Made:
-    """Make the dataset of a recipe in shards, straight into a store: nothing larger than a shard is held in memory.
+    """Make a dataset or documents in shards, straight into a store: nothing larger than a shard is held in memory.
 
     If the store is there already, unfinished or damaged, only what is missing or damaged is made. The finished store is
     the same for any number of shards, runner, workers and interruptions, and has the bytes of `generate` and `save`.
@@ -72,11 +79,12 @@ def generate_store(
     Parameters
     ----------
     recipe
-        A recipe of the native engine.
+        A recipe of the native engine, or a `DocumentRange`.
     location
         A path, or a URL that fsspec knows; with Ray on several machines one that all of them reach.
     shards
-        Number of shards. They are cut at multiples of `schema.CELL` rows, so there may be fewer.
+        Number of shards. They are cut at multiples of `schema.CELL` rows, so there may be fewer. None, for documents
+        alone, makes one after another in this process, on all cores.
     runner
         ``"local"``: processes on this machine. ``"ray"``: tasks on a Ray cluster.
     workers
@@ -90,10 +98,12 @@ def generate_store(
     progress
         True shows a bar; a function is called with (stage, rows done, rows in all).
     """
-    if not isinstance(recipe, Recipe):
+    if not isinstance(recipe, Recipe | DocumentRange):
         raise ValueError(f"recipe must be that of one dataset to be made in shards, got {recipe!r}")
-    check_integer("shards", shards, 1)
-    recipe.require_plain("to make a dataset in shards")
+    if isinstance(recipe, Recipe):
+        recipe.require_plain("to make a dataset in shards")
+    if isinstance(recipe, Recipe) or shards is not None:
+        check_integer("shards", shards, 1)
     runners.check(runner)
     if address is not None and runner != "ray":
         raise ValueError(f"address must be left out unless runner is 'ray', got {address!r}")
@@ -103,7 +113,9 @@ def generate_store(
     working = _working_location(target, recipe, overwrite)
     how = How(shards, runner, workers, sync, moved=working != target)
     shown = bar() if progress is True else nullcontext(progress or silent)
-    with runners.ready(runner, workers, address), _alone(working, target) as check_alone, shown as report:
+    with runners.ready(runner, workers, address), exclusion.alone(working, target) as check_alone, shown as report:
+        if locations.local_path(target) is not None:
+            files.sweep(Path(target))
         made = _make_store(recipe, working, how, report, check_alone)
         if how.moved:
             replacing.put(Path(working), Path(target), overwrite=True, sync=sync)
@@ -111,8 +123,12 @@ def generate_store(
 
 
 def recipe_to_resume(location: Location, *, overwrite: bool) -> Recipe | None:
-    """Return the recipe of the store that a run to `location` would resume or check; None if there is none."""
-    target = locations.writing_target(location)
+    """Return the recipe of the dataset that a run to `location` would resume or check; None if there is none."""
+    found = _recipe_to_resume(locations.writing_target(location), overwrite)
+    return found if isinstance(found, Recipe) else None
+
+
+def _recipe_to_resume(target: str, overwrite: bool) -> AnyRecipe | None:
     for there in (_beside(target), target) if overwrite else (target,):
         try:
             found = metadata.attributes(source(there), there)
@@ -128,14 +144,11 @@ def _beside(target: str) -> str:
     return str(files.beside(Path(target), "next"))
 
 
-def _working_location(target: str, recipe: Recipe, overwrite: bool) -> str:
+def _working_location(target: str, recipe: AnyRecipe, overwrite: bool) -> str:
     """Return where the store is made: beside the target if that is a dataset to be replaced, else the target itself."""
     on_disk = locations.local_path(target) is not None
-    if on_disk:
-        replacing.recover(target)
-        files.sweep(Path(target))
     if overwrite and on_disk and not locations.is_free(_beside(target)):
-        if recipe_to_resume(target, overwrite=True) == recipe:
+        if _recipe_to_resume(target, overwrite=True) == recipe:
             return _beside(target)
         _drop(_beside(target), target)
     try:
@@ -156,43 +169,14 @@ def _working_location(target: str, recipe: Recipe, overwrite: bool) -> str:
 def _drop(location: str, target: str) -> None:
     """Remove a store that was to replace the target but is of another recipe."""
     metadata.attributes(source(location), location)  # raises unless it is ours
-    with _alone(location, target):
+    with exclusion.alone(location, target):
         replacing.remove(Path(location), Path(target))
 
 
-@contextmanager
-def _alone(location: str, target: str) -> Iterator[Callable[[], None]]:
-    """Keep other runs away from a store before anything in it changes, also from one that is not there yet.
-
-    Yield a function that raises if that did not last.
-    """
-    path = locations.local_path(location)
-    if path is None:
-        with leases.alone(location) as check_alone:
-            yield check_alone
-        return
-    with ExitStack() as held:
-        while True:
-            if not path.exists():
-                files.check_directory(path)
-                path.mkdir(exist_ok=True)
-            try:
-                held.enter_context(locks.alone(path))
-                break
-            except FileNotFoundError:  # another run came to nothing and removed it
-                continue
-            except locks.HeldError:
-                raise StoreError(f"{target} is being written by another process") from None
-        try:
-            yield lambda: None
-        finally:
-            with suppress(OSError):
-                path.rmdir()  # if nothing came of it
-
-
-def _count(n_points: int, shards: int) -> int:
-    """Return the number of shards: there are no more than cells."""
-    return max(1, min(shards, -(-n_points // schema.CELL)))
+def _count(recipe: AnyRecipe, n_rows: int, shards: int | None) -> int:
+    """Return the number of shards: there are no more than cells, and as many if nothing else is said."""
+    n_cells = -(-n_rows // schema.cell_of(recipe))
+    return max(1, n_cells if shards is None else min(shards, n_cells))
 
 
 # ---------------------------------------------------------------------- what is to be made
@@ -201,7 +185,7 @@ def _count(n_points: int, shards: int) -> int:
 def _plan(store: Unfinished, missing: Missing, shards: int) -> list[list[Range]]:
     """Return, for each shard that lacks something, what it lacks."""
     plan: list[list[Range]] = [[] for _ in range(shards)]
-    for kind in ("point", "latent"):
+    for kind in store.content.kinds.keys() & {"point", "latent", "document"}:
         edges = np.linspace(0, store.n_cells(kind), shards + 1).round().astype(int)
         for run in _runs(missing[kind], set(edges.tolist())):
             shard = int(np.searchsorted(edges, run[0], side="right")) - 1
@@ -224,29 +208,32 @@ def _runs(cells: list[int], edges: set[int]) -> Iterator[list[int]]:
 # ---------------------------------------------------------------------- what is refused
 
 
-def _check_room(location: str, recipe: Recipe, table: Table) -> None:
+def _check_room(location: str, recipe: AnyRecipe, n_rows: int, n_clusters: int) -> None:
     """Raise, in one line, if the disk has no room for a dataset. Columns of integers are compressed and not counted."""
     path = locations.local_path(location)
     if path is None:
         return
-    needed = table.n_points * (recipe.dim * np.dtype(recipe.dtype).itemsize + 16) + table.n_latents * 8
+    if isinstance(recipe, Recipe):
+        needed = n_rows * (recipe.dim * np.dtype(recipe.dtype).itemsize + 16) + (n_rows - n_clusters) * 8
+    else:
+        needed = n_rows * recipe.corpus.length * 8
     free = shutil.disk_usage(path.parent).free
     if needed > free:
         wanted, there = memory.readable(needed), memory.readable(free)
         raise ValueError(f"output must be on a disk with {wanted} free, got {there} at {str(path.parent)!r}")
 
 
-def _check_memory(recipe: Recipe, n_points: int, shards: int, workers: int) -> None:
+def _check_memory(recipe: AnyRecipe, n_rows: int, shards: int, workers: int) -> None:
     """Raise, in one line, if shards are too large for as many workers."""
-    n_cells = -(-n_points // schema.CELL)
-    largest = min(n_points, -(-n_cells // shards) * schema.CELL) + 2 * limbs.limb_rows(recipe)
-    per_worker = needs.of_arrays(largest, recipe)
-    free = memory.available()
-    if free is not None and workers * per_worker > free:
-        raise MemoryError(
-            f"shards must be small enough for memory: {workers} workers need about {memory.readable(per_worker)} each, "
-            f"and {memory.readable(free)} are free; give more shards or fewer workers"
-        )
+    cell = schema.cell_of(recipe)
+    n_cells = -(-n_rows // cell)
+    largest = min(n_rows, -(-n_cells // shards) * cell)
+    if isinstance(recipe, Recipe):
+        per_worker = needs.of_arrays(largest + 2 * limbs.limb_rows(recipe), recipe)
+    else:
+        per_worker = largest * recipe.corpus.length * WORK_BYTES
+    what = f"shards must be small enough for memory, so more, or workers fewer: {workers} workers need about"
+    memory.require(workers * per_worker, what)
 
 
 # ---------------------------------------------------------------------- making it
@@ -256,16 +243,19 @@ def _check_memory(recipe: Recipe, n_points: int, shards: int, workers: int) -> N
 class Shard:
     """A task: parts of a dataset, and the store to write them to."""
 
-    recipe: Recipe
+    recipe: AnyRecipe
     store: Unfinished
-    parts: list[Points | Latents]
+    parts: list[tuple[int, Part]]
+    """the first row of each, and what makes it"""
+    threads: int | None
 
 
 @dataclass(frozen=True)
 class How:
     """How a store is made; nothing of it shows in the store."""
 
-    shards: int
+    shards: int | None
+    """None: in this process"""
     runner: str
     workers: int | None
     sync: bool
@@ -273,7 +263,9 @@ class How:
     """it is moved to its target when it is complete, and synced then"""
 
 
-def _make_store(recipe: Recipe, location: str, how: How, progress: Progress, check_alone: Callable[[], None]) -> Made:
+def _make_store(
+    recipe: AnyRecipe, location: str, how: How, progress: Progress, check_alone: Callable[[], None]
+) -> Made:
     """Make what is missing of a store, and finish it; read what is there once."""
     status = beginning.status(location, recipe)
     missing = None
@@ -282,55 +274,67 @@ def _make_store(recipe: Recipe, location: str, how: How, progress: Progress, che
             there = reading.Complete(location)
             missing = there.missing(progress)
             if not any(missing.values()):
-                n_points, n_clusters = there.n_rows("point"), there.n_rows("cluster")
-                return Made(n_points, n_clusters, _count(n_points, how.shards), 0, 0, 0)
-    table = rows.cluster_table(recipe, progress=progress)
-    shards = _count(table.n_points, how.shards)
+                n_rows = there.n_rows(next(iter(there.content.kinds)))
+                n_clusters = there.n_rows("cluster") if isinstance(recipe, Recipe) else 0
+                return Made(n_rows, n_clusters, _count(recipe, n_rows, how.shards), 0, 0, 0)
+    table = rows.cluster_table(recipe, progress=progress) if isinstance(recipe, Recipe) else recipe
+    n_rows, n_clusters = (table.n_points, table.n_clusters) if isinstance(table, Table) else (len(table), 0)
+    shards = _count(recipe, n_rows, how.shards)
     workers = how.workers
     if how.runner == "local":
-        workers = min(parallel.thread_count(workers), shards)
-        _check_memory(recipe, table.n_points, shards, workers)
+        workers = 1 if how.shards is None else min(parallel.thread_count(workers), shards)
+        _check_memory(recipe, n_rows, shards, workers)
     if status is None:
-        _check_room(location, recipe, table)
-    store = beginning.begin(location, recipe, table.n_points, table.n_clusters)
+        _check_room(location, recipe, n_rows, n_clusters)
+    store = beginning.begin(location, recipe, n_rows, n_clusters)
     if how.sync and status is None:
         store.sync()  # so that after a power cut the run is resumed
     if missing is None:
         missing = store.missing(progress if status else silent)
     plan = _plan(store, missing, shards)
-    of_clusters = _write_clusters(store, table, missing)
+    of_clusters = _write_clusters(store, table, missing) if isinstance(table, Table) else 0
     total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
     progress("shards", 0, total)
-    for n_rows, taken in runners.run(make, _tasks(recipe, store, table, plan), how.runner, workers):
-        done, peak = done + n_rows, max(peak, taken)
+    tasks = _tasks(recipe, store, table, plan, None if how.shards is None else 1)
+    for made, taken in map(make, tasks) if how.shards is None else runners.run(make, tasks, how.runner, workers):
+        done, peak = done + made, max(peak, taken)
         progress("shards", done, total)
     check_alone()
-    store.finish(version.provenance(engine_version=engine.VERSION), sync=how.sync and not how.moved)
-    return Made(table.n_points, table.n_clusters, shards, len(plan), total + of_clusters, peak)
+    store.finish(version.provenance(engine_version=schema.version_of(recipe)), sync=how.sync and not how.moved)
+    return Made(n_rows, n_clusters, shards, len(plan), total + of_clusters, peak)
 
 
-def _tasks(recipe: Recipe, store: Unfinished, table: Table, plan: list[list[Range]]) -> Iterator[Shard]:
+def _tasks(
+    recipe: AnyRecipe, store: Unfinished, table: Table | DocumentRange, plan: list[list[Range]], threads: int | None
+) -> Iterator[Shard]:
     for ranges in plan:
-        yield Shard(recipe, store, [_cut(table, *wanted) for wanted in ranges])
+        yield Shard(recipe, store, [(wanted[1], _cut(table, *wanted)) for wanted in ranges], threads)
 
 
-def _cut(table: Table, kind: str, lo: int, hi: int) -> Points | Latents:
+def _cut(table: Table | DocumentRange, kind: str, lo: int, hi: int) -> Part:
+    if isinstance(table, DocumentRange):
+        return table.part(lo, hi)
     return table.points(lo, hi) if kind == "point" else table.latents(lo, hi)
 
 
 def make(shard: Shard) -> tuple[int, int]:
     """Make a shard and write it; return the number of rows, and the peak memory of this process in bytes."""
     done = 0
-    for part in shard.parts:
-        columns: dict[str, Any]
-        if isinstance(part, Points):
-            kind, columns = "point", rows.make_points(shard.recipe, part, 1)
-        else:
-            kind, columns = "latent", rows.make_latents(shard.recipe, part, 1)
-        shard.store.write(kind, part.lo, columns)
+    for lo, part in shard.parts:
+        kind, columns = _rows(shard, part)
+        shard.store.write(kind, lo, columns)
         del columns  # before the next part is made
         done += part.hi - part.lo
     return done, memory.peak()
+
+
+def _rows(shard: Shard, part: Part) -> tuple[str, dict[str, Any]]:
+    if isinstance(part, DocumentRange):
+        return "document", part.columns(threads=shard.threads)
+    assert isinstance(shard.recipe, Recipe)
+    if isinstance(part, Points):
+        return "point", rows.make_points(shard.recipe, part, 1)
+    return "latent", rows.make_latents(shard.recipe, part, 1)
 
 
 def _write_clusters(store: Unfinished, table: Table, missing: Missing) -> int:

@@ -16,12 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from percolab.ground import foreign_files
+from percolab.ground.text import one_line
 from percolab.store import objects
 from percolab.store.locations import Location, file_system, local_path
 from percolab.store.schema import StoreError
-
-# Opening must not wait for the other end of a pipe. Windows has neither flag, and no pipes among files.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Source(Protocol):
@@ -78,7 +77,7 @@ class Directory:
     def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
         """Fill equal parts of a buffer, each from its offset in a file, if that has this stamp; tell whether it has."""
         size = out.nbytes // max(1, len(offsets))
-        file = os.open(f"{self.path}/{key}", _FLAGS)
+        file = foreign_files.descriptor(f"{self.path}/{key}", links=False)
         try:
             if _stamp(os.fstat(file)) != stamp:  # which also tells that it is the plain file that it was
                 return False
@@ -102,16 +101,13 @@ class Directory:
                 path = f"{path}/{folder}"
                 if not stat.S_ISDIR(os.lstat(path).st_mode):
                     raise StoreError(f"{key} must be in plain directories, and {folder} is not one")
-            file = os.open(f"{self.path}/{key}", _FLAGS)
+            file = foreign_files.descriptor(f"{self.path}/{key}", links=False)
         except (FileNotFoundError, NotADirectoryError) as fault:
             raise FileNotFoundError(key) from fault
-        except OSError as fault:  # a link, a socket, a device that is not there
-            raise StoreError(f"{key} must be a plain file: {fault.strerror}") from fault
+        except OSError as fault:
+            raise StoreError(one_line(fault)) from fault
         try:
-            found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode):
-                raise StoreError(f"{key} must be a plain file")
-            yield file, found
+            yield file, os.fstat(file)
         finally:
             os.close(file)
 

@@ -22,7 +22,7 @@ from percolab.store import digests, locations, metadata, schema
 from percolab.store.cells import THREADS, Block, Cells
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
-from percolab.store.schema import COLUMNS, DIGEST_BYTES, FORMAT, KINDS, Layout, StoreError
+from percolab.store.schema import DIGEST_BYTES, FORMAT, Content, Layout, StoreError
 from percolab.store.sources import source
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Unfinished(Cells):
         Parameters
         ----------
         kind
-            What the rows are: a key of `KINDS`.
+            What the rows are: a kind of `schema.Content`.
         lo
             The first row.
         columns
@@ -100,10 +100,10 @@ class Unfinished(Cells):
 
     def _check_columns(self, kind: str, lo: int, columns: Mapping[str, NDArray[Any]]) -> int:
         """Check what is to be written and return the row after its last."""
-        n = self.n_rows(kind)
-        if set(columns) != set(KINDS[kind]):
-            raise ValueError(f"columns must be {', '.join(KINDS[kind])}, got {', '.join(columns) or 'none'}")
-        hi = lo + len(columns[KINDS[kind][0]])
+        n, names = self.n_rows(kind), self.content.kinds[kind]
+        if set(columns) != set(names):
+            raise ValueError(f"columns must be {', '.join(names)}, got {', '.join(columns) or 'none'}")
+        hi = lo + len(columns[names[0]])
         if lo % self.cell or not 0 <= lo <= hi <= n or (hi % self.cell and hi != n):
             raise ValueError(f"rows must fill cells of {self.cell} out of {n} rows, got rows {lo} to {hi - 1}")
         for name, column in columns.items():
@@ -143,7 +143,10 @@ class Unfinished(Cells):
         added = {f"extra/{name}": self.write_whole(f"extra/{name}", column) for name, column in (extra or {}).items()}
         for name, blocks in found.items():
             self._array(f"digests/{name}")[:] = _table(blocks)
-        begun = {**self.attributes, "sha256": {name: digests.of_array(found[name]) for name in COLUMNS} | added}
+        begun = {
+            **self.attributes,
+            "sha256": {name: digests.of_array(found[name]) for name in self.content.columns} | added,
+        }
         # From here on the records can be made again from the digests; begin does so if this is interrupted.
         self.say(begun, sync=sync)
         self._sweep()
@@ -187,6 +190,11 @@ class Unfinished(Cells):
 
         metadata.attributes(self.source, self.location)  # a store opened for writing makes its directory
         return zarr.open_group(locations.zarr_store(self.location), mode="r+", zarr_format=3, use_consolidated=False)
+
+    @cached_property
+    def content(self) -> Content:
+        """What the store holds."""
+        return schema.content_of(self.attributes.get("recipe"))
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -248,7 +256,7 @@ class Unfinished(Cells):
 
     def recall(self, recorded: Mapping[str, str]) -> None:
         """Make the records from the block digests of a finished store, of each kind whose digests are sound."""
-        for kind, names in KINDS.items():
+        for kind, names in self.content.kinds.items():
             found: dict[str, list[bytes]] = {}
             for name in names:
                 try:
@@ -263,7 +271,7 @@ class Unfinished(Cells):
 
     def _collect(self) -> dict[str, list[bytes]]:
         """Return the digests of the blocks of every array, from the records."""
-        found: dict[str, list[bytes]] = {name: [] for name in COLUMNS}
+        found: dict[str, list[bytes]] = {name: [] for name in self.content.columns}
         for kind, index in self.cells():
             record = self.expected(kind, index)
             if record is None:

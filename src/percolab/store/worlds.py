@@ -13,19 +13,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
-from percolab.store import digests, locations, metadata, replacing, saving, schema
+from percolab.store import digests, locations, metadata, saving, schema
 from percolab.store.arrays import StoredArray
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
 from percolab.store.opened import Opened
 from percolab.store.reading import Complete
-from percolab.store.schema import FOREST_COLUMNS, FORMAT, KINDS, VALUE_COLUMNS, Layout, StoreError
+from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
 from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
 from percolab.worlds.recipe import KIND, Superposition
@@ -43,29 +45,36 @@ def factor_columns(recipe: Recipe) -> tuple[str, ...]:
 
 
 def load(path: Location, *, verify: bool = False) -> Any:
-    """Open a dataset, or a superposed world. Nothing but metadata is read: X as it is indexed, the rest at first touch.
+    """Open a dataset, a superposed world, or documents. Nothing but metadata is read.
+
+    X, and every column of documents, is read as it is indexed; the rest at first touch.
 
     Parameters
     ----------
     path
-        Where `save` or ``percolab generate`` wrote it: a path, or a URL that fsspec knows.
+        Where `save`, ``percolab generate`` or ``percolab documents`` wrote it: a path, or a URL that fsspec knows.
     verify
         Read everything once and compare it with its digests; raise `StoreError` naming what differs.
     """
     store = opened(path)
     if verify:
         store.verify()
-    return Superposed.lazy(store.field) if isinstance(store, CompleteWorld) else Dataset.lazy(store.field)
+    if isinstance(store, CompleteWorld):
+        return Superposed.lazy(store.field)
+    return (StoredDocuments if isinstance(store.recipe, DocumentRange) else Dataset).lazy(store.field)
+
+
+def load_points(path: Location) -> Any:
+    """Open a dataset or a superposed world; refuse documents, which have no X."""
+    found = load(path)
+    if isinstance(found, StoredDocuments):
+        raise ValueError(f"dataset must be one of points, got documents at {str(path)!r}")
+    return found
 
 
 def opened(path: Location) -> Complete | CompleteWorld:
     """Open the store of a dataset or of a world, by what it says it is."""
-    try:
-        world = is_world(path)
-    except FileNotFoundError:
-        replacing.recover(path)  # killed as it was replaced, perhaps
-        world = is_world(path)
-    return CompleteWorld(path) if world else Complete(path)
+    return CompleteWorld(path) if is_world(path) else Complete(path)
 
 
 def is_world(path: Location) -> bool:
@@ -84,7 +93,7 @@ def open_columns(
     store = opened(path)
     if identity is not None:
         store.check_identity(identity)
-    known = SAMPLE_COLUMNS if isinstance(store, CompleteWorld) else KINDS["point"]
+    known = SAMPLE_COLUMNS if isinstance(store, CompleteWorld) else next(iter(store.content.kinds.values()))
     return {name: store.array(check_choice("columns", name, known)) for name in names}, store.identity
 
 
@@ -200,10 +209,7 @@ class CompleteWorld(Opened):
     def _rows(self) -> Any:
         """Return the table of rows, checked: they index the factors. Rows of one factor lie side by side."""
         rows = np.asfortranarray(self.array("rows")[:])
-        for k in range(rows.shape[1]):
-            length, column = self.layouts[f"factors/{k}/y"].shape[0], rows[:, k]
-            if column.size and not 0 <= column.min() <= column.max() < length:
-                raise StoreError(f"{self.given} is damaged: rows of factor {k} must be from 0 to {length - 1}")
+        check_rows(rows, [self.layouts[f"factors/{k}/y"].shape[0] for k in range(rows.shape[1])], self.given)
         return rows
 
     def factor_field(self, k: int, name: str) -> Any:
@@ -264,12 +270,22 @@ def _check_complete(attributes: dict[str, Any], recipe: Superposition, path: Loc
 
 def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
     try:
-        sigma = np.array(made["sigma"], np.float64)
-        if sigma.shape != (len(recipe.factors),) or len(made["factors"]) != len(recipe.factors):
+        sigma, factors = np.array(made["sigma"], np.float64), made["factors"]
+        if sigma.shape != (len(recipe.factors),) or len(factors) != len(recipe.factors):
             raise ValueError("there must be one for each factor")
+        if not isinstance(factors, list) or not all(isinstance(part, dict) for part in factors):
+            raise ValueError("factors must be a list of JSON objects")
     except (KeyError, TypeError, ValueError) as fault:
         raise StoreError(f"{path} is damaged: sigma or factors: {one_line(fault)}") from fault
     return sigma
+
+
+def check_rows(rows: NDArray[Any], lengths: list[int], path: Location) -> None:
+    """Raise unless a table of rows has rows of every factor, of which there are so many."""
+    for k, length in enumerate(lengths):
+        column = rows[:, k]
+        if column.size and not 0 <= column.min() <= column.max() < length:
+            raise StoreError(f"{path} is damaged: rows of factor {k} must be from 0 to {length - 1}")
 
 
 def _check_shapes(layouts: dict[str, Layout], recipe: Superposition, path: Location) -> None:

@@ -167,10 +167,5 @@ def _require_memory(recipe: Superposition) -> None:
     sample = recipe.dim * np.dtype(recipe.dtype).itemsize + 8 * (1 + len(sizes))
     truths = sum(sizes) * (needs.FOREST_BYTES + needs.VALUE_BYTES)
     one = max(n * f.dim * np.dtype(f.dtype).itemsize for n, f in zip(sizes, recipe.factors, strict=True))
-    needed = sizes[0] * sample + truths + one
-    free = memory.available() if needed >= needs.NEGLIGIBLE else None
-    if free is not None and needed > free:
-        raise MemoryError(
-            f"factors must fit in memory: {len(sizes)} of {max(sizes):,} points or less need about "
-            f"{memory.readable(needed)}, and {memory.readable(free)} are free"
-        )
+    what = f"factors must fit in memory: {len(sizes)} of {max(sizes):,} points or less need about"
+    memory.require(sizes[0] * sample + truths + one, what)

@@ -48,13 +48,13 @@ def node(factor: int, block: int) -> np.uint64:
 
 def _fill_block(rows: NDArray[np.int64], length: int, name: np.uint64, key: np.uint64) -> None:
     order = rows if rows.size == length else np.empty(length, np.int64)
-    shuffle(order, name, key)
+    shuffle(order, name, philox.WORLD_ROWS, key)
     if order is not rows:
         rows[:] = order[: rows.size]
 
 
 @kernel
-def shuffle(order, name, key):
+def shuffle(order, name, purpose, key):
     """Fill a uniform permutation of 0 … n - 1, by Fisher and Yates; every block of random bits gives two draws."""
     n = order.size
     for i in range(n):
@@ -62,7 +62,7 @@ def shuffle(order, name, key):
     bits = np.empty((2, _RUN), np.uint64)
     for first in range(0, n - 1, 2 * _RUN):
         for t in range(_RUN):
-            bits[0, t], bits[1, t] = philox.block(name, first // 2 + t, philox.WORLD_ROWS, key)
+            bits[0, t], bits[1, t] = philox.block(name, first // 2 + t, purpose, key)
         for t in range(first, min(first + 2 * _RUN, n - 1)):
             i = n - 1 - t
             j = np.int64(multiply_high(bits[t % 2, (t - first) // 2], np.uint64(i + 1)))

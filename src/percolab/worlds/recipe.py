@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from percolab.ground import html
+from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe
 
@@ -181,7 +182,7 @@ class Superposition:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Make a recipe from what `to_json` returned."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(parse_json(text))
 
 
 def recipe_from_dict(values: Mapping[str, Any]) -> Recipe | Superposition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,8 @@ from percolab.ground.devices import Device, choose_device
 
 __all__ = ["Device", "choose_device", "device_name", "on_device", "tf32"]
 
-BLOCK_ROWS = 1 << 16
+BLOCK_NUMBERS = 1 << 23
+"""Numbers that are read at a time."""
 
 
 def device_name(device: torch.device) -> str:
@@ -32,13 +34,14 @@ def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) 
             raise ValueError(f"{name} must be finite, got NaN or infinity")
         return tensor
     tensor = torch.empty(tuple(values.shape), dtype=dtype, device=device)
-    for lo in range(0, len(values), BLOCK_ROWS):
-        block = np.asarray(values[lo : lo + BLOCK_ROWS])
+    rows = max(1, BLOCK_NUMBERS // max(1, math.prod(values.shape[1:])))
+    for lo in range(0, len(values), rows):
+        block = np.asarray(values[lo : lo + rows])
         finite = np.isfinite(block)
         if not finite.all():
             first = np.argwhere(~finite)[0]
             raise ValueError(f"{name} must be finite, got {block[tuple(first)]} in row {lo + int(first[0])}")
-        tensor[lo : lo + len(block)] = torch.from_numpy(np.ascontiguousarray(block))
+        tensor[lo : lo + len(block)] = torch.from_numpy(np.require(block, requirements=("C", "W")))
     return tensor
 
 

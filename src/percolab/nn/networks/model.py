@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 
 from percolab.ground.validation import check_integer
 
 
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Draw weights from a seed, on the CPU whatever the device; leave torch's generators as they are.
+
+    None draws from the global generator.
+    """
+    with torch.random.fork_rng(devices=[], enabled=seed is not None), torch.device("cpu"):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        yield
+
+
 class Block(nn.Module):
     """x + W2 relu(W1 x + b1) + b2, with W1 widening by the expansion factor.
 
-    The ReLU is a module of its own, `hidden`, so that its output can be asked for by name.
+    The ReLU is a module of its own, `hidden`, so that its output can be asked for by name, and so is `delta`, which
+    outputs what the block adds.
     """
 
     def __init__(self, d_model: int, expansion: int) -> None:
@@ -19,10 +35,11 @@ class Block(nn.Module):
         self.widen = nn.Linear(d_model, expansion * d_model)
         self.hidden = nn.ReLU()
         self.narrow = nn.Linear(expansion * d_model, d_model)
+        self.delta = nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the residual stream after this block."""
-        change: torch.Tensor = self.narrow(self.hidden(self.widen(x)))
+        change: torch.Tensor = self.delta(self.narrow(self.hidden(self.widen(x))))
         return x + change
 
 
@@ -60,9 +77,7 @@ class ResidualMLP(nn.Module):
         for name, value in sizes.items():
             check_integer(name, value, 1)
         self.outputs = outputs
-        with torch.random.fork_rng(devices=[], enabled=seed is not None):
-            if seed is not None:
-                torch.manual_seed(seed)
+        with seeded(seed):
             self.input = nn.Linear(dim, d_model)
             self.blocks = nn.ModuleList(Block(d_model, expansion) for _ in range(n_blocks))
             self.output = nn.Linear(d_model, outputs or 1)
@@ -78,11 +93,18 @@ class ResidualMLP(nn.Module):
 
 def predict(model: nn.Module, X: torch.Tensor, batch_size: int = 1 << 14) -> torch.Tensor:
     """Return what a model gives for points (…, n, d), without gradients, in batches: (…, n), or (…, n, C)."""
+    with evaluating(model):
+        return torch.cat([shaped(model(part), part) for part in X.split(batch_size, X.ndim - 2)], X.ndim - 2)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Run a model in evaluation mode and without gradients; leave it in the mode that it was in."""
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            return torch.cat([shaped(model(part), part) for part in X.split(batch_size, X.ndim - 2)], X.ndim - 2)
+            yield
     finally:
         model.train(was_training)
 

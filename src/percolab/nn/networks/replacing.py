@@ -77,7 +77,7 @@ def loss_recovered(
         output = _predict(model, inputs, module, values, batch_size)
         return float(goal.loss(output.double(), wanted.double() if wanted.is_floating_point() else wanted))
 
-    return LossRecovered(loss(None), loss(given), loss(found.double().mean(0).float().expand(len(inputs), -1)))
+    return LossRecovered(loss(None), loss(given), loss(found.double().mean(0).float().expand_as(found)))
 
 
 def _predict(

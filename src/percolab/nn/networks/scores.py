@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import mean_squared_error, r2_score
 
-NAMES = {"r2": "R²", "mse": "MSE", "accuracy": "accuracy", "log_loss": "log loss"}
+NAMES = {
+    "r2": "R²",
+    "mse": "MSE",
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "loss": "loss",
+    "floor": "floor",
+    "excess": "excess",
+}
 """Scores in words."""
 
 

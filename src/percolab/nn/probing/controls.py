@@ -1,73 +1,66 @@
-"""Controls of the probes: networks that were never trained, random features, fresh values, permuted targets.
+"""Controls of the probes, over kinds of networks: untrained ones, random features, fresh values, permuted targets.
 
 Every number about a trained network stands beside the same number for these, with its interval over seeds.
+
+A positive control says what held-out subtrees can detect. If probes of held-out subtrees read nothing, that says
+something only if they would have read what is there. So activations get a planted signal: for each depth a direction,
+along which a sample moves by s times z, with z the value of its latent at that depth and s in units of the standard
+deviation of the activations along the direction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+import pandas
 import torch
-from torch import nn
+from numpy.typing import NDArray
 
-from percolab.nn.intervals import Estimate, central, over_seeds
+from percolab.ground.progress import Progress, silent
+from percolab.intervals import Estimate, central, over_seeds
+from percolab.model.forest import Forest
+from percolab.nn.config import ProbeConfig
+from percolab.nn.networks.device import Device
 from percolab.nn.networks.recording import RAW
 from percolab.nn.probing.errors import ProbeErrors
-from percolab.nn.probing.rows import TARGETS
+from percolab.nn.probing.latent_values import LATENT_TARGETS, TRUE_TARGETS, fresh_values
+from percolab.nn.probing.prober import Prober
+from percolab.worlds.truth import AnyDataset, truth
+
+Floats = NDArray[np.float64]
 
 TRAINED, UNTRAINED, RANDOM = "trained", "untrained", "random"
 KINDS = (RAW, RANDOM, UNTRAINED, TRAINED)
 """Kinds of what is probed, each with one or several members: the input itself, random features, networks."""
-
-
-def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:
-    """Return relu(W x + b) with W and b as PyTorch initialises a linear layer: a layer that knows nothing."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layer = nn.Linear(X.shape[1], width)
-    with torch.no_grad():
-        features: torch.Tensor = torch.relu(layer.to(X.device)(X))
-    return features
-
-
-TRUE_TARGETS = TARGETS[:2]
 ByKind = Mapping[str, Sequence[ProbeErrors]]
 """By kind, the errors of its members under one protocol."""
+STRENGTHS = (0.1, 0.2, 0.5, 1.0, 2.0)
+CHANCE = 0.05
+"""How often something is found where nothing is."""
+N_DEPTHS = 5
+"""Most depths that signals are planted at: they share the width of the activations."""
 
 
-def relative_errors(members: Sequence[ProbeErrors], name: str, target: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _series(by_kind: ByKind) -> Iterator[tuple[str, Sequence[ProbeErrors], str]]:
+    """Yield the kinds that there are, their members, and every representation of them."""
+    for kind in KINDS:
+        members = by_kind.get(kind, ())
+        for name in members[0].squared if members else ():
+            yield kind, members, name
+
+
+def relative_errors(members: Sequence[ProbeErrors], name: str, target: str) -> Floats:
     """Return (members,) errors over those of the training mean: median over depths, mean over draws."""
-    found = []
-    for errors in members:
-        ratio = errors.relative(name, target)
-        there = ~np.isnan(ratio).all(1)
-        found.append(np.mean(np.nanmedian(ratio[there], axis=1)) if there.any() else np.nan)
-    return np.array(found)
+    return np.array([errors.typical(name, target) for errors in members])
 
 
 def over_draws(members: Sequence[ProbeErrors], name: str, target: str) -> Estimate:
     """Return the mean of relative errors over draws, and the interval that holds 95% of them; means over members."""
     values = np.mean([np.nanmedian(errors.relative(name, target), axis=1) for errors in members], 0)
     return central(values, len(members))
-
-
-def r_squared(members: Sequence[ProbeErrors], name: str, target: str) -> list[float]:
-    """Return R² of all members, draws and depths where it is defined."""
-    found = []
-    for errors in members:
-        k = errors.at(target)
-        n = errors.by_depth(errors.n)
-        there = n > 0
-        total, squares, squared = (
-            errors.by_depth(values[:, k])[there] for values in (errors.total, errors.squares, errors.squared[name])
-        )
-        spread = squares - total**2 / n[there, None]
-        known = spread > 1e-9 * np.maximum(squares, 1)
-        found += (1 - squared[known] / spread[known]).tolist()
-    return found
 
 
 def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
@@ -78,22 +71,20 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
     ratio to the untrained ones that they started as, by target.
     """
     rows = []
-    for kind in KINDS:
-        members = by_kind.get(kind, ())
-        for name in members[0].squared if members else ():
-            row: dict[str, Any] = {"kind": kind, "representation": name, "n": len(members)}
-            for target in targets:
-                if target.endswith(("_redrawn", "_shuffled")):
-                    row[target] = asdict(over_draws(members, name, target))
-                else:
-                    row[target] = asdict(over_seeds(relative_errors(members, name, target)))
-            if kind == TRAINED and by_kind.get(UNTRAINED):
-                row["over_untrained"] = {
-                    target: asdict(ratio_over_seeds(members, by_kind[UNTRAINED], name, target))
-                    for target in targets
-                    if target in TRUE_TARGETS
-                }
-            rows.append(row)
+    for kind, members, name in _series(by_kind):
+        row: dict[str, Any] = {"kind": kind, "representation": name, "n": len(members)}
+        for target in targets:
+            if target in TRUE_TARGETS:
+                row[target] = asdict(over_seeds(relative_errors(members, name, target)))
+            else:
+                row[target] = asdict(over_draws(members, name, target))
+        if kind == TRAINED and by_kind.get(UNTRAINED):
+            row["over_untrained"] = {
+                target: asdict(ratio_over_seeds(members, by_kind[UNTRAINED], name, target))
+                for target in targets
+                if target in TRUE_TARGETS
+            }
+        rows.append(row)
     return rows
 
 
@@ -105,17 +96,17 @@ def ratio_over_seeds(of: Sequence[ProbeErrors], over: Sequence[ProbeErrors], nam
 
 def permuted(by_kind: ByKind) -> dict[str, float]:
     """Return R² of probes of permuted targets, over all networks, draws and depths: median, and the middle 95%."""
-    values = [
-        value
-        for members in by_kind.values()
-        for name in (members[0].squared if members else ())
-        for target in ("z_shuffled", "sum_shuffled")
-        for value in r_squared(members, name, target)
+    parts = [
+        errors.r2(name)[:, errors.at("z_shuffled") + errors.at("sum_shuffled")].ravel()
+        for _, members, name in _series(by_kind)
+        for errors in members
     ]
-    if not values:
+    values = np.concatenate([np.zeros(0), *parts])
+    values = values[~np.isnan(values)]
+    if not values.size:
         return {}
-    found = central(values)
-    return {"median": float(np.median(values)), "low": found.low, "high": found.high, "n": len(values)}
+    middle = central(values)
+    return {"median": float(np.median(values)), "low": middle.low, "high": middle.high, "n": values.size}
 
 
 def held_out(by_kind: ByKind) -> list[dict[str, Any]]:
@@ -125,22 +116,136 @@ def held_out(by_kind: ByKind) -> list[dict[str, Any]]:
     fresh draws that do at least as well, the true values counted among them.
     """
     rows = []
-    for kind in KINDS:
-        members = by_kind.get(kind, ())
-        for name in members[0].squared if members else ():
-            scores = np.mean([pooled(errors, name) for errors in members], 0)
-            fresh = scores[1:]
-            null = central(fresh)
-            rows.append({
-                "kind": kind, "representation": name, "n": len(members), "error": float(scores[0]),
-                "fresh": {"value": null.value, "low": null.low, "high": null.high},
-                "draws": int(fresh.size), "p": float((1 + np.sum(fresh <= scores[0])) / (1 + fresh.size)),
-            })  # fmt: skip
+    for kind, members, name in _series(by_kind):
+        scores = np.mean([pooled(errors, name) for errors in members], 0)
+        fresh = scores[1:]
+        null = central(fresh)
+        rows.append({
+            "kind": kind, "representation": name, "n": len(members), "error": float(scores[0]),
+            "fresh": {"value": null.value, "low": null.low, "high": null.high},
+            "draws": int(fresh.size), "p": float((1 + np.sum(fresh <= scores[0])) / (1 + fresh.size)),
+        })  # fmt: skip
     return rows
 
 
-def pooled(errors: ProbeErrors, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def pooled(errors: ProbeErrors, name: str) -> Floats:
     """Return (1 + draws,) relative errors of z and of its fresh draws, each latent counting alike."""
     k = errors.at("z") + errors.at("z_redrawn")
-    found: np.ndarray[Any, np.dtype[np.float64]] = errors.mse(name)[:, k].sum(0) / errors.baseline[:, k].sum(0)
-    return found
+    ratio: Floats = errors.mse(name)[:, k].sum(0) / errors.baseline[:, k].sum(0)
+    return ratio
+
+
+def of_kinds(forest: Forest, by_protocol: Mapping[str, ByKind]) -> dict[str, pandas.DataFrame]:
+    """Return the tables ``per_latent`` and ``per_depth``: errors, summarised over the members of each kind.
+
+    Columns: protocol, kind (raw, random, untrained, trained), representation, target, then of a latent: depth, latent,
+    s_latent, s_cluster, FOM, n_validation; of a depth: depth, n_validation, n_latents; then MSE, its mean over members
+    and draws, MSE_sd, the standard deviation over members, and baseline, the error of the training mean.
+    """
+    latents, depths = [], []
+    for protocol, by_kind in by_protocol.items():
+        for kind, members, name in _series(by_kind):
+            first, n = members[0], members[0].n
+            by_depth, mean = first.depth_columns()
+            del by_depth["n_train"]
+            for target in LATENT_TARGETS:
+                head = {"protocol": protocol, "kind": kind, "representation": name, "target": target}
+                k = first.at(target)
+                mse = np.stack([errors.mse(name)[:, k].mean(1) for errors in members])
+                baseline = first.baseline[:, k].mean(1)
+                latents.append(_summarised(head | first.latent_columns(forest), mse, baseline))
+                by_member = np.stack([mean(own * n) for own in mse])
+                depths.append(_summarised(head | by_depth, by_member, mean(baseline * n)))
+    return {
+        "per_latent": pandas.concat(latents, ignore_index=True),
+        "per_depth": pandas.concat(depths, ignore_index=True),
+    }
+
+
+def _summarised(columns: dict[str, Any], mse: Floats, baseline: Floats) -> pandas.DataFrame:
+    spread = mse.std(0, ddof=1) if len(mse) > 1 else np.full(mse.shape[1], np.nan)
+    return pandas.DataFrame(columns | {"MSE": mse.mean(0), "MSE_sd": spread, "baseline": baseline})
+
+
+# ---------------------------------------------------------------------- planted signals
+
+
+def plant(A: torch.Tensor, values: Floats, strength: float, seed: int) -> torch.Tensor:
+    """Return activations (m, p) with values (m, k) written along k random orthonormal directions.
+
+    A value v moves its line by strength · v, in units of the standard deviation of the activations along the direction.
+    NaN moves nothing.
+    """
+    random = np.random.default_rng((seed, 4))
+    directions, _ = np.linalg.qr(random.standard_normal((A.shape[1], values.shape[1])))
+    U = torch.from_numpy(directions).to(A.device, A.dtype)
+    sigma = (A @ U).std(0)
+    moved = torch.from_numpy(np.nan_to_num(values)).to(A.device, A.dtype) * (strength * sigma)
+    return A + moved @ U.T
+
+
+def planted_power(
+    dataset: AnyDataset,
+    A: torch.Tensor,
+    config: ProbeConfig,
+    *,
+    strengths: Sequence[float] = STRENGTHS,
+    device: Device = "auto",
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Return how often a planted signal is found on held-out subtrees, by its strength; see `power_curve`.
+
+    For every draw of fresh values they are planted and probed for; the other draws, which are not planted, tell what
+    probes find where there is nothing. Depths are some of the configuration's.
+    """
+    most = min(N_DEPTHS, max(1, A.shape[1] // 2))
+    depths = config.depths[:: -(-len(config.depths) // most)]
+    own = replace(config, depths=depths, protocols=("subtree",))
+    prober = Prober(dataset, own, device=device)
+    if not prober.plans:
+        return {}
+    known = truth(dataset)
+    fresh = fresh_values(known.forest, own.draws, own.seed)
+    latents = np.stack([known.latent_at_depth(depth) for depth in depths], 1)
+    planted, null = {}, []
+    done, total = 0, len(strengths) * own.draws
+    for strength in strengths:
+        found = []
+        for draw in range(own.draws):
+            values = np.where(latents >= 0, fresh[latents, draw], np.nan)
+            moved = plant(A, values, strength, draw)
+            scores = pooled(prober.run({"planted": moved}).errors[0], "planted")[1:]
+            found.append(scores[draw])
+            null += np.delete(scores, draw).tolist()
+            done += 1
+            progress("power", done, total)
+        planted[float(strength)] = np.array(found)
+    return {**power_curve(planted, np.array(null)), "depths": list(depths), "width": A.shape[1]}
+
+
+def power_curve(planted: Mapping[float, Floats], null: Floats) -> dict[str, Any]:
+    """Return how often planted signals are found, by strength: below a threshold that 5% are below without a signal.
+
+    Parameters
+    ----------
+    planted
+        By strength, (draws,) relative errors of probes of a planted target.
+    null
+        Relative errors of probes of targets that were not planted: their lower 5% quantile is the threshold.
+    """
+    threshold = float(np.quantile(null, CHANCE))
+    return {
+        "threshold": threshold,
+        "null": [float(np.quantile(null, q)) for q in (0.025, 0.5, 0.975)],
+        "strengths": [
+            {
+                "strength": strength,
+                "found": float(np.mean(errors < threshold)),
+                "error": float(np.median(errors)),
+                "low": float(np.quantile(errors, 0.025)),
+                "high": float(np.quantile(errors, 0.975)),
+                "draws": int(errors.size),
+            }
+            for strength, errors in planted.items()
+        ],
+    }

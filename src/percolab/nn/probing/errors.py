@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,16 @@ import pandas
 from numpy.typing import NDArray
 
 from percolab.ground import html
-from percolab.ground.files import replacing
 from percolab.model.forest import Forest
-from percolab.nn.probing.rows import LATENT_TARGETS, Column
+from percolab.nn.probing.latent_values import LATENT_TARGETS, TARGETS, Column
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LEAST_BASELINE = 1e-4
 """Latents that the mean alone predicts better than this are left out: their target is all but constant."""
-_ARRAYS = ("depths", "n_train", "latent", "depth_index", "n", "total", "squares", "train_mean")
+LEAST_SPREAD = 1e-9
+"""Variance, as a share of the mean square, up to which a target is constant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,29 +85,74 @@ class ProbeErrors:
         ratio[(mean < LEAST_BASELINE) | (np.abs(ratio - 1) <= 1e-9)] = np.nan
         return ratio.T
 
-    def save(self, path: Path) -> None:
-        """Write to a file that `load` reads."""
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
-        arrays |= {f"squared/{name}": values.astype(np.float32) for name, values in self.squared.items()}
-        arrays |= {f"alpha/{name}": values for name, values in self.alpha.items()}
-        names, draws = zip(*self.columns, strict=True)
-        with replacing(path) as partial:
-            np.savez_compressed(
-                partial, protocol=self.protocol, targets=np.array(names), draws=np.array(draws), **arrays
-            )
+    def typical(self, name: str, target: str) -> float:
+        """Return the relative error of a target, median over depths, mean over draws; NaN where no depth has one."""
+        ratio = self.relative(name, target)
+        known = ratio[~np.isnan(ratio).all(1)]
+        return float(np.mean(np.nanmedian(known, axis=1))) if len(known) else float("nan")
 
-    @staticmethod
-    def load(path: Path) -> ProbeErrors:
-        """Read what `save` wrote."""
-        with np.load(path) as stored:
-            parts: dict[str, Any] = {"squared": {}, "alpha": {}}
-            for key in stored.files:
-                kind, _, name = key.partition("/")
-                if name:
-                    parts[kind][name] = stored[key].astype(np.float64)
-            pairs = zip(stored["targets"].tolist(), stored["draws"].tolist(), strict=True)
-            arrays: dict[str, Any] = {name: stored[name] for name in _ARRAYS}
-            return ProbeErrors(str(stored["protocol"]), tuple(pairs), **arrays, **parts)
+    def r2(self, name: str) -> Floats:
+        """Return (J, T) R² of a representation by depth; NaN where a target is constant."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            squares = self.by_depth(self.squares)
+            spread = squares - self.by_depth(self.total) ** 2 / self.by_depth(self.n[:, None])
+            ratio = self.by_depth(self.squared[name]) / spread
+        return np.where(spread > LEAST_SPREAD * np.maximum(squares, 1), 1 - ratio, np.nan)
+
+    def latent_columns(self, forest: Forest) -> dict[str, Any]:
+        """Return what tables say of every latent: depth, latent, s_latent, s_cluster, FOM, n_validation."""
+        return {
+            "depth": self.depths[self.depth_index],
+            "latent": self.latent,
+            "s_latent": forest.latent_size[self.latent],
+            "s_cluster": forest.cluster_size[forest.latent_cluster[self.latent]],
+            "FOM": forest.figure_of_merit[self.latent],
+            "n_validation": self.n,
+        }
+
+    def depth_columns(self) -> tuple[dict[str, Any], Callable[[Floats], Floats]]:
+        """Return what tables say of every depth that has latents, and what makes means by depth of sums by latent."""
+        n, count = self.by_depth(self.n), self.by_depth(np.ones(self.latent.size))
+        there = n > 0
+        integers = {"n_validation": n[there].astype(np.int64), "n_latents": count[there].astype(np.int64)}
+        columns = {"depth": self.depths[there], "n_train": self.n_train[there], **integers}
+        return columns, lambda sums: (self.by_depth(sums)[there].T / n[there]).T
+
+    def per_latent(self, forest: Forest) -> pandas.DataFrame:
+        """Return the table of `ProbeResult.per_latent`."""
+        arrays = {name: {"MSE": self.mse(name), "baseline": self.baseline} for name in self.squared}
+        return self._long(self.latent_columns(forest), arrays, LATENT_TARGETS)
+
+    def per_depth(self) -> pandas.DataFrame:
+        """Return the table of `ProbeResult.per_depth`."""
+        common, mean = self.depth_columns()
+        there, baseline = np.isin(self.depths, common["depth"]), mean(self.baseline * self.n[:, None])
+        arrays = {
+            name: {"MSE": mean(squared), "R2": self.r2(name)[there], "mean_MSE": baseline}
+            for name, squared in self.squared.items()
+        }
+        return self._long(common, arrays)
+
+    def penalties(self) -> pandas.DataFrame:
+        """Return the table of `ProbeResult.penalties`."""
+        folds = {len(alpha) for alpha in self.alpha.values()}
+        return self._long({"fold": np.arange(max(folds))}, {name: {"alpha": a} for name, a in self.alpha.items()})
+
+    def _long(
+        self, common: dict[str, Any], arrays: dict[str, dict[str, Floats]], kept: Sequence[str] = TARGETS
+    ) -> pandas.DataFrame:
+        """Return a tidy table, from columns of (…, T) values of each representation."""
+        tables = [
+            pandas.DataFrame(
+                {"protocol": self.protocol, "target": target, "draw": draw, "representation": name}
+                | common
+                | {key: values[:, k] for key, values in own.items()}
+            )
+            for name, own in arrays.items()
+            for k, (target, draw) in enumerate(self.columns)
+            if target in kept
+        ]
+        return pandas.concat(tables, ignore_index=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,37 +173,17 @@ class ProbeResult:
 
         Targets that differ within a latent, those that were shuffled, are left out.
         """
-        return pandas.concat([_per_latent(part, self.forest) for part in self.errors], ignore_index=True)
+        return pandas.concat([errors.per_latent(self.forest) for errors in self.errors], ignore_index=True)
 
     @cached_property
     def per_depth(self) -> pandas.DataFrame:
         """protocol, target, draw, representation, depth, n_train, n_validation, n_latents, MSE, R2, mean_MSE."""
-        return pandas.concat([_per_depth(part) for part in self.errors], ignore_index=True)
+        return pandas.concat([errors.per_depth() for errors in self.errors], ignore_index=True)
 
     @cached_property
     def penalties(self) -> pandas.DataFrame:
         """protocol, target, draw, representation, fold, alpha: the ridge penalty of every probe."""
-        parts = [
-            pandas.DataFrame({
-                "protocol": part.protocol, "target": target, "draw": draw, "representation": name,
-                "fold": np.arange(len(alpha)), "alpha": alpha[:, k],
-            })
-            for part in self.errors
-            for name, alpha in part.alpha.items()
-            for k, (target, draw) in enumerate(part.columns)
-        ]  # fmt: skip
-        return pandas.concat(parts, ignore_index=True)
-
-    def _relative(self) -> dict[tuple[str, str, str], float]:
-        """Return the median relative error over depths, by protocol, representation and target; mean over draws."""
-        found = {}
-        for part in self.errors:
-            for name in part.squared:
-                for target in LATENT_TARGETS:
-                    ratio = part.relative(name, target)
-                    if not np.isnan(ratio).all():
-                        found[part.protocol, name, target] = float(np.mean(np.nanmedian(ratio, axis=1)))
-        return found
+        return pandas.concat([errors.penalties() for errors in self.errors], ignore_index=True)
 
     def __repr__(self) -> str:
         names = dict.fromkeys(name for part in self.errors for name in part.squared)
@@ -168,54 +193,9 @@ class ProbeResult:
 
     def _repr_html_(self) -> str:
         lines = {
-            f"{name}, {protocol}": f"z {value:.3f}, fresh z {found.get((protocol, name, 'z_redrawn'), np.nan):.3f}"
-            for found in [self._relative()]
-            for (protocol, name, target), value in found.items()
-            if target == "z"
+            f"{name}, {part.protocol}": f"z {error:.3f}, fresh z {part.typical(name, 'z_redrawn'):.3f}"
+            for part in self.errors
+            for name in part.squared
+            if not np.isnan(error := part.typical(name, "z"))
         }
         return html.table("Probes: error over that of the training mean, median over depths", lines)
-
-
-def _per_latent(part: ProbeErrors, forest: Forest) -> pandas.DataFrame:
-    latent = part.latent
-    common = {
-        "depth": part.depths[part.depth_index],
-        "latent": latent,
-        "s_latent": forest.latent_size[latent],
-        "s_cluster": forest.cluster_size[forest.latent_cluster[latent]],
-        "FOM": forest.figure_of_merit[latent],
-        "n_validation": part.n,
-    }
-    tables = []
-    for name in part.squared:
-        mse = part.mse(name)
-        for k, (target, draw) in enumerate(part.columns):
-            if target in LATENT_TARGETS:
-                head = {"protocol": part.protocol, "target": target, "draw": draw, "representation": name}
-                tables.append(pandas.DataFrame(head | common | {"MSE": mse[:, k], "baseline": part.baseline[:, k]}))
-    return pandas.concat(tables, ignore_index=True)
-
-
-def _per_depth(part: ProbeErrors) -> pandas.DataFrame:
-    n = part.by_depth(part.n)
-    there = np.flatnonzero(n > 0)
-    n = n[there]
-    total, squares = part.by_depth(part.total)[there], part.by_depth(part.squares)[there]
-    mean = part.by_depth(part.baseline * part.n[:, None])[there] / n[:, None]
-    spread = squares - total**2 / n[:, None]
-    constant = spread <= 1e-12 * np.maximum(squares, 1)
-    common = {
-        "depth": part.depths[there],
-        "n_train": part.n_train[there],
-        "n_validation": n.astype(np.int64),
-        "n_latents": part.by_depth(np.ones(part.latent.size))[there].astype(np.int64),
-    }
-    tables = []
-    for name in part.squared:
-        errors = part.by_depth(part.squared[name])[there]
-        r2 = np.where(constant, np.nan, 1 - errors / np.where(constant, 1, spread))
-        for k, (target, draw) in enumerate(part.columns):
-            head = {"protocol": part.protocol, "target": target, "draw": draw, "representation": name}
-            own = {"MSE": errors[:, k] / n, "R2": r2[:, k], "mean_MSE": mean[:, k]}
-            tables.append(pandas.DataFrame(head | common | own))
-    return pandas.concat(tables, ignore_index=True)

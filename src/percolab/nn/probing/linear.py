@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,24 +13,25 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import html
-from percolab.ground.validation import check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.model.forest import Forest
 from percolab.model.indices import listed
 from percolab.nn.networks.device import Device, choose_device
-from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations
-from percolab.nn.probing.targets import Asked, asked_for
+from percolab.nn.probing import ridge
+from percolab.nn.probing.latent_values import fresh_values, path_sums
+from percolab.nn.probing.places import locate
+from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Samples
 from percolab.worlds.splits import Split
-from percolab.worlds.truth import AnyDataset, truth
+from percolab.worlds.truth import AnyDataset, Truth, truth
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 TRAIN_SHARE = 0.7
 """Share of the lines that are trained on where no split is given, as in the paper."""
 TUNING_SHARE = 0.2
 """Share of the training lines that choose among penalties where the split has no validation rows."""
-LEFT_OUT, TRAIN, TUNING, VALIDATION, TEST = range(5)
-"""What a line is for; TUNING: to choose a penalty, and then to train."""
+KINDS = ("z", "sum", "membership")
 Parts = Split | tuple[ArrayLike, ArrayLike]
 
 
@@ -69,30 +70,27 @@ class LinearProbe:
 
     def predict(self, activations: Any) -> Floats:
         """Return what the probe reads from activations (lines, width), as (lines, targets)."""
-        parts = [
-            block.cpu().numpy() @ self.weights + self.intercept
-            for _, block in _blocks(activations, torch.device("cpu"))
-        ]
-        return np.concatenate(parts)
+        weights, intercept = torch.from_numpy(self.weights), torch.from_numpy(self.intercept)
+        return Fit(weights, intercept, intercept).predict(activations, np.arange(len(activations)))
 
     def _control(self) -> str:
         return "fresh" if "fresh" in self.draws else "permuted"
 
     def __repr__(self) -> str:
         control = self._control()
-        found = f"{self.measure} {_mean(self.table['score']):.3f}"
-        return f"LinearProbe({self._what()}: {found}, {control} {_mean(self.table[control]):.3f})"
+        found = f"{self.measure} {self.table['score'].mean():.3f}"
+        return f"LinearProbe({self._what()}: {found}, {control} {self.table[control].mean():.3f})"
 
     def _what(self) -> str:
         return self.kind if len(self.table) == 1 else f"{self.kind}, {len(self.table):,} targets"
 
     def _repr_html_(self) -> str:
         measure = self.measure.replace("R2", "R²")
-        lines: dict[str, object] = {f"{measure} on held-out rows": f"{_mean(self.table['score']):.3f}"}
+        lines: dict[str, object] = {f"{measure} on held-out rows": f"{self.table['score'].mean():.3f}"}
         words = {"fresh": "with fresh values", "permuted": "with permuted targets"}
         for name in [name for name in words if name in self.draws]:
-            low, high = _mean(self.table[f"{name}_low"]), _mean(self.table[f"{name}_high"])
-            lines[f"{measure} {words[name]}"] = f"{_mean(self.table[name]):.3f} ({low:.3f} to {high:.3f})"
+            low, high = self.table[f"{name}_low"].mean(), self.table[f"{name}_high"].mean()
+            lines[f"{measure} {words[name]}"] = f"{self.table[name].mean():.3f} ({low:.3f} to {high:.3f})"
         lines |= {"targets": len(self.table), "training rows": int(self.table["n_train"].max())}
         lines |= {
             "held-out rows": int(self.table["n_test"].max()),
@@ -119,8 +117,8 @@ def linear_probe(
     """Fit a ridge regression from activations to something known of their rows, and score it on held-out rows.
 
     Activations are standardised by the training lines, (a - mean) / (std + 1e-6); the penalty is ``alpha |w|²`` for the
-    standardised weights. Activations are read block by block, and never held as a whole: twice; with several penalties
-    three times, or four where the split has no validation rows.
+    standardised weights. Activations are read block by block, and never held as a whole: every line once, and twice
+    where it first chooses among penalties and is then fitted.
 
     Parameters
     ----------
@@ -156,200 +154,91 @@ def linear_probe(
     known = truth(dataset, factor)
     check_seed("seed", seed)
     check_integer("draws", draws, 1)
-    alphas = _check_alphas(alpha)
-    _check_shape(activations)
-    samples = listed("rows", rows, known.rows.size)
-    if len(activations) != samples.size:
-        what = "row of the dataset" if rows is None else "of the rows"
-        raise ValueError(f"activations must have a line for each {what}, {samples.size}, got {len(activations)}")
-    asked = asked_for(known.forest, known.latent_z, known.rows[samples], target, latents, depth, draws, seed)
-    part = _parts(split, samples, known.rows.size, asked.used, len(alphas) > 1, seed)
-    if not (part == TRAIN).any() or not (part == TEST).any():
-        raise ValueError("split must leave lines to train on and lines to test on, got none of one of them")
-    columns = _Columns(asked, part, draws, seed)
-    fit = _fit(activations, columns.values, part, alphas, choose_device(device))
-    return _result(asked, columns, part, fit)
-
-
-def _check_alphas(alpha: Any) -> list[float]:
-    alphas = [float(one) for one in np.atleast_1d(alpha)]
-    for one in alphas or (0.0,):
-        if not 0 < one < np.inf:
-            raise ValueError(f"alpha must be a positive number or several, got {alpha!r}")
-    return alphas
-
-
-def _check_shape(activations: Any) -> None:
+    alphas = ridge.check_penalties("alpha", alpha)
     shape = getattr(activations, "shape", None)
     if shape is None or len(shape) != 2 or 0 in shape:
         got = type(activations).__name__ if shape is None else tuple(shape)
         raise ValueError(f"activations must be an array or tensor of shape (lines, width), got {got}")
-
-
-# ---------------------------------------------------------------------- who is held out
-
-
-def _parts(split: Parts | None, samples: Ints, n: int, used: Bools, tune: bool, seed: int) -> NDArray[np.int8]:
-    """Return what each line is for: TRAIN, VALIDATION, TEST, LEFT_OUT, or TUNING, to `tune` without VALIDATION."""
-    random = np.random.default_rng(seed)
-    part = np.zeros(samples.size, np.int8)
-    if split is None:
-        lines = random.permutation(np.flatnonzero(used))
-        part[lines] = TEST
-        part[lines[: int(TRAIN_SHARE * lines.size)]] = TRAIN
+    samples = listed("rows", rows, known.rows.size)
+    if len(activations) != samples.size:
+        what = "row of the dataset" if rows is None else "of the rows"
+        raise ValueError(f"activations must have a line for each {what}, {samples.size}, got {len(activations)}")
+    asked = _asked_for(known, samples, target, latents, depth, draws, seed)
+    part, refit = _parts(split, samples, known.rows.size, asked.unit >= 0, len(alphas) > 1, seed)
+    # The targets and their controls stand side by side in one fit: (lines, 1 + draws, k).
+    controls = _controls(asked, np.flatnonzero(part != LEFT_OUT), draws, seed)
+    values = np.concatenate([asked.values[:, None], *controls.values()], 1)
+    flat, k = values.reshape(part.size, -1), values.shape[2]
+    divided = Samples.split(part, refit, asked.unit if asked.latents is not None else None)
+    found = ridge.CrossFit(activations, flat, divided, alphas, choose_device(device))
+    weights, intercept, mean = (column.cpu().numpy() for column in found.fits[0])
+    per_latent, test = None, np.flatnonzero(part == TEST)
+    if asked.binary:
+        pairs = zip(flat[test].T, found.fits[0].predict(activations, test).T, strict=True)
+        scores = np.array([_auc(*pair) for pair in pairs])
     else:
-        of_row = np.zeros(n, np.int8)
-        for rows, value in _held_out(split, n):
-            if of_row[rows].any():
-                raise ValueError(f"split must have parts that share no row, got row {rows[of_row[rows] > 0][0]} twice")
-            of_row[rows] = value
-        part = np.where(used, of_row[samples], LEFT_OUT).astype(np.int8)
-    if tune and not (part == VALIDATION).any():
-        lines = random.permutation(np.flatnonzero(part == TRAIN))
-        part[lines[: int(TUNING_SHARE * lines.size)]] = TUNING
-    return part
-
-
-def _held_out(split: Parts, n: int) -> list[tuple[Ints, int]]:
-    if isinstance(split, Split):
-        return [(split.train, TRAIN), (split.validation, VALIDATION), (split.test, TEST)]
-    if not isinstance(split, tuple | list) or len(split) != 2:
-        raise ValueError(f"split must be a Split or a pair of training and test rows, got {type(split).__name__}")
-    return [(listed("rows of split", rows, n), value) for rows, value in zip(split, (TRAIN, TEST), strict=True)]
-
-
-class _Columns:
-    """The targets and their controls side by side, for one fit."""
-
-    def __init__(self, asked: Asked, part: NDArray[np.int8], draws: int, seed: int) -> None:
-        random = np.random.default_rng((seed, 1))
-        lines = np.flatnonzero(part != LEFT_OUT)
-        permuted = np.repeat(asked.values[:, None], draws, axis=1)
-        for draw in range(draws):
-            permuted[lines, draw] = asked.values[random.permutation(lines)]
-        parts = {"true": asked.values[:, None], "permuted": permuted}
-        if asked.fresh is not None:
-            parts["fresh"] = asked.fresh[:, :, None]
-        self.values = np.concatenate([values.reshape(len(part), -1) for values in parts.values()], 1)
-        self.shapes = {name: values.shape[1:] for name, values in parts.items()}
-
-    def split(self, values: Floats) -> dict[str, Floats]:
-        """Return (columns,) values as (draws, targets), by control."""
-        ends = np.cumsum([np.prod(shape) for shape in self.shapes.values()])
-        pieces = np.split(values, ends[:-1])
-        return {name: piece.reshape(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
-
-
-# ---------------------------------------------------------------------- fitting
-
-
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    weight: Floats
-    intercept: Floats
-    alpha: Floats
-    predicted: Floats
-    """(test lines, columns)"""
-
-
-def _blocks(activations: Any, device: torch.device) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Yield the activations in float64, some lines at a time; refuse what is not finite."""
-    step = CHUNK_ROWS[device.type]
-    for lo in range(0, len(activations), step):
-        block = activations[lo : lo + step]
-        if isinstance(block, torch.Tensor):
-            values = block.detach().to(device, torch.float64)
-        else:
-            values = torch.from_numpy(np.array(block, np.float64)).to(device)
-        finite = torch.isfinite(values).all(1)
-        if not bool(finite.all()):
-            raise ValueError(
-                f"activations must be finite, got NaN or infinity in line {lo + int(finite.int().argmin())}"
-            )
-        yield slice(lo, lo + step), values
-
-
-def _fit(activations: Any, targets: Floats, part: NDArray[np.int8], alphas: list[float], device: torch.device) -> _Fit:
-    """Fit all columns at once; of several penalties each column takes the one that is best for it."""
-    T = torch.from_numpy(targets).to(device)
-
-    def chosen(*kinds: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for lines, block in _blocks(activations, device):
-            here = torch.from_numpy(np.isin(part[lines], kinds)).to(device)
-            if bool(here.any()):
-                yield block[here], T[lines][here]
-
-    equations = _equations(chosen(TRAIN), T.shape[1])
-    fits = equations.solve(alphas)
-    best = torch.zeros(T.shape[1], dtype=torch.int64, device=device)
-    if len(alphas) > 1:
-        errors = torch.zeros(len(alphas), T.shape[1], dtype=torch.float64, device=device)
-        for a, t in chosen(VALIDATION, TUNING):
-            for i, (weight, intercept, _) in enumerate(fits):
-                errors[i] += ((a @ weight + intercept - t) ** 2).sum(0)
-        best = errors.argmin(0)
-        if (part == TUNING).any():
-            fits = _equations(chosen(TRAIN, TUNING), T.shape[1]).solve(alphas)
-    every = torch.arange(T.shape[1], device=device)
-    weight = torch.stack([fit[0] for fit in fits])[best, :, every].T
-    intercept = torch.stack([fit[1] for fit in fits])[best, every]
-    predicted = [(a @ weight + intercept).cpu().numpy() for a, _ in chosen(TEST)]
-    used = np.array(alphas)[best.cpu().numpy()]
-    return _Fit(weight.cpu().numpy(), intercept.cpu().numpy(), used, np.concatenate(predicted))
-
-
-def _equations(lines: Iterator[tuple[torch.Tensor, torch.Tensor]], columns: int) -> NormalEquations:
-    equations = None
-    for a, t in lines:
-        if equations is None:
-            equations = NormalEquations(a[0].clone(), columns)
-        equations.add(a, t)
-    assert equations is not None  # there are lines to train on
-    return equations
-
-
-# ---------------------------------------------------------------------- scores
-
-
-def _result(asked: Asked, columns: _Columns, part: NDArray[np.int8], fit: _Fit) -> LinearProbe:
-    test, train = np.flatnonzero(part == TEST), np.isin(part, (TRAIN, TUNING))
-    held_out = columns.values[test]
-    measured = _auc if asked.binary else _r2
-    scores = columns.split(np.array([measured(*pair) for pair in zip(held_out.T, fit.predicted.T, strict=True)]))
-    k = len(asked.names)
-    true = scores.pop("true")[0]
-    table = pandas.DataFrame({"target": asked.names, "n_train": int(train.sum()), "n_test": test.size, "score": true})
-    for name, values in scores.items():
-        table[name] = values.mean(0)
-        table[f"{name}_low"], table[f"{name}_high"] = np.quantile(values, [0.025, 0.975], axis=0)
-    null = scores.get("fresh", scores["permuted"])
-    table["p"] = np.where(np.isnan(true), np.nan, (1 + (null >= true).sum(0)) / (1 + len(null)))
-    weights, intercept = fit.weight[:, :k], fit.intercept[:k]
+        sums = found.scores()
+        scores = sums.r2(mean)
+        per_latent = None if asked.latents is None else _by_latent(asked.latents, sums)
+    true, *drawn = np.split(scores.reshape(-1, k), [1, 1 + draws][: len(controls)])
+    by_control = dict(zip(controls, drawn, strict=True))
+    n_train = np.isin(part, (TRAIN, TUNING) if refit else TRAIN).sum()
+    table = pandas.DataFrame({"target": asked.names, "n_train": n_train, "n_test": test.size, "score": true[0]})
+    table = _beside(table, by_control)
+    measure = "AUC" if asked.binary else "R2"
     return LinearProbe(
-        asked.kind,
-        "AUC" if asked.binary else "R2",
-        table,
-        _by_latent(asked, test, train, fit.predicted[:, 0]),
-        weights,
-        intercept,
-        fit.alpha[:k],
-        scores,
+        asked.kind, measure, table, per_latent, weights[:, :k], intercept[:k], found.alpha[0, :k], by_control
     )
 
 
-def _by_latent(asked: Asked, test: Ints, train: Bools, predicted: Floats) -> pandas.DataFrame | None:
-    if asked.latent is None:
-        return None
-    value = asked.values[:, 0]
-    table = pandas.DataFrame({"latent": asked.latent[test], "squared": (predicted - value[test]) ** 2})
-    table["baseline"] = (value[test] - value[train].mean()) ** 2
-    columns = {"n_test": ("squared", "size"), "MSE": ("squared", "mean"), "baseline": ("baseline", "mean")}
-    return table.groupby("latent", as_index=False).agg(**columns)
+def _parts(
+    split: Parts | None, samples: Ints, n: int, used: NDArray[np.bool_], tune: bool, seed: int
+) -> tuple[Ints, bool]:
+    """Return the part of each line, and whether the lines that choose a penalty are fitted once it is chosen."""
+    random = np.random.default_rng(seed)
+    if split is None:
+        part, lines = np.full(samples.size, LEFT_OUT), random.permutation(np.flatnonzero(used))
+        part[lines] = TEST
+        part[lines[: int(TRAIN_SHARE * lines.size)]] = TRAIN
+    else:
+        if isinstance(split, Split):
+            given: tuple[ArrayLike, ArrayLike, ArrayLike] = (split.train, split.validation, split.test)
+        elif isinstance(split, tuple | list) and len(split) == 2:
+            given = (split[0], (), split[1])
+        else:
+            raise ValueError(f"split must be a Split or a pair of training and test rows, got {type(split).__name__}")
+        part = np.where(used, ridge.divide(n, *given)[samples], LEFT_OUT)
+    refit = tune and not (part == TUNING).any()
+    if refit:
+        lines = random.permutation(np.flatnonzero(part == TRAIN))
+        part[lines[: int(TUNING_SHARE * lines.size)]] = TUNING
+    return part, refit
 
 
-def _r2(target: Floats, predicted: Floats) -> float:
-    spread = float(((target - target.mean()) ** 2).sum())
-    return 1 - float(((target - predicted) ** 2).sum()) / spread if spread > 0 else float("nan")
+def _controls(asked: _Asked, lines: Ints, draws: int, seed: int) -> dict[str, Floats]:
+    """Return (lines, draws, k) targets dealt to the wrong lines, and for z and sum those of fresh values."""
+    random = np.random.default_rng((seed, 1))
+    permuted = np.repeat(asked.values[:, None], draws, axis=1)
+    for draw in range(draws):
+        permuted[lines, draw] = asked.values[random.permutation(lines)]
+    return {"permuted": permuted} | ({} if asked.fresh is None else {"fresh": asked.fresh[:, :, None]})
+
+
+def _by_latent(latents: Ints, sums: ridge.Scores) -> pandas.DataFrame:
+    there = np.flatnonzero(sums.n)
+    n = sums.n[there, 0]
+    means = {"MSE": sums.squared[there, 0] / n, "baseline": sums.target_squared[there, 0] / n}
+    return pandas.DataFrame({"latent": latents[there], "n_test": n} | means)
+
+
+def _beside(table: pandas.DataFrame, controls: dict[str, Floats]) -> pandas.DataFrame:
+    """Return the table with the scores of the controls, and p."""
+    for name, values in controls.items():
+        table[name] = values.mean(0)
+        table[f"{name}_low"], table[f"{name}_high"] = np.quantile(values, [0.025, 0.975], axis=0)
+    null, true = controls.get("fresh", controls["permuted"]), table["score"].to_numpy()
+    table["p"] = np.where(np.isnan(true), np.nan, (1 + (null >= true - ridge.TIE).sum(0)) / (1 + len(null)))
+    return table
 
 
 def _auc(target: Floats, predicted: Floats) -> float:
@@ -361,7 +250,74 @@ def _auc(target: Floats, predicted: Floats) -> float:
     return float((scipy.stats.rankdata(predicted)[inside].sum() - n * (n + 1) / 2) / (n * m))
 
 
-def _mean(values: Any) -> float:
-    known = np.asarray(values, np.float64)
-    known = known[~np.isnan(known)]
-    return float(known.mean()) if known.size else float("nan")
+# ---------------------------------------------------------------------- targets
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Targets of every line."""
+
+    kind: str
+    names: list[Any]
+    values: NDArray[np.floating[Any]]
+    """(lines, k); truth values as 0 and 1"""
+    unit: Ints
+    """(lines,) for z and sum, which of the latents a line is in; -1 where it has no target"""
+    latents: Ints | None = None
+    """for z and sum"""
+    fresh: Floats | None = None
+    """(lines, draws) for z and sum, the same for fresh values"""
+    binary: bool = False
+
+
+def _asked_for(
+    known: Truth, samples: Ints, target: Any, latents: ArrayLike | None, depth: int | None, draws: int, seed: int
+) -> _Asked:
+    """Return the targets of lines that are these samples."""
+    forest, at = known.forest, known.rows[samples]
+    if not isinstance(target, str):
+        if latents is not None or depth is not None:
+            raise ValueError("latents and depth must be left out with a target of one's own, got one of them")
+        return _own(target, at.size)
+    check_choice("target", target, KINDS)
+    chosen = _chosen(forest, target, latents, depth)
+    start, stop = forest.latent_start[chosen], forest.latent_start[chosen] + forest.latent_size[chosen]
+    if target == "membership":
+        inside = (at[:, None] >= start) & (at[:, None] < stop)
+        return _Asked(target, chosen.tolist(), inside.astype(np.float32), np.zeros(at.size, np.int64), binary=True)
+    for i in np.flatnonzero(start[1:] < stop[:-1])[:1]:
+        raise ValueError(f"latents must share no row for target {target!r}, got {chosen[i]} and {chosen[i + 1]}")
+    unit = locate(forest, at, chosen)
+    values = np.column_stack([known.latent_z, fresh_values(forest, draws, seed)])
+    by_line = (path_sums(forest, values) if target == "sum" else values)[chosen[unit]]
+    return _Asked(target, [target], by_line[:, :1], unit, chosen, by_line[:, 1:])
+
+
+def _chosen(forest: Forest, target: str, latents: ArrayLike | None, depth: int | None) -> Ints:
+    if (latents is None) == (depth is None):
+        got = "neither" if latents is None else "both"
+        raise ValueError(f"latents or depth must be given with target {target!r}, got {got}")
+    if depth is not None:
+        chosen = np.flatnonzero(forest.latent_depth == check_integer("depth", depth, 0))
+        if not chosen.size:
+            raise ValueError(f"depth must be one that some latent has, got {depth}")
+        return chosen
+    chosen = np.unique(listed("latents", latents, forest.n_latents))
+    if not chosen.size:
+        raise ValueError("latents must not be empty, got none")
+    return chosen
+
+
+def _own(target: Any, lines: int) -> _Asked:
+    if isinstance(target, torch.Tensor):
+        target = target.detach().cpu().numpy()
+    values = np.asarray(target)
+    if values.ndim not in (1, 2) or len(values) != lines or 0 in values.shape:
+        raise ValueError(f"target must have shape ({lines},) or ({lines}, k), got {values.shape}")
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"target must be numbers or truth values, got {values.dtype}")
+    binary = values.dtype == np.bool_
+    numbers: NDArray[Any] = values.reshape(lines, -1).astype(np.float32 if binary else np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"target must be finite, got {numbers[~np.isfinite(numbers)][0]}")
+    return _Asked("own", list(range(numbers.shape[1])), numbers, np.zeros(lines, np.int64), binary=binary)

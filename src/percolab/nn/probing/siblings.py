@@ -1,22 +1,24 @@
-"""Pairs of sibling concepts, and how well activations tell one from the other.
+"""Pairs of groups of samples, such as sibling concepts, and how well activations tell one group from the other.
 
-A pair is the two children of a latent, both with enough rows. The rows of each are an interval in leaf order, so
-sums over them are differences of running sums at the ends of the intervals: one pass over the activations serves all
-pairs.
+Every sample has a label, and a group is an interval of labels: in a forest, rows below a latent; in a corpus, contexts
+inside a context. Sorted by label the samples of a group are an interval, so sums over them are differences of running
+sums at the ends of the intervals: one pass over the activations serves all pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.features.concepts import rows_below
+from percolab.features.concepts import Labels, by_row
 from percolab.model.forest import Forest
-from percolab.nn.probing.ridge import CHUNK_ROWS
+from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations, blocks, take
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -64,11 +66,6 @@ class Siblings:
         left, right = self.sizes
         return np.where(left <= right, self.start, self.middle)
 
-    def take(self, chosen: Ints) -> Siblings:
-        """Return some of the pairs."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Siblings(**{name: value if name == "order" else value[chosen] for name, value in columns.items()})
-
 
 def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = None) -> Siblings:
     """Return the pairs of siblings that both have at least `min_size` samples.
@@ -84,14 +81,11 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
     most
         Of more pairs than this, take so many, evenly spread by the size of the smaller sibling.
     """
-    below = rows_below(forest, rows)
+    below = by_row(forest, rows).below
     start, stop = forest.latent_start, forest.latent_start + forest.latent_size
     first, middle, last = below[start], below[start + forest.left_size], below[stop]
     smaller = np.minimum(middle - first, last - middle)
-    parent = np.flatnonzero(smaller >= min_size)
-    if most is not None and parent.size > most:
-        by_size = parent[np.argsort(smaller[parent], kind="stable")]
-        parent = np.sort(by_size[np.linspace(0, parent.size - 1, most).astype(np.int64)])
+    parent = choose(smaller, min_size, most)
     cluster = forest.cluster_size[forest.latent_cluster[parent]]
     return Siblings(
         order=np.argsort(rows, kind="stable"),
@@ -104,91 +98,122 @@ def find_siblings(forest: Forest, rows: Ints, min_size: int, most: int | None = 
     )
 
 
-# ---------------------------------------------------------------------- sums over intervals
+def choose(size: Ints, min_size: int, most: int | None = None) -> Ints:
+    """Return the units of at least `min_size` samples; of more than `most`, so many, evenly spread by size."""
+    chosen = np.flatnonzero(size >= min_size)
+    if most is not None and chosen.size > most:
+        by_size = chosen[np.argsort(size[chosen], kind="stable")]
+        chosen = np.sort(by_size[np.linspace(0, chosen.size - 1, most).astype(np.int64)])
+    return chosen
+
+
+# ---------------------------------------------------------------------- pairs of groups
+
+
+def sibling_groups(labels: Labels) -> tuple[Ints, Ints]:
+    """Return all pairs of siblings as intervals of labels (2, 2, P), for `group_pairs`, and the latent above each pair.
+
+    Siblings are the two children of a latent; in documents, any two contexts with the same nearest context above.
+    """
+    forest, first, stop = labels.forest, labels.first, labels.stop
+    if labels.contexts is None:
+        middle = first + forest.left_size
+        return np.array([[first, middle], [middle, stop]]), np.arange(forest.n_latents)
+    above = forest.nearest_above(labels.contexts)
+    alike = (labels.contexts[above == parent] for parent in np.unique(above[above >= 0]))
+    pairs = np.array([pair for group in alike for pair in combinations(group, 2)], np.int64).reshape(-1, 2)
+    left, right = pairs.T
+    bounds = np.array([[first[left], stop[left]], [first[right], stop[right]]])
+    return bounds, above[np.searchsorted(labels.contexts, left)]
 
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """Pairs, and the samples of them that count, on a device: made once, for many activations."""
+    """Pairs of groups, and the samples that count, on a device: made once, for many activations."""
 
-    rows: torch.Tensor
-    """(m,) samples that count, in leaf order"""
-    bins: torch.Tensor
-    """(m,) number of ends of siblings, out of all E, that are at the sample or before it"""
-    n_ends: int
-    """E"""
-    at: torch.Tensor
-    """(3, P) which end is the start, the middle and the stop of each pair"""
+    rows: Ints
+    """(m,) samples that count, sorted by label"""
+    ends: Ints
+    """(2, 2, P) of the left and of the right group, first place in `rows` and one past the last"""
     counts: torch.Tensor
-    """(2, P) samples of the left and of the right sibling, float64"""
+    """(2, P) samples of the left and of the right group, float64"""
 
-    def running(self, values: Callable[[torch.Tensor], torch.Tensor], columns: int) -> torch.Tensor:
-        """Return sums over all samples before each end, (E + 1, columns) in float64.
+    @cached_property
+    def steps(self) -> tuple[Ints, torch.Tensor, torch.Tensor]:
+        """Samples in increasing order, how many ends are at or before each, and (2, 2, P) which end is which."""
+        edges, at = np.unique(self.ends, return_inverse=True)
+        order, device = np.argsort(self.rows), self.counts.device
+        before = torch.from_numpy(np.searchsorted(edges, order, side="right")).to(device)
+        return self.rows[order], before, torch.from_numpy(at.reshape(self.ends.shape)).to(device)
 
-        `values` gives what is summed, (c, columns), of c samples: it is asked for `CHUNK_ROWS` of them at a time.
-        """
-        sums = torch.zeros(self.n_ends + 1, columns, dtype=torch.float64, device=self.rows.device)
-        step = CHUNK_ROWS[self.rows.device.type]
-        for rows, bins in zip(self.rows.split(step), self.bins.split(step), strict=True):
-            sums.index_add_(0, bins, values(rows).double())
-        return sums.cumsum(0)
+
+def group_pairs(labels: Ints, bounds: Ints, device: torch.device, used: NDArray[np.bool_] | None = None) -> Ready:
+    """Put pairs of groups on a device. Time O(n log n + P log n) for n samples.
+
+    Parameters
+    ----------
+    labels
+        (n,) an integer of each sample; a label in no group, such as -1, for samples of none.
+    bounds
+        (2, 2, P) of the left and of the right group of each pair, the first label and one past the last.
+    device
+        Where to compute.
+    used
+        (n,) which samples count; None: all.
+    """
+    order = np.argsort(labels, kind="stable")
+    rows = order if used is None else order[used[order]]
+    ends = np.searchsorted(labels[rows], bounds)
+    return Ready(rows, ends, torch.from_numpy(ends[:, 1] - ends[:, 0]).to(device, torch.float64))
 
 
 def ready(pairs: Siblings, device: torch.device, used: NDArray[np.bool_] | None = None) -> Ready:
-    """Put pairs on a device, with all samples or those of a mask (n,)."""
-    kept = np.ones(pairs.order.size, np.bool_) if used is None else used[pairs.order]
-    before = np.concatenate([[0], np.cumsum(kept)])
-    ends = before[np.stack([pairs.start, pairs.middle, pairs.stop])]
-    edges, place = np.unique(ends, return_inverse=True)
-    m = int(before[-1])
-    return Ready(
-        rows=torch.from_numpy(pairs.order[kept]).to(device),
-        bins=torch.from_numpy(np.searchsorted(edges, np.arange(m), side="right")).to(device),
-        n_ends=edges.size,
-        at=torch.from_numpy(place.reshape(ends.shape)).to(device),
-        counts=torch.from_numpy(np.diff(ends, axis=0)).to(device).double(),
-    )
+    """Put pairs of siblings on a device, with all samples or those of a mask (n,)."""
+    position = np.empty_like(pairs.order)
+    position[pairs.order] = np.arange(position.size)
+    bounds = np.stack([[pairs.start, pairs.middle], [pairs.middle, pairs.stop]])
+    return group_pairs(position, bounds, device, used)
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Means and spreads of both siblings of each pair, on the device of the activations, in float64."""
+    """Means and spreads of both groups of each pair, on the device, in float64."""
 
     means: torch.Tensor
-    """(2, P, w) of the left and of the right sibling, less the centre; NaN where there are no samples"""
+    """(2, P, w) of the left and of the right group, less the centre; NaN where there are no samples"""
     spreads: torch.Tensor
     """(2, P) mean squared distance from the mean, summed over columns"""
     centre: torch.Tensor
     """(w,) what is taken off all activations"""
 
 
-def sums(A: torch.Tensor, pairs: Ready) -> Sums:
-    """Return means and spreads of the siblings of every pair, from activations (n, w) by sample."""
-    centre = _centre(A, pairs.rows)
+def sums(A: Any, pairs: Ready) -> Sums:
+    """Return means and spreads of both groups of every pair, from activations (n, w) by sample.
 
-    def moments(rows: torch.Tensor) -> torch.Tensor:
-        a = A[rows].double() - centre
-        return torch.column_stack([a, a.square().sum(1)])
+    Time O(n w), and O(P w) for P pairs, whatever their sizes.
+    """
+    device = pairs.counts.device
+    centre, (rows, before, at) = _centre(A, pairs.rows, device), pairs.steps
+    running = centre.new_zeros(int(at.max()) + 2, len(centre) + 1)
+    step = CHUNK_ROWS[device.type]
+    for bins, (_, a) in zip(before.split(step), blocks(A, rows, device), strict=True):
+        a -= centre
+        running.index_add_(0, bins, torch.column_stack([a, a.square().sum(1)]))
+    running = running.cumsum(0)
+    first, last = at.unbind(1)
+    moments = (running[last] - running[first]) / pairs.counts[..., None]
+    means = moments[..., :-1]
+    return Sums(means, (moments[..., -1] - means.square().sum(-1)).clamp(min=0), centre)
 
-    running = pairs.running(moments, len(centre) + 1)
-    total, square = running[:, :-1], running[:, -1]
-    means, spreads = [], []
-    for side in range(2):
-        lo, hi, n = pairs.at[side], pairs.at[side + 1], pairs.counts[side]
-        mean = (total[hi] - total[lo]) / n[:, None]
-        means.append(mean)
-        spreads.append(((square[hi] - square[lo]) / n - (mean * mean).sum(1)).clamp(min=0))
-    return Sums(torch.stack(means), torch.stack(spreads), centre)
 
-
-def _centre(A: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def _centre(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
     """Return the mean of some of the rows: moments about a point near the data do not lose digits to a large mean."""
-    some = max(1, -(-len(rows) // CHUNK_ROWS[rows.device.type]))
-    return A[rows[::some]].double().mean(0)
+    some = max(1, -(-rows.size // CHUNK_ROWS[device.type]))
+    return take("activations", A, rows[::some], device).mean(0)
 
 
 def separation(found: Sums) -> Floats:
-    """Return, for each pair, the squared distance of the siblings' means over their summed variances."""
+    """Return, for each pair, the squared distance of the groups' means over their summed variances."""
     distance = ((found.means[0] - found.means[1]) ** 2).sum(1)
     result: Floats = (distance / found.spreads.sum(0)).cpu().numpy()
     return result
@@ -197,27 +222,28 @@ def separation(found: Sums) -> Floats:
 # ---------------------------------------------------------------------- a linear reading
 
 
-def solver(A: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return the Cholesky factor of the covariance of some rows, with a small multiple of its mean diagonal added."""
-    centre = _centre(A, rows)
-    gram = torch.zeros(A.shape[1], A.shape[1], dtype=torch.float64, device=A.device)
-    total = torch.zeros_like(centre)
-    for part in rows.split(CHUNK_ROWS[A.device.type]):
-        a = A[part].double() - centre
-        gram.addmm_(a.T, a)
-        total += a.sum(0)
-    mean = total / len(rows)
-    covariance = gram / len(rows) - torch.outer(mean, mean)
+def solver(A: Any, pairs: Ready) -> torch.Tensor:
+    """Return `covariance_factor` of the samples of pairs."""
+    return covariance_factor(A, pairs.rows, pairs.counts.device)
+
+
+def covariance_factor(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
+    """Return the Cholesky factor of the covariance of some rows, a small multiple of its mean diagonal added."""
+    equations = NormalEquations(_centre(A, rows, device), 0)
+    for _, a in blocks(A, np.sort(rows), device):
+        equations.add(a, a[:, :0])
+    covariance = equations.covariance()
     covariance.diagonal().add_(SHRINKAGE * covariance.diagonal().mean() + 1e-12)
     factor: torch.Tensor = torch.linalg.cholesky(covariance)
     return factor
 
 
-def reading_accuracy(A: torch.Tensor, factor: torch.Tensor, fit: Ready, held_out: Ready) -> Floats:
+def reading_accuracy(A: Any, factor: torch.Tensor, fit: Ready, held_out: Ready) -> Floats:
     """Return, for each pair, how often a linear reading tells held-out samples of the two apart; chance is 0.5.
 
     The reading is the discriminant Σ⁻¹ (m_left - m_right) with the threshold half way between the means m. The accuracy
-    is the mean of those of the two siblings; NaN where one has no sample in either part.
+    is the mean of those of the two groups; NaN where one has no sample in either part. A block of samples is read for
+    the pairs that it has samples of, and for no others.
 
     Parameters
     ----------
@@ -228,14 +254,21 @@ def reading_accuracy(A: torch.Tensor, factor: torch.Tensor, fit: Ready, held_out
     fit, held_out
         The same pairs with the samples that the reading is fitted to, and those that it is scored on.
     """
-    found = sums(A, fit)
+    found, device = sums(A, fit), factor.device
     left, right = found.means
     weight = torch.cholesky_solve((left - right).nan_to_num().T, factor)
-    threshold = ((left + right).nan_to_num() / 2 * weight.T).sum(1)
-    centre, direction, bound = found.centre.float(), weight.float(), threshold.float()
-    running = held_out.running(lambda rows: (A[rows] - centre) @ direction > bound, len(bound))
-    column = torch.arange(running.shape[1], device=A.device)
-    lefts = torch.stack([running[held_out.at[i + 1], column] - running[held_out.at[i], column] for i in range(2)])
+    bound = ((left + right).nan_to_num() / 2 * weight.T).sum(1).float()
+    direction, lefts = weight.T.float(), torch.zeros_like(held_out.counts)
+    begin, end, step = held_out.ends[:, 0].min(0), held_out.ends[:, 1].max(0), CHUNK_ROWS[device.type]
+    for first in range(0, held_out.rows.size, step):
+        rows = held_out.rows[first : first + step]
+        near = np.flatnonzero((begin < first + rows.size) & (end > first))
+        at = torch.from_numpy((held_out.ends[:, :, near] - first).clip(0, rows.size)).to(device)
+        pair, a = torch.from_numpy(near).to(device), take("activations", A, rows, device) - found.centre
+        # Along the dimension that is contiguous: across it, a GPU adds row after row.
+        running = (direction[pair] @ a.float().T > bound[pair, None]).cumsum(1, dtype=torch.int32)
+        taken = torch.nn.functional.pad(running, (1, 0)).gather(1, at.view(4, -1).T)
+        lefts[:, pair] += (taken[:, 1::2] - taken[:, ::2]).T
     share = lefts / held_out.counts
     accuracy = (share[0] + 1 - share[1]) / 2
     accuracy[~torch.isfinite(found.spreads.sum(0))] = torch.nan

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import zipfile
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import nn
 
+from percolab.ground import foreign_files
 from percolab.ground.files import replacing
-from percolab.nn.config import TrainConfig
+from percolab.ground.text import one_line, shown
+from percolab.nn.config import training_from
 
 FORMAT = 2
+MOST_VALUES = 1 << 20
+"""Numbers and words of a checkpoint's recipe and configurations."""
 State = dict[str, Any]
 PARTS = {
     "recipe": dict,
@@ -26,8 +31,8 @@ PARTS = {
     "optimizer": list,
 }
 """What a checkpoint holds besides its format: recipe, the configuration of each of E members, a digest of targets and
-split, epochs done and their time, losses (E, epochs, …), states of the generators that shuffle, weights by name
-(stacked if there are several members), and the optimiser's state by parameter."""
+split, epochs or steps done and their time, losses (E, rows of the history, …), states of the generators that shuffle
+rows, weights by name (see `ensemble` for several members), and the optimiser's state by parameter."""
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -37,15 +42,38 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
 
 
 def restore(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Put a snapshot back. Tensors that are there are written in place, since a CUDA graph knows them by address."""
+    """Put a snapshot back. Tensors that are there are written in place, since a CUDA graph knows them by address.
+
+    Raises ValueError before anything is written unless all of it fits: the fused optimiser trusts its state.
+    """
+    check_like(state["model"], model.state_dict())
+    parameters = _parameters(optimizer)
+    if len(state["optimizer"]) != len(parameters):
+        raise ValueError(f"the optimiser must have {len(parameters)} parts, got {len(state['optimizer'])}")
+    for p, saved in zip(parameters, state["optimizer"], strict=True):
+        if saved:
+            check_like(saved, {"step": torch.zeros(()), "exp_avg": p, "exp_avg_sq": p})
+            if not 0 <= saved["step"].item() < math.inf:
+                raise ValueError(f"the optimiser's steps must be at least 0, got {saved['step'].item()}")
     model.load_state_dict(state["model"])
-    for p, saved in zip(_parameters(optimizer), state["optimizer"], strict=True):
+    for p, saved in zip(parameters, state["optimizer"], strict=True):
         held = optimizer.state[p]
         for name, value in held.items():
             value.copy_(saved[name]) if saved else value.zero_()
         for name in saved.keys() - held.keys():
             # The fused optimiser keeps its step counts beside the parameter.
-            held[name] = saved[name].to(p.device, copy=True)
+            held[name] = saved[name].to(p.device, copy=True, memory_format=torch.contiguous_format)
+
+
+def check_like(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+    """Raise ValueError, in one line, unless tensors have the names, shapes and types of others."""
+    if found.keys() != wanted.keys():
+        raise ValueError(f"its parts must be {shown(sorted(wanted))}, got {shown(sorted(map(str, found)))}")
+    for name, like in wanted.items():
+        value = found[name]
+        if value.shape != like.shape or value.dtype != like.dtype:
+            said = f"must be {like.dtype} {tuple(like.shape)}, got {value.dtype} {tuple(value.shape)}"
+            raise ValueError(f"{name} {said}")
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -59,66 +87,70 @@ def save(path: Path, values: State) -> None:
 
 
 def load(path: Path) -> State:
-    """Read a checkpoint onto the CPU; nothing in it is executed."""
-    values = _read(path)
-    found = values.get("format")
-    if found != FORMAT:
-        raise ValueError(f"checkpoint must have format {FORMAT}, got {found!r} in {str(path)!r}")
+    """Read a checkpoint onto the CPU, and check all that does not depend on the model; nothing in it is executed."""
+    values = foreign_files.read_torch("checkpoint", path)
+    form = values.get("format")
+    if type(form) is not int or form != FORMAT:
+        raise ValueError(f"checkpoint must have format {FORMAT}, got {shown(form)} in {str(path)!r}")
     try:
         _check(values)
-    except (KeyError, TypeError, ValueError) as fault:
-        raise ValueError(_refused(path)) from fault
+    except (AttributeError, KeyError, TypeError, ValueError) as fault:
+        raise ValueError(_refused(path, fault)) from fault
     return values
 
 
-def load_weights(path: Path) -> dict[str, torch.Tensor]:
-    """Read the weights that were kept of an epoch onto the CPU; nothing in the file is executed."""
-    values = _read(path)
-    if not all(isinstance(value, torch.Tensor) for value in values.values()):
-        raise ValueError(_refused(path))
+def load_weights(path: Path, model: nn.Module) -> dict[str, torch.Tensor]:
+    """Read the weights of a model that were kept of an epoch onto the CPU; nothing in the file is executed."""
+    values = foreign_files.read_torch("checkpoint", path)
+    try:
+        _check_tensors(values.values())
+        check_like(values, model.state_dict())
+    except (TypeError, ValueError) as fault:
+        raise ValueError(_refused(path, fault)) from fault
     return values
 
 
-def _read(path: Path) -> State:
-    if not path.is_file():
-        raise FileNotFoundError(f"checkpoint must exist, got {str(path)!r}")
-    with path.open("rb") as file:
-        try:
-            _check_sums(file)
-            values: State = torch.load(file, map_location="cpu", weights_only=True)
-        except MemoryError:
-            raise
-        except Exception as fault:  # what torch raises for damage is of many kinds
-            raise ValueError(_refused(path)) from fault
-    if not isinstance(values, dict):
-        raise ValueError(_refused(path))
-    return values
-
-
-def _check_sums(file: IO[bytes]) -> None:
-    """Raise unless all parts of a file match their checksums, at which torch does not look."""
-    with zipfile.ZipFile(file) as parts:
-        if parts.testzip() is not None:
-            raise ValueError("a part does not match its checksum")
-    file.seek(0)
-
-
-def _refused(path: Path) -> str:
-    return f"checkpoint must be as percolab train writes it, got {str(path)!r}"
+def _refused(path: Path, fault: Exception) -> str:
+    return f"checkpoint must be as percolab writes it, got {str(path)!r}: {one_line(fault)}"
 
 
 def _check(values: State) -> None:
     """Raise unless all parts are there and of their kinds; whether weights fit a model is for the model to say."""
     for name, kind in PARTS.items():
-        if not isinstance(values[name], kind):
-            raise TypeError(name)
-    configs = [TrainConfig(**config) for config in values["configs"]]
-    shape = (len(configs), configs[0].epochs if configs else 0)
-    if not configs or not 0 <= values["epoch"] <= shape[1] or values["losses"].shape[:2] != shape:
-        raise ValueError("epoch")
-    if len(values["generators"]) != len(configs):
-        raise ValueError("generators")
-    tensors = [*values["generators"]]
-    tensors += [*values["model"].values(), *(value for part in values["optimizer"] for value in part.values())]
-    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-        raise TypeError("model")
+        if type(values[name]) is not kind:
+            raise TypeError(f"{name} must be a {kind.__name__}, got a {type(values[name]).__name__}")
+    if not _is_plain([values["recipe"], values["configs"]]):
+        raise ValueError("recipe and configs must be what JSON holds")
+    configs = [training_from(config) for config in values["configs"]]
+    rows, total = (-(-configs[0].total // configs[0].every), configs[0].total) if configs else (0, 0)
+    if not configs or not 0 <= values["epoch"] <= total or values["losses"].shape[:2] != (len(configs), rows):
+        raise ValueError(f"epoch and losses must be those of {len(configs)} members and {rows} rows of their history")
+    if not 0 <= values["seconds"] < math.inf:
+        raise ValueError(f"seconds must be at least 0, got {values['seconds']}")
+    if len(values["generators"]) not in (0, len(configs)):
+        raise ValueError(f"generators must be one for each member or none, got {len(values['generators'])}")
+    _check_tensors([values["losses"], *values["generators"], *values["model"].values()])
+    _check_tensors(value for part in values["optimizer"] for value in part.values())
+
+
+def _check_tensors(values: Iterable[Any]) -> None:
+    """Raise unless all are tensors of plain numbers, each of which is in the file."""
+    for value in values:
+        if type(value) is not torch.Tensor or value.layout != torch.strided or value.device.type != "cpu":
+            raise TypeError("weights and states must be dense tensors")
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise ValueError("weights and states must hold all of their numbers")
+
+
+def _is_plain(value: object) -> bool:
+    """Tell whether a value is what JSON holds, without circles and of a bounded size."""
+    left, count = [value], 0
+    while left and count < MOST_VALUES:
+        part, count = left.pop(), count + 1
+        if isinstance(part, dict):
+            left += [*part, *part.values()]
+        elif isinstance(part, list | tuple):
+            left += part
+        elif not isinstance(part, str | int | float | None):
+            return False
+    return not left

@@ -2,7 +2,8 @@
 
 A step of one small network leaves most of a GPU idle, and most of its time is the launching of kernels; stacked, E
 networks launch as many as one. They share nothing else: each has its own weights, rows and optimiser state, and the
-gradient of the summed loss with respect to a member's weights is that of its own loss.
+gradient of the summed loss with respect to a member's weights is that of its own loss. Only the paper's networks are
+stacked; networks of other kinds stay as they are and compute one after another.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
+
+from percolab.nn.networks.model import ResidualMLP, shaped
 
 
 class StackedLinear(nn.Module):
@@ -30,6 +33,26 @@ class StackedLinear(nn.Module):
         return torch.baddbmm(self.bias[:, None], x, self.weight)
 
 
+class Members(nn.Module):
+    """Networks of any kind side by side: each maps its own rows, one network after another."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return every member's output for its own rows (E, n, …)."""
+        outputs = [shaped(member(rows), rows) for member, rows in zip(self.members, x, strict=True)]
+        return torch.stack(outputs)
+
+
+def joined(members: Sequence[nn.Module]) -> nn.Module:
+    """Return one module of all members: itself if it is one, a stack of the paper's networks, others side by side."""
+    if len(members) == 1:
+        return members[0]
+    return stack(members) if all(type(member) is ResidualMLP for member in members) else Members(members)
+
+
 def stack(members: Sequence[nn.Module]) -> nn.Module:
     """Return a module that maps (E, n, d) as the members map (n, d) each; weights are copied.
 
@@ -46,6 +69,10 @@ def stack(members: Sequence[nn.Module]) -> nn.Module:
 
 
 def member(weights: Mapping[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
-    """Return the weights of one member, copied from stacked ones; its matrices are transposed back."""
+    """Return a copy of the weights of one member of several; matrices from a stack are transposed back."""
+    prefix = f"members.{index}."
+    alone = {name.removeprefix(prefix): value.clone() for name, value in weights.items() if name.startswith(prefix)}
+    if alone:
+        return alone
     own = {name: value[index] for name, value in weights.items()}
     return {name: value.T.contiguous() if value.ndim == 2 else value.clone() for name, value in own.items()}

@@ -1,18 +1,25 @@
-"""One epoch of training with all data on the device: plain on the CPU, one CUDA graph on a GPU."""
+"""Training on a dataset, epoch by epoch, with all data on the device: plain on the CPU, one CUDA graph on a GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+import numpy as np
+import pandas
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict, shaped
 from percolab.nn.networks.objective import Objective
-from percolab.nn.training.checkpoint import restore, snapshot
 from percolab.nn.training.half import Half
 from percolab.nn.training.overlap import Lanes, overlapped
+from percolab.nn.training.replay import Pace, record
 
 
 @dataclass(frozen=True)
@@ -49,10 +56,8 @@ class Epoch:
         What is trained for.
     data
         Points, targets and rows.
-    batch_size
-        Rows of a step; the last one may have fewer.
-    bf16
-        Whether products on CUDA are in bfloat16.
+    configs
+        The configuration of each member.
     graph
         Whether to record a CUDA graph; ignored on the CPU.
     """
@@ -63,38 +68,58 @@ class Epoch:
         optimizer: torch.optim.Optimizer,
         objective: Objective,
         data: Data,
-        batch_size: int,
+        configs: Sequence[TrainConfig],
         *,
-        bf16: bool = False,
         graph: bool = True,
     ) -> None:
         self.model, self.optimizer, self.objective = model, optimizer, objective
-        self.data, self.batch_size = data, batch_size
-        cuda = data.y.is_cuda
-        self.half = Half(model) if bf16 and cuda else None
+        self.data, self.batch_size = data, configs[0].batch_size
+        self.n_measures, self.measure_name, self.waited = objective.n_measures, objective.measure_name, 0.0
+        self._cuda = cuda = data.y.is_cuda
+        # On the CPU whatever the device, so that batches are the same everywhere; a GPU is busy in the meantime.
+        self.generators = [torch.Generator().manual_seed(config.seeds.order % 2**63) for config in configs]
+        self.half = Half(model) if configs[0].bf16 and cuda else None
         self.order = torch.zeros_like(data.train)
         members = data.train.shape[:-1]
         self.losses = torch.zeros(*members, 1 + objective.n_measures, dtype=torch.float64, device=data.y.device)
         """(…, 1 + measures) mean training loss over the epoch's steps, and measures on the validation rows after it"""
         self._validation = (data.X[data.validation], data.targets(data.validation))
         self._graph = self._record() if graph and cuda else None
-        self._done: torch.cuda.Event | None = None
+        self._pace = Pace(1)
 
-    def run(self, order: torch.Tensor, lr: float) -> torch.Tensor:
-        """Train for one epoch on the training rows in this order; return `losses`, which the next epoch writes over."""
-        self.order.copy_(order, non_blocking=True)
+    def advance(self, done: int, lr: float) -> torch.Tensor:
+        """Train for one epoch on the training rows in a fresh order; return the mean training loss (…)."""
+        self.order.copy_(self._order(), non_blocking=True)
         for group in self.optimizer.param_groups:
             group["lr"].fill_(lr)
         if self._graph is None:
             self._steps()
-            return self.losses
+            return self.losses[..., 0]
         self._graph.replay()
-        # Stay one epoch ahead of the GPU, no more: enough to keep it busy, little enough to stop soon.
-        if self._done is not None:
-            self._done.synchronize()
-        self._done = torch.cuda.Event()
-        self._done.record()
-        return self.losses
+        self._pace.mark()
+        return self.losses[..., 0]
+
+    def measure(self) -> torch.Tensor:
+        """Return measures (…, n_measures) on the validation rows, taken at the end of the last epoch."""
+        return self.losses[..., 1:]
+
+    def columns(self, index: int, losses: NDArray[np.float64]) -> pandas.DataFrame:
+        """Return the columns of a member's history."""
+        return self.objective.columns(losses, *(targets[index] for targets in self._targets))
+
+    @cached_property
+    def _targets(self) -> list[NDArray[Any]]:
+        """The targets of training and validation rows, (E, rows) each."""
+        parts = (self.data.train, self.data.validation)
+        return [self.data.targets(rows).reshape(len(self.generators), -1).cpu().numpy() for rows in parts]
+
+    def _order(self) -> torch.Tensor:
+        """Draw the order of the rows of an epoch, for each member from its own generator."""
+        # Pinned, so that the GPU takes it when it gets there and the next one is drawn in the meantime.
+        order = torch.empty(len(self.generators), self.order.shape[-1], dtype=torch.int64, pin_memory=self._cuda)
+        for drawn, generator in zip(order, self.generators, strict=True):
+            torch.randperm(len(drawn), generator=generator, out=drawn)
+        return order.reshape(self.order.shape)
 
     def _steps(self, lanes: Lanes | None = None, *, shapes_only: bool = False) -> None:
         """Take the steps of an epoch, or only the first and the last, whose batch may be shorter."""
@@ -125,20 +150,15 @@ class Epoch:
         return (shaped(model(points), points) if learn else predict(model, points)).float()
 
     def _record(self) -> torch.cuda.CUDAGraph:
-        """Record an epoch. Libraries set themselves up in two steps before it, which are then undone."""
-        before = snapshot(self.model, self.optimizer)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        graph = torch.cuda.CUDAGraph()
+        """Record an epoch, after two steps of it."""
         alone = self.data.train.ndim == 1 and self.half is None
         with overlapped(self.model) if alone else nullcontext() as lanes:
-            with torch.cuda.stream(side):
-                self._steps(lanes, shapes_only=True)
-            torch.cuda.current_stream().wait_stream(side)
-            self.optimizer.zero_grad(set_to_none=True)
-            with torch.cuda.graph(graph):
-                self._steps(lanes)
-        restore(self.model, self.optimizer, before)
+            graph = record(
+                lambda: self._steps(lanes),
+                lambda: self._steps(lanes, shapes_only=True),
+                self.model,
+                self.optimizer,
+            )
         if self.half is not None:
             self.half.refresh()
         return graph

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,16 @@ import pandas
 import torch
 from torch import nn
 
-from percolab.ground import files, text
+from percolab.ground import files, memory
+from percolab.ground.text import one_line, shown
 from percolab.ground.version import provenance
-from percolab.nn.config import TrainConfig
+from percolab.nn.config import AnyTrainConfig
 from percolab.nn.networks.device import device_name
-from percolab.nn.networks.objective import Objective
 from percolab.nn.training import checkpoint
 from percolab.nn.training.ensemble import member
-from percolab.nn.training.epoch import Data, Epoch
+from percolab.nn.training.epoch import Epoch
 from percolab.nn.training.progress import EpochProgress
-from percolab.worlds.splits import Split
+from percolab.nn.training.steps import Steps
 
 CHECKPOINT_SECONDS = 30.0
 LOOK_SECONDS = 0.2
@@ -35,10 +34,14 @@ LOOK_SECONDS = 0.2
 PACKAGES = ("torch", "numpy", "numba")
 """What decides about the numbers of a run."""
 Weights = dict[str, torch.Tensor]
+Course = Epoch | Steps
+"""The units of a run, with the model and the optimiser that they move: `advance` trains for the next unit and returns
+the training loss (…), `measure` returns measures (…, n_measures) on what is held out, and `columns` makes a member's
+history of both, of which progress shows the last column."""
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C during training: the run stopped after a whole epoch, and can be resumed if it has a directory."""
+    """Ctrl-C during training: the run stopped after a whole epoch or step, and can be resumed if it has a directory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,16 +49,16 @@ class Plan:
     """What a run is made from, besides its data: compared when it is resumed."""
 
     recipe: dict[str, Any]
-    configs: Sequence[TrainConfig]
-    """one a member; they differ in nothing but their seeds"""
+    configs: Sequence[AnyTrainConfig]
+    """one per member; they differ in nothing but their seeds"""
     data: str
     """digest of targets and splits, which may be others than the recipe's"""
     keep: frozenset[int]
-    """epochs whose weights are kept; 0 is before the first"""
+    """epochs, or steps, whose weights are kept; 0 is before the first"""
     directory: Path | None
 
     @property
-    def config(self) -> TrainConfig:
+    def config(self) -> AnyTrainConfig:
         """What all members have in common."""
         return self.configs[0]
 
@@ -67,6 +70,10 @@ class Plan:
             **({"config": configs[0]} if len(configs) == 1 else {"configs": configs}),
             "provenance": provenance(PACKAGES, device=device_name(device), matmul=_precision(self.config, device)),
         }
+
+    def kept_name(self, done: int | str) -> str:
+        """Return the name of the file with the weights after this many epochs or steps."""
+        return f"{self.config.unit}-{done}.pt"
 
     def state(self, *, resume: bool, overwrite: bool) -> checkpoint.State | None:
         """Return the checkpoint to start from, or None; raise if the directory may not be written to."""
@@ -88,11 +95,11 @@ class Plan:
         return None
 
     def clear(self) -> None:
-        """Remove what a run in the directory left: its checkpoint, kept epochs and metrics."""
+        """Remove what a run in the directory left: its checkpoint, kept weights and metrics."""
         if self.directory is None:
             return
         # The checkpoint goes first: stopped half way, there is then no run to resume, rather than one of mixed parts.
-        for path in (self.directory / "checkpoint.pt", *self.directory.glob(kept_name("*"))):
+        for path in (self.directory / "checkpoint.pt", *self.directory.glob(self.kept_name("*"))):
             path.unlink(missing_ok=True)
         (self.directory / "metrics.csv").unlink(missing_ok=True)
 
@@ -110,86 +117,73 @@ def check_same(part: str, found: dict[str, Any], wanted: dict[str, Any]) -> None
     """Raise, in one line, unless a part of a checkpoint has these values."""
     for name in dict.fromkeys([*wanted, *found]):
         if found.get(name) != wanted.get(name):
-            raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {found.get(name)!r}")
+            raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {shown(found.get(name))}")
 
 
-def digest(y: Any, splits: Sequence[Split]) -> str:
-    """Return a digest of targets and of the rows that members train and validate on."""
-    found = hashlib.sha256()
-    for values in (y, *(part for split in splits for part in (split.train, split.validation))):
-        found.update(np.ascontiguousarray(values).tobytes())
-    return found.hexdigest()
-
-
-def _precision(config: TrainConfig, device: torch.device) -> str:
+def _precision(config: AnyTrainConfig, device: torch.device) -> str:
     if device.type != "cuda":
         return "float32"
     return "bfloat16" if config.bf16 else "TF32" if config.tf32 else "float32"
 
 
 class Run:
-    """The state of a training run of one network or several stacked ones: what a checkpoint holds, and the loop.
+    """The state of a training run of one network or several: what a checkpoint holds, and the loop.
 
     Parameters
     ----------
     plan
         What the run is made from.
     model
-        The network, or the stack of them.
-    objective
-        What is trained for.
-    data
-        On the device.
+        The network, or several joined, on its device.
+    begin
+        Makes the course from model and optimiser.
     state
         A checkpoint to go on from, or None.
-    graph
-        Whether to record a CUDA graph.
     """
 
     def __init__(
         self,
         plan: Plan,
         model: nn.Module,
-        objective: Objective,
-        data: Data,
+        begin: Callable[[nn.Module, torch.optim.Optimizer], Course],
         state: checkpoint.State | None,
-        graph: bool,
     ) -> None:
-        self.plan, self.config, self.model, self.objective, self.data = plan, plan.config, model, objective, data
-        device, self.cuda = data.y.device, data.y.is_cuda
-        lr = torch.tensor(self.config.lr, device=device)
+        self.plan, self.config, self.model = plan, plan.config, model
+        self.device = next(model.parameters()).device
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=lr, weight_decay=self.config.weight_decay, fused=True, capturable=self.cuda
+            model.parameters(),
+            lr=torch.tensor(self.config.lr, device=self.device),
+            weight_decay=self.config.weight_decay,
+            fused=True,
+            capturable=self.device.type == "cuda",
         )
-        # On the CPU whatever the device, so that batches are the same everywhere; a GPU is busy in the meantime.
-        self.generators = [torch.Generator().manual_seed(config.seeds.order % 2**63) for config in plan.configs]
-        self.done, self.seconds = 0, 0.0
+        if state is not None:
+            with fitting():
+                checkpoint.restore(model, self.optimizer, state)
+        start = time.perf_counter()
+        self.course = begin(model, self.optimizer)
+        self.done, self.seconds = 0, time.perf_counter() - start
         self.kept: dict[int, Weights] = {}
-        shape = (len(plan.configs), self.config.epochs, 1 + objective.n_measures)
-        self.losses = torch.full(shape, math.nan, dtype=torch.float64, device=device)
+        shape = (len(plan.configs), -(-self.config.total // self.config.every), 1 + self.course.n_measures)
+        memory.require(8 * math.prod(shape), f"losses of {self.config.total} {self.config.unit}s need")
+        self.losses = torch.full(shape, math.nan, dtype=torch.float64, device=self.device)
+        """(members, rows of the history, 1 + measures); the training loss is the mean over the row's units"""
+        self.losses[..., 0] = 0
         if state is not None:
             self._restore(state)
-        start = time.perf_counter()
-        self.targets = [data.targets(rows).cpu().numpy() for rows in (data.train, data.validation)]
-        self.epoch = Epoch(
-            model, self.optimizer, objective, data, self.config.batch_size, bf16=self.config.bf16, graph=graph
-        )
-        self.seconds += time.perf_counter() - start
 
     def loop(self, progress: EpochProgress | None) -> None:
-        """Train until the last epoch, writing a checkpoint now and then, at the end, and at Ctrl-C."""
+        """Train until the end, writing a checkpoint now and then, at the end, and at Ctrl-C."""
         self._write_config()
         self._keep()
-        told = self.done
+        told = self.rows
         looked = saved = resumed = time.perf_counter()
-        before = self.seconds
+        before, total = self.seconds, self.config.total
         with stoppable() as stopped:
-            while self.done < self.config.epochs:
-                losses = self.epoch.run(self._order(), self.config.lr_at(self.done))
-                self.losses[:, self.done] = losses.reshape(len(self.losses), -1)
-                self.done += 1
+            while self.done < total:
+                self._advance()
                 self._keep()
-                now, stopping, last = time.perf_counter(), stopped.is_set(), self.done == self.config.epochs
+                now, stopping, last = time.perf_counter(), stopped.is_set(), self.done == total
                 if last or stopping or now - looked > LOOK_SECONDS:
                     told = self._tell(progress, told)
                     looked = time.perf_counter()
@@ -199,52 +193,56 @@ class Run:
                     saved = time.perf_counter()
                 if stopping and not last:
                     rest = "resume to continue" if self.plan.directory else "without a run_dir nothing was kept"
-                    raise TrainingInterrupted(f"stopped after epoch {self.done} of {self.config.epochs}; {rest}")
+                    raise TrainingInterrupted(f"stopped after {self.config.unit} {self.done} of {total}; {rest}")
+
+    def _advance(self) -> None:
+        """Train for one unit, and measure where it ends a row of the history."""
+        row, every, total = self.done // self.config.every, self.config.every, self.config.total
+        loss = self.course.advance(self.done, self.config.lr_at(self.done))
+        self.losses[:, row, 0] += loss / min(every, total - row * every)
+        self.done += 1
+        if self.done % every == 0 or self.done == total:
+            self.losses[:, row, 1:] = self.course.measure()
+
+    @property
+    def rows(self) -> int:
+        """Number of complete rows of the history."""
+        return self.losses.shape[1] if self.done == self.config.total else self.done // self.config.every
 
     def history(self, index: int) -> pandas.DataFrame:
-        """Return the losses of a member so far, a row an epoch."""
-        train, validation = (targets.reshape(len(self.losses), -1)[index] for targets in self.targets)
-        lr = [self.config.lr_at(e) for e in range(self.done)]
-        epochs = pandas.DataFrame({"epoch": np.arange(1, self.done + 1), "lr": lr})
-        losses = self.losses[index, : self.done].cpu().numpy()
-        return pandas.concat([epochs, self.objective.columns(losses, train, validation)], axis=1)
+        """Return the losses of a member so far, one row per epoch or per some steps."""
+        ends = np.minimum(np.arange(1, self.rows + 1) * self.config.every, self.config.total)
+        units = pandas.DataFrame({self.config.unit: ends, "lr": [self.config.lr_at(end - 1) for end in ends.tolist()]})
+        losses = self.losses[index, : self.rows].cpu().numpy()
+        return pandas.concat([units, self.course.columns(index, losses)], axis=1)
 
     def weights(self, index: int, weights: Weights | None = None) -> Weights:
         """Return the weights of a member, now or as they were kept."""
         now = self.model.state_dict() if weights is None else weights
         return member(now, index) if len(self.plan.configs) > 1 else now
 
-    def _order(self) -> torch.Tensor:
-        """Draw the order of the rows of an epoch, for each member from its own generator."""
-        # Pinned, so that the GPU takes it when it gets there and the next one is drawn in the meantime.
-        order = torch.empty(len(self.generators), self.data.train.shape[-1], dtype=torch.int64, pin_memory=self.cuda)
-        for own, generator in zip(order, self.generators, strict=True):
-            torch.randperm(len(own), generator=generator, out=own)
-        return order.reshape(self.data.train.shape)
-
     def _tell(self, progress: EpochProgress | None, told: int) -> int:
-        """Fetch the losses of the epochs not told yet, which waits for the device, and tell their mean over members."""
-        losses = self.losses[:, told : self.done].cpu()
+        """Fetch the losses of the rows not told yet, which waits for the device, and tell their mean over members."""
+        losses = self.losses[:, told : self.rows].cpu()
         if not torch.isfinite(losses[..., :2]).all():
-            raise ValueError(
-                f"loss must stay finite, got {losses[:, -1, 0].max().item()} by epoch {self.done}: lower lr"
-            )
-        if progress is not None:
+            worst = losses[:, -1, 0].max().item()
+            raise ValueError(f"loss must stay finite, got {worst} by {self.config.unit} {self.done}: lower lr")
+        if progress is not None and self.rows > told:
             histories = [self.history(i)[told:] for i in range(len(self.losses))]
-            shown = np.mean([history[["train_loss", history.columns[-1]]].to_numpy() for history in histories], axis=0)
-            for epoch, (loss, measure) in enumerate(shown.tolist(), told + 1):
-                progress(epoch, self.config.epochs, loss, measure)
-        return self.done
+            means = np.mean([history[["train_loss", history.columns[-1]]].to_numpy() for history in histories], axis=0)
+            for end, (loss, measure) in zip(histories[0][self.config.unit].tolist(), means.tolist(), strict=True):
+                progress(end, self.config.total, loss, measure)
+        return self.rows
 
     # ------------------------------------------------------------------ what is kept
 
     def _keep(self) -> None:
-        """Keep the weights of this epoch if that is wanted: in memory, and in a file of their own."""
+        """Keep the weights of this moment if that is wanted: in memory, and in a file of their own."""
         if self.done not in self.plan.keep or self.done in self.kept:
             return
         self.kept[self.done] = {name: value.to("cpu", copy=True) for name, value in self.model.state_dict().items()}
         if self.plan.directory is not None:
-            with files.replacing(self.plan.directory / kept_name(self.done)) as partial:
+            with files.replacing(self.plan.directory / self.plan.kept_name(self.done)) as partial:
                 torch.save(self.kept[self.done], partial)
 
     def _save(self) -> None:
@@ -257,7 +255,7 @@ class Run:
             "epoch": self.done,
             "seconds": self.seconds,
             "losses": self.losses,
-            "generators": [generator.get_state() for generator in self.generators],
+            "generators": [generator.get_state() for generator in self.course.generators],
             **checkpoint.snapshot(self.model, self.optimizer),
         }
         checkpoint.save(self.plan.directory / "checkpoint.pt", values)
@@ -270,27 +268,23 @@ class Run:
 
     def _restore(self, state: checkpoint.State) -> None:
         with fitting():
-            self.model.load_state_dict(state["model"])
-            checkpoint.restore(self.model, self.optimizer, state)
-            for generator, kept in zip(self.generators, state["generators"], strict=True):
+            checkpoint.check_like({"losses": state["losses"]}, {"losses": self.losses})
+            for generator, kept in zip(self.course.generators, state["generators"], strict=True):
+                checkpoint.check_like({"generator": kept}, {"generator": generator.get_state()})
                 generator.set_state(kept)
-            self.losses[:, : state["epoch"]] = state["losses"][:, : state["epoch"]].to(self.losses.device)
-        self.done, self.seconds = state["epoch"], state["seconds"]
+            begun = -(-state["epoch"] // self.config.every)
+            self.losses[:, :begun] = state["losses"][:, :begun].to(self.device)
+        self.done, self.seconds = state["epoch"], self.seconds + state["seconds"]
         assert self.plan.directory is not None
-        for epoch in self.plan.keep:
-            if epoch <= self.done:
-                self.kept[epoch] = checkpoint.load_weights(self.plan.directory / kept_name(epoch))
+        for done in self.plan.keep:
+            if done <= self.done:
+                self.kept[done] = checkpoint.load_weights(self.plan.directory / self.plan.kept_name(done), self.model)
 
     def _write_config(self) -> None:
         if self.plan.directory is None:
             return
         self.plan.directory.mkdir(parents=True, exist_ok=True)
-        files.write_json(self.plan.directory / "config.json", self.plan.describe(self.losses.device))
-
-
-def kept_name(epoch: int | str) -> str:
-    """Return the name of the file with the weights that an epoch had at its end; 0 is before the first."""
-    return f"epoch-{epoch}.pt"
+        files.write_json(self.plan.directory / "config.json", self.plan.describe(self.device))
 
 
 @contextmanager
@@ -298,13 +292,13 @@ def fitting() -> Iterator[None]:
     """Say in one line that a checkpoint's state is not that of this model."""
     try:
         yield
-    except (RuntimeError, KeyError, ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"checkpoint must fit the model, got {text.one_line(error)}") from error
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"checkpoint must fit the model, got {one_line(error)}") from error
 
 
 @contextmanager
 def stoppable() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into an event, so that an epoch is finished; the second one interrupts at once."""
+    """Turn the first Ctrl-C into an event, so that the present unit is finished; the second one interrupts at once."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped

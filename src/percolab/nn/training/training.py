@@ -1,34 +1,42 @@
-"""Training, as in the paper: AdamW, cosine decay once an epoch, mean squared error, the last epoch's weights."""
+"""Training: AdamW, a falling learning rate, the last weights; on rows as in the paper, or on documents."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
-import numpy as np
 import pandas
-import torch
 from torch import nn
 
+from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
+from percolab.ground import memory
 from percolab.ground.progress import bar
-from percolab.nn.config import TrainConfig
-from percolab.nn.networks.device import Device, choose_device, device_name, on_device, tf32
-from percolab.nn.networks.model import ResidualMLP, check_fits, predict
-from percolab.nn.networks.objective import Objective, objective
+from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig, training_from
+from percolab.nn.networks.device import Device, choose_device, device_name, tf32
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.transformer import Transformer
 from percolab.nn.training import checkpoint, ensemble
-from percolab.nn.training.epoch import Data
 from percolab.nn.training.progress import EpochProgress, by_epoch
-from percolab.nn.training.run import Plan, Run, Weights, check_same, digest, fitting
-from percolab.worlds.splits import Split, split_rows
+from percolab.nn.training.run import Plan, Run, Weights, check_same, fitting
+from percolab.nn.training.subjects import DocumentsOf, Rows, new_mlp, new_transformer, subject
+from percolab.worlds.splits import Split
 
 if TYPE_CHECKING:
     from percolab.worlds.superposed import Superposed
+
+Model = nn.Module | Sequence[nn.Module] | Callable[[int], nn.Module]
+
+WEIGHT_BYTES = 16
+"""Memory of a weight while it is trained, with its gradient and its moments."""
+MODULE_BYTES = 1 << 14
+"""Memory of a block besides its weights: Python objects."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,109 +44,143 @@ class TrainResult:
     """A trained model and how it got there."""
 
     model: nn.Module
-    config: TrainConfig
+    config: AnyTrainConfig
     history: pandas.DataFrame
-    """a row per epoch: epoch, lr, train_loss, train_r2, validation_loss, validation_r2; for labels train_loss,
-    validation_loss and validation_accuracy"""
+    """one row per epoch: epoch, lr, train_loss, train_r2, validation_loss, validation_r2; for labels train_loss,
+    validation_loss and validation_accuracy; on documents one row per `every` steps: step, lr, train_loss,
+    validation_loss, floor, excess"""
     validation: Any
-    """`Score` on the validation rows; for labels `LabelScore`"""
+    """`Score` on the validation rows; for labels `LabelScore`; on held-out documents `DocumentScore`"""
     test: Any
-    """the same on the test rows"""
+    """the same on the test rows, or on other held-out documents"""
     seconds: float
-    """wall time of all epochs, the recording of the CUDA graph included, over all parts of a resumed run; networks
-    trained together have it in common"""
+    """wall time of all epochs or steps, the recording of the CUDA graph included, over all parts of a resumed run;
+    networks trained together have it in common"""
     device: str
-    split: Split
-    """the rows it was trained, validated and tested on"""
+    split: Any
+    """`Split`, the rows it was trained, validated and tested on; None on documents"""
     kept: dict[int, Weights] = field(default_factory=dict, repr=False)
-    """weights after the epochs that were to be kept, on the CPU; 0 is before the first"""
+    """weights after the epochs or steps that were to be kept, on the CPU; 0 is before the first"""
+    waited: float = 0.0
+    """seconds in which training waited for documents, since it was last begun or resumed"""
 
-    def model_at(self, epoch: int) -> nn.Module:
-        """Return the model with the weights that it had after an epoch that was kept; 0 gives the untrained one."""
-        if epoch not in self.kept:
-            raise ValueError(f"epoch must be one that was kept ({sorted(self.kept)}), got {epoch!r}")
+    def model_at(self, done: int) -> nn.Module:
+        """Return the model as it was after an epoch or step that was kept; 0 gives the untrained one."""
+        if done not in self.kept:
+            raise ValueError(f"{self.config.unit} must be one that was kept ({sorted(self.kept)}), got {done!r}")
         model = copy.deepcopy(self.model)
-        model.load_state_dict(self.kept[epoch])
+        model.load_state_dict(self.kept[done])
         return model
 
     def __repr__(self) -> str:
-        numbers = ", ".join(f"{name} {value:.4g}" for name, value in dataclasses.asdict(self.test).items())
-        return f"TrainResult({len(self.history):,} epochs, test {numbers}, {self.seconds:.1f} s on {self.device})"
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in numbers(self.test).items())
+        length = f"{self.history[self.config.unit].max():,} {self.config.unit}s"
+        return f"TrainResult({length}, test {scores}, {self.seconds:.1f} s on {self.device})"
+
+
+def numbers(score: Any) -> dict[str, float]:
+    """Return the single numbers of a score, by name."""
+    values = ((field.name, getattr(score, field.name)) for field in dataclasses.fields(score))
+    return {name: value for name, value in values if isinstance(value, float)}
+
+
+class Options(TypedDict, total=False):
+    """What `train` takes besides data, configuration, seeds and model."""
+
+    targets: Any
+    split: Split | Sequence[Split] | None
+    keep: Iterable[int]
+    run_dir: str | os.PathLike[str] | None
+    resume: bool
+    overwrite: bool
+    device: Device
+    graph: bool
+    compiled: bool
+    progress: bool | EpochProgress
 
 
 @overload
 def train(
-    dataset: Dataset | Superposed,
-    config: TrainConfig | None = ...,
+    data: Dataset | Superposed | Corpus,
+    config: AnyTrainConfig | None = ...,
     *,
     seeds: None = ...,
-    model: nn.Module | None = ...,
-    split: Split | None = ...,
-    keep: Iterable[int] = ...,
-    run_dir: str | os.PathLike[str] | None = ...,
-    resume: bool = ...,
-    overwrite: bool = ...,
-    device: Device = ...,
-    graph: bool = ...,
-    progress: bool | EpochProgress = ...,
+    model: nn.Module | Callable[[int], nn.Module] | None = ...,
+    **options: Unpack[Options],
 ) -> TrainResult: ...
 
 
 @overload
 def train(
-    dataset: Dataset | Superposed,
-    config: TrainConfig | None = ...,
+    data: Dataset | Superposed | Corpus,
+    config: AnyTrainConfig | None = ...,
     *,
     seeds: Iterable[int],
-    split: Split | None = ...,
-    keep: Iterable[int] = ...,
-    run_dir: str | os.PathLike[str] | None = ...,
-    resume: bool = ...,
-    overwrite: bool = ...,
-    device: Device = ...,
-    graph: bool = ...,
-    progress: bool | EpochProgress = ...,
+    model: Model | None = ...,
+    **options: Unpack[Options],
+) -> list[TrainResult]: ...
+
+
+@overload
+def train(
+    data: Dataset | Superposed | Corpus,
+    config: Sequence[AnyTrainConfig],
+    *,
+    seeds: None = ...,
+    model: Model | None = ...,
+    **options: Unpack[Options],
 ) -> list[TrainResult]: ...
 
 
 def train(
-    dataset: Dataset | Superposed,
-    config: TrainConfig | None = None,
+    data: Dataset | Superposed | Corpus,
+    config: AnyTrainConfig | Sequence[AnyTrainConfig] | None = None,
     *,
     seeds: Iterable[int] | None = None,
-    model: nn.Module | None = None,
-    split: Split | None = None,
+    model: Model | None = None,
+    targets: Any = None,
+    split: Split | Sequence[Split] | None = None,
     keep: Iterable[int] = (),
     run_dir: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     device: Device = "auto",
     graph: bool = True,
+    compiled: bool = False,
     progress: bool | EpochProgress = False,
 ) -> TrainResult | list[TrainResult]:
-    """Train a model on a dataset's y and score it on the test rows.
+    """Train a network, or several at once, and score it on what was held out.
 
-    All data stay on the device and no Python runs per sample; on CUDA an epoch is one CUDA graph. Batches are the same
-    on any device. The same configuration gives the same weights on the same machine.
+    On a dataset, training goes by epochs. Numbers are trained for by their squared error; labels, a y of integers, by
+    their cross-entropy. All data stay on the device and no Python runs per sample; on CUDA an epoch is one CUDA graph.
 
-    Numbers are trained for by their squared error. Labels, a y of integers, are trained for by their cross-entropy.
+    On a corpus, training goes by steps over the endless stream of its documents, each of which is used once, for the
+    cross-entropy of the next token. The loss on held-out documents, those from 2^40 on, stands beside its floor; their
+    difference is the `excess`. On CUDA a step is one CUDA graph, and documents are made meanwhile.
+
+    Batches are the same on any device. The same configuration gives the same weights on the same machine.
 
     Parameters
     ----------
-    dataset
-        Any dataset, or a superposed world.
+    data
+        A dataset, a superposed world, or a `Corpus`.
     config
-        See `TrainConfig`.
+        A `TrainConfig`; for a corpus a `CorpusTrainConfig`. A list of them, which differ in nothing but their seeds,
+        trains one network for each and returns a list of results.
     seeds
-        Train a network for each seed, all at once, and return a list of results: on a GPU several small networks take
-        little longer than one. A seed is that of initial weights and order; the split is the configuration's.
+        Train one network for each seed, and return a list of results. Of the paper's networks, several take little
+        longer than one on a GPU. A seed is that of initial weights and order of rows; the split is the configuration's.
     model
-        A module that maps (n, d) to n numbers, or to (n, C) logits, trained in place; None makes the `ResidualMLP` of
-        the configuration.
+        Any module that maps (n, d) to n numbers, or to (n, C) logits; for a corpus, tokens (n, T) to logits (n, T, V).
+        It is trained in place. For several networks: a function that makes a module from a seed, or a list of modules.
+        None makes the `ResidualMLP` or the `Transformer` of the configuration.
+    targets
+        (E, n) targets for the same points, one row for each of E networks; None takes the dataset's y for all.
     split
-        Rows to train, validate and test on; None splits them as in the paper, see `split_rows`.
+        Rows to train, validate and test on, for all networks or one for each; None splits them as in the paper, see
+        `split_rows`.
     keep
-        Epochs whose weights are kept; 0 is before the first.
+        Epochs, or steps, whose weights are kept; 0 is before the first.
     run_dir
         Directory for config.json, metrics.csv and checkpoint.pt; made if it is not there.
     resume
@@ -149,20 +191,40 @@ def train(
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     graph
         Whether to use a CUDA graph; False for models that decide what to do by looking at their data.
+    compiled
+        Whether to compile a step on documents with `torch.compile`, which takes about a minute.
     progress
-        True shows a bar; a function is called with (epoch, epochs, training loss, validation R² or accuracy) after
-        every epoch, in order, though some moments late; of several networks with the means.
+        True shows a bar; a function is called with (epoch, epochs, training loss, validation R² or accuracy), on
+        documents with (step, steps, training loss, excess), for every row of the history, in order, though some
+        moments late; of several networks with the means.
     """
-    config = config or TrainConfig()
-    options: dict[str, Any] = {
-        "split": split, "keep": keep, "run_dir": run_dir, "resume": resume, "overwrite": overwrite, "device": device,
-        "graph": graph, "progress": progress,
-    }  # fmt: skip
-    if seeds is None:
-        return _train(dataset, [config], None if model is None else [model], None, **options)[0]
-    if model is not None:
-        raise ValueError(f"model must be left out where seeds are given, got a {type(model).__name__}")
-    return train_ensemble(dataset, config.with_seeds(seeds), **options)
+    if config is None:
+        config = CorpusTrainConfig() if isinstance(data, Corpus) else TrainConfig()
+    alone = isinstance(config, AnyTrainConfig) and seeds is None
+    if not isinstance(config, AnyTrainConfig):
+        if seeds is not None:
+            raise ValueError("seeds must be left out where there is a configuration for each network")
+        configs = list(config)
+    else:
+        configs = [config] if seeds is None else list(config.with_seeds(seeds))
+    _check_members(configs)
+    device = choose_device(device)
+    on = subject(data, configs, targets, split, device)
+    directory = None if run_dir is None else Path(run_dir)
+    plan = Plan(on.recipe, configs, on.digest, _kept(keep, configs[0]), directory)
+    state = plan.state(resume=resume, overwrite=overwrite)
+    if model is None:
+        _check_size(configs[0], len(configs), state)
+    models = _models(model, configs, on)
+    for each in models:
+        on.check(each.to(device))
+    with tf32(configs[0].tf32):
+        run = Run(plan, ensemble.joined(models), on.begin(graph, compiled), state)
+        if overwrite and state is None:
+            plan.clear()  # not before all is known to fit: a run that is refused leaves what was there
+        _loop(run, progress)
+        results = [_result(run, i, each, on) for i, each in enumerate(models)]
+    return results[0] if alone else results
 
 
 def train_ensemble(
@@ -170,159 +232,86 @@ def train_ensemble(
     configs: Sequence[TrainConfig],
     *,
     models: Sequence[nn.Module] | None = None,
-    targets: Any = None,
-    split: Split | Sequence[Split] | None = None,
-    keep: Iterable[int] = (),
-    run_dir: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: Device = "auto",
-    graph: bool = True,
-    progress: bool | EpochProgress = False,
+    **options: Unpack[Options],
 ) -> list[TrainResult]:
-    """Train several networks at once, each with its own seeds and, if wanted, its own targets for the same points.
+    """Train several networks at once: the older name of `train` with a list of configurations."""
+    warnings.warn("train_ensemble is now train(dataset, configs, model=models)", DeprecationWarning, stacklevel=2)
+    return train(dataset, configs, model=models, **options)
 
-    Each member is the network that `train` would give it alone, up to rounding: products of all members are computed in
-    one call each.
 
-    Parameters
-    ----------
-    dataset
-        Any dataset, or a superposed world.
-    configs
-        A configuration for each member; they differ in nothing but their seeds.
-    models
-        The members, of one shape, trained in place; None makes the `ResidualMLP` of each configuration.
-    targets
-        (E, n) targets of each member; None is the dataset's y for all.
-    split, keep, run_dir, resume, overwrite, device, graph, progress
-        As for `train`; `split` is for all members, or one for each, and `run_dir` gets one checkpoint of all of them.
-    """
-    configs = list(configs)
-    _check_members(configs)
-    if models is not None and len(models) != len(configs):
-        raise ValueError(f"models must be as many as configs, {len(configs)}, got {len(models)}")
-    members = None if models is None else list(models)
-    return _train(
-        dataset, configs, members, targets, split=split, keep=keep, run_dir=run_dir, resume=resume, overwrite=overwrite,
-        device=device, graph=graph, progress=progress,
-    )  # fmt: skip
+@overload
+def load_model(
+    run_dir: str | os.PathLike[str], data: Dataset | Superposed, *, member: int = ..., device: Device = ...
+) -> ResidualMLP: ...
+
+
+@overload
+def load_model(
+    run_dir: str | os.PathLike[str], data: Corpus, *, member: int = ..., device: Device = ...
+) -> Transformer: ...
 
 
 def load_model(
-    run_dir: str | os.PathLike[str], dataset: Dataset | Superposed, *, member: int = 0, device: Device = "auto"
-) -> ResidualMLP:
-    """Return the `ResidualMLP` of a finished or interrupted run on this dataset; of several networks, one member."""
+    run_dir: str | os.PathLike[str],
+    data: Dataset | Superposed | Corpus,
+    *,
+    member: int = 0,
+    device: Device = "auto",
+) -> ResidualMLP | Transformer:
+    """Return the network of a finished or interrupted run on this data; of several networks, one member.
+
+    It is the `ResidualMLP` or the `Transformer` of the run's configuration. The weights of a model of one's own are
+    under ``model`` in checkpoint.pt.
+    """
     device = choose_device(device)
     state = checkpoint.load(Path(run_dir) / "checkpoint.pt")
-    check_same("recipe", state["recipe"], dataset.recipe.to_dict())
+    check_same("recipe", state["recipe"], (data if isinstance(data, Corpus) else data.recipe).to_dict())
     n_members = len(state["configs"])
     if not 0 <= member < n_members:
         raise ValueError(f"member must be from 0 to {n_members - 1}, got {member!r}")
-    config = TrainConfig(**state["configs"][member])
+    config = training_from(state["configs"][member])
+    _check_size(config, n_members, state)
+    model: ResidualMLP | Transformer
     with fitting():
         weights = ensemble.member(state["model"], member) if n_members > 1 else state["model"]
-        outputs = len(weights["output.bias"]) if state["losses"].shape[-1] > 2 else None
-        model = _new(config, dataset.recipe.dim, outputs)
+        if isinstance(data, Corpus):
+            model = new_transformer(config, data)  # type: ignore[arg-type]
+        else:
+            outputs = len(weights["output.bias"]) if state["losses"].shape[-1] > 2 else None
+            model = new_mlp(config, data.recipe.dim, outputs)  # type: ignore[arg-type]
+        checkpoint.check_like(weights, model.state_dict())
         model.load_state_dict(weights)
     return model.to(device)
 
 
-def _new(config: TrainConfig, dim: int, outputs: int | None) -> ResidualMLP:
-    return ResidualMLP(
-        dim, config.d_model, config.n_blocks, config.expansion, seed=config.seeds.weights, outputs=outputs
-    )
-
-
-def _train(
-    dataset: Dataset | Superposed,
-    configs: list[TrainConfig],
-    models: list[nn.Module] | None,
-    targets: Any,
-    *,
-    split: Split | Sequence[Split] | None,
-    keep: Iterable[int],
-    run_dir: str | os.PathLike[str] | None,
-    resume: bool,
-    overwrite: bool,
-    device: Device,
-    graph: bool,
-    progress: bool | EpochProgress,
-) -> list[TrainResult]:
-    """Train one network, or several of one shape stacked."""
-    device = choose_device(device)
-    y = _targets(dataset, targets, len(configs))
-    goal = objective(y)
-    splits = _splits(dataset, configs, split)
-    directory = None if run_dir is None else Path(run_dir)
-    plan = Plan(dataset.recipe.to_dict(), configs, digest(y, splits), _epochs(keep, configs[0].epochs), directory)
-    state = plan.state(resume=resume, overwrite=overwrite)
-    X = on_device("X", dataset.X, device, torch.float32)
-    if models is None:
-        models = [_new(config, X.shape[1], goal.outputs) for config in configs]
-    for model in models:
-        model.to(device)
-    check_fits(models[0], X.shape[1], device, goal.outputs)
-    data = Data(
-        X, on_device("y", y, device, goal.dtype), _rows(splits, "train", device), _rows(splits, "validation", device)
-    )
-    with tf32(configs[0].tf32):
-        stacked = models[0] if len(models) == 1 else ensemble.stack(models)
-        run = Run(plan, stacked, goal, data, state, graph)
-        if overwrite and state is None:
-            plan.clear()  # not before all is known to fit: a run that is refused leaves what was there
-        _loop(run, progress, goal)
-        return [
-            _result(run, i, model, own, goal, device) for i, (model, own) in enumerate(zip(models, splits, strict=True))
-        ]
-
-
-def _splits(
-    dataset: Dataset | Superposed, configs: list[TrainConfig], split: Split | Sequence[Split] | None
-) -> list[Split]:
-    """Return the split of each member: the one given, its own of those given, or that of its seed, which some share."""
-    if isinstance(split, Split):
-        return [split] * len(configs)
-    if split is None:
-        drawn = {seed: split_rows(dataset, seed) for seed in {config.seeds.split for config in configs}}
-        return [drawn[config.seeds.split] for config in configs]
-    if len(split) != len(configs):
-        raise ValueError(f"split must be one, or as many as configs, {len(configs)}, got {len(split)}")
-    return list(split)
-
-
-def _loop(run: Run, progress: bool | EpochProgress, goal: Objective) -> None:
+def _loop(run: Run, progress: bool | EpochProgress) -> None:
     if progress is True:
         with bar() as display:
-            run.loop(by_epoch(display, goal.measure_name))
+            run.loop(by_epoch(display, run.course.measure_name))
     else:
         run.loop(progress or None)
 
 
-def _result(run: Run, index: int, model: nn.Module, split: Split, goal: Objective, device: torch.device) -> TrainResult:
+def _result(run: Run, index: int, model: nn.Module, on: Rows | DocumentsOf) -> TrainResult:
     model.load_state_dict(run.weights(index))
-    y = run.data.y if run.data.y.ndim == 1 else run.data.y[index]
-    scores = {}
-    for name in ("validation", "test"):
-        rows = torch.from_numpy(getattr(split, name)).to(device)
-        scores[name] = goal.score(predict(model, run.data.X[rows]), y[rows])
     return TrainResult(
         model,
         run.plan.configs[index],
         run.history(index),
-        scores["validation"],
-        scores["test"],
+        on.score(model, index, "validation"),
+        on.score(model, index, "test"),
         run.seconds,
-        device_name(device),
-        split,
-        {epoch: run.weights(index, weights) for epoch, weights in sorted(run.kept.items())},
+        device_name(run.device),
+        on.splits[index],
+        {done: run.weights(index, weights) for done, weights in sorted(run.kept.items())},
+        run.course.waited,
     )
 
 
 # ---------------------------------------------------------------------- checks
 
 
-def _check_members(configs: list[TrainConfig]) -> None:
+def _check_members(configs: Sequence[AnyTrainConfig]) -> None:
     """Raise unless there are members, and they differ in nothing but their seeds."""
     if not configs:
         raise ValueError("configs must have a member, got none")
@@ -333,28 +322,37 @@ def _check_members(configs: list[TrainConfig]) -> None:
                 raise ValueError(f"configs must differ in nothing but seeds, got {name} {value!r} in member {i}")
 
 
-def _targets(dataset: Dataset | Superposed, targets: Any, n_members: int) -> Any:
-    """Return the targets, (n,) or (E, n)."""
-    y = np.asarray(dataset.y if targets is None else targets)
-    n = dataset.X.shape[0]
-    wanted = (n,) if targets is None else (n_members, n)
-    if y.shape != wanted:
-        what = "y must be one number or label a row" if targets is None else "targets must be a row for each member"
-        raise ValueError(f"{what}, {wanted}, got shape {y.shape}")
-    return y[0] if targets is not None and n_members == 1 else y
+def _check_size(config: AnyTrainConfig, n_members: int, state: checkpoint.State | None) -> None:
+    """Raise, before networks are made, unless a checkpoint has as many weights as they have, and memory holds them."""
+    inside = n_members * config.n_blocks * 2 * config.expansion * config.d_model**2  # the matrices of all blocks
+    if state is not None and inside > sum(value.numel() for value in state["model"].values()):
+        raise ValueError(f"checkpoint must have the weights of {n_members} networks as they are configured, got fewer")
+    needed = WEIGHT_BYTES * inside + MODULE_BYTES * n_members * config.n_blocks
+    memory.require(needed, f"networks of {config.n_blocks} blocks of {config.d_model} need")
 
 
-def _epochs(keep: Iterable[int], last: int) -> frozenset[int]:
-    epochs = frozenset(keep)
-    for epoch in epochs:
-        if not 0 <= epoch <= last:
-            raise ValueError(f"keep must be epochs from 0 to {last}, got {epoch!r}")
-    return epochs
+def _models(model: Model | None, configs: Sequence[AnyTrainConfig], on: Rows | DocumentsOf) -> list[nn.Module]:
+    """Return a network for each configuration."""
+    if model is None:
+        return [on.new(index) for index in range(len(configs))]
+    if isinstance(model, nn.Module):
+        models = [model]
+    elif callable(model):
+        models = [model(config.start) for config in configs]
+    else:
+        models = list(model)
+    for each in models:
+        if not isinstance(each, nn.Module):
+            raise ValueError(f"model must be a torch module, or a function that makes one, got {type(each).__name__}")
+    if len(models) != len(configs) or len({id(each) for each in models}) != len(models):
+        rule = f"model must be {len(configs)} different networks, or a function that makes one from a seed"
+        raise ValueError(f"{rule}, got {len({id(each) for each in models})}")
+    return models
 
 
-def _rows(splits: list[Split], part: str, device: torch.device) -> torch.Tensor:
-    """Return the rows of a part, (m,) or (E, m)."""
-    parts: list[Any] = [getattr(split, part) for split in splits]
-    if min(map(len, parts)) == 0:
-        raise ValueError(f"split must have {part} rows, got none")
-    return torch.from_numpy(parts[0] if len(parts) == 1 else np.stack(parts)).to(device)
+def _kept(keep: Iterable[int], config: AnyTrainConfig) -> frozenset[int]:
+    kept = frozenset(keep)
+    for done in kept:
+        if not 0 <= done <= config.total:
+            raise ValueError(f"keep must be {config.unit}s from 0 to {config.total}, got {done!r}")
+    return kept

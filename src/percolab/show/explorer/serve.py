@@ -1,12 +1,13 @@
 """A server for one page: it reads from the store what is looked at, and writes nothing.
 
 It answers GET alone, on the loopback address unless told otherwise: the page, and the points of a latent in their own
-components. On the loopback address requests that name another host are refused, so that no page of somebody else's can
+components. On any loopback address requests that name another host are refused, so that no page of somebody else's can
 ask through a name that leads here.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
@@ -14,15 +15,17 @@ from urllib.parse import parse_qs, urlsplit
 
 from percolab.show.explorer import data, page
 from percolab.show.explorer.packing import pack
+from percolab.store.schema import StoreError
 
 LOOPBACK = "127.0.0.1"
-LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Server:
     """Serves an explorer; `run` blocks until it is interrupted, `close` ends it from another thread."""
 
     def __init__(self, subject: data.Subject, packed: bytes, n_trees: int, *, host: str, port: int) -> None:
+        if not host:
+            raise ValueError("host must be a name or an address, got ''")
         content = page.build(packed, n_trees, title=f"Explorer: {subject.name}", served=True).encode()
         self._http = _Http((host, port), subject, content)
         self.address = f"http://{host}:{self._http.server_port}/"
@@ -42,6 +45,22 @@ class Server:
         self._http.shutdown()
 
 
+def is_loopback(address: str) -> bool:
+    """Tell whether a numeric address is one that only this machine reaches."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(header: str) -> str:
+    """Return the name or address in a Host header, in small letters and without the port; "" if there is none."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -49,9 +68,13 @@ class _Http(ThreadingHTTPServer):
         super().__init__(address, _Handler)
         self.subject, self.content = subject, content
         # An address that others can reach has names that are not known here.
-        self.hosts = {f"{name}:{self.server_port}" for name in LOCAL_NAMES} if address[0] in LOCAL_NAMES else None
+        self.is_local = is_loopback(str(self.server_address[0]))
+        self.given = address[0].lower()
         self.reading = Lock()
         """one latent at a time: each takes a sample of X into memory"""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of who left before the answer: standard error is the user's."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -60,32 +83,32 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the page, or with the points of a latent."""
-        hosts = self.server.hosts
-        if hosts is not None and self.headers.get("Host") not in hosts:
+        asked = host_name(self.headers.get("Host", ""))
+        if self.server.is_local and asked not in ("localhost", self.server.given) and not is_loopback(asked):
             self.send_error(HTTPStatus.FORBIDDEN, "another host was asked for")
             return
-        address = urlsplit(self.path)
-        if address.path == "/":
-            self._answer(self.server.content, "text/html; charset=utf-8")
-        elif address.path == "/latent":
-            self._latent(address.query)
-        else:
-            self.send_error(HTTPStatus.NOT_FOUND)
-
-    def _latent(self, query: str) -> None:
-        subject = self.server.subject
-        asked = parse_qs(query)
         try:
-            factor, latent = (int(asked[name][0]) for name in ("factor", "latent"))
+            address = urlsplit(self.path)
+            if address.path == "/":
+                self._answer(self.server.content, "text/html; charset=utf-8")
+            elif address.path == "/latent":
+                self._answer(self._latent(address.query), "application/octet-stream")
+            else:
+                self.send_error(HTTPStatus.NOT_FOUND)
+        except (StoreError, MemoryError):
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the dataset cannot be read: it was moved or changed")
         except (KeyError, ValueError):
-            factor = latent = -1
+            self.send_error(HTTPStatus.BAD_REQUEST, "factor and latent must be numbers of ones that are there")
+
+    def _latent(self, query: str) -> bytes:
+        """Return the points of the latent that is asked for; raise KeyError or ValueError if there is none."""
+        subject, asked = self.server.subject, parse_qs(query, max_num_fields=2)
+        factor, latent = (int(asked[name][0]) for name in ("factor", "latent"))
         truths = subject.truths
         if not 0 <= factor < len(truths) or not 0 <= latent < truths[factor].forest.n_latents:
-            self.send_error(HTTPStatus.BAD_REQUEST, "factor and latent must be numbers of ones that are there")
-            return
+            raise ValueError("no such latent")
         with self.server.reading:
-            found = pack(data.part(subject, factor, latent))
-        self._answer(found, "application/octet-stream")
+            return pack(data.part(subject, factor, latent))
 
     def _answer(self, content: bytes, kind: str) -> None:
         self.send_response(HTTPStatus.OK)

@@ -1,0 +1,282 @@
+"""Checks of corpora: how contexts and tokens are drawn, and whether beliefs are true as often as they say.
+
+Each law is compared with what the definition of a corpus says of it, not by drawing the documents again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.checks import plots
+from percolab.checks.result import Check, exact, p_of_counts, p_of_score, smallest, statistical, too_small
+from percolab.corpora.beliefs import Beliefs
+from percolab.corpora.collection import COLUMNS, StoredDocuments
+from percolab.corpora.corpus import Corpus
+from percolab.corpora.documents import Documents
+
+Floats = NDArray[np.float64]
+
+POSITIONS = 1 << 21
+"""Positions that are checked, of the first documents."""
+PREDICTED = 1 << 25
+"""Probabilities of next tokens that are summed."""
+JUDGED, SHOWN = 1 << 19, 16
+"""Positions at which beliefs are compared with contexts, and how many contexts of a lexicon."""
+FEWEST = 1000
+"""Documents that statistical laws need."""
+LEAST_COUNT = 10
+"""Expected count that cells of a chi-square test have, neighbours taken together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Documents of a corpus, and what is said of them."""
+
+    corpus: Corpus
+    documents: Documents
+    beliefs: Beliefs
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> Sample:
+        """Return the first documents of a corpus."""
+        documents = corpus.documents(0, -(-POSITIONS // corpus.length))
+        return cls(corpus, documents, corpus.beliefs(documents.tokens))
+
+    @classmethod
+    def stored(cls, stored: StoredDocuments) -> Sample:
+        """Return the first documents of a store, and what it says of them."""
+        part = slice(0, min(len(stored), -(-POSITIONS // stored.corpus.length)))
+        read = {name: np.asarray(getattr(stored, name)[part]) for name in COLUMNS}
+        columns = read["tokens"], read["context"], read["lexicon"], stored.number[part], read["renewed"] == 1
+        said: dict[str, Any] = {name: read[name] for name in ("floor", "believed", "believed_lexicon")}
+        return cls(stored.corpus, Documents(*columns), replace(stored.corpus.beliefs(read["tokens"]), **said))
+
+
+def checks(sample: Sample) -> Iterator[Check]:
+    """Yield the checks of some documents; if they do not fit the lexicons, only that."""
+    first = structure(sample)
+    yield first
+    if first.failed:
+        return
+    laws = [prior, renewal, tokens, unigram, floor, beliefs]
+    for law in laws if len(sample.corpus.lexicons) == 1 else [shares, *laws]:
+        yield law(sample)
+
+
+# ---------------------------------------------------------------------- exact laws
+
+
+def structure(sample: Sample) -> Check:
+    """Check that contexts are those of the lexicon, hold their tokens, and stay unless they are renewed."""
+    law, expected, corpus, found = "documents", "every token is in its context", sample.corpus, sample.documents
+    try:
+        _validate(corpus, found)
+    except ValueError as error:
+        return exact(law, expected, "broken", 1, 0, f"{error}; no other law was tried")
+    wrong = int(np.count_nonzero(~found.renewed[:, 0]))
+    wrong += int(np.count_nonzero((np.diff(found.context) != 0) & ~found.renewed[:, 1:]))
+    for k in range(len(corpus.lexicons)):
+        own = found.lexicon == k
+        start, end = (bound[found.context[own]] for bound in _bounds(corpus, k))
+        row = _rows(corpus, k)[found.tokens[own]]
+        wrong += int(np.count_nonzero((row < start) | (row >= end)))
+        wrong += int(np.count_nonzero(~np.isin(found.context[own], corpus.contexts(k))))
+    note = f"{len(found):,} documents of {corpus.length:,} tokens"
+    return exact(law, expected, f"{wrong:,} out of place", wrong, 0, note)
+
+
+def remade(stored: StoredDocuments) -> Check:
+    """Check that the first documents of a store, and what it says of them, are what its recipe makes, to the bit."""
+    n = min(len(stored), -(-POSITIONS // stored.corpus.length))
+    made = stored.recipe.part(0, n).columns()
+    wrong = [name for name, column in made.items() if not np.array_equal(getattr(stored, name)[:n], column)]
+    measured = f"{', '.join(wrong)} differ" if wrong else "the same"
+    return exact("recipe", "the same documents, to the bit", measured, len(wrong), 0, f"{n:,} documents")
+
+
+def _validate(corpus: Corpus, found: Documents) -> None:
+    shape = (len(found.number), corpus.length)
+    for name in ("tokens", "context", "renewed"):
+        if getattr(found, name).shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {getattr(found, name).shape}")
+    latents = np.array([corpus.forest(k).n_latents for k in range(len(corpus.lexicons))])
+    _check_below("lexicon", found.lexicon, len(corpus.lexicons))
+    _check_below("tokens", found.tokens, corpus.n_tokens)
+    _check_below("context", found.context, latents[found.lexicon][:, None])
+
+
+def _check_below(name: str, values: NDArray[np.int32], limit: int | NDArray[np.int64]) -> None:
+    outside = values[(values < 0) | (values >= limit)]
+    if outside.size:
+        raise ValueError(f"{name} must be one that there is, got {outside[0]}")
+
+
+def _bounds(corpus: Corpus, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first row and the end of every latent."""
+    forest = corpus.forest(k)
+    return forest.latent_start, forest.latent_start + forest.latent_size
+
+
+def _rows(corpus: Corpus, k: int) -> NDArray[np.int64]:
+    """Return the row of each token id."""
+    return np.argsort(corpus.token_ids(k))
+
+
+# ---------------------------------------------------------------------- draws
+
+
+def shares(sample: Sample) -> Check:
+    """Check that documents are of each lexicon with the probability of its share; of none whose share is 0."""
+    chances = np.array(sample.corpus.shares)
+    counts = np.bincount(sample.documents.lexicon, minlength=chances.size)
+    return _counted("shares of lexicons", counts, chances * len(sample.documents), "documents by lexicon")
+
+
+def prior(sample: Sample) -> Check:
+    """Check that fresh contexts have their prior probabilities: they are independent, given the lexicons."""
+    corpus, found = sample.corpus, sample.documents
+    counts, expected = [], []
+    for k in range(len(corpus.lexicons)):
+        own = found.lexicon == k
+        drawn = found.context[own][found.renewed[own]]
+        counts.append(np.bincount(np.searchsorted(corpus.contexts(k), drawn), minlength=corpus.contexts(k).size))
+        expected.append(corpus.prior(k) * drawn.size)
+    return _counted("prior of contexts", np.concatenate(counts), np.concatenate(expected), "contexts")
+
+
+def renewal(sample: Sample) -> Check:
+    """Check that the number of renewals of a document after its first position is binomial."""
+    from scipy.stats import binom
+
+    counts = np.bincount(sample.documents.renewed[:, 1:].sum(axis=1), minlength=sample.corpus.length)
+    law = binom(sample.corpus.length - 1, sample.corpus.renewal)
+    return _counted("renewals", counts, law.pmf(np.arange(counts.size)) * len(sample.documents), "renewals a document")
+
+
+def tokens(sample: Sample) -> Check:
+    """Check that tokens are uniform in their contexts: they are independent, given the contexts."""
+    from scipy.stats import chi2
+
+    corpus, found, square, degrees = sample.corpus, sample.documents, 0.0, 0
+    for k in range(len(corpus.lexicons)):
+        own = found.lexicon == k
+        context, rows = found.context[own], _rows(corpus, k)[found.tokens[own]]
+        order = np.argsort(context, axis=None, kind="stable")
+        latents, first = np.unique(context.ravel()[order], return_index=True)
+        for latent, part in zip(latents, np.split(rows.ravel()[order], first[1:]), strict=True):
+            size = corpus.forest(k).latent_size[latent]
+            counts = np.bincount(part - corpus.forest(k).latent_start[latent], minlength=size)
+            cells = _together(counts, np.full(size, part.size / size))
+            square += float(np.sum((cells[0] - cells[1]) ** 2 / cells[1]))
+            degrees += cells[0].size - 1
+    law, expected = "tokens of contexts", "uniform"
+    if len(found) < FEWEST or not degrees:
+        return too_small(law, expected, f"{FEWEST:,} documents", f"{len(found):,}")
+    measured = f"χ² {square:,.0f} of {degrees:,} degrees"
+    return statistical(law, expected, measured, float(chi2.sf(square, degrees)), f"{found.tokens.size:,} tokens")
+
+
+def unigram(sample: Sample) -> Check:
+    """Check that the last tokens of documents, which are independent, have the unigram probabilities."""
+    last = sample.documents.tokens[:, -1]
+    counts = np.bincount(last, minlength=sample.corpus.n_tokens)
+    return _counted("unigram", counts, sample.corpus.unigram * last.size, "tokens")
+
+
+def _counted(law: str, counts: NDArray[np.int64], expected: Floats, what: str) -> Check:
+    """Check independent draws among cells; one that cannot be drawn must not be."""
+    total = int(counts.sum())
+    if total < FEWEST:
+        return too_small(law, "independent draws", f"{FEWEST:,} draws", f"{total:,}")
+    impossible = int(counts[expected == 0].sum())
+    cells = _together(counts[expected > 0], expected[expected > 0])
+    p = 0.0 if impossible else p_of_counts(*cells)
+    pull = np.abs(cells[0] - cells[1]) / np.sqrt(cells[1])
+    measured = f"{impossible:,} impossible" if impossible else f"largest score {pull.max(initial=0):.2f}"
+    note = f"{total:,} draws, {cells[0].size:,} cells of {what}"
+    return statistical(law, "independent draws", measured, p, note, plots.pulls(*cells, "cells"))
+
+
+def _together(counts: NDArray[np.int64], expected: Floats) -> tuple[Floats, Floats]:
+    """Return counts with neighbours taken together until each cell is expected to have `LEAST_COUNT`."""
+    before = np.cumsum(expected) - expected
+    cell = np.floor(before / LEAST_COUNT).astype(np.int64)
+    cell = np.unique(np.minimum(cell, max(0, math.ceil(expected.sum() / LEAST_COUNT) - 2)), return_inverse=True)[1]
+    counted, wanted = (np.bincount(cell, weights=weights).astype(np.float64) for weights in (counts, expected))
+    return counted, wanted
+
+
+# ---------------------------------------------------------------------- beliefs
+
+
+def floor(sample: Sample) -> Check:
+    """Check that floors are -log of probabilities that tokens come up with.
+
+    Given the tokens before, a floor has the entropy of the exact distribution as its mean, and differences from that
+    mean are uncorrelated. Their sum, over the standard deviation, is nearly normal.
+    """
+    corpus, law, expected = sample.corpus, "floor", "the entropy of the next token"
+    n = min(len(sample.documents), max(1, PREDICTED // (corpus.length * corpus.n_tokens)))
+    step = max(1, PREDICTED // 8 // (corpus.length * corpus.n_tokens))
+    gap = spread = total = 0.0
+    for lo in range(0, n, step):
+        given = slice(lo, min(lo + step, n))
+        chances = corpus.predict(sample.documents.tokens[given, :-1], every=True)
+        surprise = -np.log(chances)
+        entropy = np.einsum("itv,itv->it", chances, surprise)
+        spread += float((np.einsum("itv,itv,itv->it", chances, surprise, surprise) - entropy**2).sum())
+        gap += float((sample.beliefs.floor[given, 1:] - entropy).sum())
+        total += float(entropy.sum())
+    positions = n * (corpus.length - 1)
+    if positions < FEWEST:
+        return too_small(law, expected, f"{FEWEST:,} positions", f"{positions:,}")
+    words = f"{(total + gap) / positions:.5f} nats"
+    p = p_of_score(gap / math.sqrt(spread)) if spread > 0 else float(gap == 0)
+    return statistical(law, f"{total / positions:.5f} nats", words, p, f"{positions:,} positions")
+
+
+def beliefs(sample: Sample) -> Check:
+    """Check that contexts and lexicons are the present ones as often as believed.
+
+    Documents are independent, so the mean over them of the difference, summed over a document, is nearly normal.
+    """
+    corpus, law, expected = sample.corpus, "beliefs", "true as often as believed"
+    n = min(len(sample.documents), max(FEWEST, JUDGED // corpus.length))
+    if n < FEWEST:
+        return too_small(law, expected, f"{FEWEST:,} documents", f"{n:,}")
+    scores = [score for k in range(len(corpus.lexicons)) for score in _scores(sample, k, n) if not math.isnan(score)]
+    if not scores:
+        return too_small(law, expected, "contexts that are in doubt", "none")
+    measured = f"largest score {max(scores, key=abs):.2f}"
+    note = f"{len(scores)} contexts and lexicons, {n:,} documents"
+    return statistical(law, expected, measured, smallest(*map(p_of_score, scores)), note)
+
+
+def _scores(sample: Sample, k: int, n: int) -> Iterator[float]:
+    """Yield how far lexicon k, some of its contexts, and those that are believed are from what is said of them."""
+    corpus, context = sample.corpus, sample.documents.context[:n]
+    own = (sample.documents.lexicon[:n] == k)[:, None]
+    said, size = corpus.beliefs(sample.documents.tokens[:n]), corpus.forest(k).latent_size
+    yield _score(own - said.lexicon[:, :, k])
+    contexts = corpus.contexts(k)
+    chosen = contexts[:: -(-contexts.size // SHOWN)]
+    for j, chances in enumerate(np.moveaxis(said.inside(chosen, k), 2, 0)):
+        yield _score((own & (context >= chosen[j]) & (context < chosen[j] + size[chosen[j]] - 1)) - chances)
+    at = sample.beliefs.believed_lexicon[:n] == k
+    latent = np.where(at, sample.beliefs.believed[:n], 0)
+    wrong = at & ~(own & (context >= latent) & (context < latent + size[latent] - 1))
+    excess = (wrong - 0.5 * at).sum(axis=1)  # what is believed is wrong less than half of the time
+    yield max(0.0, _score(excess[:, None])) if at.any() else math.nan
+
+
+def _score(difference: Floats) -> float:
+    """Return how many standard errors the mean over documents is from 0; not a number where nothing is in doubt."""
+    sums = difference.sum(axis=1)
+    spread = float(sums.std(ddof=1)) / math.sqrt(sums.size)
+    return float(sums.mean()) / spread if spread > 1e-9 else (math.nan if abs(sums.mean()) < 1e-9 else math.inf)

@@ -1,0 +1,1 @@
+"""Documents: tokens drawn from contexts, nested sets of tokens, with the exact probabilities of every position."""

@@ -1,0 +1,120 @@
+"""Documents kept together: a range of the documents of a corpus, with what is true of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.corpora.corpus import Corpus
+from percolab.dataset.lazy import Lazy
+from percolab.ground.validation import check_integer
+
+if TYPE_CHECKING:
+    from percolab.store.arrays import StoredArray
+
+KIND = "documents"
+"""What the JSON of a range says it is."""
+VERSION = 1
+"""Version of documents and beliefs: the same corpus and version give the same data."""
+MOST_TOKENS = 1 << 24
+"""Tokens of all lexicons of what is read from files: these are grown before anything else is known of them."""
+
+INTEGERS = dict.fromkeys(("tokens", "context", "lexicon", "believed", "believed_lexicon"), np.dtype(np.int32))
+COLUMNS: Mapping[str, np.dtype[Any]] = {**INTEGERS, "renewed": np.dtype(np.uint8), "floor": np.dtype(np.float64)}
+"""What is kept of documents, and its type: fields of `Documents` and `Beliefs`, truth values as bytes."""
+
+
+@dataclass(frozen=True)
+class DocumentRange:
+    """Documents lo … hi - 1 of a corpus: the recipe of what `generate_store` writes."""
+
+    corpus: Corpus
+    lo: int
+    hi: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.corpus, Corpus):
+            raise ValueError(f"corpus must be a Corpus, got {self.corpus!r}")
+        self.corpus.check_range(self.lo, self.hi)
+
+    def __len__(self) -> int:
+        return self.hi - self.lo
+
+    def columns(self, names: Iterable[str] = COLUMNS, threads: int | None = None) -> dict[str, NDArray[Any]]:
+        """Make the documents and what is true of them, or some of it."""
+        wanted, documents = tuple(names), self.corpus.documents(self.lo, self.hi, threads=threads)
+        found = {**vars(documents), "renewed": documents.renewed.view(np.uint8)}
+        if not set(wanted) <= set(found):
+            beliefs = self.corpus.beliefs(documents.tokens, threads=threads)
+            found |= {name: getattr(beliefs, name) for name in ("floor", "believed", "believed_lexicon")}
+        return {name: found[name] for name in wanted}
+
+    def part(self, lo: int, hi: int) -> DocumentRange:
+        """Return documents lo … hi - 1 of these."""
+        return DocumentRange(self.corpus, self.lo + lo, self.lo + hi)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe as plain values, ready for JSON."""
+        return {"kind": KIND, "corpus": self.corpus.to_dict(), "lo": self.lo, "hi": self.hi}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make a recipe from what `to_dict` returned; it may come from a stranger."""
+        if set(values) != {"kind", "corpus", "lo", "hi"} or values["kind"] != KIND:
+            raise ValueError(f"a range of documents must have kind, corpus, lo and hi, got {', '.join(values)}")
+        if not isinstance(values["corpus"], Mapping):
+            raise ValueError(f"corpus must be an object of JSON, got {values['corpus']!r}")
+        sources = values["corpus"].get("lexicons")
+        sizes = [source.get("n_points", 0) for source in sources or () if isinstance(source, Mapping)]
+        if sum(check_integer("n_points", size, 0) for size in sizes) > MOST_TOKENS:
+            raise ValueError(f"lexicons must have at most {MOST_TOKENS:,} tokens in all, got {sum(sizes):,}")
+        return cls(Corpus.from_dict(values["corpus"]), values["lo"], values["hi"])
+
+    def to_json(self) -> str:
+        """Return the recipe as one line of JSON."""
+        return json.dumps(self.to_dict())
+
+
+@dataclass(frozen=True, eq=False)
+class StoredDocuments(Lazy):
+    """Documents on disk with what is true of them: n documents of T positions, each column read as it is indexed."""
+
+    recipe: DocumentRange
+    """what makes them again"""
+    tokens: StoredArray
+    """(n, T) ids of tokens, int32"""
+    context: StoredArray
+    """(n, T) the context that each token was drawn from, a latent of its lexicon's forest, int32"""
+    lexicon: StoredArray
+    """(n,) lexicon of each document, int32"""
+    renewed: StoredArray
+    """(n, T) 1 where the context was drawn afresh, uint8"""
+    floor: StoredArray
+    """(n, T) -log P(token | tokens before it), float64"""
+    believed: StoredArray
+    """(n, T) the deepest context that holds the present one with probability above 1/2, -1 for none, int32"""
+    believed_lexicon: StoredArray
+    """(n, T) its lexicon, int32"""
+    provenance: dict[str, Any]
+    """versions, platform and time of making"""
+
+    @property
+    def corpus(self) -> Corpus:
+        """What the documents are of."""
+        return self.recipe.corpus
+
+    @property
+    def number(self) -> NDArray[np.int64]:
+        """(n,) number of each document in the corpus."""
+        return np.arange(self.recipe.lo, self.recipe.hi)
+
+    def __len__(self) -> int:
+        return len(self.recipe)
+
+    def __repr__(self) -> str:
+        return f"StoredDocuments({len(self):,} of {self.corpus.length:,} tokens out of {self.corpus.n_tokens:,})"

@@ -1,0 +1,370 @@
+"""Corpora: recipes of endless documents over lexicons of tokens, and the exact truth at every position."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from percolab.corpora import bags
+from percolab.corpora import documents as drawing
+from percolab.corpora import lexicon as lexicons_
+from percolab.corpora.beliefs import Beliefs, Filter
+from percolab.corpora.counterfactual import counterfactual
+from percolab.corpora.documents import Documents
+from percolab.dataset.dataset import GIVEN, Dataset
+from percolab.ground import html, parallel
+from percolab.ground.foreign_files import parse_json
+from percolab.ground.validation import check_integer, check_number, check_probability, check_seed
+from percolab.model.forest import Forest
+from percolab.model.indices import indices, one
+from percolab.model.recipe import Recipe
+from percolab.model.target import Target
+
+KIND = "corpus"
+"""What the JSON of a corpus says it is."""
+MOST = 2**31 - 1
+"""Tokens and positions are counted in int32."""
+HELD_OUT = 2**40
+"""Documents from this number on are kept for tests."""
+LEAST_RENEWAL = 2.0**-64
+"""Draws of renewals have 64 bits."""
+
+Source = Recipe | Forest | Dataset
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Corpus:
+    """A recipe of documents: sequences of tokens drawn from contexts that change now and then.
+
+    A lexicon is a forest whose points are tokens, with ids that say nothing about it. Its contexts are the concepts of
+    at least `min_size` tokens: ``forest.concepts(min_size, ratio=2/3)``. A context has prior probability
+    π(c) = 1/V Σ 1/m(u) over its tokens u: a token uniformly, then one of the m(u) contexts that hold it. A document is
+    of lexicon k with probability ``shares[k]``. Its first context is drawn from π; each later position has, with
+    probability `renewal`, a fresh one from π, else the one before; the token is uniform among the context's tokens.
+
+    Document i is a pure function of (corpus, i): the same for any range, number of threads or machine. There is no end
+    of documents; by convention those for testing begin at 2^40.
+
+    Parameters
+    ----------
+    lexicons
+        A `Recipe`, a `Forest` or a `Dataset`, or several over the same number V of tokens.
+    length
+        Number T of tokens of a document, at least 2.
+    renewal
+        Probability of a fresh context at each position but the first, above 0 and at most 1.
+    min_size
+        Least number of tokens of a context.
+    shares
+        Probability of each lexicon, up to a factor; None: all the same. A lexicon of share 0 is known but never used.
+    seed
+        Seed of ids and documents.
+    """
+
+    lexicons: tuple[Recipe | Forest, ...]
+    length: int
+    renewal: float
+    min_size: int
+    shares: tuple[float, ...]
+    """sum to 1"""
+    seed: int
+
+    def __init__(
+        self,
+        lexicons: Source | Iterable[Source],
+        *,
+        length: int = 64,
+        renewal: float = 1 / 16,
+        min_size: int = 32,
+        shares: Iterable[float] | None = None,
+        seed: int = 0,
+    ) -> None:
+        sources = _as_sources(lexicons)
+        checked = {
+            "lexicons": sources,
+            "length": _at_most("length", check_integer("length", length, 2)),
+            "renewal": _as_renewal(renewal),
+            "min_size": check_integer("min_size", min_size, 2),
+            "shares": _as_shares(shares, len(sources)),
+            "seed": check_seed("seed", seed),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        _ = self._filter  # which refuses lexicons that cannot be used
+
+    @cached_property
+    def _filter(self) -> Filter:
+        """Lexicons, read once, and the recursion over them."""
+        sources = self.lexicons
+        forests = [lexicons_.grown(source) if isinstance(source, Recipe) else source for source in sources]
+        sizes = [forest.n_points for forest in forests]
+        if len(set(sizes)) > 1:
+            raise ValueError(f"lexicons must have the same number of tokens, got {' and '.join(map(str, sizes))}")
+        read = tuple(lexicons_.read(forest, self.min_size, k, self.seed) for k, forest in enumerate(forests))
+        return Filter(read, lexicons_.tables(read, self.renewal), np.array(self.shares))
+
+    # ------------------------------------------------------------------ documents
+
+    def documents(self, lo: int, hi: int, *, threads: int | None = None) -> Documents:
+        """Return documents lo … hi - 1: tokens and the contexts they were drawn from.
+
+        Parameters
+        ----------
+        lo, hi
+            Numbers of documents, below 2^63.
+        threads
+            Number of threads; None takes all cores.
+        """
+        first, end = self.check_range(lo, hi)
+        plan = drawing.plan(self.seed, self.shares, self.renewal)
+        return drawing.draw(plan, self._filter.tables, first, end, self.length, parallel.thread_count(threads))
+
+    @staticmethod
+    def check_range(lo: object, hi: object) -> tuple[int, int]:
+        """Return numbers of documents, or say what is wrong with them."""
+        first = check_integer("lo", lo, 0)
+        end = check_integer("hi", hi, first)
+        if end > 2**63 - 1:
+            raise ValueError(f"hi must be below 2**63, got {end}")
+        return first, end
+
+    def counterfactual(self, documents: Documents, position: ArrayLike, context: ArrayLike) -> Documents:
+        """Return the same documents with a context forced from a position until the document's next renewal.
+
+        All draws are the same: which uniform chooses each token, where contexts are renewed and to what. So tokens
+        before the position and from the next renewal on are as they were, and a document's own context gives the
+        document itself. Beliefs and floor are those of the new tokens: ask `beliefs` or `predict`.
+
+        Parameters
+        ----------
+        documents
+            Of this corpus; they may be counterfactual themselves.
+        position
+            Where the context begins: one number, or (n,) one for each document.
+        context
+            A context of the document's own lexicon, as in `contexts`: one, or (n,) one for each document.
+        """
+        plan = drawing.plan(self.seed, self.shares, self.renewal)
+        return counterfactual(plan, self._filter.tables, documents, position, context)
+
+    @property
+    def n_tokens(self) -> int:
+        """Number V of tokens."""
+        return self._filter.lexicons[0].forest.n_points
+
+    def forest(self, k: int = 0) -> Forest:
+        """Return the forest of lexicon k."""
+        return self._lexicon(k).forest
+
+    def token_ids(self, k: int = 0) -> NDArray[np.int32]:
+        """Return (V,) the token id of each row of lexicon k."""
+        return self._lexicon(k).ids.copy()
+
+    def contexts(self, k: int = 0) -> NDArray[np.int64]:
+        """Return (C,) the contexts of lexicon k, as latents of its forest, sorted."""
+        return self._lexicon(k).contexts.copy()
+
+    def prior(self, k: int = 0) -> NDArray[np.float64]:
+        """Return (C,) the probability of each of the contexts of lexicon k when one is drawn."""
+        return self._lexicon(k).prior.copy()
+
+    @cached_property
+    def unigram(self) -> NDArray[np.float64]:
+        """(V,) probability of each token id, at every position."""
+        chances: NDArray[np.float64] = self.predict(np.empty((1, 0), np.int32))[0]
+        return chances
+
+    def _lexicon(self, k: int) -> lexicons_.Lexicon:
+        return self._filter.lexicons[one("k", k, len(self.lexicons))]
+
+    # ------------------------------------------------------------------ the truth at every position
+
+    def beliefs(self, tokens: ArrayLike, *, threads: int | None = None) -> Beliefs:
+        """Return what the tokens so far say at every position, exactly. O(contexts over a token) per position.
+
+        Parameters
+        ----------
+        tokens
+            (n, T) ids of tokens, of any length T: of this corpus or of any other origin.
+        threads
+            Number of threads; None takes all cores.
+        """
+        return self._filter.beliefs(self._as_tokens(tokens), parallel.thread_count(threads))
+
+    def predict(self, tokens: ArrayLike, every: bool = False, *, threads: int | None = None) -> NDArray[np.float64]:
+        """Return the exact distribution of the token after the last, (n, V).
+
+        Parameters
+        ----------
+        tokens
+            (n, T) ids of tokens, of any length T.
+        every
+            Return the distribution after each token instead, (n, T, V).
+        threads
+            Number of threads; None takes all cores.
+        """
+        return self._filter.predict(self._as_tokens(tokens), every, parallel.thread_count(threads))
+
+    def bag(self, tokens: ArrayLike, decay: float = 0.9, *, threads: int | None = None) -> NDArray[np.float32]:
+        """Return (n, T, V) the decayed bag of tokens b_t = decay · b_{t-1} + onehot(token t): the raw input.
+
+        It takes 4 n T V bytes, 4.2 GB for 2,000 documents of 64 tokens out of 8,192: ask for some documents at a time.
+
+        Parameters
+        ----------
+        tokens
+            (n, T) ids of tokens, of any length T.
+        decay
+            What is left of a token after one more position, between 0 and 1.
+        threads
+            Number of threads; None takes all cores.
+        """
+        share = check_probability("decay", decay)
+        return bags.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
+
+    def _as_tokens(self, tokens: ArrayLike) -> NDArray[np.int32]:
+        given = np.asarray(tokens)
+        if given.ndim != 2:
+            raise ValueError(f"tokens must have shape (documents, positions), got {given.shape}")
+        return np.ascontiguousarray(indices("tokens", given, self.n_tokens), np.int32)
+
+    # ------------------------------------------------------------------ recipes
+
+    def swapped(self, k: int) -> Corpus:
+        """Return the corpus whose documents are all of lexicon k; the other lexicons stay known."""
+        only = one("k", k, len(self.lexicons))
+        return self.replace(shares=[float(other == only) for other in range(len(self.lexicons))])
+
+    def replace(self, **changes: Any) -> Corpus:
+        """Return the corpus with some fields changed."""
+        return Corpus(**{**{field.name: getattr(self, field.name) for field in fields(self)}, **changes})
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Corpus) and self._key() == other._key() and all(map(_same, self.lexicons, other.lexicons))
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return (len(self.lexicons), self.n_tokens, self.length, self.renewal, self.min_size, self.shares, self.seed)
+
+    def _repr_html_(self) -> str:
+        lines = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lexicons"}
+        lines |= {"shares": ", ".join(f"{share:g}" for share in self.shares), "seed": str(self.seed)}
+        lines |= {f"lexicon {k}": repr(source) for k, source in enumerate(self.lexicons)}
+        return html.table("Corpus", {"tokens": self.n_tokens, **lines})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the corpus as plain values, ready for JSON; a lexicon without a recipe as its columns."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["lexicons"] = [_source_to_dict(source) for source in self.lexicons]
+        return {"kind": KIND, **values, "shares": list(self.shares)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make a corpus from what `to_dict` returned."""
+        if values.get("kind") != KIND:
+            raise ValueError(f"kind must be {KIND!r}, got {values.get('kind')!r}")
+        given = {name: value for name, value in values.items() if name != "kind"}
+        unknown = sorted(set(given) - {field.name for field in fields(cls)})
+        if unknown:
+            raise ValueError(f"a corpus has no field {unknown[0]!r}")
+        sources = given.get("lexicons")
+        if not isinstance(sources, list | tuple) or not all(isinstance(source, Mapping) for source in sources):
+            raise ValueError(f"lexicons must be a list of recipes or forests, got {sources!r}")
+        return cls(**{**given, "lexicons": [_source_from_dict(source) for source in sources]})
+
+    def to_json(self) -> str:
+        """Return the corpus as one line of JSON."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Make a corpus from what `to_json` returned."""
+        return cls.from_dict(parse_json(text))
+
+
+# ---------------------------------------------------------------------- fields
+
+
+def _as_sources(lexicons: object) -> tuple[Recipe | Forest, ...]:
+    several = lexicons if isinstance(lexicons, Iterable) and not isinstance(lexicons, str | Mapping) else (lexicons,)
+    sources = tuple(_as_source(source) for source in several)
+    if not sources:
+        raise ValueError("lexicons must have at least one, got none")
+    return sources
+
+
+def _as_source(source: object) -> Recipe | Forest:
+    """Return a recipe, or the forest of what no recipe makes."""
+    if isinstance(source, Dataset):
+        source = source.recipe if source.modification in (None, GIVEN) else source.forest
+    if isinstance(source, Recipe):
+        _at_most("n_points of a lexicon", source.n_points)
+        return replace(source, edits=(), target=Target())  # which leave the forest as it is
+    if not isinstance(source, Forest):
+        raise ValueError(f"lexicons must be recipes, forests or datasets, got {source!r}")
+    source.check_structure()
+    _at_most("n_points of a lexicon", source.n_points)
+    return source
+
+
+def _at_most(name: str, value: int) -> int:
+    if value > MOST:
+        raise ValueError(f"{name} must be at most 2**31 - 1, got {value}")
+    return value
+
+
+def _as_renewal(renewal: object) -> float:
+    value = check_number("renewal", renewal, -math.inf)
+    if not 0 < value <= 1:
+        raise ValueError(f"renewal must be above 0 and at most 1, got {value}")
+    if value < LEAST_RENEWAL:
+        raise ValueError(f"renewal must be at least 2**-64, the least probability that is drawn, got {value}")
+    return value
+
+
+def _as_shares(shares: object, count: int) -> tuple[float, ...]:
+    """Return one share for each lexicon, with sum 1."""
+    if shares is None:
+        return (1 / count,) * count
+    given = tuple(shares) if isinstance(shares, Iterable) and not isinstance(shares, str) else ()
+    if len(given) != count:
+        raise ValueError(f"shares must be {count} numbers, one for each lexicon, got {shares!r}")
+    numbers = [check_number("shares", share, 0) for share in given]
+    total = math.fsum(numbers)
+    if not 0 < total < math.inf:
+        raise ValueError(f"shares must have a sum above 0, got {shares!r}")
+    # What sums to 1 but for rounding stays as it is, so that a corpus read from JSON is the one that was written.
+    return tuple(numbers) if abs(total - 1) < 1e-12 else tuple(number / total for number in numbers)
+
+
+def _same(one: Recipe | Forest, other: Recipe | Forest) -> bool:
+    if isinstance(one, Forest) and isinstance(other, Forest):
+        return one.equals(other)
+    return one == other
+
+
+def _source_to_dict(source: Recipe | Forest) -> dict[str, Any]:
+    if isinstance(source, Recipe):
+        return source.to_dict()
+    return {"forest": {field.name: getattr(source, field.name).tolist() for field in fields(source)}}
+
+
+def _source_from_dict(values: Mapping[str, Any]) -> Recipe | Forest:
+    if "forest" not in values:
+        return Recipe.from_dict(values)
+    columns = values["forest"]
+    names = {field.name for field in fields(Forest)}
+    if not isinstance(columns, Mapping) or set(columns) != names:
+        raise ValueError(f"forest must have the columns {', '.join(sorted(names))}, got {columns!r}"[:300])
+    return Forest(**columns)

@@ -1,0 +1,164 @@
+"""Lexicons: the contexts of a forest of tokens, how likely each is, and which id each token has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.dataset.generation import generate
+from percolab.ground.compiled import kernel
+from percolab.model.forest import Forest
+from percolab.model.recipe import Recipe
+from percolab.rng import philox
+from percolab.worlds.permutations import shuffle
+
+RATIO = 2 / 3
+"""A context has at most this share of the tokens of the nearest context above it."""
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Lexicon:
+    """A forest whose points are tokens, and the contexts that tokens are drawn from.
+
+    Contexts are named by their place 0, 1, … in `contexts`, which is in preorder: every context comes before those
+    inside it.
+    """
+
+    forest: Forest
+    """one row per token"""
+    contexts: Ints
+    """(C,) latent of each context"""
+    above: Ints
+    """(C,) place of the nearest context above, -1 for none"""
+    level: Ints
+    """(C,) number of contexts above"""
+    deepest: Ints
+    """(V,) place of the smallest context that holds each row"""
+    prior: Floats
+    """(C,) probability of each context: a token uniformly, then one of the contexts that hold it"""
+    ids: NDArray[np.int32]
+    """(V,) id of each row"""
+
+
+def read(forest: Forest, min_size: int, k: int, seed: int) -> Lexicon:
+    """Return lexicon k of a corpus: contexts of at least `min_size` tokens, and ids that (seed, k) alone determine."""
+    contexts = forest.concepts(min_size, RATIO)
+    latent_above = forest.nearest_above(contexts)
+    above = np.where(latent_above < 0, -1, np.searchsorted(contexts, latent_above))
+    deepest = np.full(forest.n_points, -1, np.int64)
+    level = np.zeros(contexts.size, np.int64)
+    _nest(above, forest.latent_start[contexts], forest.latent_size[contexts], level, deepest)
+    alone = int(np.count_nonzero(deepest < 0))
+    if alone:
+        raise ValueError(
+            f"every token must be in a context of at least min_size={min_size} tokens, got {alone:,} of "
+            f"{forest.n_points:,} tokens of lexicon {k} in smaller clusters: make it with mode='one_cluster' or "
+            f"min_cluster_size={min_size}, or lower min_size"
+        )
+    ids = np.empty(forest.n_points, np.int64)
+    shuffle(ids, np.uint64(k), philox.TOKEN_ID, philox.seed_key(seed))
+    return Lexicon(forest, contexts, above, level, deepest, _prior(above, level, deepest), ids.astype(np.int32))
+
+
+@lru_cache(maxsize=16)
+def grown(recipe: Recipe) -> Forest:
+    """Return the forest of a recipe. It depends on the graph alone, so positions are made in two dimensions."""
+    return generate(replace(recipe, dim=2)).forest
+
+
+@kernel
+def _nest(above, start, size, level, deepest):
+    """Fill the number of contexts above each context, and the smallest context of each row: preorder, so the last."""
+    for c in range(above.size):
+        level[c] = level[above[c]] + 1 if above[c] >= 0 else 0
+        for row in range(start[c], start[c] + size[c]):
+            deepest[row] = c
+
+
+def _prior(above: Ints, level: Ints, deepest: Ints) -> Floats:
+    """Return π(c) = 1/V Σ 1/m(u) over the tokens u of c, where m(u) contexts hold u."""
+    prior = np.bincount(deepest, minlength=above.size) / (level + 1) / deepest.size
+    for c in range(above.size - 1, 0, -1):
+        if above[c] >= 0:
+            prior[above[c]] += prior[c]
+    return prior
+
+
+class Tables(NamedTuple):
+    """What compiled passes read of all lexicons, whose contexts are numbered one lexicon after another."""
+
+    first: Ints
+    """(K+1,) first context of each lexicon"""
+    latent: NDArray[np.int32]
+    """(C,) latent of each context, in its forest"""
+    start: NDArray[np.uint64]
+    """(C,) first row of each context"""
+    size: NDArray[np.uint64]
+    """(C,) number of tokens of each context"""
+    above: Ints
+    """(C,) nearest context above, -1 for none"""
+    chain_start: Ints
+    """(C+1,) where the chain of each context begins in `chain`"""
+    chain: Ints
+    """contexts from the top down to each context"""
+    of_row: NDArray[np.int32]
+    """(K, V) smallest context that holds each row"""
+    of_token: NDArray[np.int32]
+    """(K, V) smallest context that holds each token id"""
+    ids: NDArray[np.int32]
+    """(K, V) token id of each row"""
+    begin: Floats
+    """(C,) π(c) / |c|"""
+    fresh: Floats
+    """(C,) renewal π(c) / |c|"""
+    stay: Floats
+    """(C,) (1 - renewal) / |c|"""
+
+
+def tables(lexicons: Sequence[Lexicon], renewal: float) -> Tables:
+    """Return the tables of several lexicons over the same tokens."""
+    first = np.cumsum([0] + [lexicon.contexts.size for lexicon in lexicons])
+    shifted = list(zip(lexicons, first.tolist(), strict=False))
+    above = np.concatenate([np.where(one.above < 0, -1, one.above + base) for one, base in shifted])
+    size = np.concatenate([one.forest.latent_size[one.contexts] for one in lexicons])
+    chain_start = np.cumsum(np.concatenate([[0], *(one.level + 1 for one in lexicons)]))
+    chain = np.empty(chain_start[-1], np.int64)
+    _chains(above, chain_start, chain)
+    of_row = np.stack([one.deepest + base for one, base in shifted]).astype(np.int32)
+    ids = np.stack([one.ids for one in lexicons])
+    of_token = np.empty_like(of_row)
+    np.put_along_axis(of_token, ids.astype(np.int64), of_row, axis=1)
+    begin = np.concatenate([one.prior for one in lexicons]) / size
+    return Tables(
+        first,
+        np.concatenate([one.contexts for one in lexicons]).astype(np.int32),
+        np.concatenate([one.forest.latent_start[one.contexts] for one in lexicons]).astype(np.uint64),
+        size.astype(np.uint64),
+        above,
+        chain_start,
+        chain,
+        of_row,
+        of_token,
+        ids,
+        begin,
+        renewal * begin,
+        (1 - renewal) / size,
+    )
+
+
+@kernel
+def _chains(above, chain_start, chain):
+    """Fill the chain of each context: that of the one above, and itself."""
+    for c in range(above.size):
+        length = chain_start[c + 1] - chain_start[c]
+        for j in range(length - 1):
+            chain[chain_start[c] + j] = chain[chain_start[above[c]] + j]
+        chain[chain_start[c] + length - 1] = c

@@ -1,0 +1,259 @@
+"""Crossed values.
+
+Do activations hold the values that a network was trained on, or only where the latents are?
+
+Networks with the same initial weights and the same order of rows are trained on one X, each on the y of another draw of
+values. Ridge probes read every draw from every network, with samples held out at random. The log ratio is the mean
+logarithm of the error on a network's own values, less that on the other networks' values: below 0 a network holds its
+own values. Every network and every draw is in both means equally often. It is taken for the values z and for their sums
+down to the latent.
+
+The other networks' values are the control. The null takes values that no network has seen in place of each network's
+own, many times: its interval is where 95% of such draws fall, and an effect is said to be found only outside of it.
+Before training all networks are one, so the log ratio is 0 by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.dataset import targets
+from percolab.dataset.dataset import Dataset
+from percolab.intervals import Estimate, central, jackknife, kin
+from percolab.intervals.binning import log_bins
+from percolab.model.target import Target
+from percolab.nn.config import TrainConfig
+from percolab.nn.networks.recording import label
+from percolab.nn.probing.latent_values import fresh_values, path_sums
+from percolab.nn.probing.places import read_places
+from percolab.study.cells import Array, Here
+from percolab.study.estimates import Row, band, layers_of, row, select
+from percolab.study.experiment import Experiment, Found, Results, train_then_measure
+from percolab.study.material import Material
+from percolab.study.networks import Networks, train_networks
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.scales import HIERARCHY
+from percolab.study.settings import Settings
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TARGETS = ("z", "sum")
+ASSIGNMENTS = 400
+"""Draws of the null: which values are taken to be each network's own."""
+LEAST_ERROR = 1e-8
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this experiment is made from beside data and networks."""
+
+    fresh: int
+    """draws of values that no network has seen; the null takes as many of them as there are networks"""
+    min_size: int = 200
+    """fewest samples of a latent"""
+    depths: tuple[int, ...] = tuple(range(0, 201, 10))
+    """depths of the latents that are probed"""
+
+
+def options(scale: str, seeds: int, training: TrainConfig) -> Options:
+    """Return the options of a scale."""
+    if scale == "small":
+        return Options(max(10, 2 * seeds), 50, tuple(range(0, 101, 10)))
+    return Options(max(20, 2 * seeds))
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def own_log_ratio(errors: Floats) -> float:
+    """Return the mean log ratio of the error on own values to that on the others' values.
+
+    Parameters
+    ----------
+    errors
+        (K, K, L) error of network k on draw j, by latent. Every network and every draw is in both means equally often,
+        so neither a network that is easy to read nor a draw that is easy to guess shows.
+    """
+    logs = np.log(np.maximum(errors, LEAST_ERROR))
+    K = len(logs)
+    own = logs[np.arange(K), np.arange(K)]
+    others = (logs.sum((0, 1)) - own.sum(0)) / (K * (K - 1))
+    return float((own.mean(0) - others).mean())
+
+
+def own_interval(errors: Floats, blocks: Ints) -> Estimate:
+    """Return `own_log_ratio` with an interval from leaving out networks, each with its draw, and blocks of latents."""
+
+    def statistic(networks: Ints, latents: Ints) -> float:
+        return own_log_ratio(errors[np.ix_(networks, networks, latents)])
+
+    return jackknife(statistic, len(errors), blocks)
+
+
+def null_band(fresh: Floats, seed: int = 0) -> Estimate:
+    """Return where the log ratio falls if the values taken to be a network's own are fresh ones.
+
+    Parameters
+    ----------
+    fresh
+        (K, F, L) of network k on values that no network has seen.
+    seed
+        Of the draws.
+
+    Returns
+    -------
+    Estimate
+        Mean and central 95% of `ASSIGNMENTS` draws. Each takes K of the F fresh columns, one for each network, as if
+        they were its own. Own values are left out of it altogether.
+    """
+    K, F = fresh.shape[:2]
+    rng = np.random.default_rng((seed, 3))
+    found = []
+    for _ in range(ASSIGNMENTS):
+        columns = rng.permutation(F)[:K]
+        found.append(own_log_ratio(fresh[:, columns]))
+    return central(found, K, fresh.shape[2])
+
+
+# ---------------------------------------------------------------------- training and measuring
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured of every latent."""
+
+    mse: Annotated[Array, ("network", "layer", "target", "values", "latent")]
+    """of probes; values are those of each network, then fresh ones"""
+    place: Ints
+    fom: Floats
+    """by latent"""
+    layers: list[str]
+    targets: list[str]
+    training: dict[str, Any]
+
+
+def draws_of(dataset: Dataset, count: int, draw: int = 0) -> list[tuple[Floats, Floats]]:
+    """Return `count` draws of the latents' values with their y: the dataset's own, then standard normal ones."""
+    forest, made = dataset.forest, [(dataset.latent_z, dataset.y)]
+    for k in range(1, count):
+        rng = np.random.default_rng((k, 4, draw) if draw else (k, 4))
+        latent_z, point_z = rng.standard_normal(forest.n_latents), rng.standard_normal(forest.n_points)
+        made.append((latent_z, targets.make(Target(), forest, latent_z, point_z)))
+    return made
+
+
+def train(s: Settings[Options], here: Here) -> Networks:
+    """Train a network on each draw of values, all from the same initial weights, in the same order of rows."""
+    data = Material(s, here)
+    y = np.stack([y for _, y in draws_of(data.truths[0].dataset, s.seeds, s.draw)])
+    configs = s.training.with_seeds(s.network_seeds[:1] * s.seeds)
+    return train_networks(here, data.dataset, configs, targets=y, split=data.split, make=s.network)
+
+
+def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+    """Read every draw of values, and fresh ones, from every layer of every network."""
+    data = Material(s, here)
+    [truth], [probed] = data.truths, data.probed(s.options.depths, s.options.min_size)
+    drawn = [z for z, _ in draws_of(truth.dataset, s.seeds, s.draw)]
+    z = np.column_stack([*drawn, fresh_values(truth.forest, s.options.fresh, seed=s.draw)])
+    values = np.concatenate([z, path_sums(truth.forest, z)], axis=1)[probed.latent]
+    names = data.layers(networks)[1:]
+    mse = np.empty((s.seeds, len(names), len(TARGETS), s.seeds + s.options.fresh, len(probed)), np.float32)
+    for i, _, model in data.looks(networks, (networks.last,)):
+        recorded = data.record(model, names)
+        for k, name in enumerate(names):
+            errors = read_places(recorded[name], probed, values).mse
+            mse[i, k] = errors.T.reshape(len(TARGETS), -1, len(probed))
+    fom = truth.forest.figure_of_merit[probed.latent]
+    return Measured(mse, data.places([probed]), fom, names, list(TARGETS), networks.scores)
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return log ratios of errors, own over others, by layer and figure of merit, and where they fall for nothing."""
+    found: Measured = results["measures"]
+    usable = np.isfinite(found.mse).all((0, 1, 2, 3))
+    place, fom = found.place[usable], found.fom[usable]
+    bins, edges = log_bins(fom, 4)
+    rows: list[Row] = []
+    for k, layer in enumerate(found.layers):
+        for t, target in enumerate(TARGETS):
+            table = found.mse[:, k, t][:, :, usable].astype(np.float64)
+            own, fresh = table[:, : s.seeds], table[:, s.seeds :]
+            names = {"layer": layer, "target": target}
+            rows.append(row(own_interval(own, kin(place)), part="all", **names))
+            rows.append(band(null_band(fresh), part="null", **names))
+            for b in np.unique(bins):
+                here = bins == b
+                if np.count_nonzero(here) < 2:
+                    continue
+                where = {
+                    "bin": f"FOM {edges[b]:.2g} to {edges[b + 1]:.2g}",
+                    "at": float(np.sqrt(edges[b] * edges[b + 1])),
+                }
+                rows.append(row(own_interval(own[:, :, here], kin(place[here])), part="fom", **where, **names))
+                rows.append(band(null_band(fresh[:, :, here]), part="fom null", **where, **names))
+    return Found(rows, found.training)
+
+
+# ---------------------------------------------------------------------- page
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return the log ratios in all layers but the input layer, each with its null."""
+    lines = []
+    for target in TARGETS:
+        for own in select(rows, part="all", target=target):
+            if own["layer"] != "input":
+                null = select(rows, part="null", target=target, layer=own["layer"])[0]
+                what = f"error on own {target} over others', log ratio, {label(own['layer'])}"
+                lines.append(Line(what, own, -1, 0.0, null, "95% of fresh draws"))
+    return lines
+
+
+def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
+    """Draw log ratios by layer and by figure of merit, with the null."""
+    names, title = layers_of(rows), f"{s.data[0]}: "
+    ratio = "log ratio of errors,\nown over others"
+    by_target = {}
+    for target in TARGETS:
+        by_target[target] = select(rows, part="all", target=target)
+        by_target[f"{target}, null"] = select(rows, part="null", target=target)
+    drawn = {
+        "layers": Picture(
+            by_layer(by_target, names, f"{title}crossed values", ratio),
+            "Log ratio of the error on own values to that on the others', by layer; grey: 95% of draws of fresh "
+            "values.",
+        )
+    }
+    shown = s.layers or [name for name in names if name.endswith("hidden")]
+    for target, name, words in zip(TARGETS, ("fom", "fom_sum"), ("z", "sums of z"), strict=True):
+        series = {label(n): select(rows, part="fom", target=target, layer=n) for n in shown}
+        series["null, " + label(shown[-1])] = select(rows, part="fom null", target=target, layer=shown[-1])
+        figure = by_number(series, "at", f"{title}{target} by FOM", "FOM", ratio)
+        drawn[name] = Picture(figure, f"The same for {words}, by figure of merit.")
+    return drawn
+
+
+EXPERIMENT = Experiment(
+    name="crossed",
+    words=Words.of(__doc__),
+    data=HIERARCHY,
+    options=options,
+    cells=partial(train_then_measure, train=train, measure=measure, kind=Measured),
+    analyse=analyse,
+    headline=headline,
+    draw=draw,
+    own_networks=True,
+    least_seeds=3,
+)

@@ -1,0 +1,288 @@
+"""Documents.
+
+Do networks learn the contexts of their documents, and because these contexts matter?
+
+Two lexicons share their tokens. Transformers with the same initial weights are trained on documents of one lexicon
+each. On held-out documents of either lexicon four kinds of networks are read: trained on this lexicon (own), trained on
+the other one (other), untrained, and the raw input, which is a bag of the tokens so far in which older tokens count
+less. Every concept, or pair of siblings, is compared with itself.
+
+Beliefs: R² of a ridge regression from activations to the exact probability that the present context is inside each
+context of the tree, on documents that it was not fitted on. Separation: the squared distance of sibling contexts' mean
+activations over their summed variances, compared by log ratios. Features: the best F1 of any feature for each context,
+on documents that the method was not fitted on. Features and separation are read at positions six or more into a
+segment, by the true context.
+
+Excess: the loss of a network above the floor, which is the mean loss of the exact predictor; no predictor can be below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from percolab.corpora.corpus import Corpus
+from percolab.intervals import Estimate, over_seeds
+from percolab.nn.networks.device import choose_device
+from percolab.nn.networks.excess import excess
+from percolab.nn.networks.transformer import Transformer
+from percolab.study import scales
+from percolab.study.cells import Cell, Here
+from percolab.study.comparison import listed, read_draw
+from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
+from percolab.study.estimates import ENOUGH, Row, layers_of, row, select
+from percolab.study.experiment import Experiment, Found, Results
+from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
+from percolab.study.networks import trained
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture, by_layer
+from percolab.study.readers import as_reader
+from percolab.study.settings import Settings
+
+INTO = "since=6+truth=true"
+"""Positions six or more into a segment, by the true context."""
+ROLES = (TRAINED, OTHER, UNTRAINED, RAW)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this experiment is made from beside data and networks."""
+
+    readers: tuple[str, ...]
+    """the first is what the verdict is about"""
+    layers: tuple[str, ...]
+    """the first is what the verdict is about, and features are made of it alone"""
+    documents: int = 2000
+    """held-out documents of each lexicon that are read"""
+
+
+def options(scale: str, seeds: int, training: Any) -> Options:
+    """Return the options of a scale."""
+    if scale == "small":
+        readers = ("beliefs", f"separation@{INTO}", f"kmeans@n_features=64+{INTO}", f"neurons@{INTO}")
+        return Options(readers, ("blocks.1", "input"), 400)
+    sae = f"topk@n_features=2048+k=16+steps=3000+batch_size=4096+lr=0.001+{INTO}"
+    methods = (sae, f"kmeans@n_features=512+{INTO}", f"neurons@{INTO}")
+    return Options(("beliefs", f"separation@{INTO}", *methods), ("blocks.1", "blocks.3", "input"))
+
+
+# ---------------------------------------------------------------------- cells
+
+
+@dataclass(frozen=True, eq=False)
+class Transformers:
+    """Trained networks: a result of a cell."""
+
+    seeds: list[int]
+    """by network, of its initial weights"""
+    lexicons: list[int]
+    """by network, the lexicon that it was trained on"""
+    excess: list[float]
+    """by network, on held-out documents of its own lexicon"""
+    other_excess: list[float]
+    """by network, on those of the next lexicon"""
+    floor: list[float]
+    seconds: float
+    weights: dict[str, NDArray[Any]]
+    """by NETWORK/PARAMETER"""
+
+
+def cells(s: Settings[Options]) -> list[Cell[Any]]:
+    """Return the cells of a draw: the networks, and what each reader gives."""
+    made_from = s.to_dict()
+    named = {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw")}
+    networks = Cell(f"{s.prefix}networks", Transformers, partial(train, s), named, lasting=False, stage="training")
+    excesses = Cell(f"{s.prefix}excess", Excess, partial(measure_excess, s), named, (networks,))
+    reading = []
+    for number, reader in enumerate(s.options.readers):
+        asked = {**named, "reader": reader, "layers": _layers(s, reader), "documents": s.options.documents}
+        make = partial(read, s, reader)
+        reading.append(Cell(f"{s.prefix}reader-{number}", Columns, make, asked, (networks,), stage="reading"))
+    return [networks, excesses, *reading]
+
+
+def train(s: Settings[Options], here: Here) -> Transformers:
+    """Train a network for each seed and lexicon; those of a seed start from the same weights."""
+    corpus, config = _corpus(s), s.training
+    results, kept = [], {}
+    for k in range(len(corpus.lexicons)):
+        scratch = here.scratch / f"lexicon-{k}" if here.scratch else None
+        configs = config.with_seeds(s.network_seeds)
+        results += trained(Here(here.device, here.progress, scratch), corpus.swapped(k), configs)
+    for number, result in enumerate(results):
+        for name, value in result.model.state_dict().items():
+            kept[f"{number}/{name}"] = value.detach().cpu().float().numpy()
+    count = len(corpus.lexicons)
+    others = [corpus.swapped((i // s.seeds + 1) % count) for i in range(len(results))]
+    return Transformers(
+        seeds=[seed for _ in range(count) for seed in s.network_seeds],
+        lexicons=[k for k in range(count) for _ in range(s.seeds)],
+        excess=[result.test.excess for result in results],
+        other_excess=[
+            excess(result.model, other, device=here.device).excess
+            for result, other in zip(results, others, strict=True)
+        ],
+        floor=[result.test.floor for result in results],
+        seconds=sum(result.seconds for result in results[:: s.seeds]),
+        weights=kept,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Excess:
+    """Losses above the floor, by network: a result of a cell."""
+
+    own: list[float]
+    other: list[float]
+    untrained: list[float]
+    floor: list[float]
+    seconds: float
+
+
+def measure_excess(s: Settings[Options], here: Here, networks: Transformers) -> Excess:
+    """Return the excess of trained networks on both lexicons, and of untrained ones."""
+    corpus = _corpus(s).swapped(0)
+    fresh = [excess(_untrained(s, seed), corpus, device=here.device).excess for seed in s.network_seeds]
+    return Excess(networks.excess, networks.other_excess, fresh, networks.floor, networks.seconds)
+
+
+def read(s: Settings[Options], reader: str, here: Here, networks: Transformers) -> Columns:
+    """Return what a reader gives for every network, layer and lexicon."""
+    corpus, device = _corpus(s), choose_device(here.device)
+    by_lexicon: dict[int, list[Transformer]] = {}
+    for number, k in enumerate(networks.lexicons):
+        start = f"{number}/"
+        state = {name[len(start) :]: value for name, value in networks.weights.items() if name.startswith(start)}
+        model = _untrained(s, networks.seeds[number])
+        model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+        by_lexicon.setdefault(k, []).append(model)
+    roles = {TRAINED: by_lexicon, UNTRAINED: [_untrained(s, seed) for seed in s.network_seeds], RAW: None}
+    asked = listed(roles, len(corpus.lexicons))
+    measured = read_draw(
+        s.draw, corpus, asked, [as_reader(reader)], _layers(s, reader), s.options.documents, device, here.progress
+    )
+    return Columns.of(measured)
+
+
+def _corpus(s: Settings[Options]) -> Corpus:
+    assert isinstance(s.recipe, Corpus)
+    return s.recipe
+
+
+def _untrained(s: Settings[Options], seed: int) -> Transformer:
+    corpus, c = _corpus(s), s.training
+    return Transformer(corpus.n_tokens, corpus.length, c.d_model, c.n_blocks, c.n_heads, c.expansion, seed=seed)
+
+
+def _layers(s: Settings[Options], reader: str) -> list[str]:
+    """Return the layers of a reader: features are made of the first alone."""
+    linear = reader.partition("@")[0] in ("beliefs", "separation", "accuracy")
+    return list(s.options.layers if linear else s.options.layers[:1])
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return contrasts, the mean of each role, and the excess of the networks."""
+    measured = [cell for name, kept in results.items() if name.startswith("reader-") for cell in kept.cells(s.draw)]
+    rows = [
+        row(c.estimate, part="contrast", contrast=c.contrast, layer=c.layer, reader=_short(c.reader), measure=c.measure)
+        for c in contrasts(measured)
+    ]
+    losses: Excess = results["excess"]
+    for role, values in ((TRAINED, losses.own), (OTHER, losses.other), (UNTRAINED, losses.untrained)):
+        rows.append(row(over_seeds(values), part="excess", role=role))
+    rows.append(row(over_seeds(losses.floor), part="floor"))
+    return Found(rows + _levels(measured), {"networks": len(losses.own), "training_seconds": losses.seconds})
+
+
+def _levels(measured: Sequence[Measured]) -> list[Row]:
+    """Return the mean of each measure by role and layer, over units, with its interval over networks."""
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for cell in measured:
+        key = cell.role_for_units, cell.layer, _short(cell.reader), cell.measure
+        middle = np.nanmedian if cell.measure == "r2" else np.nanmean
+        groups.setdefault(key, []).append(float(middle(cell.values)))
+    names = ("role", "layer", "reader", "measure")
+    return [row(_mean(values), part="level", **dict(zip(names, key, strict=True))) for key, values in groups.items()]
+
+
+def _mean(values: Sequence[float]) -> Estimate:
+    """Return a mean over networks, with an interval where there are enough of them."""
+    if len(values) >= ENOUGH:
+        return over_seeds(values)
+    return Estimate(float(np.mean(values)), float("nan"), float("nan"), len(values), 1)
+
+
+def _short(reader: str) -> str:
+    return reader.partition("@")[0]
+
+
+# ---------------------------------------------------------------------- report
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return the contrasts of every reader in the first layer, and the excess of the trained networks."""
+    lines = []
+    for reader in map(_short, s.options.readers):
+        for contrast in (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW):
+            for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=s.options.layers[0]):
+                scale = ", log ratio" if one["measure"] == "separation" else ""
+                lines.append(Line(f"{reader}, {one['measure']}{scale}: {contrast}, {one['layer']}", one))
+    for one in select(rows, part="excess"):
+        note = {TRAINED: "own lexicon", OTHER: "the other lexicon's documents"}.get(one["role"], "never trained")
+        lines.append(Line(f"excess over the floor, nats, {one['role']} network", one, note=note))
+    return lines
+
+
+def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
+    """Draw the mean of every role by reader, and by layer."""
+    first, readers = s.options.layers[0], list(map(_short, s.options.readers))
+    bounded = [reader for reader in readers if reader != "separation"]
+    levels = select(rows, part="level")
+    series = {
+        role: [
+            Row(r.estimate, {**r.names, "layer": r["reader"]}, by_draw=r.by_draw)
+            for reader in bounded
+            for r in select(levels, role=role, reader=reader)
+            if r["layer"] in (first, role)
+        ]
+        for role in ROLES
+    }
+    drawn = {
+        "readers": Picture(
+            by_layer(
+                series, bounded, f"{s.data[0]}: {first}", "R² of beliefs (median),\nF1 of features (mean)", zero=0.0
+            ),
+            f"What each role of network shows after {first}: median R² of beliefs over contexts, mean best F1 of "
+            "features over contexts.",
+        )
+    }
+    for reader in ("beliefs", "separation"):
+        found = select(rows, part="contrast", reader=reader)
+        by_contrast = {name: select(found, contrast=name) for name in (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)}
+        unit = "log ratio" if reader == "separation" else "difference of R²"
+        figure = by_layer(by_contrast, layers_of(found), f"{s.data[0]}: {reader}", unit)
+        drawn[reader] = Picture(figure, f"Contrasts of {reader} by layer.")
+    return drawn
+
+
+EXPERIMENT = Experiment(
+    name="documents",
+    words=Words.of(__doc__),
+    data=scales.DOCUMENTS,
+    options=options,
+    cells=cells,
+    analyse=analyse,
+    headline=headline,
+    draw=draw,
+    usual_seeds={"paper": 2, "small": 2},
+    training=scales.corpus_training,
+)

@@ -1,0 +1,339 @@
+"""Edit and retrain.
+
+When the value of one latent changes and training goes on, do activations change along a direction that is shared by all
+latents?
+
+From each trained network training is continued, once for each of several separate latents, with that latent's z raised
+and all else as it was. The change of activations is the difference to a continuation without the edit, in the same
+order of rows: mean over the latent's samples less mean over all others. The shared cosine is the mean cosine of the
+changes of two latents.
+
+The null is retraining with no change, in other orders of rows: differences of two such continuations, other ones for
+each latent. A second control is the slope of the prediction. A residual stream is added up to the readout, so whatever
+raises the prediction has a part along one direction in every layer: the rest is what is shared once that direction, the
+mean gradient of the prediction, has been taken out. After the last block this part is all that matters to the
+prediction, by construction, so that block is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from percolab.dataset.dataset import Dataset
+from percolab.experiments.directions import forward_from, streams
+from percolab.intervals import Estimate, jackknife, mean_interval
+from percolab.intervals.lines import line_through_origin
+from percolab.model.forest import Forest
+from percolab.nn.config import TrainConfig
+from percolab.nn.networks.model import ResidualMLP, predict
+from percolab.nn.networks.recording import activations, label
+from percolab.nn.probing.siblings import find_siblings
+from percolab.study.cells import Array, Cell, Here
+from percolab.study.estimates import Row, layers_of, row, select
+from percolab.study.experiment import Experiment, Found, Results
+from percolab.study.material import Material
+from percolab.study.networks import Networks, train_networks
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture, by_layer
+from percolab.study.scales import HIERARCHY
+from percolab.study.settings import Settings
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SHARES = (1 / 200, 1 / 4)
+"""An edited latent has from the first to the second of these shares of all rows."""
+SLOPE_ROWS = 4096
+"""Samples that the mean slope of the prediction is taken over."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this experiment is made from beside data and networks."""
+
+    latents: int = 16
+    """latents whose value is edited, and retrainings without an edit"""
+    retraining: int = 40
+    """epochs of training after an edit"""
+    change: float = 8.0
+    """what an edit adds to a value: y changes by this over the root of the number of latents above a point"""
+
+
+def options(scale: str, seeds: int, training: TrainConfig) -> Options:
+    """Return the options of a scale."""
+    return Options() if scale == "paper" else Options(latents=6, retraining=10, change=4.0)
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def shared_cosine(vectors: Floats) -> float:
+    """Return the mean cosine of all pairs of (L, w) vectors: 1 if they point the same way, 0 if they share nothing."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = vectors / np.where(length > 0, length, 1)
+    L = len(unit)
+    return float(((unit.sum(0) ** 2).sum() - (unit**2).sum()) / (L * (L - 1))) if L > 1 else np.nan
+
+
+def without(vectors: Floats, direction: Floats) -> Floats:
+    """Return (…, w) vectors without their part along a direction (w,)."""
+    unit = direction / np.linalg.norm(direction)
+    return vectors - (vectors @ unit)[..., None] * unit
+
+
+def shared_interval(vectors: Floats) -> Estimate:
+    """Return the mean over seeds of `shared_cosine` of (S, L, w) vectors, leaving out seeds and latents in turn."""
+
+    def statistic(seeds: Ints, latents: Ints) -> float:
+        return float(np.mean([shared_cosine(vectors[s, latents]) for s in seeds]))
+
+    S, L = vectors.shape[:2]
+    return jackknife(statistic, S, np.arange(L))
+
+
+# ---------------------------------------------------------------------- training and measuring
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """By how much edits move activations and predictions."""
+
+    edit: Array
+    """(S, layers, L, w) the change of activations by each edit"""
+    null: Array
+    """(S, layers, L / 2, w) the same without an edit"""
+    slope: Array
+    """(S, layers, w) mean gradient of the prediction"""
+    inside: Annotated[Array, ("seed", "latent")]
+    """change of the prediction on the latent's own samples"""
+    outside: Annotated[Array, ("seed", "latent")]
+    """size of the change on all others"""
+    law: Annotated[Array, ("latent",)]
+    """what the change inside should be"""
+    layers: list[str]
+    latents: list[int]
+    training: dict[str, Any]
+
+
+def edited_latents(forest: Forest, count: int) -> Ints:
+    """Return latents to edit: disjoint, of middle size, each the smaller of two siblings, the least deep first."""
+    n = forest.n_points
+    low, high = (max(2, int(share * n)) for share in SHARES)
+    pairs = find_siblings(forest, np.arange(n), low)
+    children = forest.latent_children[pairs.parent] - n
+    chosen = children[np.arange(len(pairs)), forest.latent_size[children].argmin(1)]
+    chosen = chosen[forest.latent_size[chosen] <= high]
+    taken: list[int] = []
+    used = np.zeros(n, np.bool_)
+    for latent in chosen[np.argsort(forest.latent_depth[chosen], kind="stable")]:
+        rows = forest.points_of(int(latent))
+        if not used[rows].any() and len(taken) < count:
+            used[rows] = True
+            taken.append(int(latent))
+    if len(taken) < 2:
+        raise ValueError(f"dataset must have at least two separate latents of {low} to {high} rows, got {len(taken)}")
+    return np.array(taken)
+
+
+def _edited(dataset: Dataset, latent: Any, change: float) -> Floats:
+    """Return y after a latent's value has been raised."""
+    edited: Floats = dataset.do({int(latent): float(dataset.latent_z[latent]) + change}).y
+    return edited
+
+
+def cells(s: Settings[Options]) -> list[Cell[Any]]:
+    """Return three cells: networks, their continuations, and what is measured of both."""
+    given = s.to_dict()
+    networks = Cell(f"{s.prefix}networks", Networks, partial(train, s), given, lasting=False, stage="training")
+    edited = Cell(
+        f"{s.prefix}edited", Networks, partial(retrain, s), given, (networks,), lasting=False, stage="training"
+    )
+    return [networks, edited, Cell(f"{s.prefix}measures", Measured, partial(measure, s), given, (networks, edited))]
+
+
+def train(s: Settings[Options], here: Here) -> Networks:
+    """Train a network for each seed."""
+    data = Material(s, here)
+    return train_networks(here, data.dataset, s.training.with_seeds(s.network_seeds), split=data.split)
+
+
+def retrain(s: Settings[Options], here: Here, networks: Networks) -> Networks:
+    """Go on from each network with each latent's value changed, and with none changed.
+
+    The edits and one continuation without have the same order of rows, that of the seed; as many others without an
+    edit as there are latents have orders of their own.
+    """
+    data = Material(s, here)
+    dataset, [first, *_] = data.truths[0].dataset, s.network_seeds
+    latents = edited_latents(dataset.forest, s.options.latents)
+    y = np.stack([_edited(dataset, i, s.options.change) for i in latents])
+    members, models, targets = [], [], []
+    again = replace(s.training, epochs=s.options.retraining)
+    for number, config in enumerate(again.with_seeds(s.network_seeds)):
+        others = first + s.seeds + number * latents.size
+        orders = [first + number] * (latents.size + 1) + [others + r for r in range(latents.size)]
+        members += [replace(config, order_seed=order) for order in orders]
+        models += [networks.model(number, networks.last, data.device) for _ in orders]
+        targets += [*y, *([dataset.y] * (1 + latents.size))]
+    return train_networks(here, dataset, members, targets=np.stack(targets), split=data.split, models=models)
+
+
+def measure(s: Settings[Options], here: Here, networks: Networks, edited: Networks) -> Measured:
+    """Measure by how much edits move activations and predictions of the latents' own samples, and of all others."""
+    data = Material(s, here)
+    dataset, forest = data.truths[0].dataset, data.truths[0].forest
+    latents = edited_latents(forest, s.options.latents)
+    names = streams(networks.model(0, networks.last, data.device))
+    each, own = 2 * latents.size + 1, range(latents.size)
+    spans = [forest.points_of(int(i)) for i in latents]
+    found: dict[str, list[Any]] = {"edit": [], "null": [], "slope": [], "inside": [], "outside": []}
+    means: list[list[Floats]] = []
+    predictions: list[Floats] = []
+    for m, _, model in data.looks(edited, (edited.last,)):
+        recorded = activations(model, data.inputs, names, device=data.device)
+        means.append([_contrasts(recorded[name], forest, latents) for name in names])
+        predictions.append(predict(model, data.inputs).double().cpu().numpy())
+        if len(means) < each:
+            continue
+        edits, plain, others = means[: latents.size], means[latents.size], means[latents.size + 1 :]
+        found["edit"].append([[edits[i][k][i] - plain[k][i] for i in own] for k in range(len(names))])
+        # Two continuations with other orders, and none of them twice, so that nulls of two latents are independent.
+        pairs = [(2 * i, 2 * i + 1) for i in range(latents.size // 2)]
+        null = [[others[a][k][i] - others[b][k][i] for i, (a, b) in enumerate(pairs)] for k in range(len(names))]
+        found["null"].append(null)
+        base = networks.model(m // each, networks.last, data.device)
+        found["slope"].append([mean_slope(base, name, data.inputs) for name in names])
+        moved = [predictions[i] - predictions[latents.size] for i in own]
+        found["inside"].append([moved[i][spans[i]].mean() for i in own])
+        found["outside"].append([np.abs(np.delete(moved[i], spans[i])).mean() for i in own])
+        means, predictions = [], []
+    law = [float((_edited(dataset, i, s.options.change) - dataset.y)[forest.points_of(int(i))].mean()) for i in latents]
+    return Measured(
+        **{name: np.array(values, np.float32) for name, values in found.items()}, law=np.array(law), layers=names,
+        latents=latents.tolist(), training={**networks.scores, "networks": len(networks) + len(edited)},
+    )  # fmt: skip
+
+
+def _contrasts(A: torch.Tensor, forest: Forest, latents: Ints) -> Floats:
+    """Return (L, w): the mean of each latent's rows, less that of all others."""
+    total, n = A.double().sum(0), len(A)
+    parts = []
+    for latent in latents:
+        rows = forest.points_of(int(latent))
+        inside = A[rows].double().sum(0)
+        count = rows.stop - rows.start
+        parts.append(inside / count - (total - inside) / (n - count))
+    result: Floats = torch.stack(parts).cpu().numpy()
+    return result
+
+
+def mean_slope(model: ResidualMLP, layer: str, X: torch.Tensor) -> Floats:
+    """Return (w,) the mean gradient of the prediction by the residual stream after a layer, over some samples."""
+    some = X[:: max(1, len(X) // SLOPE_ROWS)]
+    h = activations(model, some, [layer], device=X.device)[layer].requires_grad_()
+    forward_from(model, layer, h).sum().backward()
+    assert h.grad is not None
+    result: Floats = h.grad.double().mean(0).cpu().numpy()
+    return result
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return how much of a direction edits share, with and without that of the prediction's slope, and the null."""
+    found: Measured = results["measures"]
+    rows: list[Row] = []
+    for k, layer in enumerate(found.layers):
+        slope = found.slope[:, k].astype(np.float64)
+        for case, moved in (("edit", found.edit), ("null", found.null)):
+            vectors = moved[:, k].astype(np.float64)
+            rest = np.stack([without(own, along) for own, along in zip(vectors, slope, strict=True)])
+            rows.append(row(shared_interval(vectors), measure="shared cosine", case=case, layer=layer))
+            rows.append(row(shared_interval(rest), measure="shared cosine, rest", case=case, layer=layer))
+            rows.append(row(_along(vectors, slope), measure="cosine with the slope", case=case, layer=layer))
+    inside, outside = found.inside.astype(np.float64), found.outside.astype(np.float64)
+    across = len(inside), np.arange(inside.shape[1])  # edited latents are disjoint: each is a block
+
+    def learned(seeds: Ints, units: Ints) -> float:
+        law = np.broadcast_to(found.law[units], (len(seeds), len(units)))
+        return line_through_origin(law, inside[np.ix_(seeds, units)]).slope
+
+    def leak(seeds: Ints, units: Ints) -> float:
+        own = np.ix_(seeds, units)
+        return float(outside[own].mean() / np.abs(inside[own]).mean())
+
+    rows.append(row(jackknife(learned, *across), measure="learned"))
+    rows.append(row(jackknife(leak, *across), measure="leakage"))
+    return Found(rows, {**found.training, "edited": found.latents})
+
+
+def _along(vectors: Floats, slope: Floats) -> Estimate:
+    """Return the mean cosine of (S, L, w) vectors with a direction (S, w)."""
+    unit = slope / np.linalg.norm(slope, axis=1, keepdims=True)
+    length = np.linalg.norm(vectors, axis=2)
+    cosine = np.einsum("slw,sw->sl", vectors, unit) / np.where(length > 0, length, 1)
+    return mean_interval(cosine)
+
+
+# ---------------------------------------------------------------------- page
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return how well edits were learned, and what they share in every layer."""
+    lines = [
+        Line(
+            "change of the prediction on the edited latent, over what the law says", select(rows, measure="learned")[0]
+        ),
+        Line("size of the change elsewhere, over that on the latent", select(rows, measure="leakage")[0], -1, 1.0),
+    ]
+    for measured, words in (
+        ("shared cosine", "shared cosine"),
+        ("shared cosine, rest", "shared cosine, slope taken out"),
+    ):
+        for own in select(rows, measure=measured, case="edit"):
+            null = select(rows, measure=measured, case="null", layer=own["layer"])[0]
+            lines.append(Line(f"{words}, {label(own['layer'])}", own, 1, 0.0, null, "no change"))
+    return lines
+
+
+def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
+    """Draw shared cosines by layer, and cosines with the slope of the prediction."""
+    names, title = layers_of(rows), f"{s.data[0]}: "
+    cases = (("edits", "edit", ""), ("no change", "null", " (null)"))
+    shared = {
+        f"{words}{taken}{null}": select(rows, measure=f"shared cosine{rest}", case=case)
+        for words, case, null in cases
+        for taken, rest in (("", ""), (", slope taken out", ", rest"))
+    }
+    slope = {f"{words}{null}": select(rows, measure="cosine with the slope", case=case) for words, case, null in cases}
+    return {
+        "shared": Picture(
+            by_layer(shared, names, title + "directions that edits share", "mean cosine of two latents"),
+            "Mean cosine of the changes of two latents, by layer: as they are, and without the part along the slope "
+            "of the prediction.",
+        ),
+        "slope": Picture(
+            by_layer(slope, names, title + "along the slope of the prediction", "mean cosine with the slope"),
+            "Mean cosine of the changes with the slope of the prediction.",
+        ),
+    }
+
+
+EXPERIMENT = Experiment(
+    name="edit",
+    words=Words.of(__doc__),
+    data=HIERARCHY,
+    options=options,
+    cells=cells,
+    analyse=analyse,
+    headline=headline,
+    draw=draw,
+)

@@ -1,0 +1,341 @@
+"""Figures of the probing experiments, in the manner of the paper's Figs. 4, 5 and 7, with controls and intervals."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from percolab.experiments.findings import Measured, blocks, by_fom, power_laws
+from percolab.model.forest import Forest
+from percolab.nn.networks.recording import RAW, label
+from percolab.nn.probing import controls
+from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
+from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
+from percolab.show import style
+from percolab.show.style import BLUE, GREY, INK, ORANGE, PALETTE, PURPLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TARGET_WORDS = {"z": "latent value $z$", "sum": "sum of $z$ down to the latent"}
+STREAMS = (("residual", "o", "-"), ("hidden", "s", "--"))
+KINDS = (TRAINED, UNTRAINED)
+
+
+def of_probes(forest: Forest, by_protocol: Mapping[str, ByKind], title: str) -> dict[str, Figure]:
+    """Return the figures of probed networks and their controls, by the names of their files."""
+    random = by_protocol["random"]
+    measured = {
+        target: {
+            kind: Measured(forest, random[kind], random[RAW][0], target) for kind in (*KINDS, RANDOM) if kind in random
+        }
+        for target in ("z", "sum")
+    }
+    seen = controls.table(random, tuple(_SHOWN))
+    unseen = controls.table(by_protocol.get("subtree", {}), ("z", "z_redrawn"))
+    return {
+        "fig4": probes_by_fom(measured["z"], title, target="z"),
+        "fig5": probes_by_depth(random, title),
+        "fig7": probes_by_fom(measured["sum"], title, target="sum"),
+        "memorising": memorising(seen, unseen, title),
+    }
+
+
+# ---------------------------------------------------------------------- by figure of merit
+
+
+def probes_by_fom(
+    measured: Mapping[str, Measured], title: str, *, target: str = "z", fit_from: float | None = None
+) -> Figure:
+    """Draw per-latent MSE against FOM (Fig. 4; Fig. 7 with target "sum"), for networks and their controls.
+
+    Markers are medians in 5 logarithmic bins, means over networks; thick bars their 95% interval over networks and
+    groups of latents, thin bars the quartiles over latents. Filled circles are the residual stream, open squares the
+    hidden layers; crosses are permuted targets, on the widest representation. Lines are power laws fitted to the last
+    block's medians: over all bins, and, short and thick, over bins of the latents above `fit_from`. Below: the ratio to
+    the raw input, and the ratio to the error on fresh values.
+    """
+    kinds = [kind for kind in (*KINDS, RANDOM) if kind in measured]
+    bins = {kind: by_fom(measured[kind]) for kind in kinds}
+    with style.sheet():
+        figure = style.new_figure(0.8 + 3.7 * len(kinds), 8.4)
+        grid = figure.subplots(3, len(kinds), sharex=True, sharey="row", height_ratios=(2.3, 1, 0.8), squeeze=False)
+        for column, kind in enumerate(kinds):
+            _fom_column(list(grid[:, column]), measured[kind], bins[kind], fit_from)
+            networks = len(measured[kind].mse)
+            words = f"random features ({networks} draws)" if kind == RANDOM else f"{kind} networks ({networks})"
+            grid[0, column].set_title(words, loc="left", color=GREY)
+            grid[2, column].set_xlabel(r"FOM $= s_\mathrm{latent} / \sqrt{s_\mathrm{cluster}}$")
+        for row, shown, highest in ((1, "ratio", 2.0), (2, "own", 3.0)):
+            tops = [np.nanmax(own[name][f"{shown}_q75"]) for own in bins.values() for name in _series(own)]
+            grid[row, 0].set_ylim(0, max(1.15, min(highest, 1.05 * float(max(tops)))))
+        bottom, top = grid[0, 0].get_ylim()
+        grid[0, 0].set_ylim(bottom, top * (top / bottom) ** 0.2)  # room for the slopes
+        grid[0, 0].set_ylabel("MSE of a latent")
+        grid[1, 0].set_ylabel("MSE / MSE on\nraw input")
+        grid[2, 0].set_ylabel("MSE / MSE on\nfresh values")
+        figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]}", x=0.02, ha="left", fontsize=10)
+        _legend_of_streams(figure, grid[0, 0])
+    return figure
+
+
+def _legend_of_streams(figure: Figure, axes: Axes) -> None:
+    """Put a legend below, in which the two streams stand below each other."""
+    from matplotlib.lines import Line2D
+
+    by_name = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    rows = [[name for name in by_name if part in name] for part, _, _ in STREAMS]
+    rest = [name for name in by_name if not any(name in row for row in rows)]
+    pairs = [(*rest, "")[:2], *itertools.zip_longest(*rows, fillvalue="")]
+    names = [name for pair in pairs for name in pair]
+    handles = [by_name.get(name, Line2D([], [], linestyle="")) for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=len(pairs))
+
+
+def _streams(names: Iterable[str]) -> list[tuple[str, str, str, list[str]]]:
+    """Return part, marker, line and names of the two streams; of random features, the narrow and the wide ones."""
+    known = list(names)
+    random = sorted((name for name in known if name.startswith("random.")), key=lambda name: int(name[7:]))
+    if random:
+        return [(*stream, [name]) for stream, name in zip(STREAMS, random, strict=False)]
+    return [(*stream, blocks(known, stream[0])) for stream in STREAMS]
+
+
+def _series(bins: Mapping[str, Any]) -> list[str]:
+    return [name for *_, names in _streams(bins) for name in names if "own" in bins[name]]
+
+
+def _fom_column(panels: Sequence[Axes], measured: Measured, bins: Mapping[str, Any], fit_from: float | None) -> None:
+    main, ratio, own = panels
+    streams = _streams(bins)
+    count = len(streams[0][3])
+    fom = bins["FOM"]
+    _bars(main, fom, bins[RAW], "MSE", 1.0, INK, "D", True, label(RAW))
+    for at, (part, marker, line, names) in enumerate(streams):
+        for i, name in enumerate(names):
+            # Side by side: markers of one bin would hide each other.
+            shift = 1.11 ** (at * count + i - count + 0.5 + (0.6 if at else -0.6))
+            colour = INK if name.startswith("random.") else PALETTE[i % len(PALETTE)]
+            look = (shift, colour, marker, part == "residual", label(name).replace(" stream", ""))
+            for axes, column in ((main, "MSE"), (ratio, "ratio"), (own, "own")):
+                if column in bins[name]:
+                    _bars(axes, fom, bins[name], column, *look)
+        if blocks(names, part):
+            _draw_fits(main, measured, names[-1], line, PALETTE[(count - 1) % len(PALETTE)], part, fit_from)
+    widest = bins[streams[-1][3][-1]]
+    if "permuted" in widest:
+        main.plot(fom, widest["permuted"], "x", color=GREY, markersize=5, label="permuted targets")
+    for axes in (ratio, own):
+        axes.axhline(1, color=INK, linewidth=1)
+    main.set_xscale("log")
+    main.set_yscale("log")
+    # Above the axes, so that it meets neither markers nor another number.
+    for x, n in zip(fom, bins["n"], strict=True):
+        ratio.annotate(
+            f"{n:,}", (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
+            ha="center", va="bottom", fontsize=7, color=GREY,
+        )  # fmt: skip
+    ratio.annotate(
+        "latents", (0, 1), xycoords="axes fraction", xytext=(-3, 2), textcoords="offset points", ha="right",
+        va="bottom", fontsize=7, color=GREY,
+    )  # fmt: skip
+
+
+def _bars(
+    axes: Axes, fom: Any, own: Mapping[str, Any], column: str, shift: float, colour: str, marker: str, filled: bool,
+    name: str,
+) -> None:  # fmt: skip
+    """Draw medians with quartiles over latents, thin, and the interval of the median, thick."""
+    x, middle = fom * shift, own[column]
+    axes.vlines(x, own[f"{column}_q25"], own[f"{column}_q75"], color=colour, linewidth=0.8, alpha=0.7)
+    axes.vlines(x, own[f"{column}_low"], own[f"{column}_high"], color=colour, linewidth=3, alpha=0.45)
+    axes.plot(
+        x, middle, marker, color=colour, markersize=5, markerfacecolor=colour if filled else "white",
+        markeredgewidth=1.3, label=name,
+    )  # fmt: skip
+
+
+def _draw_fits(
+    axes: Axes, measured: Measured, name: str, line: str, colour: str, part: str, fit_from: float | None
+) -> None:
+    """Draw the power law of all latents and of those above `fit_from`, with slopes and their intervals."""
+    words = []
+    for least in (0.0, *([fit_from] if fit_from else [])):
+        fit = power_laws(measured, name, least)
+        slope, intercept = fit["slope"], fit["intercept"]
+        if not np.isfinite(slope.value):
+            continue
+        x = measured.bins(least)[1]
+        text = None if least else f"power law, {part}"
+        width = 2.6 if least else 1.2
+        axes.plot(x, 10**intercept.value * x**slope.value, line, color=colour, linewidth=width, label=text, zorder=1.5)
+        above = f", above {least:g}" if least else ""
+        words.append(rf"{part}{above}: FOM$^{{{slope.value:.2f}}}$ ({slope.low:.2f} to {slope.high:.2f})")
+    axes.annotate(
+        "\n".join(words), (0.99, 0.99), xycoords="axes fraction",
+        xytext=(0, 0 if part == "residual" else -26), textcoords="offset points", ha="right", va="top", fontsize=7,
+        color=colour,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- by depth
+
+
+def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure:
+    """Draw the MSE over all held-out points of a depth against depth (Fig. 5); depths of constant target are left out.
+
+    Blocks overlap, so below each panel stands the ratio to block 0. Lines are medians over networks, bands their range.
+    """
+    raw = by_kind[RAW][0]
+    there = _mean_error(raw, target) >= LEAST_BASELINE
+    depths = raw.depths[there]
+
+    def errors(kind: str, name: str) -> Any:
+        return np.stack([_by_depth(one, name, target)[there] for one in by_kind[kind]])
+
+    with style.sheet():
+        figure = style.new_figure(9.2, 6.6)
+        grid = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(1.7, 1))
+        names = list(by_kind[TRAINED][0].squared)
+        middles: list[Any] = []
+        for column, (part, marker, _) in enumerate(STREAMS):
+            top, bottom = grid[:, column]
+            top.plot(depths, _mean_error(raw, target)[there], ":", color=GREY, linewidth=1.6, label="training mean")
+            top.plot(depths, _by_depth(raw, RAW, target)[there], "-", color=INK, linewidth=1, label=label(RAW))
+            own = blocks(names, part)
+            for kind, line in ((UNTRAINED, "--"), (TRAINED, "-")):
+                if kind not in by_kind:
+                    continue
+                first = errors(kind, own[0])
+                for i, name in enumerate(own):
+                    values, colour = errors(kind, name), PALETTE[i % len(PALETTE)]
+                    shade = colour if kind == TRAINED else _lighter(colour)
+                    words = f"block {i}, {kind}"
+                    _band(top, depths, values, line, shade, words, marker if kind == TRAINED else "")
+                    if i:
+                        _band(bottom, depths, values / first, line, shade, words, marker if kind == TRAINED else "")
+                        middles.append(np.median(values / first, 0))
+            _other_controls(top, by_kind, own[-1], column, depths, there, target)
+            bottom.axhline(1, color=PALETTE[0], linewidth=1)
+            top.set_yscale("log")
+            top.set_title("residual stream" if part == "residual" else "hidden layer", loc="left", color=GREY)
+            bottom.set_xlabel("depth of the latent")
+        grid[0, 0].set_ylabel("MSE over held-out points")
+        grid[1, 0].set_ylabel("MSE / MSE at block 0")
+        if middles:
+            # A probe of a few rows may go far astray; the others are to be seen.
+            ratios = np.concatenate(middles)
+            low, high = np.quantile(ratios, [0.02, 0.98])
+            low, high = max(ratios.min(), low / 1.5), min(ratios.max(), high * 1.5)
+            grid[1, 0].set_ylim(min(0.9, low - 0.1), max(1.1, high + 0.1))
+        figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]} by depth", x=0.02, ha="left", fontsize=10)
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _other_controls(axes: Axes, by_kind: ByKind, name: str, column: int, depths: Any, there: Any, target: str) -> None:
+    """Draw random features of the same width, and fresh values and permuted targets on the last block."""
+    trained = by_kind[TRAINED]
+    draws = len(trained[0].at(f"{target}_redrawn"))
+    for kind, colour, line, words in (
+        ("redrawn", PURPLE, "-.", "last block, fresh values"),
+        ("shuffled", GREY, "--", "last block, permuted targets"),
+    ):
+        values = [
+            np.mean([_by_depth(one, name, f"{target}_{kind}", draw)[there] for one in trained], 0)
+            for draw in range(draws)
+        ]
+        if values:
+            _band(axes, depths, np.stack(values), line, colour, words, "")
+    random = by_kind.get(RANDOM, ())
+    if random:
+        wide = list(random[0].squared)[column]
+        values = [_by_depth(one, wide, target)[there] for one in random]
+        _band(axes, depths, np.stack(values), "-.", INK, "random features", "")
+
+
+def _by_depth(errors: ProbeErrors, name: str, target: str, draw: int = 0) -> Any:
+    k = errors.at(target)[draw]
+    with np.errstate(invalid="ignore"):
+        return errors.by_depth(errors.squared[name][:, k]) / errors.by_depth(errors.n)
+
+
+def _mean_error(errors: ProbeErrors, target: str) -> Any:
+    k = errors.at(target)[0]
+    with np.errstate(invalid="ignore"):
+        return errors.by_depth(errors.baseline[:, k] * errors.n) / errors.by_depth(errors.n)
+
+
+def _band(axes: Axes, x: Any, values: Any, line: str, colour: str, words: str, marker: str) -> None:
+    axes.fill_between(x, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0)
+    axes.plot(x, np.median(values, 0), line, marker=marker, color=colour, markersize=3, linewidth=1.1, label=words)
+
+
+def _lighter(colour: str) -> str:
+    """Return a colour halfway to white."""
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{(part + 255) // 2:02x}" for part in parts)
+
+
+# ---------------------------------------------------------------------- values or places
+
+
+def memorising(seen: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Draw, by representation, the error of the probes relative to the training mean, with 95% intervals.
+
+    Above for latents seen in training, with their true values and fresh ones; below for whole subtrees held out. A
+    probe that reads a value does as well on unseen latents and worse on fresh values; one that has learned where
+    latents are does as well on fresh values and no better than the mean on unseen latents. What an untrained network
+    shows is no effect of training.
+    """
+    names = list(dict.fromkeys(row["representation"] for row in seen))
+    places = {name: i for i, name in enumerate(names)}
+    with style.sheet():
+        figure = style.new_figure(9.2, 6.2)
+        axes = figure.subplots(2, 1, sharex=True, height_ratios=(1.6, 1))
+        for panel, rows in zip(axes, (seen, unseen), strict=True):
+            _members(panel, rows, places)
+            panel.axhline(1, color=GREY, linestyle=":", linewidth=1.6, label="no better than the training mean")
+            panel.grid(axis="x", visible=False)
+        axes[0].set_yscale("log")
+        axes[0].set_title("latents seen in training, as in the paper", loc="left", color=GREY)
+        axes[1].set_title("whole subtrees held out, tuned penalty", loc="left", color=GREY)
+        axes[1].set_xticks(range(len(names)), [_short(name) for name in names], fontsize=8)
+        figure.supylabel("MSE / MSE of the training mean (median over depths)", fontsize=9)
+        figure.suptitle(f"{title}: does a probe read a value or a place?", x=0.02, ha="left", fontsize=10)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+_SHOWN = {"z": "true values", "z_redrawn": "fresh values", "z_shuffled": "permuted targets"}
+_LOOKS = {TRAINED: (BLUE, "trained"), UNTRAINED: (ORANGE, "untrained"), RAW: (INK, ""), RANDOM: (INK, "")}
+
+
+def _members(axes: Axes, rows: Sequence[Mapping[str, Any]], places: Mapping[str, int]) -> None:
+    told = set()
+    for row in rows:
+        colour, kind = _LOOKS[row["kind"]]
+        for j, (target, words) in enumerate(_SHOWN.items()):
+            shift = 0.08 * (j - 1) + (0.2 if row["kind"] == UNTRAINED else -0.2 if kind else 0)
+            name = f"{kind}, {words}" if kind else f"no network, {words}"
+            x, y = places[row["representation"]] + shift, row.get(target, {}).get("value")
+            if y is None or not np.isfinite(y):
+                continue
+            low, high = (row[target][end] for end in ("low", "high"))
+            if low is not None and np.isfinite(low):
+                axes.vlines(x, low, high, color=colour, linewidth=1.2)
+            axes.plot(
+                x, y, "x" if j == 2 else "s" if row["kind"] == UNTRAINED else "o", color=colour, markersize=6,
+                markerfacecolor="white" if j else colour, label=None if name in told else name,
+            )  # fmt: skip
+            told.add(name)
+
+
+def _short(name: str) -> str:
+    if name.startswith("random."):
+        return f"random\nfeatures\n({name.removeprefix('random.')})"
+    return label(name).replace(", ", "\n").replace(" stream", "").replace(" ", "\n", 1 if name in (RAW, "input") else 0)

@@ -1,0 +1,356 @@
+"""The paper's experiment made again.
+
+Do linear probes read the values of latents from a network's activations, as the paper finds, and better than from
+networks that were never trained?
+
+Networks of several seeds are trained on the paper's data and probed beside untrained networks of the same shape, random
+ReLU features of the same width, and the raw input. A linear probe is a ridge regression from a layer's activations to
+the value z of the latent that a point belongs to at some depth. Its error is taken for each latent by itself. FOM, the
+figure of merit, is the size of a latent over the square root of the size of its cluster.
+
+With points held out at random, as in the paper, every latent has points on both sides of the split, so a probe can do
+well by learning where each latent is. Controls tell this apart from reading values. Fresh values: every latent gets a
+new random z that the network never saw, and the sums are those of fresh values. Held-out subtrees: the probe is scored
+on latents none of whose points it has seen. A probe that reads values does worse on fresh values and as well on
+held-out subtrees. One that has learned places does as well on fresh values, and no better than the mean on subtrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import pandas
+import torch
+
+from percolab.experiments import curves, figures, findings, paper_tables
+from percolab.intervals import Estimate, over_seeds
+from percolab.nn.config import FIT_FROM, UNTRAINED, ProbeConfig, TrainConfig
+from percolab.nn.networks.baseline import baselines
+from percolab.nn.networks.recording import RAW, label
+from percolab.nn.probing import controls
+from percolab.nn.probing.controls import ByKind
+from percolab.nn.probing.errors import ProbeErrors
+from percolab.nn.probing.latent_values import LATENT_TARGETS, TARGETS, TRUE_TARGETS
+from percolab.nn.probing.probed_networks import Source, Sources, listed
+from percolab.nn.probing.prober import Prober
+from percolab.show import summary
+from percolab.study.cells import Array, Cell, Here
+from percolab.study.draws import network_seeds
+from percolab.study.estimates import Row, band, row, select
+from percolab.study.experiment import Details, Experiment, Found, Results
+from percolab.study.material import Material
+from percolab.study.networks import Networks, train_networks
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture
+from percolab.study.scales import HIERARCHY
+from percolab.study.settings import Settings
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this experiment is made from beside data and networks."""
+
+    probing: ProbeConfig
+    fit_from: float = FIT_FROM
+    """FOM from which the second power law is fitted"""
+    shorter: int | None = None
+    """epochs of a second, shorter training, for comparison"""
+
+
+def options(scale: str, seeds: int, training: TrainConfig) -> Options:
+    """Return the options of a scale; the paper's training on multi-cluster data has a shorter one beside it."""
+    if scale == "small":
+        return Options(ProbeConfig(depths=tuple(range(0, 201, 20)), min_latent_size=50, subtree_alphas=(1.0, 1e3, 1e5)))
+    return Options(ProbeConfig(draws=10), shorter=400 if training.epochs == 2500 else None)
+
+
+def seeds_of(s: Settings[Options]) -> list[int]:
+    """Return the seeds of the networks, of which the first is the paper's."""
+    return network_seeds(s.seeds, s.draw, s.training.seed)
+
+
+def sources_of(s: Settings[Options]) -> list[Source]:
+    """Return everything that is probed: the input, random features, untrained and trained networks."""
+    return listed(seeds_of(s), UNTRAINED)
+
+
+# ---------------------------------------------------------------------- cells
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """Plain values."""
+
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Probed:
+    """Errors of the probes of one source."""
+
+    arrays: dict[str, Array]
+    """of `ProbeErrors`, by PROTOCOL/FIELD, and PROTOCOL/FIELD/REPRESENTATION"""
+    columns: dict[str, list[Any]]
+    """targets and draws, by protocol"""
+    skipped: list[str]
+
+    @classmethod
+    def of(cls, found: Sequence[ProbeErrors], skipped: Sequence[str]) -> Probed:
+        """Return errors as arrays."""
+        arrays: dict[str, Array] = {}
+        for errors in found:
+            for each in fields(errors):
+                value, name = getattr(errors, each.name), f"{errors.protocol}/{each.name}"
+                parts = {f"{name}/{key}": part for key, part in value.items()} if isinstance(value, dict) else {}
+                arrays |= {name: value} if isinstance(value, np.ndarray) else parts
+        arrays = {key: v.astype(np.float32) if "/squared/" in key else v for key, v in arrays.items()}
+        return cls(arrays, {errors.protocol: [list(c) for c in errors.columns] for errors in found}, list(skipped))
+
+    def errors(self, protocol: str) -> ProbeErrors | None:
+        """Return the errors of a protocol, None where the data cannot be held out so."""
+        if protocol not in self.columns:
+            return None
+        given: dict[str, Any] = {"squared": {}, "alpha": {}}
+        for key, value in self.arrays.items():
+            kind, name, *rest = key.split("/", 2)
+            if kind == protocol and rest:
+                given[name][rest[0]] = value.astype(np.float64)
+            elif kind == protocol:
+                given[name] = value
+        columns = tuple((str(target), int(draw)) for target, draw in self.columns[protocol])
+        return ProbeErrors(protocol, columns, **given)
+
+
+def cells(s: Settings[Options]) -> list[Cell[Any]]:
+    """Return the cells: data, baselines, networks, the probes of each source, power, findings."""
+    made_from = s.to_dict()
+
+    def cell(name: str, kind: type[Any], make: Any, *needs: Cell[Any], stage: str = "") -> Cell[Any]:
+        return Cell(f"{s.prefix}{name}", kind, partial(make, s), made_from, needs, stage=stage)
+
+    networks = cell("training", Networks, _train)
+    probed = [
+        cell(f"probes/{source}", Probed, partial(_probe, source), networks, stage="probes") for source in sources_of(s)
+    ]
+    shorter = [cell("shorter", Networks, partial(_train, epochs=s.options.shorter))] if s.options.shorter else []
+    return [
+        cell("dataset", Plain, _summarise), cell("baselines", Plain, _baselines), networks, *shorter, *probed,
+        cell("power", Plain, _power, networks), cell("findings", Plain, _check, *probed),
+    ]  # fmt: skip
+
+
+def _summarise(s: Settings[Options], here: Here) -> Plain:
+    return Plain(summary.summarise(Material(s, here).dataset))
+
+
+def _baselines(s: Settings[Options], here: Here) -> Plain:
+    data = Material(s, here)
+    scores = baselines(data.dataset, device=data.device, progress=here.progress)
+    return Plain({name: asdict(score) for name, score in scores.items()})
+
+
+def _train(s: Settings[Options], here: Here, epochs: int | None = None) -> Networks:
+    config = s.training if epochs is None else replace(s.training, epochs=epochs)
+    return train_networks(here, Material(s, here).dataset, config.with_seeds(seeds_of(s)))
+
+
+def _probe(source: Source, s: Settings[Options], here: Here, networks: Networks) -> Probed:
+    data = Material(s, here)
+    found = _prober(s, data.device).run(_sources(s, data, networks).representations(source))
+    return Probed.of(found.errors, found.skipped)
+
+
+@lru_cache(maxsize=1)
+def _prober(s: Settings[Options], device: torch.device) -> Prober:
+    """Return what the probes of all sources share."""
+    return Prober(Material(s).dataset, s.options.probing, device=device)
+
+
+def _sources(s: Settings[Options], data: Material, networks: Networks) -> Sources:
+    def trained(member: int) -> Any:
+        return networks.model(member, networks.last, data.device)
+
+    return Sources(data.dataset, s.training.with_seeds(seeds_of(s)), trained, data.device)
+
+
+def _power(s: Settings[Options], here: Here, networks: Networks) -> Plain:
+    """Plant signals in the last block of the first network, and look for them."""
+    data = Material(s, here)
+    first = next(source for source in sources_of(s) if source.kind == controls.TRAINED)
+    recorded = _sources(s, data, networks).representations(first)
+    name = findings.blocks(recorded, "residual")[-1]
+    found = controls.planted_power(
+        data.dataset, recorded[name], s.options.probing, device=data.device, progress=here.progress
+    )
+    return Plain({"representation": name, **found})
+
+
+def _check(s: Settings[Options], here: Here, *probed: Probed) -> Plain:
+    """Check the paper's findings, and compare with the controls."""
+    kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
+    measured = measures(s, here, kinds["random"])
+    checked = {
+        target: findings.check(
+            by[controls.TRAINED], by[controls.UNTRAINED], fit_from=s.options.fit_from,
+            multi_cluster=s.data[0] == "multi-cluster",
+        )
+        for target, by in measured.items()
+    }  # fmt: skip
+    return Plain(
+        {
+            "findings": checked,
+            "controls": controls.table(kinds["random"], TARGETS),
+            "permuted": controls.permuted(kinds["random"]),
+            "held_out": controls.held_out(kinds["subtree"]),
+            "held_out_controls": controls.table(kinds["subtree"], LATENT_TARGETS),
+        }
+    )
+
+
+def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> ByKind:
+    """Return the errors of everything that was probed, by kind; nothing where the data cannot be held out so."""
+    found: dict[str, list[ProbeErrors]] = {}
+    for source, own in zip(sources_of(s), probed, strict=True):
+        errors = own.errors(protocol)
+        if errors is not None:
+            found.setdefault(source.kind, []).append(errors)
+    return found
+
+
+def measures(s: Settings[Options], here: Here, random: ByKind) -> dict[str, dict[str, findings.Measured]]:
+    """Return errors under the paper's protocol, by target and kind."""
+    forest, raw = Material(s, here).truths[0].forest, random[RAW][0]
+    kinds = (controls.TRAINED, controls.UNTRAINED, controls.RANDOM)
+    return {
+        target: {kind: findings.Measured(forest, random[kind], raw, target) for kind in kinds}
+        for target in TRUE_TARGETS
+    }
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return Table 1, and the errors of probes by kind, representation and target."""
+    networks: Networks = results["training"]
+    rows = []
+    for measure in ("r2", "mse"):
+        for model, scores in results["baselines"].values.items():
+            rows.append(row(Estimate(scores[measure], np.nan, np.nan), part="table 1", model=model, measure=measure))
+        own = over_seeds([score[measure] for score in networks.test])
+        rows.append(row(own, part="table 1", model="mlp", measure=measure))
+    for part in ("controls", "held_out_controls"):
+        for line in results["findings"].values[part]:
+            names = {"kind": line["kind"], "layer": line["representation"], "part": part.replace("_", " ")}
+            for target in (target for target in TARGETS if target in line):
+                kind = band if target.endswith(("_redrawn", "_shuffled")) else row
+                rows.append(kind(Estimate(**line[target]), target=target, **names))
+            for target, ratio in line.get("over_untrained", {}).items():
+                names |= {"part": f"{part.replace('_', ' ')}, over untrained"}
+                rows.append(row(Estimate(**ratio), target=target, **names))
+    return Found(rows, networks.scores, results)
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return how much easier z is to read from trained networks than from those that they started as."""
+    return [
+        Line(f"error on z, trained over untrained, {label(own['layer'])}", own, -1, 1.0, note="1 before training")
+        for own in select(rows, part="controls, over untrained", target="z")
+        if own["layer"] != "input"
+    ]
+
+
+# ---------------------------------------------------------------------- page
+
+
+def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
+    """Return no picture: those of the paper are of errors by latent, see `details`."""
+    return {}
+
+
+def details(found: Sequence[Found], s: Settings[Options]) -> Details:
+    """Return the paper's Table 1, findings and figures, of the first draw of the data."""
+    first: Results = found[0].details
+    here, probed = Here("cpu"), [first[f"probes/{source}"] for source in sources_of(s)]
+    kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
+    networks: Networks = first["training"]
+    values: dict[str, Any] = {
+        "experiment": s.data[0],
+        "seeds": seeds_of(s),
+        "control_seeds": [source.seed for source in sources_of(s) if source.kind == controls.UNTRAINED],
+        "fit_from": s.options.fit_from,
+        "recipe": s.recipe.to_dict(),
+        "probe_config": s.to_dict()["options"]["probing"],
+        "dataset": first["dataset"].values,
+        "baselines": first["baselines"].values,
+        "training": _scores(s, networks),
+        "probes": {"skipped": probed[-1].skipped},
+        "power": first["power"].values,
+        **first["findings"].values,
+    }
+    if "shorter" in first:
+        values["shorter_training"] = _scores(s, first["shorter"])
+    values["table_1"] = paper_tables.table_one(s.data[0], s.scale == "paper", values)
+    verdicts = [one.details["findings"].values["findings"]["z"] for one in found]
+    forest = Material(s, here).truths[0].forest
+    written = {f"probes/{name}": table for name, table in controls.of_kinds(forest, kinds).items()}
+    return Details(paper_tables.sections(values, verdicts), values, _draw(s, here, first, kinds, values), written)
+
+
+def _scores(s: Settings[Options], networks: Networks) -> dict[str, Any]:
+    """Return how networks were trained, and their scores with means over them."""
+    members = {"test": networks.test, "validation": networks.validation}
+    means = {
+        part: {measure: asdict(over_seeds([score[measure] for score in scores])) for measure in scores[0]}
+        for part, scores in members.items()
+    }
+    return {"config": networks.config, "members": members, **means, "training_seconds": networks.seconds}
+
+
+def _draw(
+    s: Settings[Options], here: Here, results: Results, kinds: Mapping[str, ByKind], values: Mapping[str, Any]
+) -> dict[str, Picture]:
+    title, fit_from = f"{s.data[0].capitalize()} data", s.options.fit_from
+    measured = measures(s, here, kinds["random"])
+    levels = {"1NN": float(values["baselines"]["nearest_neighbour"]["r2"])}
+    if s.scale == "paper":
+        printed = paper_tables.PAPER_TABLE[s.data[0]]["mlp"]["r2"]
+        levels["MLP as printed in the paper (test rows)"] = float(printed)
+    shorter = _history(results["shorter"]) if "shorter" in results else None
+    drawn = {
+        "fig4": figures.probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
+        "fig5": figures.probes_by_depth(kinds["random"], title, target="z"),
+        "fig7": figures.probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
+        "memorising": figures.memorising(values["controls"], values["held_out_controls"], title),
+        "power": curves.power(values["power"], values["held_out"], title),
+        "training": curves.learning_curves(_history(results["training"]), shorter, levels, title),
+    }
+    words = paper_tables.captions(fit_from)
+    return {name: Picture(figure, words[name]) for name, figure in drawn.items()}
+
+
+def _history(networks: Networks) -> pandas.DataFrame:
+    """Return losses and scores by epoch, all networks below each other."""
+    columns = {name: values.ravel() for name, values in networks.history.items()}
+    epochs = len(networks.history["epoch"][0])
+    return pandas.DataFrame({**columns, "seed": np.repeat(networks.seeds, epochs)})
+
+
+EXPERIMENT = Experiment(
+    name="paper",
+    words=Words.of(__doc__),
+    data=HIERARCHY,
+    options=options,
+    cells=cells,
+    analyse=analyse,
+    headline=headline,
+    draw=draw,
+    details=details,
+    least_seeds=1,
+    usual_seeds={"paper": 5, "small": 2},
+    call="reproduce {data}",
+)

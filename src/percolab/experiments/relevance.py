@@ -1,0 +1,403 @@
+"""Relevance, by the swap.
+
+Does a network tell the concepts that its target depends on from their siblings better than the concepts that it does
+not depend on?
+
+Several hierarchies are added in one X. Networks with the same initial weights and the same order of rows are trained on
+it, each on the y of another hierarchy. For every pair of siblings three things are taken: the separation, which is the
+squared distance of the siblings' mean activations over their summed variances, of all samples and of those alone that
+the network was not trained on; how often a linear reading, fitted on the network's training rows, tells the two apart
+on rows that neither has seen; and the F1 of features, of the best one and of a union. Each is compared with itself: the
+logarithm where the hierarchy is relevant, less the mean logarithm where it is not.
+
+Both networks see the same X and start from the same weights, so before training the log ratio is 0, and whatever
+geometry gives away is in both. With three hierarchies or more there is also a null: the same log ratio as if another
+network were the relevant one, among those for which the pair is irrelevant. With K hierarchies there are K - 1 ways to
+name the other network; the one farthest from 0 is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from percolab.features.methods import KMeans, Neurons
+from percolab.features.scoring import score
+from percolab.intervals import kin, mean_interval, share_interval
+from percolab.intervals.binning import equal_bins
+from percolab.nn.config import TrainConfig
+from percolab.nn.networks.recording import label
+from percolab.nn.probing import siblings
+from percolab.nn.probing.siblings import Siblings, find_siblings
+from percolab.study.cells import Array, Here
+from percolab.study.estimates import Row, layers_of, row, select
+from percolab.study.experiment import Experiment, Found, Results, train_then_measure
+from percolab.study.material import Material
+from percolab.study.networks import Networks, train_networks
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.scales import WORLDS
+from percolab.study.settings import Settings
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MEASURES = ("separation", "held-out separation", "accuracy")
+METHODS = ("kmeans", "neurons")
+SCORES = {"f1": "best F1", "f1_union": "F1 of a union"}
+"""Scores of concepts by features, and their names; a union is of the features that `percolab.features.score` takes."""
+LEAST_SCORE = 1e-2
+LEAST = {"separation": 1e-12, "held-out separation": 1e-12, "accuracy": 1e-2}
+"""What a measure is taken to be at least before its logarithm is."""
+LEAST_UNITS = 8
+"""Pairs of a bin that is shown."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this experiment is made from beside data and networks."""
+
+    keep: tuple[int, ...]
+    """epochs that are looked at; 0 is untrained"""
+    min_size: int = 200
+    """fewest samples of a concept"""
+    most_pairs: int = 400
+    """most pairs of siblings of a hierarchy"""
+    features: int = 256
+    """features of k-means"""
+
+
+def options(scale: str, seeds: int, training: TrainConfig) -> Options:
+    """Return the options of a scale."""
+    usual = Options(kept_epochs(training.epochs))
+    return usual if scale == "paper" else replace(usual, min_size=50, most_pairs=100, features=64)
+
+
+def kept_epochs(epochs: int) -> tuple[int, ...]:
+    """Return the epochs that are looked at: none, the last, and some between, each several times the one before."""
+    between = {max(1, round(epochs * share)) for share in (0.005, 0.02, 0.1, 0.4)}
+    return tuple(sorted({0, epochs} | between))
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def swap_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats:
+    """Return (S, P) log ratios of a measure: relevant over irrelevant, for each unit by itself.
+
+    Parameters
+    ----------
+    values
+        (S, K, P) by seed, by the factor that the network was trained on, and by unit.
+    factor
+        (P,) the factor that each unit belongs to.
+    least
+        Smaller values are taken to be this.
+
+    Returns
+    -------
+    ndarray
+        The logarithm in the network of the unit's own factor, less the mean logarithm in the others.
+    """
+    logs = np.log(np.maximum(values, least))
+    units = np.arange(factor.size)
+    own = logs[:, factor, units]
+    ratio: Floats = own - (logs.sum(1) - own) / (logs.shape[1] - 1)
+    return ratio
+
+
+def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-12) -> Floats:
+    """Return the same as if another network were the relevant one, among those for which a unit is irrelevant: a null.
+
+    For units of factor f that is the network trained on factor f + `shift`, from 1 to K - 1, modulo K; there must be
+    three factors at least.
+    """
+    K = values.shape[1]
+    logs = np.log(np.maximum(values, least))
+    units = np.arange(factor.size)
+    other = logs[:, (factor + shift) % K, units]
+    rest = logs.sum(1) - logs[:, factor, units] - other
+    ratio: Floats = other - rest / (K - 2)
+    return ratio
+
+
+def nulls(values: Floats, factor: Ints, blocks: Ints, least: float, names: dict[str, Any]) -> list[Row]:
+    """Return what each shift gives, and as `null` the one that is farthest from 0; nothing with two factors."""
+    shifts = range(1, values.shape[1]) if values.shape[1] > 2 else ()
+    each = [mean_interval(idle_log_ratio(values, factor, shift, least), blocks) for shift in shifts]
+    rows = [row(one, part="null, by shift", shift=shift, **names) for shift, one in zip(shifts, each, strict=True)]
+    farthest = max(each, key=lambda one: abs(one.value), default=None)
+    return rows if farthest is None else [*rows, row(farthest, part="null", **names)]
+
+
+# ---------------------------------------------------------------------- training and measuring
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured of every pair of siblings and every concept."""
+
+    values: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "pair")]
+    """by measure"""
+    raw: Annotated[dict[str, Array], ("pair",)]
+    """the same in the raw input"""
+    scores: Annotated[dict[str, Array], ("seed", "trained_on", "concept")]
+    """of features, by score and method, after the last epoch, on held-out samples"""
+    pairs: dict[str, Ints]
+    """size, depth, fom, place and factor of each pair"""
+    concepts: dict[str, Ints]
+    """place and factor of each concept"""
+    layers: list[str]
+    epochs: list[int]
+    training: dict[str, Any]
+
+
+def train(s: Settings[Any], here: Here) -> Networks:
+    """Train a network for each seed and factor: those of a seed have the same initial weights and order of rows."""
+    data = Material(s, here)
+    factors = range(len(data.truths))
+    configs = [config for config in s.training.with_seeds(s.network_seeds) for _ in factors]
+    targets = np.stack([data.dataset.swapped(k).y for k in factors] * s.seeds)
+    return train_networks(
+        here, data.dataset, configs, targets=targets, factors=[*factors] * s.seeds, split=data.split, make=s.network,
+        keep=s.options.keep,
+    )  # fmt: skip
+
+
+def pairs_of(data: Material) -> list[Siblings]:
+    """Return the pairs of siblings of each hierarchy."""
+    own = data.settings.options
+    return [find_siblings(t.forest, t.rows, own.min_size, own.most_pairs) for t in data.truths]
+
+
+def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+    """Measure every pair in every network, layer and epoch kept; features at the last epoch, on held-out samples."""
+    data = Material(s, here)
+    pairs, names, K = pairs_of(data), data.layers(networks)[1:], len(data.truths)
+    keep = s.options.keep
+    shape = (len(networks), len(keep), len(names), sum(map(len, pairs)))
+    values = {name: np.full(shape, np.nan, np.float32) for name in MEASURES}
+    looked = _Looked(data, pairs)
+    raw = looked.measures(data.inputs)
+    scores: list[dict[str, Floats]] = [{} for _ in range(len(networks))]
+    concepts: dict[str, Ints] = {}
+    for i, j, model in data.looks(networks, keep):
+        recorded = data.record(model, names)
+        for k, name in enumerate(names):
+            for measured, found in looked.measures(recorded[name]).items():
+                values[measured][i, j, k] = found
+        if keep[j] == networks.last:
+            scores[i], concepts = _features(data, recorded, names)
+    return Measured(
+        values={name: v.reshape(s.seeds, K, *v.shape[1:]) for name, v in values.items()},
+        raw=raw,
+        scores={key: np.stack([own[key] for own in scores]).reshape(s.seeds, K, -1) for key in scores[0]},
+        pairs=columns_of(pairs),
+        concepts=concepts,
+        layers=names,
+        epochs=list(keep),
+        training=networks.scores,
+    )
+
+
+class _Looked:
+    """The pairs of all hierarchies, ready to be measured in any activations."""
+
+    def __init__(self, data: Material, pairs: list[Siblings]) -> None:
+        fit = np.zeros(len(data.dataset), np.bool_)
+        fit[data.split.train] = True
+        self.whole, self.fit, self.held_out = (
+            [siblings.ready(own, data.device, used) for own in pairs] for used in (None, fit, ~fit)
+        )
+
+    def measures(self, A: torch.Tensor) -> dict[str, Floats]:
+        """Return separation, of all samples and of held-out ones, and held-out accuracy of all pairs in a row."""
+        factor = siblings.solver(A, self.fit[0])
+        accuracy = [
+            siblings.reading_accuracy(A, factor, fit, held_out)
+            for fit, held_out in zip(self.fit, self.held_out, strict=True)
+        ]
+        whole, held_out = (
+            [siblings.separation(siblings.sums(A, own)) for own in pairs] for pairs in (self.whole, self.held_out)
+        )
+        return {
+            name: np.concatenate(values) for name, values in zip(MEASURES, (whole, held_out, accuracy), strict=True)
+        }
+
+
+def columns_of(pairs: list[Siblings]) -> dict[str, Any]:
+    """Return what the pairs are, hierarchy after hierarchy."""
+    columns = {
+        name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")
+    }
+    return {**columns, "factor": np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])}
+
+
+def _features(
+    data: Material, recorded: dict[str, torch.Tensor], names: list[str]
+) -> tuple[dict[str, Floats], dict[str, Ints]]:
+    """Return scores of every concept by method, and the concepts: k-means on the last block, and its neurons."""
+    rows, own = data.scored, data.settings.options
+    least = max(10, own.min_size * rows.size // len(data.dataset))
+    sources = {"kmeans": names[-1], "neurons": names[-2:][0]}
+    makers: dict[str, Any] = {"kmeans": KMeans(own.features, batch_size=4096), "neurons": Neurons()}
+    scores: dict[str, Floats] = {}
+    concepts: dict[str, Ints] = {}
+    for method, maker in makers.items():
+        values = recorded[sources[method]][torch.from_numpy(rows).to(data.device)].cpu().numpy()
+        codes = maker.fit(values).encode(values)
+        tables = [
+            score(data.dataset, codes, rows, k, min_size=least, draws=1).concepts for k in range(len(data.truths))
+        ]
+        tables = [one[one["summarised"]] for one in tables]
+        for name in SCORES:
+            scores[f"{name}_{method}"] = np.concatenate([one[name].to_numpy(np.float64) for one in tables])
+        starts = [t.forest.latent_start[one["latent"]] for t, one in zip(data.truths, tables, strict=True)]
+        concepts["place"] = np.concatenate(starts)
+        concepts["factor"] = np.repeat(np.arange(len(tables)), [len(one) for one in tables])
+    return scores, concepts
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return log ratios, relevant over irrelevant: by layer and epoch; by size, depth and factor at the last epoch."""
+    found: Measured = results["measures"]
+    factor = found.pairs["factor"]
+    blocks = kin(found.pairs["place"], factor)
+    rows: list[Row] = []
+    for measured in MEASURES:
+        for k, layer in enumerate(found.layers):
+            for j, epoch in enumerate(found.epochs):
+                values = found.values[measured][:, :, j, k]
+                names = {"measure": measured, "layer": layer, "epoch": epoch}
+                ratio = swap_log_ratio(values, factor, LEAST[measured])
+                rows.append(row(mean_interval(ratio, blocks), part="all", **names))
+                if epoch == found.epochs[-1]:
+                    rows += _parts(ratio, found.pairs, blocks, names)
+                    rows += _levels(values, found.raw[measured], factor, blocks, names)
+                    rows += nulls(values, factor, blocks, LEAST[measured], names)
+    return Found(rows + _feature_rows(found), found.training)
+
+
+def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str, Any]) -> list[Row]:
+    """Return the log ratio in bins of size and of depth, and by factor."""
+    rows, place, factor = [], pairs["place"], pairs["factor"]
+    for column in ("size", "depth"):
+        bins, edges = equal_bins(pairs[column])
+        for b in np.unique(bins):
+            own = bins == b
+            if np.count_nonzero(own) < LEAST_UNITS:
+                continue
+            name = f"{column} {edges[b]:,.0f} to {edges[b + 1]:,.0f}"
+            middle = float(np.median(pairs[column][own]))
+            value = mean_interval(ratio[:, own], kin(place[own], factor[own]))
+            rows.append(row(value, part=column, bin=name, at=middle, **names))
+    for k in np.unique(factor):
+        value = mean_interval(ratio[:, factor == k], kin(place[factor == k]))
+        rows.append(row(value, part="factor", bin=f"factor {k}", at=int(k), **names))
+    share = (np.sign(ratio) + 1) / 2  # ties count one half
+    return [*rows, row(share_interval(share, blocks), part="share above 0", **names)]
+
+
+def _levels(values: Floats, raw: Floats, factor: Ints, blocks: Ints, names: dict[str, Any]) -> list[Row]:
+    """Return the means of the measure itself: relevant, irrelevant, and in the raw input."""
+    units = np.arange(factor.size)
+    relevant = values[:, factor, units].astype(np.float64)
+    irrelevant = (values.sum(1) - relevant) / (values.shape[1] - 1)
+    cases = {"relevant": relevant, "irrelevant": irrelevant, "raw input": raw[None]}
+    return [row(mean_interval(v, blocks), part=f"mean, {name}", **names) for name, v in cases.items()]
+
+
+def _feature_rows(found: Measured) -> list[Row]:
+    """Return log ratios of the scores of features, and the scores themselves."""
+    factor = found.concepts["factor"]
+    blocks = kin(found.concepts["place"], factor)
+    rows = []
+    for method, layer in zip(METHODS, (found.layers[-1], found.layers[-2:][0]), strict=True):
+        for name, words in SCORES.items():
+            values = found.scores[f"{name}_{method}"]
+            names = {"measure": f"{words}, {method}", "layer": layer, "epoch": found.epochs[-1]}
+            rows.append(row(mean_interval(swap_log_ratio(values, factor, LEAST_SCORE), blocks), part="all", **names))
+            rows += _levels(values, np.full(factor.size, np.nan), factor, blocks, names)[:2]
+            rows += nulls(values, factor, blocks, LEAST_SCORE, names)
+    return rows
+
+
+# ---------------------------------------------------------------------- page
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return the log ratios of all measures in the last block, and the share of pairs above 0."""
+    last, end = layers_of(rows)[-1], s.options.keep[-1]
+    lines = []
+    for measured in (*MEASURES, *(f"{words}, {method}" for method in METHODS for words in SCORES.values())):
+        layer = layers_of(select(rows, measure=measured, part="all"))[-1]
+        names = {"measure": measured, "layer": layer, "epoch": end}
+        null = next(iter(select(rows, part="null", **names)), None)
+        what = f"log ratio of {measured}, {label(layer)}"
+        own = select(rows, part="all", **names)[0]
+        lines.append(Line(what, own, 1, 0.0, null, "irrelevant over irrelevant", "0 before training"))
+    names = {"measure": "separation", "layer": last, "epoch": end}
+    share = select(rows, part="share above 0", **names)[0]
+    return [*lines, Line(f"share of pairs with a separation ratio above 1, {label(last)}", share, 1, 0.5)]
+
+
+def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
+    """Draw the log ratios by layer, epoch, size and depth, and the separation itself."""
+    layers = [r["layer"] for r in select(rows, part="share above 0", measure="separation")]
+    end, ratio, title = s.options.keep[-1], "log ratio,\nrelevant over irrelevant", f"{s.data[0]}: "
+    measures = (*MEASURES, *(f"best F1, {method}" for method in METHODS))
+    by_measure = {m: select(rows, part="all", measure=m, epoch=end) for m in measures}
+    null = select(rows, part="null", measure="separation", epoch=end)
+    if null:
+        by_measure["separation, null"] = null
+    streams = [name for name in layers if not name.endswith("hidden")]
+    separation = partial(select, rows, measure="separation")
+    epochs = {label(n): separation(part="all", layer=n) for n in streams}
+    cases = ("relevant", "irrelevant", "raw input")
+    drawn = {
+        "layers": Picture(
+            by_layer(by_measure, layers, f"{title}relevance by layer", ratio),
+            "Log ratio of separation, of held-out accuracy of the linear reading, and of the best F1 of features, "
+            "relevant over irrelevant, after training. 0 is no difference.",
+        ),
+        "epochs": Picture(
+            by_number(
+                epochs, "epoch", f"{title}separation by epoch", "epoch", ratio,
+                symmetric_from=float(s.options.keep[1]), ticks=True,
+            ),
+            "Log ratio of separation by epoch of training. At epoch 0 it is 0 by construction.",
+        ),
+    }  # fmt: skip
+    for column, words in (("size", "number of samples of the smaller sibling"), ("depth", "depth of the siblings")):
+        series = {label(n): separation(part=column, layer=n, epoch=end) for n in streams}
+        figure = by_number(series, "at", f"{title}separation by {column}", words, ratio)
+        drawn[column] = Picture(figure, f"Log ratio of separation by the {words}.")
+    for name, measured, words, caption in (
+        ("accuracy", "accuracy", "held-out accuracy", "Held-out accuracy of the linear reading itself; chance is 0.5."),
+        ("levels", "separation", "mean separation", "Mean separation itself, where the hierarchy is relevant or not."),
+    ):
+        levels = {case: select(rows, part=f"mean, {case}", epoch=end, measure=measured) for case in cases}
+        drawn[name] = Picture(by_layer(levels, layers, f"{title}{words}", words, zero=None), caption)
+    return drawn
+
+
+EXPERIMENT = Experiment(
+    name="relevance",
+    words=Words.of(__doc__),
+    data=WORLDS,
+    options=options,
+    cells=partial(train_then_measure, train=train, measure=measure, kind=Measured),
+    analyse=analyse,
+    headline=headline,
+    draw=draw,
+    own_networks=True,
+)

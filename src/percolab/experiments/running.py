@@ -1,0 +1,135 @@
+"""The experiments as functions: of the paper, on what networks represent, and on scaling."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from percolab.experiments import FORMERLY, REPRESENT
+from percolab.ground.validation import check_choice, check_number
+from percolab.nn.config import FIT_FROM
+from percolab.study.experiment import Experiment
+from percolab.study.settings import Settings
+
+
+def find(name: str) -> Experiment[Any]:
+    """Return an experiment by the name of its module."""
+    found: Experiment[Any] = importlib.import_module(f"percolab.experiments.{FORMERLY.get(name, name)}").EXPERIMENT
+    return found
+
+
+def experiment(
+    name: str,
+    scale: str = "paper",
+    *,
+    epochs: int | None = None,
+    seeds: int | None = None,
+    fit_from: float = FIT_FROM,
+    draws: int = 1,
+) -> Settings[Any]:
+    """Return the settings of an experiment of the paper, at its scale or a small one.
+
+    Parameters
+    ----------
+    name
+        ``"one-cluster"`` or ``"multi-cluster"``.
+    scale
+        ``"paper"``, or ``"small"``: about 10,000 points and a smaller network, minutes on a laptop.
+    epochs
+        Another number of epochs than the experiment's own.
+    seeds
+        How many networks are trained; None: 5 at the paper's scale, 2 at the small one. The first has the paper's seed.
+    fit_from
+        FOM from which a second power law is fitted, beside the one of all latents.
+    draws
+        Draws of the data; from three on, intervals are over draws.
+    """
+    check_choice("experiment", name, find("paper").data)
+    check_number("fit_from", fit_from, 0)
+    return find("paper").settings(scale, data=name, epochs=epochs, seeds=seeds, draws=draws, fit_from=fit_from)
+
+
+def reproduce(
+    chosen: str | Settings[Any], output: str | os.PathLike[str], *, scale: str = "paper", **given: Any
+) -> dict[str, Any]:
+    """Run an experiment of the paper from data to report, resuming what is in `output`; return all its numbers.
+
+    Parameters
+    ----------
+    chosen
+        ``"one-cluster"``, ``"multi-cluster"``, or settings from `experiment`.
+    output
+        Directory; it must be empty, new, or hold the same experiment.
+    scale
+        ``"paper"`` or ``"small"``.
+    given
+        `epochs`, `seeds`, `fit_from` and `draws` as for `experiment`; `device`, `overwrite`, `ray` and `progress` as
+        for `percolab.study.experiment.Experiment.run`.
+    """
+    options, how = _divided(given)
+    return find("paper").run(experiment(chosen, scale, **options) if isinstance(chosen, str) else chosen, output, **how)
+
+
+def represent(
+    chosen: str | Settings[Any], output: str | os.PathLike[str], *, scale: str = "paper", **given: Any
+) -> dict[str, Any]:
+    """Run an experiment on what networks represent, resuming what is in `output`; return all its numbers.
+
+    Parameters
+    ----------
+    chosen
+        ``"trained"``, ``"crossed"``, ``"relevance"``, ``"steering"`` or ``"edit"``; or settings of one of them.
+    output
+        Directory; it must be empty, new, or hold the same experiment.
+    scale
+        ``"paper"``, or ``"small"``: minutes on a laptop.
+    given
+        `data`, `seeds`, `epochs`, `draws` and the experiment's own options, as for
+        `percolab.study.experiment.Experiment.settings`; `device`, `overwrite`, `ray` and `progress` as for `run`.
+    """
+    name = chosen if isinstance(chosen, str) else chosen.experiment
+    check_choice("experiment", FORMERLY.get(name, name), REPRESENT)
+    return _run(find(name), chosen, output, scale, given)
+
+
+def scaling(
+    output: str | os.PathLike[str],
+    chosen: Settings[Any] | None = None,
+    *,
+    scale: str = "paper",
+    data: Sequence[str] | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """Measure how errors fall with rows and width, resuming what is in `output`; return all numbers.
+
+    Parameters
+    ----------
+    output
+        Directory; it must be empty, new, or hold the same experiment.
+    chosen
+        Settings; None makes them from all else.
+    scale
+        ``"paper"``, or ``"small"``: minutes on a laptop.
+    data
+        Some of ``"one-cluster"`` and ``"multi-cluster"``; None takes both.
+    given
+        As for `represent`.
+    """
+    return _run(find("scaling"), chosen, output, scale, {"data": data, **given})
+
+
+HOW = ("device", "overwrite", "ray", "progress")
+
+
+def _divided(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what decides about the settings, and what decides about how they are run."""
+    how = {name: given[name] for name in HOW if name in given}
+    return {name: value for name, value in given.items() if name not in HOW}, how
+
+
+def _run(found: Experiment[Any], chosen: Any, output: Any, scale: str, given: dict[str, Any]) -> dict[str, Any]:
+    options, how = _divided(given)
+    settings = chosen if isinstance(chosen, Settings) else found.settings(scale, **options)
+    return found.run(settings, output, **how)

@@ -1,0 +1,394 @@
+"""Scaling.
+
+How does the test error fall with the number of training rows, and with the width of the network?
+
+Test rows are the same throughout. Training rows are nested: a chain is a random order of all others, and n rows are its
+first n. Each seed has a chain and a network of its own, and all networks take the same number of steps. 1NN predicts a
+test row by the nearest training row; where several tie within a relative 1e-6, its error is the mean over them. An
+exponent is the slope of the logarithm of the mean error on that of the number, by least squares; its interval comes
+from leaving out chains and blocks of kin among the test rows.
+
+1NN is the control: it learns nothing. arXiv 2412.07942 derives power laws for two kinds of percolation data. Where one
+cluster holds the data, it is a manifold of intrinsic dimension 4, and errors fall with the exponent -c/4, where c
+depends on how smooth target and fit are: for squared errors of nearest neighbours and a target that changes in
+proportion to distance, c is 2. Where there are many clusters with sizes of exponent 5/2, they are subtasks that are
+learned in turn, and the theory of such quanta (arXiv 2303.13506, with its exponent 1) gives -1/2 in rows and -1 in
+parameters. Targets there are continuous functions on each cluster; here they are sums over a hierarchy, and clusters
+below the least size are left out. So the predictions are something to compare with, not laws of these data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from percolab.intervals import Estimate, jackknife, kin, mean_interval
+from percolab.nn.config import TrainConfig
+from percolab.nn.networks.model import predict
+from percolab.study.cells import Array, Cell, Here
+from percolab.study.estimates import Row, row, select
+from percolab.study.experiment import Experiment, Found, Results
+from percolab.study.material import Material
+from percolab.study.networks import find_make, trained
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture, by_number
+from percolab.study.scales import HIERARCHY
+from percolab.study.settings import Settings
+from percolab.worlds.splits import Split, split_rows
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TIED = 1e-6
+"""Relative difference of distances that counts as none."""
+BLOCK_BYTES = {"cpu": 1 << 27, "cuda": 1 << 31}
+PREDICTED = {
+    ("one-cluster", "n"): "-c/4; c = 2 gives -0.5",
+    ("one-cluster", "parameters"): "-c/4",
+    ("multi-cluster", "n"): "-0.5",
+    ("multi-cluster", "parameters"): "-1",
+}
+"""Exponents of arXiv 2412.07942, as above, by data and axis."""
+AXES = {"n": "training rows", "parameters": "parameters"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this experiment is made from beside data and networks."""
+
+    least_rows: int = 1000
+    """fewest training rows; then twice as many, and so on up to all"""
+    widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
+    """d_model of the networks trained on all rows"""
+    steps: int = 30_000
+    """of the optimiser, the same for every number of rows"""
+    validation_rows: int = 500
+    """rows that are looked at after every epoch; nothing depends on them"""
+
+
+def options(scale: str, seeds: int, training: TrainConfig) -> Options:
+    """Return the options of a scale."""
+    return Options() if scale == "paper" else Options(250, (4, 16, 64), 400, 100)
+
+
+def training(data: str, scale: str) -> TrainConfig:
+    """Return how networks are trained, but for their seeds, widths and epochs."""
+    usual = TrainConfig(batch_size=512, lr=5e-4)
+    return usual if scale == "paper" else replace(usual, d_model=64, batch_size=128, lr=1e-3)
+
+
+def epochs(s: Settings[Options], n_rows: int) -> int:
+    """Return the epochs that give the number of steps with so many training rows."""
+    batches = -(-n_rows // int(s.training.batch_size))
+    return max(1, round(s.options.steps / batches))
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def exponent(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
+    """Return the slope of log mean error on log x by least squares, leaving out seeds and blocks of kin in turn.
+
+    Parameters
+    ----------
+    x
+        (N,) numbers of rows or of parameters.
+    errors
+        (S, N, T) squared errors by seed and test row.
+    blocks
+        (T,) blocks of kin among the test rows.
+    """
+
+    def statistic(seeds: Ints, rows: Ints) -> float:
+        return _slope(x, errors[seeds][:, :, rows].mean((0, 2)))
+
+    return jackknife(statistic, len(errors), blocks)
+
+
+def bend(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
+    """Return the exponent over the upper half of the numbers less that over the lower half: 0 where one law holds."""
+    half = _half(x)
+
+    def statistic(seeds: Ints, rows: Ints) -> float:
+        mean = errors[seeds][:, :, rows].mean((0, 2))
+        return _slope(x[-half:], mean[-half:]) - _slope(x[:half], mean[:half])
+
+    return jackknife(statistic, len(errors), blocks)
+
+
+def _slope(x: Floats, y: Floats) -> float:
+    """Return the slope of log y on log x by least squares."""
+    logs = np.log(x) - np.log(x).mean()
+    return float(logs @ np.log(np.maximum(y, 1e-300)) / (logs @ logs))
+
+
+def _half(x: Floats) -> int:
+    """Return how many numbers make a half; the middle one of an odd number is in both."""
+    return max(2, -(-len(x) // 2))
+
+
+def log_ratio(errors: Floats, others: Floats, blocks: Ints) -> Estimate:
+    """Return the log ratio of two mean errors (S, T) on the same test rows, leaving out seeds and blocks in turn."""
+
+    def statistic(seeds: Ints, rows: Ints) -> float:
+        return float(np.log(errors[seeds][:, rows].mean() / others[seeds][:, rows].mean()))
+
+    return jackknife(statistic, len(errors), blocks)
+
+
+def nearest_errors(X: torch.Tensor, y: Floats, train: Ints, test: Ints, block_bytes: int | None = None) -> Floats:
+    """Return the squared error of every test row predicted by the nearest training row; of ties, the mean.
+
+    All bonds have one length, so nearest rows tie: those within a relative 1e-6 of the least distance all count.
+    """
+    X = X.double()
+    X = X - X.mean(0)
+    others, square = X[torch.from_numpy(train).to(X.device)], (X * X).sum(1)
+    target = torch.from_numpy(y).to(X.device, torch.float64)
+    known = target[torch.from_numpy(train).to(X.device)]
+    step = max(1, (block_bytes or BLOCK_BYTES[X.device.type]) // (8 * max(1, train.size)))
+    parts = []
+    for rows in torch.from_numpy(test).to(X.device).split(step):
+        squared = square[rows, None] + (others * others).sum(1) - 2 * X[rows] @ others.T
+        squared.clamp_(min=0)
+        least = squared.min(1, keepdim=True).values
+        tied = (squared <= least * (1 + TIED) ** 2).double()
+        count = tied.sum(1)
+        first, second = tied @ known / count, tied @ known**2 / count
+        wanted = target[rows]
+        parts.append(second - 2 * wanted * first + wanted**2)  # the mean of (y - known)² over ties
+    found: Floats = torch.cat(parts).clamp(min=0).cpu().numpy()
+    return found
+
+
+def sizes(least: int, most: int) -> Ints:
+    """Return least, twice that, and so on below `most`, and `most` itself."""
+    doubling = least * 2 ** np.arange(max(0, int(np.log2(max(1.0, (most - 1) / least)))) + 1)
+    return np.append(doubling[doubling < most], most)
+
+
+# ---------------------------------------------------------------------- cells
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of all data."""
+
+    n: dict[str, Ints]
+    """numbers of training rows, by data"""
+    test: dict[str, Ints]
+    """test rows, by data"""
+    variance: dict[str, float]
+    """of y over the test rows, by data"""
+    dim: dict[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """Squared errors on the test rows."""
+
+    test: Annotated[Array, ("seed", "row")]
+    training: Annotated[Array, ("seed",)]
+    """mean, on the training rows; 0 for what learns nothing"""
+
+
+class Data(Material):
+    """One of the data, with its rows."""
+
+    @property
+    def rows(self) -> Split:
+        """Rows to train on, all of them, in order; some to look at; and to test, in order."""
+        usual = split_rows(self.dataset, self.settings.training.seeds.split)
+        some = usual.validation[: self.settings.options.validation_rows]
+        return Split(np.sort(usual.train), some, np.sort(usual.test))
+
+    @property
+    def chains(self) -> list[Ints]:
+        """By seed, the rows to train on in a random order."""
+        rows = self.rows.train
+        return [np.random.default_rng((seed, 5)).permutation(rows) for seed in self.settings.network_seeds]
+
+
+def find_rows(s: Settings[Options]) -> Cell[Rows]:
+    """Return the cell that the others depend on: how many rows the data have."""
+    return Cell(f"{s.prefix}rows", Rows, partial(_rows, s), s.to_dict())
+
+
+def _rows(s: Settings[Options], here: Here) -> Rows:
+    found = Rows({}, {}, {}, {})
+    for number, name in enumerate(s.data):
+        data = Data(s, here, number)
+        rows = data.rows
+        found.n[name] = sizes(s.options.least_rows, rows.train.size)
+        found.test[name] = rows.test
+        found.variance[name] = float(data.dataset.y[rows.test].var())
+        found.dim[name] = int(data.dataset.X.shape[1])
+    return found
+
+
+def jobs(s: Settings[Options], counts: Ints) -> list[tuple[int, int]]:
+    """Return numbers of rows and widths of the networks; the widest may be among the first already."""
+    usual = [(int(n), s.training.d_model) for n in counts]
+    widths = () if s.network else s.options.widths  # networks of one's own are as wide as they are
+    return list(dict.fromkeys([*usual, *((int(counts[-1]), width) for width in widths)]))
+
+
+def cells(s: Settings[Options], rows: Rows) -> list[Cell[Any]]:
+    """Return a cell for each number of rows and each width, and for the nearest rows of each number."""
+    made_from, found = s.to_dict(), []
+    for number, name in enumerate(s.data):
+        for n, width in jobs(s, rows.n[name]):
+            make: Any = partial(_train, s, number=number, n=n, width=width)
+            found.append(Cell(f"{s.prefix}{name}/{n}x{width}", Errors, make, made_from, stage=name))
+        for n in rows.n[name].tolist():
+            make = partial(_nearest, s, number=number, n=n)
+            found.append(Cell(f"{s.prefix}{name}/{n}-nearest", Errors, make, made_from, stage=name))
+    return found
+
+
+def _train(s: Settings[Options], here: Here, *, number: int, n: int, width: int) -> Errors:
+    """Train networks of a width on the first n rows of each chain."""
+    data = Data(s, here, number)
+    rows = data.rows
+    config = replace(s.training, d_model=width, epochs=epochs(s, n))
+    splits = [Split(chain[:n], rows.validation, rows.test) for chain in data.chains]
+    own = partial(find_make(s.network), data.dataset) if s.network else None
+    results = trained(here, data.dataset, config.with_seeds(s.network_seeds), own, split=splits)
+    errors = np.stack([_errors(result.model, data.inputs, data.dataset.y, rows.test) for result in results])
+    losses = np.array([float(result.history["train_loss"].iloc[-1]) for result in results])
+    return Errors(errors.astype(np.float32), losses)
+
+
+def _nearest(s: Settings[Options], here: Here, *, number: int, n: int) -> Errors:
+    """Predict test rows by the nearest of the first n rows of each chain."""
+    data = Data(s, here, number)
+    X, y, test = data.inputs, data.dataset.y, data.rows.test
+    errors = [nearest_errors(X, y, np.sort(chain[:n]), test) for chain in data.chains]
+    return Errors(np.array(errors, np.float32), np.zeros(len(errors)))
+
+
+def _errors(model: nn.Module, X: torch.Tensor, y: Floats, test: Ints) -> Floats:
+    """Return the squared errors of a network on the test rows."""
+    predicted = predict(model, X[torch.from_numpy(test).to(X.device)]).double().cpu().numpy()
+    errors: Floats = (predicted - y[test]) ** 2
+    return errors
+
+
+def _parameters(dim: int, config: TrainConfig) -> int:
+    """Return the number of parameters of the network of a configuration."""
+    d, hidden = config.d_model, config.expansion * config.d_model
+    return (dim + 1) * d + config.n_blocks * ((d + 1) * hidden + (hidden + 1) * d) + d + 1
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return errors with intervals, and exponents: over all, over the upper half, and what it has beyond the lower."""
+    kept: Rows = results["rows"]
+    rows = [one for name in s.data for one in _analyse(s, results, name)]
+    networks = sum(s.seeds * len(jobs(s, kept.n[name])) for name in s.data)
+    return Found(rows, {"networks": networks})
+
+
+def _analyse(s: Settings[Options], results: Results, data: str) -> list[Row]:
+    kept: Rows = results["rows"]
+    counts, blocks = kept.n[data], kin(kept.test[data])
+    shapes = [replace(s.training, d_model=width) for width in s.options.widths]
+    parameters = np.array([_parameters(kept.dim[data], shape) for shape in shapes])
+    usual = [f"{n}x{s.training.d_model}" for n in counts]
+    wide = [f"{counts[-1]}x{width}" for width in s.options.widths]
+    nearest = [f"{n}-nearest" for n in counts]
+    rows: list[Row] = []
+    tables: dict[str, Floats] = {}
+    for model, axis, x, names in (
+        ("1NN", "n", counts, nearest),
+        ("network", "n", counts, usual),
+        *([] if s.network else [("network", "parameters", parameters, wide)]),
+    ):
+        cells: list[Errors] = [results[f"{data}/{name}"] for name in names]
+        errors = np.stack([cell.test for cell in cells], 1).astype(np.float64)
+        tables.setdefault(model, errors)
+        told = {"data": data, "model": model, "axis": axis}
+        for i, at in enumerate(x):
+            rows.append(row(mean_interval(errors[:, i], blocks), part="error", at=int(at), **told))
+            if model == "network":
+                fitted = mean_interval(cells[i].training[:, None])
+                rows.append(row(fitted, part="training error", at=int(at), **told))
+        numbers, half = x.astype(np.float64), _half(x.astype(np.float64))
+        rows.append(row(exponent(numbers, errors, blocks), part="exponent", **told))
+        rows.append(row(exponent(numbers[-half:], errors[:, -half:], blocks), part="upper half", **told))
+        rows.append(row(bend(numbers, errors, blocks), part="upper less lower half", **told))
+    for i, at in enumerate(counts):
+        ratio = log_ratio(tables["network"][:, i], tables["1NN"][:, i], blocks)
+        rows.append(row(ratio, part="network over 1NN", data=data, axis="n", at=int(at)))
+    return [*rows, row(mean_interval([[kept.variance[data]]]), data=data, part="variance")]
+
+
+# ---------------------------------------------------------------------- page
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return all exponents, with what is predicted."""
+    lines = []
+    for own in select(rows, part="exponent"):
+        names = {name: own[name] for name in ("data", "model", "axis")}
+        upper = select(rows, part="upper half", **names)[0]
+        predicted = PREDICTED.get((own["data"], own["axis"]))
+        note = f"theory, for smooth targets: {predicted}" if predicted else ""
+        what = f"{own['data']}, {own['model']}, exponent in {AXES[own['axis']]}"
+        for words, line in ((what, own), (f"{what}, upper half", upper)):
+            lines.append(Line(words, line, -1, note=note, answers=("falls", "no fall found", "rises")))
+    return lines
+
+
+def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
+    """Draw errors against rows and against parameters, both logarithmic."""
+    errors = select(rows, part="error")
+    by_rows = {f"{d}, {m}": select(errors, data=d, model=m, axis="n") for m in ("network", "1NN") for d in s.data}
+    by_width = {f"{d}, network": select(errors, data=d, axis="parameters") for d in s.data}
+    least = min(r.estimate.value for r in errors) / 100
+    fitted = [r for r in select(rows, part="training error") if r.estimate.value >= least]
+    for axis, series in (("n", by_rows), ("parameters", by_width)):
+        on_training = {f"{d}, network on its training rows": select(fitted, data=d, axis=axis) for d in s.data}
+        series |= {name: own for name, own in on_training.items() if own}
+    aside = "Series are moved apart sideways a little."
+    captions = {
+        "rows": "Test error against the number of training rows. Below: the networks' errors on the rows that they "
+        "were trained on, where these are above a hundredth of the least test error. Where they meet the test errors, "
+        "more steps or a larger network might help rather than more rows. All test errors are of the same rows, so "
+        "they go up and down together: the interval of an exponent is narrower than those of errors suggest.",
+        "parameters": "Test error of networks trained on all rows, against the number of parameters.",
+    }
+    return {
+        name: Picture(
+            by_number(series, "at", f"Test error by {words}", words, "mean squared error", zero=None, log_y=True),
+            f"{captions[name]} {aside}",
+        )
+        for name, series, words in (("rows", by_rows, AXES["n"]), ("parameters", by_width, AXES["parameters"]))
+        if any(series.values())
+    }
+
+
+EXPERIMENT = Experiment(
+    name="scaling",
+    words=Words.of(__doc__),
+    data=HIERARCHY,
+    options=options,
+    first=find_rows,
+    cells=cells,
+    analyse=analyse,
+    headline=headline,
+    draw=draw,
+    own_networks=True,
+    several=True,
+    training=training,
+    call="scaling",
+)

@@ -1,0 +1,474 @@
+"""Steering, dose and response.
+
+Does steering activations along a concept's direction change the prediction as the truth says it should?
+
+The activations of a concept's samples are steered after some layer, and the rest of the network is run. Along the
+concept's own direction, to its sibling's mean activation, the mean change of the prediction is compared with the true
+difference of mean y; along the direction of a probe of z, with the law: moved as far as the reading rises where z is
+larger by δ, the prediction should change by δ / √(1 + number of latents above the point) where there is a latent of
+that depth, and by 0 elsewhere; along a feature of k-means, the part of the own direction that it carries, with the true
+difference of mean y again. The slope is that of a line through the origin, over all concepts: 1 is what the truth says,
+0 is no response. A probe's direction is the one along which activations vary with its reading. Leakage is the mean size
+of the response to the same steering on samples elsewhere, over that on the concept's own: 0 is a response of the
+concept alone, 1 is a response that does not depend on where a sample is.
+
+The same is done where the hierarchy is irrelevant to the target, in the network before training, along random
+directions of the same length, along directions of probes of fresh values, and along the feature of another concept. Of
+fresh values the interval is where 95% of further draws fall, and a probe's slope counts as found only outside of it:
+with few latents at a depth, any values go along with y by chance. A feature's slope counts by what it has beyond that
+of another concept's feature. After the last block the readout is linear, so the mean response to a difference of means
+is right by construction, whatever was learned: the last block is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from percolab.experiments import relevance
+from percolab.experiments.directions import (
+    FRESH_PROBES,
+    LEAST_DEPTH,
+    Rest,
+    beyond_rows,
+    forward_from,
+    own_directions,
+    place_samples,
+    probe_directions,
+    random_like,
+    sibling_samples,
+    steer,
+    streams,
+    true_differences,
+)
+from percolab.experiments.responses import by_relevance, fresh_slope, leakage, mean_of_known, response_line
+from percolab.features.methods import KMeans
+from percolab.features.scoring import score
+from percolab.intervals import kin
+from percolab.nn.config import TrainConfig
+from percolab.nn.networks.recording import RAW, activations, label
+from percolab.nn.probing import siblings
+from percolab.nn.probing.latent_values import fresh_values
+from percolab.nn.probing.places import Places, read_places
+from percolab.nn.probing.siblings import Siblings
+from percolab.study.cells import Array, Here
+from percolab.study.draws import STEP
+from percolab.study.estimates import Row, band, layers_of, row, select
+from percolab.study.experiment import Experiment, Found, Results, train_then_measure
+from percolab.study.material import Material
+from percolab.study.networks import Networks
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.scales import WORLDS
+from percolab.study.settings import Settings
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+RANDOM_DRAWS = 3
+"""Random directions for each concept."""
+LEAST_F1 = 0.3
+"""A feature of a concept has at least this F1."""
+LESS_OTHER = "feature less another"
+"""The response to a concept's own feature less that to another concept's: what the right feature does."""
+SAME = "1 if it does not matter where a sample is"
+At = tuple[int, int, int]
+"""Epoch, layer and dose, by their numbers."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this experiment is made from beside data and networks."""
+
+    keep: tuple[int, ...]
+    """epochs that are looked at: 0, which is untrained, and the last"""
+    min_size: int = 200
+    """fewest samples of a concept or a latent"""
+    most_pairs: int = 400
+    """most pairs of siblings of a hierarchy"""
+    depths: tuple[int, ...] = tuple(range(0, 201, 10))
+    """depths of the latents that are probed"""
+    rows: int = 64
+    """samples of a concept that are steered"""
+    doses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
+    """in units of the difference to the sibling, or of z"""
+    features: int = 256
+    """features of k-means"""
+
+
+def options(scale: str, seeds: int, training: TrainConfig) -> Options:
+    """Return the options of a scale."""
+    keep = (0, training.epochs)
+    return Options(keep) if scale == "paper" else Options(keep, 50, 100, tuple(range(0, 101, 10)), 32, features=64)
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Mean changes of the prediction, by direction, and what they should be."""
+
+    concepts: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "side", "pair", "dose")]
+    """on siblings: along own, random and features' directions"""
+    latents: Annotated[dict[str, Array], ("seed", "trained_on", "epoch", "layer", "latent", "dose")]
+    """on probed latents: along directions of probes of z and of fresh values"""
+    true: Annotated[Array, ("side", "pair")]
+    """difference of mean y to the sibling"""
+    law: Annotated[Array, ("latent",)]
+    """change of y for a change of z by 1"""
+    pairs: dict[str, Ints]
+    """size, depth, fom, place and factor of each pair"""
+    latent_factor: Ints
+    latent_place: Ints
+    layers: list[str]
+    epochs: list[int]
+    doses: list[float]
+    training: dict[str, Any]
+
+
+class _Hierarchy:
+    """One hierarchy, and the samples of it that are steered: found once, for all networks and layers."""
+
+    def __init__(self, data: Material, number: int, pairs: Siblings, places: Places) -> None:
+        s, truth = data.settings, data.truths[number]
+        self.number, self.forest, self.pairs, self.places = number, truth.forest, pairs, places
+        self.n = truth.rows.size
+        self.ready = siblings.ready(pairs, data.device)
+        self.samples = sibling_samples(pairs, s.options.rows)
+        self.true = true_differences(pairs, truth.y[truth.rows])
+        fresh = fresh_values(truth.forest, FRESH_PROBES, seed=number + s.draw * STEP)
+        self.values = np.column_stack([truth.latent_z, fresh])[self.places.latent]
+        self.inside, self.outside = place_samples(self.places, s.options.rows)
+        # By the law a change of z by 1 changes y of a point by 1 / √(1 + number of latents above the point).
+        self.law = (1 / np.sqrt(1 + truth.forest.point_depth[truth.rows[self.inside]])).mean(1)
+
+
+def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+    """Steer in every layer but the last of every network, before and after training, for every hierarchy."""
+    data = Material(s, here)
+    depths = [depth for depth in s.options.depths if depth >= LEAST_DEPTH]
+    probed = data.probed(depths, s.options.min_size)
+    units = zip(relevance.pairs_of(data), probed, strict=True)
+    hierarchies = [_Hierarchy(data, k, *own) for k, own in enumerate(units)]
+    epochs = (0, networks.last)
+    names = [RAW, *streams(networks.model(0, 0, data.device))]
+    parts: dict[str, list[Floats]] = {}
+    for _, j, model in data.looks(networks, epochs):
+        model.eval()
+        recorded = {RAW: data.inputs, **activations(model, data.inputs, names[1:], device=data.device)}
+        for name in names:
+            A, rest = recorded[name], partial(forward_from, model, name)
+            with_features = epochs[j] > 0 and name not in (RAW, "input")
+            steered = {
+                **_steer_own(A, rest, hierarchies, s),
+                **_steer_probes(A, rest, hierarchies, s),
+                **_steer_features(A, rest, hierarchies, data, with_features),
+            }
+            for key, values in steered.items():
+                parts.setdefault(key, []).append(values)
+    shape = (s.seeds, len(hierarchies), len(epochs), len(names))
+    found = {key: np.stack(v).astype(np.float32).reshape(*shape, *v[0].shape) for key, v in parts.items()}
+    on_concepts = ("own", "random", *FEATURE_KEYS)
+    return Measured(
+        concepts={key: values for key, values in found.items() if key in on_concepts},
+        latents={key: values for key, values in found.items() if key not in on_concepts},
+        true=np.concatenate([h.true for h in hierarchies], 1),
+        law=np.concatenate([h.law for h in hierarchies]),
+        pairs=relevance.columns_of([h.pairs for h in hierarchies]),
+        latent_factor=np.repeat(np.arange(len(hierarchies)), [len(h.places) for h in hierarchies]),
+        latent_place=data.places(probed),
+        layers=names,
+        epochs=list(epochs),
+        doses=list(s.options.doses),
+        training=networks.scores,
+    )
+
+
+def _steer_own(A: torch.Tensor, rest: Rest, hierarchies: list[_Hierarchy], s: Settings[Options]) -> dict[str, Floats]:
+    """Return (2, P, D) responses along own and random directions."""
+    own, random = [], []
+    for h in hierarchies:
+        vectors, samples = own_directions(A, h.ready), h.samples.reshape(-1, s.options.rows)
+        chosen = [vectors, *(random_like(vectors, seed) for seed in range(RANDOM_DRAWS))]
+        first, *drawn = (
+            steer(A, rest, samples, v.flatten(0, 1), s.options.doses)[0].reshape(2, len(h.pairs), -1) for v in chosen
+        )
+        own.append(first)
+        random.append(np.mean(drawn, 0))
+    return {"own": np.concatenate(own, 1), "random": np.concatenate(random, 1)}
+
+
+def _steer_probes(
+    A: torch.Tensor, rest: Rest, hierarchies: list[_Hierarchy], s: Settings[Options]
+) -> dict[str, Floats]:
+    """Return (L, D) responses along directions of probes of z, their size there and elsewhere; and of fresh values."""
+    found: dict[str, list[Floats]] = {}
+    for h in hierarchies:
+        along = probe_directions(A, read_places(A, h.places, h.values))
+        index = torch.from_numpy(h.places.depth_index).to(A.device)
+        there = h.outside[:, 0] >= 0
+        beyond = np.full((there.size, len(s.options.doses)), np.nan)
+        beyond[there] = steer(
+            A, rest, h.outside[there], along[torch.from_numpy(there).to(A.device), 0], s.options.doses
+        )[1]
+        found.setdefault("probe_leak", []).append(beyond[h.places.depth_index])
+        for t in range(1 + FRESH_PROBES):
+            mean, size = steer(A, rest, h.inside, along[index, t], s.options.doses)
+            found.setdefault(f"fresh_{t}" if t else "probe", []).append(mean)
+            if t == 0:
+                found.setdefault("probe_size", []).append(size)
+    return {key: np.concatenate(values) for key, values in found.items()}
+
+
+FEATURE_KEYS = ("feature", "other_feature", "feature_leak", "feature_size")
+
+
+def _steer_features(
+    A: torch.Tensor, rest: Rest, hierarchies: list[_Hierarchy], data: Material, wanted: bool
+) -> dict[str, Floats]:
+    """Return (2, P, D) responses along the part of own directions that features of k-means carry; NaN if not wanted."""
+    s, own = data.settings, data.settings.options
+    if not wanted:
+        shape = (2, sum(len(h.pairs) for h in hierarchies), len(s.options.doses))
+        return {key: np.full(shape, np.nan) for key in FEATURE_KEYS}
+    rows = data.scored
+    values = A[torch.from_numpy(rows).to(A.device)].cpu().numpy()
+    method = KMeans(own.features, batch_size=4096).fit(values)
+    codes = method.encode(values)
+    centres = torch.from_numpy(np.asarray(method.directions)).to(A.device, torch.float64) - A.double().mean(0)
+    units = centres / centres.norm(dim=1, keepdim=True)
+    least = max(10, own.min_size * rows.size // len(data.dataset))
+    parts = []
+    for h in hierarchies:
+        table = score(data.dataset, codes, rows, h.number, min_size=least, draws=1, ratio=1.0).concepts
+        parts.append(_feature_responses(A, rest, h, _best_features(table, h), units, s))
+    return {key: np.concatenate([part[key] for part in parts], 1) for key in FEATURE_KEYS}
+
+
+def _best_features(table: Any, h: _Hierarchy) -> Ints:
+    """Return (2, P) the feature that matches each sibling best, -1 where none matches well."""
+    children = h.forest.latent_children[h.pairs.parent].T - h.forest.n_points
+    good = table[table["f1"] >= LEAST_F1]
+    feature = np.full(h.forest.n_latents, -1, np.int64)
+    feature[good["latent"].to_numpy()] = good["best_feature"].to_numpy()
+    found: Ints = feature[children]
+    return found
+
+
+def _feature_responses(
+    A: torch.Tensor, rest: Rest, h: _Hierarchy, best: Ints, units: torch.Tensor, s: Settings[Options]
+) -> dict[str, Floats]:
+    """Return (2, P, D) responses on a concept, on samples outside its parent, and to another concept's feature."""
+    side, pair = np.nonzero(best >= 0)
+    found = {name: np.full((*best.shape, len(s.options.doses)), np.nan) for name in FEATURE_KEYS}
+    if not side.size:
+        return found
+    chosen = torch.from_numpy(side).to(A.device), torch.from_numpy(pair).to(A.device)
+    own, features, samples = own_directions(A, h.ready)[chosen], best[side, pair], h.samples[side, pair]
+
+    def carried(numbers: Ints) -> torch.Tensor:
+        unit = units[torch.from_numpy(numbers).to(A.device)]
+        return (own * unit).sum(1, keepdim=True) * unit
+
+    start, stop = h.pairs.start[pair], h.pairs.stop[pair]
+    outside = h.pairs.order[beyond_rows(start, stop, h.n, s.options.rows)]
+    mean, size = steer(A, rest, samples, carried(features), s.options.doses)
+    leak = steer(A, rest, outside, carried(features), s.options.doses)[1]
+    leak[stop - start == h.n] = np.nan  # there is no elsewhere
+    partner = unrelated(*_extents(h, side, pair), features, np.random.default_rng(h.number))
+    other = steer(A, rest, samples, carried(features[partner]), s.options.doses)[0]
+    other[partner < 0] = np.nan
+    for key, values in zip(FEATURE_KEYS, (mean, other, leak, size), strict=True):
+        found[key][side, pair] = values
+    return found
+
+
+def _extents(h: _Hierarchy, side: Ints, pair: Ints) -> tuple[Ints, Ints]:
+    """Return where the points of siblings begin and end."""
+    latent = h.forest.latent_children[h.pairs.parent[pair], side] - h.forest.n_points
+    start = h.forest.latent_start[latent]
+    return start, start + h.forest.latent_size[latent]
+
+
+def unrelated(start: Ints, stop: Ints, feature: Ints, rng: np.random.Generator) -> Ints:
+    """Return for each concept the number of another, at random among those that share no point and no feature with it.
+
+    -1 where there is none.
+    """
+    apart = (start[:, None] >= stop) | (stop[:, None] <= start)
+    able = apart & (feature[:, None] != feature)
+    chosen: Ints = np.where(able, rng.random(able.shape), -1.0).argmax(1)
+    return np.where(able.any(1), chosen, -1)
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return slopes, r² and leakage by direction, layer and dose: relevant, irrelevant, untrained, and the nulls."""
+    found: Measured = results["measures"]
+    pairs, latents = (
+        kin(found.pairs["place"], found.pairs["factor"]),
+        kin(found.latent_place, found.latent_factor),
+    )
+    rows: list[Row] = []
+    for e, epoch in enumerate(found.epochs):
+        for k, layer in enumerate(found.layers):
+            for d, dose in enumerate(found.doses):
+                names = {"network": "trained" if epoch else "untrained", "layer": layer, "dose": dose}
+                rows += _own_rows(found, pairs, (e, k, d), names)
+                rows += _probe_rows(found, latents, (e, k, d), names)
+                if dose == 1.0 and epoch:
+                    rows += _leak_rows(found, pairs, latents, (e, k, d), names)
+    return Found(rows, found.training)
+
+
+def _own_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> list[Row]:
+    """Return slopes along own, random and features' directions, and of the right feature less another."""
+    e, k, d = at
+    responses = {
+        name: found.concepts[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")
+    }
+    responses[LESS_OTHER] = responses["feature"] - responses["other_feature"]
+    rows = []
+    for direction, values in responses.items():
+        for case, response in by_relevance(values, found.pairs["factor"]).items():
+            if not np.isfinite(response).any():
+                continue
+            slope, r2 = response_line(names["dose"] * found.true, response, blocks)
+            here = {"direction": direction.replace("_", " "), "case": case, **names}
+            here["concepts"] = round(np.isfinite(response).sum() / len(response))  # of which a mean network has one
+            rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
+    return rows
+
+
+def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> list[Row]:
+    """Return slopes along probes' directions, and of those of fresh values, all draws of them together."""
+    e, k, d = at
+    rows, law = [], names["dose"] * found.law
+    for case in ("relevant", "irrelevant"):
+
+        def response(name: str, case: str = case) -> Floats:
+            return by_relevance(found.latents[name][:, :, e, k, :, d], found.latent_factor)[case]
+
+        slope, r2 = response_line(law, response("probe"), blocks)
+        here = {"direction": "probe", "case": case, **names}
+        rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
+        null = fresh_slope(law, np.stack([response(f"fresh_{t}") for t in range(1, FRESH_PROBES + 1)]))
+        rows.append(band(null, measure="slope", direction="fresh probe", case=case, **names))
+    return rows
+
+
+def _leak_rows(found: Measured, pairs: Ints, latents: Ints, at: At, names: dict[str, Any]) -> list[Row]:
+    """Return leakage of probes' and features' directions where the hierarchy is relevant."""
+    e, k, d = at
+    rows = []
+    for direction, responses, factor, blocks in (
+        ("probe", found.latents, found.latent_factor, latents),
+        ("feature", found.concepts, found.pairs["factor"], pairs),
+    ):
+        both = [responses[f"{direction}_{part}"][:, :, e, k, ..., d] for part in ("size", "leak")]
+        own = [by_relevance(values, factor)["relevant"] for values in both]
+        inside, outside = (values if values.ndim == 2 else mean_of_known(values) for values in own)
+        if np.isfinite(inside).any():
+            value = leakage(inside, outside, blocks)
+            rows.append(row(value, measure="leakage", direction=direction, case="relevant", **names))
+    return rows
+
+
+# ---------------------------------------------------------------------- page
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return slopes along own, probe and feature directions in every layer, each with a control."""
+    lines = []
+    for layer in (name for name in layers_of(rows) if name != RAW):
+        here = select(rows, network="trained", layer=layer, dose=1.0)
+        slopes = {(r["direction"], r["case"]): r for r in select(here, measure="slope")}
+        where = label(layer)
+        for direction, along, control, words in (
+            ("own", "the own direction", ("own", "irrelevant"), "irrelevant"),
+            ("probe", "the probe direction", ("fresh probe", "relevant"), "fresh values"),
+            (LESS_OTHER, "the feature's direction less another's", ("other feature", "relevant"), "another feature"),
+        ):
+            if (direction, "relevant") in slopes:
+                what = f"slope along {along}, {where}"
+                lines.append(Line(what, slopes[direction, "relevant"], 1, 0.0, slopes[control], words))
+        leaks = select(here, measure="leakage")
+        lines += [
+            Line(f"leakage of the {leak['direction']} direction, {where}", leak, -1, 1.0, note=SAME) for leak in leaks
+        ]
+    return lines
+
+
+def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
+    """Draw slopes and r² by layer and by dose."""
+    names, title, slope = layers_of(rows), f"{s.data[0]}: ", "slope, response over truth"
+
+    def at(direction: str, case: str = "relevant", network: str = "trained", measure: str = "slope") -> list[Row]:
+        return select(rows, measure=measure, direction=direction, case=case, network=network, dose=1.0)
+
+    def along_own(measure: str) -> dict[str, list[Row]]:
+        return {
+            "relevant": at("own", measure=measure),
+            "irrelevant": at("own", "irrelevant", measure=measure),
+            "random direction": at("random", measure=measure),
+            "untrained": at("own", network="untrained", measure=measure),
+        }
+
+    by_dose = partial(select, rows, measure="slope", direction="own", case="relevant", network="trained")
+    probe = {
+        "relevant": at("probe"),
+        "irrelevant": at("probe", "irrelevant"),
+        "fresh values (null)": at("fresh probe"),
+        "untrained": at("probe", network="untrained"),
+    }
+    feature = {
+        "relevant": at("feature"),
+        "irrelevant": at("feature", "irrelevant"),
+        "feature of an unrelated concept": at("other feature"),
+    }
+    drawn = {
+        "own": Picture(
+            by_layer(along_own("slope"), names, title + "own directions", slope),
+            "Slope of the response along a concept's own direction by layer, at dose 1: the whole way to the sibling.",
+        ),
+        "r2": Picture(by_layer(along_own("r2"), names, title + "own directions", "r²"), "r² of the same lines."),
+        "dose": Picture(
+            by_number(
+                {label(n): by_dose(layer=n) for n in names}, "dose", title + "own directions by dose", "dose", slope,
+                ticks=True,
+            ),
+            "Slope by dose where the hierarchy is relevant. A constant slope is a response in proportion.",
+        ),
+        "probe": Picture(
+            by_layer(probe, names, title + "probes' directions", slope),
+            "Slope of the response along a probe's direction, over what the law predicts, at dose 1.",
+        ),
+    }  # fmt: skip
+    with_features = layers_of(feature["relevant"])
+    if with_features:
+        drawn["feature"] = Picture(
+            by_layer(feature, with_features, title + "features' directions", slope),
+            "Slope of the response along the part of the own direction that the concept's feature carries.",
+        )
+    return drawn
+
+
+EXPERIMENT = Experiment(
+    name="steering",
+    words=Words.of(__doc__),
+    data=WORLDS,
+    options=options,
+    cells=partial(train_then_measure, train=relevance.train, measure=measure, kind=Measured),
+    analyse=analyse,
+    headline=headline,
+    draw=draw,
+)

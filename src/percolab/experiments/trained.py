@@ -1,0 +1,262 @@
+"""Trained over untrained.
+
+Does training make the latents easier to read from a network's activations, and in which layers?
+
+Networks are looked at before the first step and at some epochs after it. The error of ridge probes of z, of the sum of
+z down to the latent, and of fresh values that no network has seen, is taken on held-out samples, for each latent. The
+separation of siblings is the squared distance of their mean activations over their summed variances. Each is compared
+with the same of the same network before training: a log ratio below 0 for errors, above 0 for separation, is what
+training improves.
+
+The control is the untrained network: the same initial weights, the same probes, the same split. Fresh values ask
+whether what training changes has to do with the values at all: a probe of a fresh value can only know where a latent
+is. The raw input is the same at every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.experiments.relevance import kept_epochs
+from percolab.intervals import Estimate, jackknife, kin, mean_interval
+from percolab.intervals.binning import log_bins
+from percolab.nn.config import TrainConfig
+from percolab.nn.networks.recording import RAW, label
+from percolab.nn.probing import siblings
+from percolab.nn.probing.errors import LEAST_BASELINE
+from percolab.nn.probing.latent_values import fresh_values, path_sums
+from percolab.nn.probing.places import read_places
+from percolab.nn.probing.siblings import find_siblings
+from percolab.study.cells import Array, Here
+from percolab.study.estimates import Row, layers_of, row, select
+from percolab.study.experiment import Experiment, Found, Results, train_then_measure
+from percolab.study.material import Material
+from percolab.study.networks import Networks, train_networks
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.scales import HIERARCHY
+from percolab.study.settings import Settings
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TARGETS = ("z", "sum", "fresh z")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this experiment is made from beside data and networks."""
+
+    keep: tuple[int, ...]
+    """epochs that are looked at; 0 is untrained"""
+    min_size: int = 200
+    """fewest samples of a latent"""
+    most_pairs: int = 400
+    """most pairs of siblings"""
+    depths: tuple[int, ...] = tuple(range(0, 201, 10))
+    """depths of the latents that are probed"""
+
+
+def options(scale: str, seeds: int, training: TrainConfig) -> Options:
+    """Return the options of a scale."""
+    keep = kept_epochs(training.epochs)
+    return Options(keep) if scale == "paper" else Options(keep, 50, 100, tuple(range(0, 101, 10)))
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def log_change(values: Floats, before: int = 0) -> Floats:
+    """Return the logarithm of (S, E, …) positive measures, less that of the same seed at epoch index `before`."""
+    logs = np.log(np.maximum(values.astype(np.float64), 1e-300))
+    change: Floats = logs - logs[:, [before]]
+    return change
+
+
+# ---------------------------------------------------------------------- training and measuring
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured of every pair of siblings and every latent."""
+
+    separation: Annotated[Array, ("seed", "epoch", "layer", "pair")]
+    mse: Annotated[Array, ("seed", "epoch", "layer", "latent", "target")]
+    """of probes, on held-out samples"""
+    baseline: Annotated[Array, ("latent", "target")]
+    """the same of the mean"""
+    pair_place: Ints
+    latent_place: Ints
+    fom: Floats
+    """by latent"""
+    layers: list[str]
+    epochs: list[int]
+    targets: list[str]
+    training: dict[str, Any]
+
+
+def train(s: Settings[Any], here: Here) -> Networks:
+    """Train a network for each seed, all on the dataset's y."""
+    data = Material(s, here)
+    configs = s.training.with_seeds(s.network_seeds)
+    return train_networks(here, data.dataset, configs, split=data.split, make=s.network, keep=s.options.keep)
+
+
+def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
+    """Probe latents and separate siblings in every layer, at every epoch kept, of every network, and in the input."""
+    data = Material(s, here)
+    own, [truth], [probed] = s.options, data.truths, data.probed(s.options.depths, s.options.min_size)
+    pairs = find_siblings(truth.forest, truth.rows, own.min_size, own.most_pairs)
+    whole = siblings.ready(pairs, data.device)
+    z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=s.draw)])
+    values = np.column_stack([z[:, 0], path_sums(truth.forest, z[:, :1])[:, 0], z[:, 1]])[probed.latent]
+    names = data.layers(networks)
+    shape = (len(networks), len(own.keep), len(names))
+    separation = np.empty((*shape, len(pairs)), np.float32)
+    mse = np.empty((*shape, len(probed), len(TARGETS)), np.float32)
+    raw = read_places(data.inputs, probed, values)
+    separation[:, :, 0] = siblings.separation(siblings.sums(data.inputs, whole))
+    mse[:, :, 0] = raw.mse
+    for i, j, model in data.looks(networks, own.keep):
+        recorded = data.record(model, names[1:])
+        for k, name in enumerate(names[1:], start=1):
+            separation[i, j, k] = siblings.separation(siblings.sums(recorded[name], whole))
+            mse[i, j, k] = read_places(recorded[name], probed, values).mse
+    return Measured(
+        separation=separation, mse=mse, baseline=raw.baseline, pair_place=pairs.place,
+        latent_place=data.places([probed]), fom=truth.forest.figure_of_merit[probed.latent], layers=names,
+        epochs=list(own.keep), targets=list(TARGETS), training=networks.scores,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return log ratios, trained over untrained, and the measures themselves, by layer and epoch."""
+    found: Measured = results["measures"]
+    usable = (found.baseline >= LEAST_BASELINE).all(1) & np.isfinite(found.mse).all((0, 1, 2, 4))
+    baseline, mse = found.baseline[usable], found.mse[:, :, :, usable].astype(np.float64)
+    place = found.latent_place[usable]
+    blocks, pair_blocks = kin(place), kin(found.pair_place)
+    rows: list[Row] = []
+    for k, layer in enumerate(found.layers):
+        separation = log_change(found.separation[:, :, k])
+        change = log_change(mse[:, :, k])
+        for j, epoch in enumerate(found.epochs):
+            names = {"layer": layer, "epoch": epoch}
+            rows.append(row(mean_interval(separation[:, j], pair_blocks), measure="log ratio, separation", **names))
+            level = found.separation[:, j, k].astype(np.float64)
+            rows.append(row(mean_interval(level, pair_blocks), measure="separation", **names))
+            apart = change[:, j, :, TARGETS.index("z")] - change[:, j, :, TARGETS.index("fresh z")]
+            rows.append(row(mean_interval(apart, blocks), measure="log ratio, z less fresh z", **names))
+            for t, target in enumerate(TARGETS):
+                ratio = mean_interval(change[:, j, :, t], blocks)
+                rows.append(row(ratio, measure=f"log ratio, error on {target}", **names))
+                error = _relative(mse[:, j, k, :, t], baseline[:, t], blocks)
+                rows.append(row(error, measure=f"error on {target}", **names))
+        rows += _by_fom(change[:, -1, :, 0], found.fom[usable], place, layer, found.epochs[-1])
+    return Found(rows, found.training)
+
+
+def _relative(mse: Floats, baseline: Floats, blocks: Ints) -> Estimate:
+    """Return the error of probes over that of the mean, all latents together, with its interval."""
+
+    def statistic(seeds: Ints, latents: Ints) -> float:
+        return float(mse[np.ix_(seeds, latents)].mean(0).sum() / baseline[latents].sum())
+
+    return jackknife(statistic, len(mse), blocks)
+
+
+def _by_fom(change: Floats, fom: Floats, place: Ints, layer: str, epoch: int) -> list[Row]:
+    bins, edges = log_bins(fom, 4)
+    return [
+        row(
+            mean_interval(change[:, bins == b], kin(place[bins == b])),
+            measure="log ratio by FOM, error on z",
+            layer=layer,
+            epoch=epoch,
+            bin=f"FOM {edges[b]:.2g} to {edges[b + 1]:.2g}",
+            at=float(np.sqrt(edges[b] * edges[b + 1])),
+        )
+        for b in np.unique(bins)
+        if np.count_nonzero(bins == b) > 1
+    ]
+
+
+# ---------------------------------------------------------------------- page
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return the log ratios after training in every hidden layer and the last residual stream."""
+    end, n = s.options.keep[-1], s.training.n_blocks
+    lines = []
+    for layer in s.layers or (*(f"blocks.{i}.hidden" for i in range(n)), f"blocks.{n - 1}"):
+        names = {"layer": layer, "epoch": end}
+        fresh = select(rows, measure="log ratio, error on fresh z", **names)[0]
+        own = select(rows, measure="log ratio, error on z", **names)[0]
+        lines.append(Line(f"error on z, log ratio to untrained, {label(layer)}", own, -1, 0.0, fresh, "fresh z"))
+        apart = select(rows, measure="log ratio, separation", **names)[0]
+        lines.append(Line(f"separation, log ratio to untrained, {label(layer)}", apart, note="0 before training"))
+    return lines
+
+
+def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
+    """Draw log ratios by layer, errors and separation by epoch, and log ratios by figure of merit."""
+    names = layers_of(rows)
+    own, end, title = [name for name in names if name != RAW], s.options.keep[-1], f"{s.data[0]}: "
+    measures = ("error on z", "error on sum", "error on fresh z", "separation")
+    change = {m: [r for r in select(rows, measure=f"log ratio, {m}", epoch=end) if r["layer"] in own] for m in measures}
+    shown = [RAW, *(s.layers or (name for name in names if name.endswith("hidden")))]
+    levels = {
+        "untrained": select(rows, measure="error on z", epoch=0),
+        "trained": select(rows, measure="error on z", epoch=end),
+        "trained, fresh z": select(rows, measure="error on fresh z", epoch=end),
+    }
+    fom = {label(n): select(rows, measure="log ratio by FOM, error on z", layer=n) for n in shown[1:]}
+    relative, ratio = "error over that of the mean", "log ratio,\ntrained over untrained"
+
+    def by_epoch(measure: str, ylabel: str) -> Any:
+        series = {label(n): select(rows, measure=measure, layer=n) for n in shown}
+        first = float(s.options.keep[1])
+        return by_number(series, "epoch", title + measure, "epoch", ylabel, zero=None, symmetric_from=first, ticks=True)
+
+    return {
+        "change": Picture(
+            by_layer(change, own, title + "trained over untrained", ratio),
+            "Log ratio, trained over untrained, by layer after the last epoch. Errors: below 0 is better. Separation: "
+            "above 0 is better.",
+        ),
+        "error": Picture(
+            by_layer(levels, names, title + "error on z", relative, zero=1.0, log_y=True),
+            "Error of probes of z over that of the mean, by layer: before training, after it, and on fresh values.",
+        ),
+        "epochs": Picture(
+            by_epoch("error on z", relative),
+            "Error of probes of z over that of the mean, by epoch; epoch 0 is the untrained network.",
+        ),
+        "separation": Picture(by_epoch("separation", "mean separation"), "Mean separation of siblings by epoch."),
+        "fom": Picture(
+            by_number(fom, "at", title + "error on z by FOM", "FOM", ratio),
+            "Log ratio of the error on z, trained over untrained, by figure of merit.",
+        ),
+    }
+
+
+EXPERIMENT = Experiment(
+    name="trained",
+    words=Words.of(__doc__),
+    data=HIERARCHY,
+    options=options,
+    cells=partial(train_then_measure, train=train, measure=measure, kind=Measured),
+    analyse=analyse,
+    headline=headline,
+    draw=draw,
+    own_networks=True,
+)

@@ -1,0 +1,225 @@
+"""Latents at depths: which of them are probed, which samples are held out, and probes of any values of them.
+
+Samples of depth D are those whose latent at depth D has enough samples. A latent's ancestors are at least as large as
+itself, so the samples of a depth contain those of every greater depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from percolab.features.concepts import by_row
+from percolab.model.forest import Forest
+from percolab.nn.probing.ridge import TEST, TRAIN, CrossFit, Samples
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+HELD_OUT = 0.3
+"""Share of samples that `read_places` scores on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """The latents that are probed, and the samples of each."""
+
+    depths: Ints
+    """(J,) increasing"""
+    latent: Ints
+    """(L,) by depth, then by row"""
+    depth_index: Ints
+    """(L,)"""
+    where: Ints
+    """(n, J) for each sample, which of the L latents it has at each depth; -1 for none"""
+    size: Ints
+    """(L,) samples of each latent"""
+    start: Ints
+    """(L,) first row of each latent"""
+
+    def __len__(self) -> int:
+        return self.latent.size
+
+    @property
+    def level(self) -> Ints:
+        """(n,) index of the last depth at which a sample has a probed latent, -1 for none."""
+        last: Ints = (self.where >= 0).sum(1) - 1
+        return last
+
+
+def find_places(
+    forest: Forest, rows: Ints, depths: Sequence[int], min_size: int, *, least: int = 2, name: str = "min_size"
+) -> Places:
+    """Return the latents of some depths with at least `min_size` samples.
+
+    Parameters
+    ----------
+    forest
+        The hierarchy.
+    rows
+        (n,) the row of each sample.
+    depths
+        Which depths.
+    min_size
+        Fewest samples of a latent.
+    least
+        Fewest latents of a depth; depths with fewer are left out. One depth must have two: of a single value there is
+        nothing to learn.
+    name
+        What an error calls `min_size`.
+    """
+    below = by_row(forest, rows).below
+    size = below[forest.latent_start + forest.latent_size] - below[forest.latent_start]
+    at_depth = {d: np.flatnonzero(forest.latent_depth == d) for d in sorted(set(depths))}
+    second = max(int(np.sort(size[latents])[-2]) if latents.size > 1 else 0 for latents in at_depth.values())
+    if second < min_size:
+        raise ValueError(
+            f"{name} must leave two latents at some depth, got {min_size} "
+            f"and at these depths no second latent has more than {second} points"
+        )
+    large = {d: latents[size[latents] >= min_size] for d, latents in at_depth.items()}
+    kept = {d: latents for d, latents in large.items() if latents.size >= least}
+    counts = [latents.size for latents in kept.values()]
+    first = np.cumsum([0, *counts[:-1]])
+    found = [locate(forest, rows, latents) for latents in kept.values()]
+    where = np.stack([np.where(at >= 0, at + lo, -1) for at, lo in zip(found, first, strict=True)], 1)
+    latent = np.concatenate(list(kept.values()))
+    depth_index = np.repeat(np.arange(len(kept)), counts)
+    return Places(np.array(list(kept)), latent, depth_index, where, size[latent], forest.latent_start[latent])
+
+
+def locate(forest: Forest, rows: Ints, latents: Ints) -> Ints:
+    """Return, for each row, which of some latents it is in, -1 for none. They share no row and stand in leaf order."""
+    start = forest.latent_start[latents]
+    at = np.searchsorted(start, rows, side="right") - 1
+    stop = start + forest.latent_size[latents]
+    return np.where((at >= 0) & (rows < stop[at]), at, -1)
+
+
+# ---------------------------------------------------------------------- samples held out
+
+
+def random_points(places: Places, rows: Ints, train_share: float, seed: int) -> Ints:
+    """Return the part of each sample, TRAIN or TEST: of n samples of a depth, int(train_share · n) train.
+
+    Going up from the deepest depth, the samples that a depth adds are divided at random so that the count comes out.
+    """
+    random = np.random.default_rng(seed)
+    order = np.argsort(rows, kind="stable")
+    level = places.level[order]
+    part = np.full(rows.size, TEST)
+    done = chosen = 0
+    for index in reversed(range(places.depths.size)):
+        added = order[level == index]
+        done += added.size
+        more = int(train_share * done) - chosen
+        chosen += more
+        part[random.permutation(added)[:more]] = TRAIN
+    return part
+
+
+def whole_subtrees(forest: Forest, places: Places, rows: Ints, min_size: int, folds: int) -> tuple[Ints, Ints]:
+    """Return the part of each sample, and of each probed latent: a probe sees no sample of a latent it is scored on.
+
+    The trunk goes down from the top of the largest cluster, always to the child with more points. What breaks off
+    from it, and every other cluster, is a piece. Pieces are dealt to folds, the largest first, each to the fold with
+    the fewest samples. A fold trains on all samples outside its pieces and is scored on the latents inside them.
+    Latents of the trunk have points in several pieces and are never scored: like samples in no piece, they are TRAIN.
+    """
+    below = by_row(forest, rows).below
+    start, stop = forest.latent_start, forest.latent_start + forest.latent_size
+    pieces = _pieces(forest, int(places.depths[-1]))
+    size = below[stop[pieces]] - below[start[pieces]]
+    pieces, size = pieces[size >= min_size], size[size >= min_size]
+    load = np.zeros(min(folds, pieces.size), np.int64)
+    fold_of_row = np.full(forest.n_points, TRAIN)
+    top = np.full(forest.n_points, forest.n_latents)
+    for piece, own in sorted(zip(pieces, size, strict=True), key=lambda pair: -pair[1]):
+        fold = int(load.argmin())
+        load[fold] += own
+        fold_of_row[start[piece] : stop[piece]] = fold
+        top[start[piece] : stop[piece]] = piece
+    inside = top[places.start] <= places.latent  # in preorder a piece comes before all that is inside it
+    return fold_of_row[rows], np.where(inside, fold_of_row[places.start], TRAIN)
+
+
+def _pieces(forest: Forest, last_depth: int) -> Ints:
+    """Return the tops of all clusters but the largest, and what breaks off from its trunk down to `last_depth`."""
+    n = forest.n_points
+    tops = (forest.cluster_start[:-1] - np.arange(forest.n_clusters))[forest.cluster_size > 1]
+    pieces = tops[1:].tolist()
+    latent = 0
+    for _ in range(min(last_depth, int(forest.latent_depth.max(initial=0))) + 1):
+        left = int(forest.left_size[latent])
+        heavy = 0 if left >= forest.latent_size[latent] - left else 1
+        children = forest.latent_children[latent].tolist()
+        if children[1 - heavy] >= n:  # a single point is no piece
+            pieces.append(children[1 - heavy] - n)
+        if children[heavy] < n:
+            break
+        latent = children[heavy] - n
+    return np.array(pieces, np.int64)
+
+
+# ---------------------------------------------------------------------- probes of given values
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Probes of T values of the latents in one representation."""
+
+    mse: Floats
+    """(L, T) mean squared error over the held-out samples of each latent; NaN where it has none"""
+    baseline: Floats
+    """(L, T) the same for the mean of the samples fitted"""
+    weight: torch.Tensor
+    """(J, T, w) what each probe reads along, for activations as they are"""
+    gain: Floats
+    """(J, T) by how much the reading of held-out samples rises with the value, on average: 1 for a perfect reading"""
+
+
+def held_out(n: int, seed: int = 0) -> NDArray[np.bool_]:
+    """Return which of n samples `read_places` scores on: each with probability `HELD_OUT`."""
+    return np.random.default_rng((seed, 0)).random(n) < HELD_OUT
+
+
+def read_places(
+    A: torch.Tensor, places: Places, values: Floats, alpha: float = 1.0, seed: int = 0, part: Ints | None = None
+) -> Reading:
+    """Fit probes of T values of the latents at every depth, and score them on held-out samples.
+
+    Parameters
+    ----------
+    A
+        (n, w) activations by sample.
+    places
+        From `find_places`.
+    values
+        (L, T) values of the probed latents: those that a network was trained on, those of others, fresh ones.
+    alpha
+        Ridge penalty on standardised activations; 1 is the paper's.
+    seed
+        What decides which samples are held out.
+    part
+        (n,) whether each sample is fitted, TRAIN, scored, TEST, or neither, LEFT_OUT; None: as `held_out` decides.
+    """
+    J, T = places.depths.size, values.shape[1]
+    part = np.where(held_out(len(A), seed), TEST, TRAIN) if part is None else part
+    samples = Samples(part, places.level, np.where(places.where >= 0, places.where, len(places)), len(places))
+    # A sample without a latent at a depth gets the last line, 0, and belongs to no fit of that depth.
+    table = torch.from_numpy(np.concatenate([values, np.zeros((1, T))])).to(A.device, torch.float32)
+    targets = table[torch.from_numpy(places.where).to(A.device)].view(len(A), J * T)
+    found = CrossFit(A, targets, samples, [alpha], A.device)
+    [fit], scores = found.fits, found.scores()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mse = scores.squared / scores.n
+        both = np.nan_to_num(scores.target * scores.read / scores.n)  # of targets that a latent's samples share
+    by_depth = np.eye(J)[:, places.depth_index]
+    _, target, squares, read, n = (by_depth @ sums for sums in scores)
+    gain = (n * (by_depth @ both) - read * target) / (n * squares - target**2)
+    baseline = (fit.mean.view(J, T).cpu().numpy()[places.depth_index] - values) ** 2
+    return Reading(mse, baseline, fit.weight.T.reshape(J, T, -1), gain)

@@ -1,0 +1,149 @@
+"""What is probed: the raw input, random features, untrained networks and trained ones, by kind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from percolab.ground.progress import Progress, shown
+from percolab.nn.config import ProbeConfig, TrainConfig
+from percolab.nn.networks.device import Device, choose_device, on_device
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.recording import RAW, activations
+from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
+from percolab.nn.probing.errors import ProbeErrors
+from percolab.nn.probing.prober import Prober
+from percolab.nn.training import checkpoint
+from percolab.nn.training.training import load_model
+from percolab.worlds.truth import AnyDataset
+
+
+def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:
+    """Return relu(W x + b) with W and b as PyTorch initialises a linear layer: a layer that knows nothing."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layer = nn.Linear(X.shape[1], width)
+    with torch.no_grad():
+        features: torch.Tensor = torch.relu(layer.to(X.device)(X))
+    return features
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something whose representations are probed."""
+
+    kind: str
+    seed: int = 0
+    member: int = 0
+    """which network of the run, if it is a trained one"""
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == RAW else f"{self.kind}-{self.seed}"
+
+
+def listed(seeds: Sequence[int], controls: int) -> list[Source]:
+    """Return all sources of networks with these seeds: `controls` untrained ones too, or as many as are trained.
+
+    There are as many draws of random features. The first untrained networks are those that the trained ones started as.
+    """
+    more = [*seeds, *range(max(seeds) + 1, max(seeds) + 1 + controls - len(seeds))]
+    return [
+        Source(RAW),
+        *(Source(RANDOM, seed) for seed in more),
+        *(Source(UNTRAINED, seed) for seed in more),
+        *(Source(TRAINED, seed, member) for member, seed in enumerate(seeds)),
+    ]
+
+
+class Sources:
+    """The representations of sources: of the points of a dataset, on the device.
+
+    Parameters
+    ----------
+    dataset
+        Any dataset, or a superposed world.
+    configs
+        Of the trained networks.
+    trained
+        Returns a trained network by its number.
+    device
+        Where to compute.
+    """
+
+    def __init__(
+        self,
+        dataset: AnyDataset,
+        configs: Sequence[TrainConfig],
+        trained: Callable[[int], nn.Module],
+        device: torch.device,
+    ) -> None:
+        self.configs, self.trained, self.device = list(configs), trained, device
+        self.inputs = on_device("X", dataset.X, device, torch.float32)
+
+    @classmethod
+    def of_run(cls, dataset: AnyDataset, run_dir: str | os.PathLike[str], device: torch.device) -> Sources:
+        """Return the sources of a run on a dataset, of one network or several."""
+        configs = checkpoint.load(Path(run_dir) / "checkpoint.pt")["configs"]
+
+        def trained(member: int) -> nn.Module:
+            return load_model(run_dir, dataset, member=member, device=device)
+
+        trained(0)  # says if it is of another dataset
+        return cls(dataset, [TrainConfig(**config) for config in configs], trained, device)
+
+    def representations(self, source: Source) -> dict[str, torch.Tensor]:
+        """Return what a source gives for every point, by name."""
+        config = self.configs[0]
+        if source.kind == RAW:
+            return {RAW: self.inputs}
+        if source.kind == RANDOM:
+            widths = (config.d_model, config.expansion * config.d_model)
+            return {f"random.{width}": random_features(self.inputs, width, source.seed) for width in widths}
+        if source.kind == TRAINED:
+            model = self.trained(source.member)
+        else:
+            dim = self.inputs.shape[1]
+            model = ResidualMLP(dim, config.d_model, config.n_blocks, config.expansion, seed=source.seed)
+        return activations(model, self.inputs, device=self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class ProbedRun:
+    """Errors of the probes of a run and of its controls."""
+
+    by_protocol: Mapping[str, ByKind]
+    networks: int
+    skipped: tuple[str, ...]
+    seconds: float
+
+
+def probe_run(
+    dataset: AnyDataset,
+    run_dir: str | os.PathLike[str],
+    config: ProbeConfig,
+    controls: int,
+    *,
+    factor: int | None = None,
+    device: Device = "auto",
+    progress: bool | Progress = False,
+) -> ProbedRun:
+    """Probe the networks of a run, untrained ones of the same shape, random features and the raw input."""
+    found: dict[str, dict[str, list[ProbeErrors]]] = {}
+    sources = Sources.of_run(dataset, run_dir, choose_device(device))
+    prober = Prober(dataset, config, factor=factor, device=device)
+    start = time.perf_counter()
+    every = listed([own.seeds.weights for own in sources.configs], controls)
+    with shown(progress) as tell:
+        for done, source in enumerate(every):
+            tell("probes", done, len(every))
+            for errors in prober.run(sources.representations(source)).errors:
+                found.setdefault(errors.protocol, {}).setdefault(source.kind, []).append(errors)
+        tell("probes", len(every), len(every))
+    seconds = time.perf_counter() - start
+    return ProbedRun(found, len(sources.configs), tuple(prober.skipped), seconds)

@@ -1,0 +1,333 @@
+"""Causal readers: what a network predicts when its activations are changed, beside the exact answer.
+
+They read networks, not activations, of documents. Their units are pairs of sibling contexts, or contexts. The documents
+of a pair are made for it: from a position on they have one of the two contexts, and by the same draws the other
+(`Corpus.counterfactual`). The prediction after some more tokens is compared with the exact one of either document.
+Directions are fitted on the documents that readers are fitted on, and tried on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from percolab.features.inputs import as_array
+from percolab.features.specs import MODEST, entry, make, on_device
+from percolab.intervals import places
+from percolab.nn.interventions import ablate, patch, steer
+from percolab.nn.networks.excess import kl, token_losses
+from percolab.nn.networks.model import evaluating
+from percolab.nn.networks.recording import activations
+from percolab.nn.probing import siblings
+from percolab.study.measured import Ints, Reading, Units
+from percolab.study.subject import EVERY, DocumentView, Positions, View
+
+SPAN = 12
+"""Tokens of the other context, before the prediction that is read."""
+DOCUMENTS = 128
+"""Most documents of a pair, to fit and to try."""
+MOST_PAIRS = 64
+"""Most pairs of siblings."""
+STEPS, RATE = 60, 0.05
+"""Steps and learning rate of a learned subspace."""
+SIBLING, PROBE, LEARNED, RANDOM, WHOLE = SUBSPACES = "sibling", "probe", "learned", "random", "whole"
+
+
+@dataclass(frozen=True, eq=False)
+class Swap:
+    """Documents with one context from a position on, and by the same draws with its sibling's; both ways."""
+
+    base: torch.Tensor
+    """(2n, positions) tokens: of the first n the context is the first of the pair, of the others the second"""
+    exact: torch.Tensor
+    """(2n, V) exact distribution of the next token"""
+    first: int
+    """position from which on the two differ"""
+
+    @property
+    def source(self) -> torch.Tensor:
+        """(2n, positions) tokens of each with the other context."""
+        return _exchanged(self.base)
+
+    @property
+    def exact_source(self) -> torch.Tensor:
+        """(2n, V) exact distribution of the next token, with the other context."""
+        return _exchanged(self.exact)
+
+    @property
+    def positions(self) -> slice:
+        """Where the two differ."""
+        return slice(self.first, None)
+
+    @property
+    def sign(self) -> torch.Tensor:
+        """(2n,) 1 where the other context is the second of the pair, -1 where it is the first."""
+        return torch.tensor([1.0, -1.0], device=self.base.device).repeat_interleave(len(self.base) // 2)
+
+
+def _exchanged(values: torch.Tensor) -> torch.Tensor:
+    return values.roll(len(values) // 2, 0)
+
+
+def sibling_contexts(view: DocumentView) -> tuple[Ints, Units]:
+    """Return (P, 2) contexts with the same nearest context above."""
+    labels = view.labels()
+    bounds, above = siblings.sibling_groups(labels)
+    pairs = bounds[:, 0].T  # the first label inside a context is its own number
+    chosen = siblings.choose(labels.forest.latent_size[pairs].min(1), 0, MOST_PAIRS)
+    if not chosen.size:
+        raise ValueError("contexts must have siblings to be compared with, got none that has")
+    return pairs[chosen], Units(above[chosen], pairs[chosen, 0])
+
+
+def swap(view: DocumentView, rows: Ints, pair: Ints, device: torch.device) -> Swap:
+    """Return documents of some rows of a view, with either context of a pair."""
+    length = view.shape[1]
+    first = length // 4
+    stop = min(first + SPAN, length)
+    numbers = np.unique(rows // length)
+    numbers = numbers[~view.documents.renewed[numbers, first + 1 : stop].any(1)][:DOCUMENTS]
+    if not numbers.size:
+        raise ValueError(f"rows must be more documents: all have a new context between positions {first} and {stop}")
+    columns = {field.name: getattr(view.documents, field.name)[numbers] for field in fields(view.documents)}
+    documents = replace(view.documents, **columns)
+    tokens = [view.data.counterfactual(documents, first, int(context)).tokens[:, :stop] for context in pair]
+    both = np.concatenate(tokens)
+    exact = torch.from_numpy(view.data.predict(both)).to(device)
+    return Swap(torch.from_numpy(both).to(device).long(), exact, first)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """A network's activations of the documents that directions are fitted on."""
+
+    model: nn.Module
+    layer: str
+    swap: Swap
+    values: torch.Tensor
+    """(2, rows, width) in either context"""
+
+    @classmethod
+    def to(cls, model: nn.Module, layer: str, swapped: Swap) -> _Fitted:
+        recorded = activations(model, swapped.base, [layer], device=swapped.base.device)[layer]
+        return cls(model, layer, swapped, recorded[:, swapped.positions].double().flatten(0, 1).unflatten(0, (2, -1)))
+
+    @property
+    def sibling(self) -> torch.Tensor:
+        """(width,) from the mean in the first context to the mean in the second."""
+        difference: torch.Tensor = self.values[1].mean(0) - self.values[0].mean(0)
+        return difference
+
+    @property
+    def probe(self) -> torch.Tensor:
+        """(width,) the linear discriminant of the two contexts."""
+        centred = (self.values - self.values.mean(1, keepdim=True)).flatten(0, 1)
+        factor = siblings.covariance_factor(centred, np.arange(len(centred)), centred.device)
+        direction: torch.Tensor = torch.cholesky_solve(self.sibling[:, None], factor)[:, 0]
+        return direction
+
+    @property
+    def learned(self) -> torch.Tensor:
+        """(width,) the direction in which patches bring predictions nearest to the exact ones, by gradient descent."""
+        direction = (self.sibling / self.sibling.norm()).requires_grad_()
+        optimizer, swapped = torch.optim.Adam([direction], lr=RATE), self.swap
+        best: torch.Tensor = direction.detach().clone()
+        least = float("inf")
+        with torch.enable_grad(), patch(self.model, self.layer, swapped.source, direction, swapped.positions):
+            for _ in range(STEPS):
+                loss = kl(swapped.exact_source, self.model(swapped.base)[:, -1]).mean()
+                if float(loss.detach()) < least:
+                    best, least = direction.detach().clone(), float(loss.detach())
+                (direction.grad,) = torch.autograd.grad(loss, [direction])  # the network keeps its own gradients
+                optimizer.step()
+        return best
+
+
+class Interchange:
+    """Whether patching a subspace makes the network predict as the counterfactual document.
+
+    The share of the exact divergence of the two documents that the patch bridges: 1 for a perfect network patched in
+    all it needs, 0 if the patch brings the prediction no nearer to the exact one. All subspaces have one dimension, but
+    for the whole layer, the ceiling. The floor is a random direction.
+
+    Parameters
+    ----------
+    subspaces
+        In which order: of "sibling" (the difference of means), "probe" (a linear discriminant), "learned" (by gradient
+        descent), "random", "whole"; and feature methods such as "kmeans", of which it is the difference of the
+        features that rise and fall most from one context to the other.
+    """
+
+    def __init__(
+        self, name: str = "interchange", asked: Positions = EVERY, subspaces: Sequence[str] = SUBSPACES
+    ) -> None:
+        self.name, self.subspaces = name, tuple(subspaces)
+        _check_asked(name, asked)
+
+    def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
+        """Return the share of every pair of siblings, by subspace."""
+        view, device = _documents(self.name, view), _device(model)
+        pairs, units = sibling_contexts(view)
+        rng, shares = np.random.default_rng((seed, 1)), np.empty((len(self.subspaces), len(pairs)))
+        methods = {
+            name: self._method(name, view, model, layer, seed) for name in self.subspaces if name not in SUBSPACES
+        }
+        with evaluating(model):
+            for i, pair in enumerate(pairs):
+                fit = _Fitted.to(model, layer, swap(view, view.train, pair, device))
+                tried = swap(view, view.test, pair, device)
+                for j, name in enumerate(self.subspaces):
+                    subspace = _difference(methods[name], fit) if name in methods else _subspace(name, fit, rng)
+                    shares[j, i] = _share(model, layer, tried, subspace)
+        return [Reading(name, units, values) for name, values in zip(self.subspaces, shares, strict=True)]
+
+    def _method(self, name: str, view: DocumentView, model: nn.Module, layer: str, seed: int) -> Any:
+        """Return a feature method, fitted on the activations of the documents that readers are fitted on."""
+        device = _device(model)
+        tokens = view.inputs[: view.train.size // view.shape[1]]
+        values = activations(model, tokens, [layer], device=device)[layer].flatten(0, 1)
+        known = entry(name, MODEST)
+        method = make(known, seed, str(device), values.shape[1])
+        return method.fit(values if on_device(known) else values.cpu().numpy())
+
+
+def _subspace(name: str, fit: _Fitted, rng: np.random.Generator) -> torch.Tensor | None:
+    if name == WHOLE:
+        return None
+    if name == RANDOM:
+        return torch.from_numpy(rng.standard_normal(fit.values.shape[-1]))
+    return {SIBLING: lambda: fit.sibling, PROBE: lambda: fit.probe, LEARNED: lambda: fit.learned}[name]()
+
+
+def _difference(method: Any, fit: _Fitted) -> torch.Tensor:
+    """Return the direction of the feature that rises most between two contexts less that of the one that falls most."""
+    codes = [as_array(method.encode(values.float().cpu().numpy()).mean(0)) for values in fit.values]
+    change, directions = codes[1] - codes[0], as_array(method.directions)
+    return torch.from_numpy(directions[change.argmax()] - directions[change.argmin()])
+
+
+def _share(model: nn.Module, layer: str, tried: Swap, subspace: torch.Tensor | None) -> float:
+    """Return the share of the exact divergence that a patch bridges."""
+    before = model(tried.base)[:, -1]
+    with patch(model, layer, tried.source, subspace, tried.positions):
+        after = model(tried.base)[:, -1]
+    nearer = kl(tried.exact_source, before) - kl(tried.exact_source, after)
+    return float(nearer.mean() / kl(tried.exact_source, tried.exact.log()).mean())
+
+
+class Steering:
+    """How far steering from one context to its sibling moves the prediction, as a multiple of what is exact.
+
+    The response is the change of the probability of the sibling's tokens less that of the context's own. `slope` is the
+    response of the network, steered by the difference of mean activations at all positions of the context, on that of
+    the exact prediction when the document changes its context: 1 is right. Beside it are slopes for a random direction
+    of the same length and for another pair's, and `leakage`: the probability that moves among all other tokens, beyond
+    what moves exactly.
+    """
+
+    def __init__(self, name: str = "steering", asked: Positions = EVERY) -> None:
+        self.name = name
+        _check_asked(name, asked)
+
+    def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
+        """Return the slopes and the leakage of every pair of siblings."""
+        view, device = _documents(self.name, view), _device(model)
+        pairs, units = sibling_contexts(view)
+        rng = np.random.default_rng((seed, 2))
+        values = np.full((4, len(pairs)), np.nan)
+        with evaluating(model):
+            along = [_Fitted.to(model, layer, swap(view, view.train, pair, device)).sibling for pair in pairs]
+            for i, pair in enumerate(pairs):
+                tried, inside = swap(view, view.test, pair, device), [self._tokens(view, context) for context in pair]
+                drawn = torch.from_numpy(rng.standard_normal(along[i].numel())).to(along[i])
+                directions = [along[i], drawn * along[i].norm() / drawn.norm()]
+                directions += [along[i - 1]] if len(pairs) > 1 else []
+                for j, direction in enumerate(directions):
+                    values[j, i], leakage = _response(model, layer, tried, direction, inside)
+                    values[3, i] = leakage if j == 0 else values[3, i]
+        names = ("slope", "slope of a random direction", "slope of another pair", "leakage")
+        return [Reading(name, units, column) for name, column in zip(names, values, strict=True)]
+
+    @staticmethod
+    def _tokens(view: DocumentView, context: Any) -> torch.Tensor:
+        k = view.factor
+        return torch.from_numpy(view.data.token_ids(k)[view.data.forest(k).points_of(int(context))]).long()
+
+
+def _response(
+    model: nn.Module, layer: str, tried: Swap, direction: torch.Tensor, inside: list[torch.Tensor]
+) -> tuple[float, float]:
+    """Return slope and leakage of steering."""
+    before = model(tried.base)[:, -1].double().softmax(-1)
+    with steer(model, layer, direction, tried.sign[:, None, None], positions=tried.positions):
+        after = model(tried.base)[:, -1].double().softmax(-1)
+    elsewhere = torch.ones(before.shape[1], dtype=torch.bool, device=before.device)
+    elsewhere[torch.cat(inside)] = False
+
+    def balance(p: torch.Tensor) -> torch.Tensor:
+        return p[:, inside[1]].sum(1) - p[:, inside[0]].sum(1)
+
+    def moved(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        return (p - q)[:, elsewhere].abs().sum(1).mean() / 2
+
+    true, seen = balance(tried.exact_source) - balance(tried.exact), balance(after) - balance(before)
+    leakage = moved(before, after) - moved(tried.exact, tried.exact_source)
+    return float((true @ seen) / (true @ true)), float(leakage)
+
+
+class Ablation:
+    """How much more a network's loss rises at a concept's positions than at others when its direction is ablated.
+
+    The direction leads from the mean activation of all positions to that of the positions whose believed context is
+    inside the concept; ablated, its component is that of the mean. In nats per token. Beside it is a random direction.
+    """
+
+    def __init__(self, name: str = "ablation", asked: Positions = EVERY) -> None:
+        self.name = name
+        _check_asked(name, asked)
+
+    def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
+        """Return the rise at the positions of every context less that at others; and for a random direction."""
+        view, device = _documents(self.name, view), _device(model)
+        labels, contexts = view.labels(), view.data.contexts(view.factor)
+        tokens = torch.from_numpy(np.asarray(view.inputs)).to(device).long()
+        first = view.train.size // view.shape[1]
+        values = activations(model, tokens[:first], [layer], device=device)[layer].flatten(0, 1).double()
+        mean, believed = values.mean(0), labels.label.reshape(view.shape)
+        rng, rises = np.random.default_rng((seed, 3)), np.full((2, contexts.size), np.nan)
+        plain = token_losses(model, tokens[first:])
+        for i, context in enumerate(contexts.tolist()):
+            inside = (believed >= labels.first[context]) & (believed < labels.stop[context])
+            fit = torch.from_numpy(inside[:first].ravel()).to(device)
+            held_out = torch.from_numpy(inside[first:, :-1]).to(device)  # the positions that predict
+            if not fit.any() or not held_out.any() or held_out.all():
+                continue
+            drawn = torch.from_numpy(rng.standard_normal(mean.numel())).to(mean)
+            for j, direction in enumerate((values[fit].mean(0) - mean, drawn)):
+                with ablate(model, layer, direction, to=mean):
+                    rise = (token_losses(model, tokens[first:]) - plain).double()
+                rises[j, i] = float(rise[held_out].mean() - rise[~held_out].mean())
+        units = Units(contexts, places(labels.forest, contexts))
+        names = "rise", "rise of a random direction"
+        return [Reading(name, units, column) for name, column in zip(names, rises, strict=True)]
+
+
+def _check_asked(name: str, asked: Positions) -> None:
+    if asked != EVERY:
+        raise ValueError(f"truth, about and since of readers must be left out of causal readers, got {name!r}")
+
+
+def _documents(name: str, view: View) -> DocumentView:
+    if not isinstance(view, DocumentView):
+        raise ValueError(f"readers must not have {name!r} for points: it reads networks of documents")
+    return view
+
+
+def _device(model: nn.Module) -> torch.device:
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device

@@ -1,0 +1,240 @@
+"""Cells: the pieces of a study's work, each computed once and kept in one file with what it was made from.
+
+The result of a cell is a dataclass of arrays, mappings of arrays and plain values. Its file is an `.npz` of these
+arrays, and of a record in JSON with the plain values, what the cell was made from, how long it took and where. A cell
+whose file is there, made from the same things, is not computed again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.ground import memory
+from percolab.ground.files import replacing
+from percolab.ground.progress import Progress, silent
+from percolab.ground.text import one_line
+from percolab.study.directory import SCHEMA, VERSION
+
+T = TypeVar("T")
+Array = NDArray[Any]
+"""In a result, ``Annotated[Array, ("seed", "layer")]`` names the axes of an array for the tidy table."""
+UNREADABLE = (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What reading a damaged file raises."""
+RECORD = "record.json"
+"""Entry of a cell's file that is no array of its result."""
+
+
+@dataclass(frozen=True)
+class Here:
+    """What a cell is given while it is computed."""
+
+    device: str = "auto"
+    progress: Progress = silent
+    scratch: Path | None = None
+    """directory for what can be resumed; None where nothing outlasts the cell"""
+
+
+@dataclass(frozen=True, eq=False)
+class Cell(Generic[T]):
+    """One piece of work: all that decides about its result, and the function that computes it."""
+
+    name: str
+    """its file below the directory of cells"""
+    kind: type[T]
+    """dataclass of the result"""
+    make: Callable[..., T]
+    """called with `Here` and the results of `needs`; other processes must be able to find it"""
+    made_from: Mapping[str, Any]
+    """plain values, equal after a round trip through JSON"""
+    needs: tuple[Cell[Any], ...] = ()
+    lasting: bool = True
+    """whether it is wanted for itself; else it is computed only when a cell that needs it is missing"""
+    stage: str = ""
+    """what its time is counted as; its name, unless given"""
+    gpus: float = 1.0
+    """that it needs where there are any"""
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a result came about."""
+
+    seconds: float
+    device: str
+    failed: str = ""
+    """why there is no result"""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What computing a cell gave: a result, or why there is none."""
+
+    result: Any
+    made: Made
+    error: Exception | None = None
+
+
+def compute(task: tuple[Cell[Any], Here, Sequence[Any]]) -> Outcome:
+    """Compute a cell, wherever this process is; a fault becomes part of the outcome."""
+    from percolab.nn.networks.device import choose_device, device_name
+
+    cell, here, needed = task
+    begun, result, error = time.perf_counter(), None, None
+    try:
+        result = cell.make(here, *needed)
+    except Exception as fault:
+        error = fault
+    failed = "" if error is None else f"{type(error).__name__}: {one_line(error)}"
+    return Outcome(result, Made(time.perf_counter() - begun, device_name(choose_device(here.device)), failed), error)
+
+
+class Runner(Protocol):
+    """Where cells are computed."""
+
+    def run(self, cells: Iterable[tuple[Cell[Any], Sequence[Any]]], here: Here) -> Iterable[tuple[Cell[Any], Outcome]]:
+        """Yield the outcome of every cell, given the results that it needs, as they finish."""
+
+
+@dataclass(eq=False)
+class Cells:
+    """The cells of a directory: those that are there are read, the others are computed and kept."""
+
+    directory: Path
+    runner: Runner
+    here: Here = field(default_factory=Here)
+    keep_failures: bool = False
+    """whether a cell that fails is kept with the reason and the others go on; else its fault is raised"""
+    until: float = float("inf")
+    """no cell is begun after this `time.monotonic`"""
+    again: frozenset[str] = frozenset()
+    """names of cells that are computed even if they are there"""
+    _known: dict[tuple[Path, int, int], dict[str, Any]] = field(default_factory=dict, repr=False)
+    """records of files that were read, by file, time and size"""
+
+    def file(self, cell: Cell[Any]) -> Path:
+        """Return where a cell is kept."""
+        return self.directory / f"{cell.name}.npz"
+
+    def made(self, cell: Cell[Any]) -> Made | None:
+        """Return how a cell came about; None where it is missing, damaged, or made from other things."""
+        file = self.file(cell)
+        try:
+            status = os.lstat(file)
+            key = file, status.st_mtime_ns, status.st_size
+            if key not in self._known:
+                self._known[key] = _record(file, cell.kind) if stat.S_ISREG(status.st_mode) else {}
+        except OSError:
+            return None
+        record = self._known[key]
+        if record.get("made_from") != cell.made_from:
+            return None
+        return Made(record["seconds"], record["device"], record["failed"])
+
+    def has(self, cell: Cell[Any]) -> bool:
+        """Return whether the result of a cell is there."""
+        made = self.made(cell)
+        return made is not None and not made.failed
+
+    def read(self, cell: Cell[T]) -> T:
+        """Return the result of a cell that is there."""
+        with np.load(self.file(cell)) as stored:
+            values: dict[str, Any] = json.loads(str(stored[RECORD]))["values"]
+            for entry in stored.files:
+                name, _, key = entry.partition("/")
+                if key:
+                    values.setdefault(name, {})[key] = stored[entry]
+                elif entry != RECORD:
+                    values[name] = stored[entry]
+        return cell.kind(**values)
+
+    def missing(self, cells: Iterable[Cell[Any]]) -> list[Cell[Any]]:
+        """Return the cells that must be computed so that all that last are there, those that are needed first."""
+        order: dict[int, Cell[Any]] = {}
+
+        def visit(cell: Cell[Any]) -> None:
+            if id(cell) in order or (self.has(cell) and cell.name not in self.again):
+                return
+            for need in cell.needs:
+                visit(need)
+            order[id(cell)] = cell
+
+        for cell in cells:
+            if cell.lasting:
+                visit(cell)
+        return list(order.values())
+
+    def compute(self, cells: Sequence[Cell[Any]]) -> list[Cell[Any]]:
+        """Compute what is missing, in waves of cells that do not need each other; return what is still missing."""
+        left = self.missing(cells)
+        total = len(left)
+        while left and time.monotonic() < self.until:
+            waiting = {id(cell) for cell in left}
+            wave = [cell for cell in left if not any(id(need) in waiting for need in cell.needs)]
+            wave = [cell for cell in wave if all(self.has(need) for need in cell.needs)]
+            if not wave:
+                break
+            tried: set[int] = set()
+            for cell, outcome in self.runner.run(self._given(wave), self.here):
+                self._keep(cell, outcome)
+                tried.add(id(cell))
+                self.here.progress("cells", total - len(left) + len(tried), total)
+            left = [cell for cell in left if id(cell) not in tried]
+        return [cell for cell in cells if cell.lasting and not self.has(cell)]
+
+    def _given(self, wave: list[Cell[Any]]) -> Iterable[tuple[Cell[Any], Sequence[Any]]]:
+        for cell in wave:
+            if time.monotonic() < self.until:
+                yield cell, [self.read(need) for need in cell.needs]
+
+    def _keep(self, cell: Cell[Any], outcome: Outcome) -> None:
+        if outcome.error is not None and not self.keep_failures:
+            raise outcome.error
+        values: dict[str, Any] = {}
+        arrays: dict[str, Any] = {}
+        for each in fields(cell.kind) if outcome.error is None else ():
+            value = getattr(outcome.result, each.name)
+            if isinstance(value, np.ndarray):
+                arrays[each.name] = value
+            elif isinstance(value, dict) and value and all(isinstance(part, np.ndarray) for part in value.values()):
+                arrays |= {f"{each.name}/{key}": part for key, part in value.items()}
+            else:
+                values[each.name] = value
+        record = {"schema": SCHEMA, "version": VERSION, "made_from": cell.made_from, "values": values}
+        record |= {"seconds": outcome.made.seconds, "device": outcome.made.device, "failed": outcome.made.failed}
+        file = self.file(cell)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_symlink():  # nothing is written where a link leads
+            file.unlink()
+        with replacing(file) as partial, partial.open("wb") as out:
+            save = np.savez_compressed if cell.lasting else np.savez
+            save(out, **{RECORD: np.array(json.dumps(record))}, **arrays)  # type: ignore[arg-type]
+
+
+def _record(file: Path, kind: type[Any]) -> dict[str, Any]:
+    """Return the record of a file that is whole, ours, and no larger than memory; nothing of any other."""
+    try:
+        with zipfile.ZipFile(file) as parts:
+            entries = {part.filename.removesuffix(".npy"): part for part in parts.infolist()}
+            if sum(part.file_size for part in entries.values()) > memory.available() or parts.testzip():
+                return {}
+        with np.load(file) as stored:
+            record: dict[str, Any] = json.loads(str(stored[RECORD]))
+        given = {*record["values"], *(entry.partition("/")[0] for entry in entries if entry != RECORD)}
+        ours = (record["schema"], record["version"]) == (SCHEMA, VERSION)
+        typed = isinstance(record["seconds"], float) and isinstance(record["device"], str)
+        whole = record["failed"] or given == {each.name for each in fields(kind)}
+        return record if ours and typed and whole else {}
+    except (*UNREADABLE, KeyError, TypeError, RecursionError):
+        return {}

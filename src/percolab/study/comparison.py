@@ -1,0 +1,326 @@
+"""`compare`: networks against controls, by any readers, with contrasts, intervals and a verdict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from percolab.corpora.corpus import Corpus
+from percolab.ground.devices import Device, choose_device
+from percolab.ground.files import check_directory, replacing, write_json
+from percolab.ground.progress import Progress, shown
+from percolab.ground.validation import check_integer
+from percolab.ground.version import provenance
+from percolab.model.recipe import Recipe
+from percolab.nn.config import CorpusTrainConfig, TrainConfig
+from percolab.show import pages
+from percolab.study import dots, verdict
+from percolab.study.contrasts import Contrast, contrasts
+from percolab.study.draws import AnyRecipe, redrawn
+from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, Reading, tidy
+from percolab.study.readers import NetworkReader, Reader, as_reader
+from percolab.study.sources import Raw, Source, TorchSource, as_source
+from percolab.study.subject import AnyData, View, n_factors, views
+from percolab.worlds.generation import generate
+from percolab.worlds.recipe import Superposition
+from percolab.worlds.splits import Split
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+SCHEMA = "percolab.comparison/1"
+REPORT, RESULTS, TABLE = "report.html", "results.json", "table.parquet"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What networks and controls show, and the contrasts between them."""
+
+    cells: Sequence[Measured]
+    results: Sequence[Contrast]
+    """all contrasts"""
+    delta: float | None = None
+    """the smallest effect of interest; None: 0.05 in log ratios, 0.01 in F1, R² and accuracy"""
+
+    @cached_property
+    def table(self) -> pandas.DataFrame:
+        """One row for each network, layer, reader, measure and unit."""
+        return tidy(self.cells)
+
+    @cached_property
+    def contrasts(self) -> pandas.DataFrame:
+        """One row for each contrast, with its interval, and what the interval is over."""
+        import pandas
+
+        return pandas.DataFrame([contrast.row() for contrast in self.results])
+
+    @property
+    def verdict(self) -> str:
+        """One sentence, from the first reader, its first measure and the first layer."""
+        return verdict.sentence(self.results, self.delta)
+
+    def plot(self) -> Figure:
+        """Draw what each role of network gives, and the contrasts with their intervals."""
+        return dots.draw(self.cells, self.results)
+
+    def __repr__(self) -> str:
+        return f"Comparison: {self.verdict}"
+
+    def _repr_html_(self) -> str:
+        return "".join(self._body())
+
+    def _body(self) -> list[str]:
+        """Return the verdict, the picture and the table as HTML."""
+        rows = [
+            (c.contrast, c.layer, c.reader, c.measure, str(c.estimate), f"{c.networks}", f"{c.by_draw.size}")
+            for c in self.results
+        ]
+        head = ("contrast", "layer", "reader", "measure", "estimate and 95% interval", "networks", "draws")
+        over = {c.interval_over for c in self.results}
+        return [
+            pages.paragraph(self.verdict),
+            pages.picture(self.plot(), "Left: the mean of each network, by role. Right: contrasts with 95% intervals."),
+            pages.table(rows, head, numbers=[5, 6], stack=True),
+            pages.paragraph(f"Intervals are over {' and over '.join(sorted(over))}.", quiet=True),
+        ]
+
+    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write report.html, results.json and table.parquet into a new or empty directory."""
+        folder = Path(directory)
+        check_directory(folder)
+        if folder.exists() and any(folder.iterdir()) and not overwrite:
+            raise FileExistsError(f"directory must be new or empty unless overwrite is given, got {str(directory)!r}")
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / TABLE) as partial:
+            self.table.to_parquet(partial)
+        made = provenance(("torch", "numpy", "pandas"))
+        values = {"schema": SCHEMA, "verdict": self.verdict, "contrasts": [c.row() for c in self.results], "made": made}
+        write_json(folder / RESULTS, values)
+        with replacing(folder / REPORT) as partial:
+            partial.write_bytes(pages.page("Comparison", "", self._body()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """A network with its place in the grid."""
+
+    role: str
+    trained_on: int | None
+    seed: int
+    source: Source
+
+
+def compare(
+    data: Any,
+    networks: Any,
+    readers: Any = ("separation",),
+    *,
+    layers: Sequence[str] | None = None,
+    rows: Split | int | None = None,
+    draws: int | None = None,
+    seeds: int = 3,
+    training: Mapping[str, Any] | None = None,
+    delta: float | None = None,
+    device: Device = "auto",
+    progress: bool | Progress = False,
+) -> Comparison:
+    """Compare networks with controls: every reader on every network, unit by unit, with intervals and a verdict.
+
+    Parameters
+    ----------
+    data
+        A dataset, a world or a corpus; a list of them, one per draw, with a list of `networks`; or, with `draws`, a
+        recipe.
+    networks
+        From role to a network, a list of networks (seeds), or a mapping from factor to those:
+        ``{"trained": {0: [a0, a1], 1: [b0, b1]}, "untrained": [u0, u1], "raw": None}``. A network is a torch module, a
+        function from inputs to an array, an array, arrays by layer, or None for the raw input. With `draws` it is a
+        function ``make(data, seed)`` that returns a module. A module with ``fit(data, seed)`` trains itself, others are
+        trained here; those of role "untrained" are not trained. The raw input of documents, decayed bags of tokens,
+        takes 4 n T V bytes on the device.
+    readers
+        Names ("separation", "accuracy", "probe" of points, "beliefs" of documents, or feature methods such as
+        "kmeans"), objects with `fit` and `encode`, or readers. The verdict is about the first. Options of documents
+        come after ``@``: ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true
+        contexts; ``about=token`` asks about tokens. "interchange", "steering" and "ablation" intervene on networks of
+        documents; networks that are not torch modules have none of their values.
+    layers
+        Names of modules; ``blocks.1[-1]`` is the last position of one. None: the last block.
+    rows
+        A `Split` of points, or the number of held-out documents. Readers are fitted on training rows and scored on test
+        rows.
+    draws
+        How many datasets are drawn from the recipe. With three or more, intervals are over draws.
+    seeds
+        Networks of each role and factor, with `draws`.
+    training
+        Options of `percolab.nn.train` for networks that are trained here: `config`, which gets the seeds, and others.
+    delta
+        The smallest effect of interest. It is stated before the data are seen.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    progress
+        True shows a bar; a function is called with (stage, done, total).
+    """
+    place = choose_device(device)
+    asked = [as_reader(reader) for reader in ([readers] if _is_one(readers) else readers)]
+    if not asked:
+        raise ValueError("readers must not be empty")
+    cells: list[Measured] = []
+    with shown(progress) as tell:
+        for draw, (made, roles) in enumerate(_draws(data, networks, draws, seeds, training or {}, place)):
+            each = listed(roles, n_factors(made))
+            chosen = list(layers) if layers is not None else _usual_layers(each)
+            cells += read_draw(draw, made, each, asked, chosen, rows, place, tell)
+    return Comparison(cells, contrasts(cells), delta)
+
+
+def _is_one(readers: Any) -> bool:
+    return isinstance(readers, str) or not isinstance(readers, Sequence)
+
+
+# ---------------------------------------------------------------------- draws
+
+
+def _draws(
+    data: Any, networks: Any, draws: int | None, seeds: int, training: Mapping[str, Any], device: Any
+) -> list[tuple[AnyData, Mapping[str, Any]]]:
+    """Return the data and the networks of every draw."""
+    if draws is not None:
+        if not isinstance(data, AnyRecipe):
+            raise ValueError(f"data must be a recipe if draws are given, got {type(data).__name__}")
+        count = check_integer("draws", draws, 1)
+        return _Drawn(data, networks, count, check_integer("seeds", seeds, 1), training, device)  # type: ignore[return-value]
+    if isinstance(data, list | tuple):
+        if not isinstance(networks, list | tuple) or len(networks) != len(data):
+            raise ValueError(f"networks must be a list of {len(data)} mappings, one per dataset")
+        return list(zip(data, networks, strict=True))
+    if isinstance(data, Recipe | Superposition):
+        raise ValueError("draws must be given with a recipe, got None")
+    return [(data, networks)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Draws that are made when they are asked for, so that one is in memory at a time."""
+
+    recipe: Any
+    roles: Mapping[str, Any]
+    draws: int
+    seeds: int
+    training: Mapping[str, Any]
+    device: Any
+
+    def __iter__(self) -> Any:
+        for draw in range(self.draws):
+            recipe = redrawn(self.recipe, draw)
+            data: Any = recipe if isinstance(recipe, Corpus) else generate(recipe)
+            yield data, {role: self._made(role, make, data) for role, make in self.roles.items()}
+
+    def _made(self, role: str, make: Any, data: AnyData) -> Any:
+        """Return the networks of a role: for each factor where they are trained."""
+        if make is None:
+            return None
+        if not callable(make):
+            raise ValueError(f"networks must be functions make(data, seed) if draws are given, got {make!r} for {role}")
+        if role == UNTRAINED:
+            return [make(data, seed) for seed in range(self.seeds)]
+        many = n_factors(data) > 1
+        return {
+            factor: [self._trained(make, data.swapped(factor) if many else data, seed) for seed in range(self.seeds)]
+            for factor in range(n_factors(data))
+        }
+
+    def _trained(self, make: Callable[[Any, int], Any], data: AnyData, seed: int) -> Any:
+        network = make(data, seed)
+        if callable(getattr(network, "fit", None)):
+            network.fit(data, seed)
+            return network
+        from percolab.nn.training.training import train
+
+        options = dict(self.training)
+        usual = CorpusTrainConfig() if isinstance(data, Corpus) else TrainConfig()
+        config = replace(options.pop("config", usual), seed=seed)
+        return train(data, config, model=network, device=self.device, **options).model
+
+
+# ---------------------------------------------------------------------- the grid
+
+
+def listed(roles: Any, factors: int) -> list[_Network]:
+    """Return the networks one by one, with role, factor and place in their list."""
+    if not isinstance(roles, Mapping) or not roles:
+        raise ValueError("networks must be a mapping from role to networks, such as {'trained': [...], 'raw': None}")
+    found: list[_Network] = []
+    for role, value in roles.items():
+        by_factor = value if _is_by_factor(value) else {None: value}
+        if role in (TRAINED, OTHER) and factors > 1 and None in by_factor:
+            raise ValueError(
+                f"networks must say which of the {factors} factors the {role} ones were trained on, "
+                f"as {{'{role}': {{0: [...], 1: [...]}}}} does"
+            )
+        for factor, members in by_factor.items():
+            if factor is not None and not 0 <= factor < factors:
+                raise ValueError(f"factors of networks must be below {factors}, got {factor}")
+            each = members if isinstance(members, list | tuple) else [members]
+            found += [_Network(role, factor, seed, as_source(network)) for seed, network in enumerate(each)]
+    if any(isinstance(network.source, Raw) for network in found):
+        found.append(_Network(PERMUTED, None, 0, Raw(permuted=True)))
+    return found
+
+
+def _is_by_factor(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, int) for key in value)
+
+
+def _usual_layers(listed: Sequence[_Network]) -> list[str]:
+    """Return the layers of the first network that has any; a comparison of arrays has one layer without a name."""
+    for network in sorted(listed, key=lambda network: network.role != TRAINED):
+        if names := network.source.layers():
+            return names
+    return ["activations"]
+
+
+def read_draw(
+    draw: int,
+    data: AnyData,
+    networks: Sequence[_Network],
+    readers: Sequence[Reader | NetworkReader],
+    layers: Sequence[str],
+    rows: Split | int | None,
+    device: Any,
+    progress: Progress,
+) -> list[Measured]:
+    """Return what every reader gives for every network, layer and hierarchy of one draw."""
+    cells: list[Measured] = []
+    seen = views(data, rows)
+    total, done = len(seen) * len(networks), 0
+    for view in seen:
+        for network in networks:
+            progress(f"draw {draw}" if draw else "networks", done, total)
+            anywhere = network.role in (RAW, PERMUTED)
+            recorded = network.source.read(view, [network.role] if anywhere else layers, device)
+            for layer, values in recorded.items():
+                for reader in readers:
+                    where = draw, network.role, network.trained_on, network.seed, layer, reader.name
+                    for one in _readings(reader, view, network, layer, values):
+                        cells.append(Measured(*where, one.measure, view.factor, one.units, one.values))
+            done += 1
+    progress(f"draw {draw}" if draw else "networks", total, total)
+    return cells
+
+
+def _readings(reader: Reader | NetworkReader, view: View, network: _Network, layer: str, values: Any) -> list[Reading]:
+    """Return what a reader gives for a layer; what is no torch module has no causes."""
+    if not hasattr(reader, "read_network"):
+        return reader.read(view, values, network.seed)
+    return (
+        reader.read_network(view, network.source.model, layer, network.seed)
+        if isinstance(network.source, TorchSource)
+        else []
+    )

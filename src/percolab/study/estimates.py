@@ -1,0 +1,105 @@
+"""The estimates of an experiment: rows with names, each a number with its interval, alone or over several draws."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from percolab.intervals import Estimate, over_seeds
+
+ENOUGH = 3
+"""Draws, or networks, from which an interval over them means something."""
+LOCAL = ("bin", "at", "concepts")
+"""Names that depend on the draw of the data."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """An estimate, and what it is of."""
+
+    estimate: Estimate
+    names: dict[str, Any] = field(default_factory=dict)
+    band: bool = False
+    """whether the interval is where single draws of a null fall"""
+    by_draw: tuple[float, ...] = ()
+    """the number in each draw of the data, where there are several"""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.names[name]
+
+    @property
+    def over(self) -> str:
+        """What the interval is over, in words."""
+        if len(self.by_draw) >= ENOUGH:
+            return f"{len(self.by_draw)} draws of the data"
+        of = "this dataset" if len(self.by_draw) < 2 else f"these {len(self.by_draw)} datasets"
+        return f"{self.estimate.seeds} networks, {self.estimate.units} units of {of}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**self.names, **self.estimate.to_dict(), "by_draw": list(self.by_draw), "interval_over": self.over}
+
+
+def row(estimate: Estimate, **names: Any) -> Row:
+    """Return an estimate with what it is of."""
+    return Row(estimate, names)
+
+
+def band(estimate: Estimate, **names: Any) -> Row:
+    """Return where single draws of a null fall."""
+    return Row(estimate, names, band=True)
+
+
+def select(rows: Iterable[Row], **names: Any) -> list[Row]:
+    """Return the rows that have these names."""
+    return [r for r in rows if all(r.names.get(name) == value for name, value in names.items())]
+
+
+def layers_of(rows: Iterable[Row]) -> list[str]:
+    """Return the layers that rows are of, in order."""
+    return list(dict.fromkeys(r["layer"] for r in rows if "layer" in r.names))
+
+
+def combined(by_draw: Sequence[Sequence[Row]]) -> list[Row]:
+    """Return the rows of several draws of the data as one table.
+
+    Rows of the same names are one row; among bins, whose ends differ from draw to draw, those of the same place. Its
+    value is the mean of the draws' values. With three draws or more its interval is Student's t over these values.
+    With two, it is that of a mean of two independent numbers with the draws' own intervals: it is about these datasets.
+    Where single draws of a null fall is the mean of where they fall in each draw.
+    """
+    if len(by_draw) == 1:
+        return list(by_draw[0])
+    groups: dict[Any, list[Row]] = {}
+    for rows in by_draw:
+        seen: dict[Any, int] = defaultdict(int)
+        for one in rows:
+            key = tuple((name, value) for name, value in one.names.items() if name not in LOCAL)
+            groups.setdefault((key, seen[key]), []).append(one)
+            seen[key] += 1
+    return [_combined(rows) for rows in groups.values()]
+
+
+def _combined(rows: list[Row]) -> Row:
+    first, values = rows[0], [one.estimate.value for one in rows]
+    ends = np.array([[one.estimate.low, one.estimate.high] for one in rows])
+    units = round(float(np.mean([one.estimate.units for one in rows])))
+    value = float(np.mean(values))
+    if first.band:
+        low, high = ends.mean(0)
+        estimate = Estimate(value, float(low), float(high), first.estimate.seeds, units)
+    elif len(rows) >= ENOUGH:
+        estimate = replace(over_seeds(values), seeds=first.estimate.seeds, units=units)
+    else:
+        below, above = np.sqrt(((ends - np.array(values)[:, None]) ** 2).sum(0)) / len(rows)
+        estimate = Estimate(value, value - float(below), value + float(above), first.estimate.seeds, units)
+    names = dict(first.names)
+    if "at" in names:
+        names["at"] = float(np.mean([one["at"] for one in rows]))
+    if "bin" in names:
+        names["bin"] = f"{names['bin']} in the first draw"
+    return Row(estimate, names, first.band, tuple(values))

@@ -1,0 +1,407 @@
+"""An experiment: what it declares, and how any of them is run, from data to page.
+
+An experiment declares its settings, the cells that are computed for one draw of the data, the estimates that are made
+from their results, those that answer its question, and pictures. The engine computes the cells of all draws, combines
+their estimates, and writes the page, all numbers, and a tidy table of what was measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
+
+import numpy as np
+
+from percolab.ground.files import replacing, write_json, write_table
+from percolab.ground.progress import Progress, shown
+from percolab.ground.validation import check_choice, check_integer
+from percolab.ground.version import provenance
+from percolab.nn.config import SCALES
+from percolab.nn.networks.device import Device, choose_device, device_name
+from percolab.nn.training import run as training_run
+from percolab.store.worlds import load
+from percolab.study import page, pictures, scales
+from percolab.study.cells import Cell, Cells, Here
+from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
+from percolab.study.estimates import Row, combined
+from percolab.study.networks import Networks, find_make
+from percolab.study.runner import connected
+from percolab.study.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas
+
+O = TypeVar("O")  # noqa: E741
+PACKAGES = (*training_run.PACKAGES, "scikit-learn", "pandas")
+Results = Mapping[str, Any]
+"""Results of the cells of one draw that last, by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What was found in one draw of the data."""
+
+    rows: list[Row]
+    """estimates with intervals"""
+    training: dict[str, Any]
+    """the networks behind them: how many, and their scores"""
+    details: Any = None
+    """what an experiment's own sections are made from"""
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment(Generic[O]):
+    """What an experiment declares."""
+
+    name: str
+    words: page.Words
+    data: tuple[str, ...]
+    """data that it can be run on; the first is the default"""
+    options: Callable[[str, int, Any], O]
+    """its own settings, from scale, number of seeds and training"""
+    cells: Callable[..., Sequence[Cell[Any]]]
+    """what is computed for one draw of the data, from its settings, and the result of `first`"""
+    analyse: Callable[[Settings[O], Results], Found]
+    """estimates of one draw, from the results of its cells"""
+    headline: Callable[[Sequence[Row], Settings[O]], list[page.Line]]
+    """the estimates that answer the question, the one that matters most first"""
+    draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]]
+    """pictures of the estimates, the one that answers the question first"""
+    details: Callable[[Sequence[Found], Settings[O]], Details] | None = None
+    """tables and pictures of its own"""
+    first: Callable[[Settings[O]], Cell[Any]] | None = None
+    """where the other cells depend on the data: the cell that they depend on"""
+    least_seeds: int = 2
+    usual_seeds: Mapping[str, int] = field(default_factory=lambda: {"paper": 5, "small": 5})
+    """by scale"""
+    own_networks: bool = False
+    """whether it can be run on networks of one's own"""
+    several: bool = False
+    """whether it is run on several of its data at once"""
+    training: Callable[[str, str], Any] = scales.training
+    """how networks are trained, by data and scale"""
+    call: str = "represent {name}"
+    """the command that runs it"""
+
+    def settings(
+        self,
+        scale: str = "paper",
+        *,
+        data: str | Sequence[str] | None = None,
+        seeds: int | None = None,
+        epochs: int | None = None,
+        draws: int = 1,
+        network: str | None = None,
+        layers: Sequence[str] | None = None,
+        **options: Any,
+    ) -> Settings[O]:
+        """Return the settings of a study.
+
+        Parameters
+        ----------
+        scale
+            ``"paper"``, or ``"small"``: minutes on a laptop; see `percolab.study.scales`.
+        data
+            Some of the experiment's data, or the path of a store; None takes its default.
+        seeds
+            Networks for each target.
+        epochs
+            Another number of epochs than the usual; on documents, of steps.
+        draws
+            Draws of the data; from three on, intervals are over draws.
+        network
+            ``module:function`` of one's own networks: ``make(data, seed)`` returns one, which is trained here.
+        layers
+            Modules of these networks that are read.
+        options
+            Other values of the experiment's own options.
+        """
+        check_choice("scale", scale, SCALES)
+        usual = self.data if self.several else self.data[:1]
+        chosen = usual if data is None else (data,) if isinstance(data, str) else tuple(data)
+        stored = self._stored(chosen, check_integer("draws", draws, 1))
+        count = check_integer("seeds", self.usual_seeds[scale] if seeds is None else seeds, self.least_seeds)
+        self._check_network(network, layers)
+        training = self.training(self.data[0] if stored else chosen[0], scale)
+        given = {
+            "data": chosen != usual and "{data}" not in self.call and ",".join(chosen),
+            "seeds": count != self.usual_seeds[scale] and count,
+            "epochs": epochs is not None and epochs != training.total and epochs,
+            "draws": draws > 1 and draws,
+            "network": network,
+            "layers": ",".join(layers or ()),
+        }
+        training = training if epochs is None else replace(training, **{f"{training.unit}s": epochs})
+        own = self.options(scale, count, training)
+        for name, value in options.items():
+            if value != getattr(own, name):
+                given[name.replace("_", "-")] = f"{value:g}" if isinstance(value, float | int) else value
+        command = f"percolab {self.call.format(name=self.name, data=chosen[0])} --scale {scale}"
+        return Settings(
+            experiment=self.name,
+            scale=scale,
+            data=chosen,
+            recipes=(stored.recipe,) if stored else tuple(scales.recipe(name, scale) for name in chosen),
+            training=training,
+            seeds=count,
+            options=replace(own, **options),  # type: ignore[type-var]
+            draws=draws,
+            network=network or "",
+            layers=tuple(layers or ()),
+            store=str(Path(chosen[0]).absolute()) if stored else "",
+            digest=_digest(stored, network),
+            command=command + "".join(f" --{name} {value}" for name, value in given.items() if value),
+        )
+
+    def _stored(self, chosen: Sequence[str], draws: int) -> Any:
+        """Return the data of a store, where one is named; None for data that are known by name."""
+        of_points = self.data in (scales.HIERARCHY, scales.WORLDS)
+        if len(chosen) != 1 or chosen[0] in self.data or not of_points or not Path(chosen[0]).exists():
+            for name in chosen:
+                check_choice("data", name, self.data)
+            return None
+        if draws > 1:
+            raise ValueError(f"draws must be 1 for data in a store, got {draws}")
+        stored = load(chosen[0])
+        several = len(getattr(stored.recipe, "factors", (None,))) > 1
+        if several != (self.data == scales.WORLDS):
+            rule = "one hierarchy" if several else "several hierarchies"
+            raise ValueError(f"data must have {rule} for {self.name}, got {chosen[0]!r}")
+        return stored
+
+    def _check_network(self, network: str | None, layers: Sequence[str] | None) -> None:
+        if network and not self.own_networks:
+            raise ValueError(f"network must be left out: {self.name} is about the paper's network, got {network!r}")
+        if network and not layers and not self.several:
+            raise ValueError("layers must name modules of the network, got None")
+        if layers and not network:
+            raise ValueError(f"layers must be left out without network, got {','.join(layers)!r}")
+        if network:
+            find_make(network)
+
+    def run(
+        self,
+        settings: Settings[O],
+        output: str | os.PathLike[str],
+        *,
+        device: Device = "auto",
+        overwrite: bool = False,
+        ray: str | None = None,
+        progress: bool | Progress = False,
+    ) -> dict[str, Any]:
+        """Run a study from data to page, resuming what is in `output`; return all its numbers.
+
+        Parameters
+        ----------
+        settings
+            From `settings`.
+        output
+            Directory; it must be empty, new, or hold the same study. One process at a time works in it.
+        device
+            ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+        overwrite
+            Start again where `output` holds another study.
+        ray
+            Address of a Ray cluster that computes the cells; None computes them in this process.
+        progress
+            True shows bars; a function is called with (stage, done, total).
+        """
+        place = str(choose_device(device)) if ray is None else str(device)
+        with (
+            connected(ray) as runner,
+            claimed(Path(output), settings.to_dict(), overwrite=overwrite) as directory,
+            shown(progress) as tell,
+        ):
+            cells = Cells(directory / CELLS, runner, Here(place, tell, directory / TRAINING))
+            study = Study(self, settings, directory, cells)
+            if not study.finished():
+                study.publish()  # so that a run that is killed says that it is not finished
+            try:
+                while missing := study.missing():
+                    cells.compute([cell for draw in range(settings.draws) for cell in study.plan(draw)])
+                    if study.missing() == missing:
+                        break
+            except KeyboardInterrupt:
+                study.publish()
+                raise
+            if not study.missing():  # of a process that was killed as it removed what it had used
+                shutil.rmtree(directory / TRAINING, ignore_errors=True)
+            return study.publish()
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    """What an experiment shows beside its estimates."""
+
+    sections: list[str]
+    """HTML"""
+    values: dict[str, Any]
+    """more numbers for results.json"""
+    drawn: dict[str, pictures.Picture]
+    tables: dict[str, pandas.DataFrame]
+    """written as CSV and Parquet, by name"""
+
+
+@dataclass(frozen=True, eq=False)
+class Study(Generic[O]):
+    """One study while it runs."""
+
+    experiment: Experiment[O]
+    settings: Settings[O]
+    directory: Path
+    cells: Cells
+
+    def plan(self, draw: int) -> list[Cell[Any]]:
+        """Return the cells of a draw; where they depend on another one, that one until it is there."""
+        settings, own = self.settings.drawn(draw), self.experiment
+        if own.first is None:
+            return list(own.cells(settings))
+        first = own.first(settings)
+        return [first, *own.cells(settings, self.cells.read(first))] if self.cells.has(first) else [first]
+
+    def missing(self) -> list[str]:
+        """Return the names of the cells that are not there."""
+        return [name for draw in range(self.settings.draws) for name in self._missing(draw)]
+
+    def _missing(self, draw: int) -> list[str]:
+        return [cell.name for cell in self.plan(draw) if cell.lasting and not self.cells.has(cell)]
+
+    def finished(self) -> list[int]:
+        """Return the draws of which all cells are there."""
+        return [draw for draw in range(self.settings.draws) if not self._missing(draw)]
+
+    def results(self, draw: int) -> Results:
+        """Return the results of a draw."""
+        start = self.settings.drawn(draw).prefix
+        return {cell.name.removeprefix(start): self.cells.read(cell) for cell in self.plan(draw) if cell.lasting}
+
+    def publish(self) -> dict[str, Any]:
+        """Write figures, page, table and results.json from the draws that are finished; return all numbers."""
+        begun, tell = time.perf_counter(), self.cells.here.progress
+        draws, own, s = self.finished(), self.experiment, self.settings
+        by_draw = [self.results(draw) for draw in draws]
+        found = [own.analyse(s.drawn(draw), results) for draw, results in zip(draws, by_draw, strict=True)]
+        rows = combined([one.rows for one in found]) if found else []
+        headline = own.headline(rows, s) if found else []
+        drawn = own.draw(rows, s) if rows else {}
+        details = own.details(found, s) if own.details and found else Details([], {}, {}, {})
+        images = self._write({**drawn, **details.drawn})
+        missing, networks = self.missing(), _trained(found)
+        results = {
+            "schema": SCHEMA, "version": VERSION, "experiment": s.experiment, "scale": s.scale, "command": s.command,
+            "draws": len(draws), "missing": missing, "headline": [line.to_dict() for line in headline],
+            "estimates": [one.to_dict() for one in rows], "training": networks, "settings": s.to_dict(),
+            **details.values, **self._times(begun),
+            "provenance": provenance(PACKAGES, device=self._device()),
+        }  # fmt: skip
+        for name, table in details.tables.items():
+            (self.directory / name).parent.mkdir(exist_ok=True)
+            write_table(table, self.directory / name)
+        if by_draw:
+            _write_tidy(tidy(by_draw), self.directory / TABLE)
+        report = page.Report(own.words, results, networks, rows, headline, images, details.sections, missing)
+        with replacing(self.directory / REPORT) as file:
+            file.write_bytes(page.make(report))
+        write_json(self.directory / RESULTS, results)
+        if not missing:
+            tell("report", 1, 1)
+        return results
+
+    def _write(self, drawn: Mapping[str, pictures.Picture]) -> dict[str, tuple[bytes, str]]:
+        folder = self.directory / FIGURES
+        folder.mkdir(exist_ok=True)
+        pictures.write({name: one.figure for name, one in drawn.items()}, folder, self.cells.here.progress)
+        return {name: ((folder / f"{name}.png").read_bytes(), one.caption) for name, one in drawn.items()}
+
+    def _times(self, begun: float) -> dict[str, Any]:
+        """Return the time that each stage took, and where."""
+        seconds: dict[str, float] = {}
+        devices: dict[str, set[str]] = {}
+        for cell in (cell for draw in range(self.settings.draws) for cell in self.plan(draw)):
+            made, stage = self.cells.made(cell), cell.stage or cell.name.rpartition("/")[2]
+            if made is not None:
+                seconds[stage] = seconds.get(stage, 0.0) + made.seconds
+                devices.setdefault(stage, set()).add(made.device)
+        return {
+            "seconds": {**seconds, "report": time.perf_counter() - begun},
+            "devices": {stage: ", ".join(sorted(names)) for stage, names in devices.items()},
+        }
+
+    def _device(self) -> str:
+        place = self.cells.here.device
+        return device_name(choose_device(place)) if place != "auto" else "a Ray cluster"
+
+
+def _digest(stored: Any, network: str | None) -> str:
+    """Return a digest of targets and of the file that makes networks; nothing where neither is one's own."""
+    parts = [np.asarray(stored.y).tobytes()] if stored else []
+    if network:
+        parts.append(Path(inspect.getsourcefile(find_make(network)) or "").read_bytes())
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16] if parts else ""
+
+
+def _trained(found: Sequence[Found]) -> dict[str, Any]:
+    """Return how many networks there are in all draws, and their scores."""
+    if not found:
+        return {}
+    total = {"networks": sum(one.training.get("networks", 0) for one in found)}
+    test = [score for one in found for score in one.training.get("test", ())]
+    return {**found[0].training, **total, **({"test": test} if test else {})}
+
+
+def _write_tidy(table: pandas.DataFrame, file: Path) -> None:
+    """Write a table that may have millions of lines, where pyarrow is installed."""
+    if find_spec("pyarrow") is not None:
+        with replacing(file) as name:
+            table.to_parquet(name, index=False)
+
+
+def train_then_measure(
+    s: Settings[O], train: Callable[..., Networks], measure: Callable[..., Any], kind: type[Any]
+) -> list[Cell[Any]]:
+    """Return two cells: networks, which are large and not needed once they are measured, and what is measured of them.
+
+    They are made by ``train(s, here)`` and ``measure(s, here, networks)``, which returns a `kind`.
+    """
+    made_from = s.to_dict()
+    networks = Cell(f"{s.prefix}networks", Networks, partial(train, s), made_from, lasting=False, stage="training")
+    return [networks, Cell(f"{s.prefix}measures", kind, partial(measure, s), made_from, (networks,))]
+
+
+# ---------------------------------------------------------------------- the tidy table
+
+
+def tidy(by_draw: Sequence[Results]) -> pandas.DataFrame:
+    """Return every number that was measured: draw, cell, measure, the places along its axes, value.
+
+    An axis that the result has a list for, such as its layers, has the parts of the list as places.
+    """
+    import pandas
+
+    parts = []
+    for draw, results in enumerate(by_draw):
+        for name, result in results.items():
+            for each, kind in get_type_hints(type(result), include_extras=True).items():
+                for along in getattr(kind, "__metadata__", ()):
+                    parts += [part.assign(draw=draw, cell=name) for part in _melted(result, each, along)]
+    return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+
+
+def _melted(result: Any, name: str, along: Sequence[str]) -> Iterator[pandas.DataFrame]:
+    import pandas
+
+    given = getattr(result, name)
+    for measure, values in given.items() if isinstance(given, dict) else [(name, given)]:
+        named = [getattr(result, f"{axis}s", None) for axis in along]
+        places = [n if isinstance(n, list) else range(size) for n, size in zip(named, values.shape, strict=True)]
+        index = pandas.MultiIndex.from_product(places, names=list(along))
+        yield pandas.DataFrame({"value": values.ravel()}, index=index).reset_index().assign(field=name, measure=measure)

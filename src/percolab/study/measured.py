@@ -1,0 +1,142 @@
+"""What was measured: one value for each unit, by draw of the data, network, layer, reader and measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+TRAINED, UNTRAINED, RAW, OTHER, PERMUTED = "trained", "untrained", "raw", "other", "permuted"
+"""Roles of networks: `permuted` is the raw input with its rows in another order, which holds nothing."""
+LOGARITHMIC = ("separation", "error")
+"""Measures that are compared by log ratios; all others are compared by differences."""
+LEAST = 1e-12
+"""Smaller values are taken to be this before their logarithm is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What a reader gives one value for: concepts, latents, or pairs of siblings of one hierarchy."""
+
+    number: Ints
+    """(U,) latents; of pairs, the latent above them"""
+    place: Ints
+    """(U,) a place in leaf order: units that are near each other are kin, and count together in intervals"""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One measure of one network in one layer, for all units of one hierarchy."""
+
+    draw: int
+    role: str
+    trained_on: int | None
+    """factor or lexicon that the network was trained on; None for a network of no particular one"""
+    seed: int
+    """place of the network in its list"""
+    layer: str
+    reader: str
+    measure: str
+    factor: int
+    """factor or lexicon that the units belong to"""
+    units: Units
+    values: Floats
+    """(U,) one value per unit; NaN where a unit has none"""
+
+    @property
+    def role_for_units(self) -> str:
+        """The role of the network for these units: a network that was trained on another factor is `other`."""
+        apart = self.role == TRAINED and self.trained_on not in (None, self.factor)
+        return OTHER if apart else self.role
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What was measured in one draw, as columns: the result of a cell of a study."""
+
+    role: list[str]
+    trained_on: list[int]
+    """-1 for a network of no particular factor"""
+    seed: list[int]
+    layer: list[str]
+    reader: list[str]
+    measure: list[str]
+    factor: list[int]
+    size: list[int]
+    """units of each"""
+    number: Ints
+    """numbers of all units, one measure after another, as are places and values"""
+    place: Ints
+    value: Floats
+
+    @classmethod
+    def of(cls, cells: Sequence[Measured]) -> Columns:
+        """Return measures as columns."""
+        return cls(
+            role=[cell.role for cell in cells],
+            trained_on=[-1 if cell.trained_on is None else cell.trained_on for cell in cells],
+            seed=[cell.seed for cell in cells],
+            layer=[cell.layer for cell in cells],
+            reader=[cell.reader for cell in cells],
+            measure=[cell.measure for cell in cells],
+            factor=[cell.factor for cell in cells],
+            size=[cell.values.size for cell in cells],
+            number=np.concatenate([cell.units.number for cell in cells]),
+            place=np.concatenate([cell.units.place for cell in cells]),
+            value=np.concatenate([cell.values for cell in cells]),
+        )
+
+    def cells(self, draw: int) -> list[Measured]:
+        """Return the measures of a draw one by one."""
+        ends = np.cumsum(self.size)[:-1]
+        parts = zip(*(np.split(column, ends) for column in (self.number, self.place, self.value)), strict=True)
+        names = zip(
+            self.role, self.trained_on, self.seed, self.layer, self.reader, self.measure, self.factor, strict=True
+        )
+        return [
+            Measured(
+                draw, role, None if on < 0 else on, seed, layer, reader, measure, factor, Units(number, place), value
+            )
+            for (role, on, seed, layer, reader, measure, factor), (number, place, value) in zip(
+                names, parts, strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a reader gives: one measure of all units of a hierarchy."""
+
+    measure: str
+    units: Units
+    values: Floats
+
+
+def tidy(cells: Sequence[Measured]) -> pandas.DataFrame:
+    """Return one row for each cell, unit and measure."""
+    import pandas
+
+    sizes = [cell.values.size for cell in cells]
+    columns = {
+        "draw": [cell.draw for cell in cells],
+        "role": [cell.role_for_units for cell in cells],
+        "factor": [cell.factor for cell in cells],
+        "trained_on": [-1 if cell.trained_on is None else cell.trained_on for cell in cells],
+        "seed": [cell.seed for cell in cells],
+        "layer": [cell.layer for cell in cells],
+        "reader": [cell.reader for cell in cells],
+        "measure": [cell.measure for cell in cells],
+    }
+    table = {name: np.repeat(np.array(values), sizes) for name, values in columns.items()}
+    table["unit"] = np.concatenate([cell.units.number for cell in cells])
+    table["value"] = np.concatenate([cell.values for cell in cells])
+    return pandas.DataFrame(table)

@@ -1,0 +1,238 @@
+"""The page of an experiment: one HTML file that needs nothing else. Its finding comes first, then a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from percolab.ground.progress import clock
+from percolab.intervals import verdict
+from percolab.nn.networks.recording import label
+from percolab.show import pages
+from percolab.study.estimates import ENOUGH, Row
+
+REDUCED = (
+    "This is a small run: few points and a small, briefly trained network. It shows that every stage works; what it "
+    "finds need not hold at full scale."
+)
+OF_THIS = (
+    "Every number has a 95% interval over networks and units of {of}: it says nothing about another draw of the data "
+    "(--draws 3 or more does). It comes from leaving out one network after another, and one block of kin after "
+    "another, since neighbours in a hierarchy are not independent (jackknife, with Student's t). An effect is said to "
+    "be found where its interval leaves out the null value."
+)
+OF_DRAWS = (
+    "Every number is the mean over {draws} draws of the data, which differ in nothing but their seeds, with a 95% "
+    "interval over these draws (Student's t). The number of each draw is beside it. An effect is said to be found "
+    "where its interval leaves out the null value."
+)
+TWO_SEEDS = (
+    "With two networks for each target it can be twice as many: how far networks differ is then told from one "
+    "difference, which makes intervals wide, and too narrow where the two happen to agree. Five are better."
+)
+"""A slope of nothing is found in about 1 of 10 draws with two seeds, in less than 1 of 20 with five: a test of
+responses draws them."""
+VERDICTS = ("found", "not found", "found, with the other sign")
+LOOKS = {"found": "good", "not found": "mixed", "found, with the other sign": "bad", "not measured": "mixed"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """An answer: an estimate, its null value, and the same for a control."""
+
+    what: str
+    row: Row
+    sign: int = 1
+    """sign of the effect, if there is one"""
+    nothing: float = 0.0
+    """the null value of the estimate"""
+    control: Row | None = None
+    """where its interval is a band of single draws of the null, an effect must be outside of it"""
+    control_words: str = ""
+    note: str = ""
+    """what stands in place of a control"""
+    answers: tuple[str, str, str] = VERDICTS
+    """what is said of an effect with the expected sign, of none, and of one with the other sign"""
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says."""
+        estimate, control = self.row.estimate, self.control
+        if control is not None and control.band and control.estimate.low <= estimate.value <= control.estimate.high:
+            return "not found"
+        return verdict(estimate.through(lambda value: value - self.nothing), self.sign)
+
+    @property
+    def answer(self) -> str:
+        """The verdict in the words of this line."""
+        return dict(zip(VERDICTS, self.answers, strict=True)).get(self.verdict, self.verdict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "what": self.what,
+            "estimate": self.row.to_dict(),
+            "control": None if self.control is None else self.control.to_dict(),
+            "note": self.note,
+            "verdict": self.verdict,
+            "answer": self.answer,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """What an experiment says of itself: the paragraphs of its module's docstring."""
+
+    title: str
+    question: str
+    method: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str | None) -> Words:
+        """Return title, question, and how it is measured."""
+        title, question, *method = (" ".join(part.split()) for part in (text or "An experiment.\n\n?").split("\n\n"))
+        return cls(title.removesuffix("."), question, tuple(part for part in method if part))
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Everything that a page shows."""
+
+    words: Words
+    results: Mapping[str, Any]
+    """all numbers, as they are written"""
+    networks: Mapping[str, Any]
+    """how many there are, and their scores"""
+    rows: Sequence[Row]
+    headline: Sequence[Line]
+    images: Mapping[str, tuple[bytes, str]]
+    """PNGs and captions by name, the one that answers the question first"""
+    sections: Sequence[str] = ()
+    """HTML of an experiment's own tables"""
+    missing: Sequence[str] = ()
+    """what is not computed yet"""
+
+
+def make(report: Report) -> bytes:
+    """Return the page."""
+    words, results = report.words, report.results
+    first, *others = [pages.image(png, caption, wide=True) for png, caption in report.images.values()] or [""]
+    body = [
+        *(() if not report.missing else [banner(report.missing)]),
+        *(() if results["scale"] == "paper" else [pages.paragraph(REDUCED)]),
+        pages.paragraph(words.question),
+        *_finding(report.headline),
+        first,
+        *_table(report.headline),
+        *report.sections,
+        pages.folded("How it is measured", map(pages.paragraph, words.method)),
+        *([pages.heading("More figures"), *others] if others else []),
+        pages.heading("How it was made"),
+        *_making(report),
+    ]
+    return pages.page(f"{words.title}, {results['scale']} scale", _lead(results, report.networks), body)
+
+
+def banner(missing: Sequence[str]) -> str:
+    """Return what an unfinished run says before anything else."""
+    shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+    return f'<p class="bad">{escape(f"This run is not finished. Missing: {shown}. The same command goes on.")}</p>'
+
+
+def _finding(lines: Sequence[Line]) -> Iterable[str]:
+    if lines:
+        line = lines[0]
+        yield pages.heading("What was found")
+        yield pages.paragraph(
+            f"{line.what}: {line.row.estimate.text()}, {line.answer}. The interval is over {line.row.over}."
+        )
+
+
+def _table(lines: Sequence[Line]) -> Iterable[str]:
+    if not lines:
+        return
+    rows = [
+        (
+            line.what,
+            line.row.estimate.text(),
+            f"{line.control_words}: {line.control.estimate.text()}"
+            if line.control
+            else line.note or f"{line.nothing:g} if there is nothing",
+            behind(line.row),
+            line.answer,
+        )
+        for line in lines
+    ]
+    head = ("question", "estimate and interval", "control", "over", "here")
+    yield pages.table(rows, head, [LOOKS[line.verdict] for line in lines], stack=True)
+    draws = max(len(line.row.by_draw) for line in lines)
+    of = "this dataset" if draws < 2 else f"these {draws} datasets"
+    text = OF_DRAWS.format(draws=draws) if draws >= ENOUGH else OF_THIS.format(of=of)
+    yield pages.paragraph(f"{text} {_by_chance(lines)}", quiet=True)
+
+
+def behind(row: Row) -> str:
+    """Return what an interval is over, and whether that is few."""
+    draws, networks = len(row.by_draw), row.estimate.seeds
+    few = [f"only {networks} networks"] if 0 < networks < ENOUGH else []
+    if draws >= ENOUGH:
+        values = ", ".join(f"{value:.3g}" for value in row.by_draw)
+        return "; ".join([f"{row.over}: {values}", *few])
+    return "; ".join([row.over, *few, f"only {max(1, draws)} draw{'s' if draws > 1 else ''} of the data"])
+
+
+def _by_chance(lines: Sequence[Line]) -> str:
+    """Say how many of these lines are found by chance, and what it costs to have two networks."""
+    count = len(lines)
+    words = f"If there were nothing at all, about {count / 20:.1f} of these {count} lines would be said to be found."
+    return f"{words} {TWO_SEEDS}" if any(line.row.estimate.seeds == 2 for line in lines) else words
+
+
+def _lead(results: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
+    """Return what was trained, on what, and how long it took."""
+    chosen = results["settings"]
+    words = f"{scores.get('networks', 0)} networks on {' and '.join(chosen['data'])} data"
+    known = [score["r2"] for score in scores.get("test", ()) if score.get("r2") == score.get("r2")]
+    if known:
+        r2 = f"{min(known):.3f}" if min(known) == max(known) else f"{min(known):.3f} to {max(known):.3f}"
+        words += f", {chosen['training']['epochs']:,} epochs, test R² {r2}"
+    seconds = clock(sum(results["seconds"].values()))
+    made = f"Made on {results['provenance']['device']} in {seconds} (minutes:seconds)."
+    return f"{words}. Draws of the data: {results['draws']}. {made}"
+
+
+def _making(report: Report) -> Iterable[str]:
+    results = report.results
+    yield pages.code(results["command"])
+    devices = results["devices"]
+    yield pages.table((name, f"{value:.1f} s", devices.get(name, "")) for name, value in results["seconds"].items())
+    chosen = results["settings"]
+    plain = ("recipes", "training", "options")
+    parts = {
+        "Settings": {name: value for name, value in chosen.items() if name not in plain} | chosen["options"],
+        **{f"Recipe of {data}": recipe for data, recipe in zip(chosen["data"], chosen["recipes"], strict=True)},
+        "Training": chosen["training"],
+        "Versions and machine": results["provenance"],
+    }
+    for name, values in parts.items():
+        yield pages.folded(name, [pages.settings(values)])
+    if report.rows:
+        yield pages.folded("All estimates", [_estimates(report.rows)])
+    yield pages.paragraph(
+        "All numbers are in results.json, and what was measured of every network and unit in cells/.", quiet=True
+    )
+
+
+def _estimates(rows: Sequence[Row]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row.names if name != "at"))
+    cells = [
+        (
+            *(label(r[n]) if n == "layer" and n in r.names else str(r.names.get(n, "")) for n in names),
+            r.estimate.text(),
+            str(r.estimate.units),
+        )
+        for r in rows
+    ]
+    return pages.table(cells, (*names, "estimate and interval", "units"), numbers=[len(names) + 1])

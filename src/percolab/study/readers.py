@@ -1,0 +1,241 @@
+"""Readers: what is asked of activations, one value for each unit of a hierarchy.
+
+All that is learned is fitted on the view's training rows, all that is scored is scored on its test rows. A reader is an
+object with a `name` and `read(view, A, seed)`; `READERS` has those that go by a name, and any method of
+`percolab.features` is one too, by name or as an object with `fit` and `encode`. A reader that changes what a network
+does needs the network itself: it has `read_network(view, model, layer, seed)` instead, and is asked of torch modules
+alone (`causes`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from percolab.features.scoring import score
+from percolab.features.specs import METHODS, MODEST, ORACLE, READING, entry, make, on_device, take_options
+from percolab.intervals import places
+from percolab.nn.config import ProbeConfig
+from percolab.nn.probing import ridge, siblings
+from percolab.nn.probing.places import find_places, read_places
+from percolab.study.causes import Ablation, Interchange, Steering
+from percolab.study.measured import Ints, Reading, Units
+from percolab.study.subject import EVERY, PointView, Positions, View
+
+LEAST_ROWS = 20
+"""Fewest test rows of a concept."""
+MOST_PAIRS = 400
+"""Most pairs of siblings of a hierarchy."""
+PENALTIES = (1.0, 1e2, 1e3, 1e4, 1e5)
+"""Ridge penalties of beliefs, on standardised activations."""
+TUNING_STEP = 5
+"""One of so many training documents chooses among them."""
+
+
+class Reader(Protocol):
+    """What is asked of activations."""
+
+    @property
+    def name(self) -> str:
+        """The reader in tables."""
+
+    def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
+        """Return its measures, the first of which the verdict is about.
+
+        Parameters
+        ----------
+        view
+            The data from the side of one hierarchy.
+        A
+            (rows, width) activations.
+        seed
+            Of what the reader draws.
+        """
+
+
+class NetworkReader(Protocol):
+    """What is asked of a network, by interventions."""
+
+    @property
+    def name(self) -> str:
+        """The reader in tables."""
+
+    def read_network(self, view: View, model: torch.nn.Module, layer: str, seed: int) -> list[Reading]:
+        """Return its measures for one layer of a network, which is left as it was."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairs of siblings with enough test rows each."""
+
+    label: Ints
+    """(n,) label of each row"""
+    bounds: Ints
+    """(2, 2, P) of both siblings, first label and one past the last"""
+    units: Units
+
+    def ready(self, rows: Ints, device: torch.device) -> siblings.Ready:
+        """Return the pairs over some rows."""
+        mask = np.zeros(self.label.size, np.bool_)
+        mask[rows] = True
+        return siblings.group_pairs(self.label, self.bounds, device, mask)
+
+
+def _pairs(view: View, asked: Positions) -> _Pairs:
+    labels, (_, test) = view.labels(asked), view.rows(asked)
+    bounds, above = siblings.sibling_groups(labels)
+    ends = np.searchsorted(np.sort(labels.label[test]), bounds)
+    size = ends[:, 1] - ends[:, 0]
+    chosen = siblings.choose(size.min(0), LEAST_ROWS, MOST_PAIRS)
+    if not chosen.size:
+        raise ValueError(f"siblings must have {LEAST_ROWS} test rows each to be read, got no such pair")
+    smaller = size.argmin(0)[chosen]
+    bounds = bounds[..., chosen]
+    return _Pairs(labels.label, bounds, Units(above[chosen], bounds[smaller, 0, np.arange(chosen.size)]))
+
+
+@dataclass(frozen=True, eq=False)
+class Separation:
+    """Squared distance of sibling concepts' mean activations over their summed variances, on test rows."""
+
+    name: str = "separation"
+    asked: Positions = EVERY
+
+    def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
+        """Return the separation of every pair of siblings."""
+        pairs, (_, test) = _pairs(view, self.asked), view.rows(self.asked)
+        found = siblings.sums(A, pairs.ready(test, A.device))
+        return [Reading("separation", pairs.units, siblings.separation(found))]
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """How often a linear reading, fitted on training rows, tells test rows of two siblings apart; chance is 0.5."""
+
+    name: str = "accuracy"
+    asked: Positions = EVERY
+
+    def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
+        """Return the accuracy of every pair of siblings."""
+        pairs, (train, test) = _pairs(view, self.asked), view.rows(self.asked)
+        fit, held_out = (pairs.ready(rows, A.device) for rows in (train, test))
+        factor = siblings.solver(A, fit)
+        return [Reading("accuracy", pairs.units, siblings.reading_accuracy(A, factor, fit, held_out))]
+
+
+@dataclass(frozen=True, eq=False)
+class BeliefProbe:
+    """R² on test documents of a ridge regression from activations to the probability of being inside each context.
+
+    The penalty of each context is the best one for every fifth training document, which is fitted too afterwards.
+    Contexts whose probability is constant are left out, and those that few test positions are expected to be inside.
+    """
+
+    name: str = "beliefs"
+    asked: Positions = EVERY
+
+    def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
+        """Return R² of every context."""
+        if isinstance(view, PointView):
+            raise ValueError("beliefs must be read in documents, got points")
+        if self.asked != Positions(since=self.asked.since):
+            raise ValueError("truth and about must be left out for beliefs, which are probabilities of contexts")
+        train, test = view.rows(self.asked)
+        tuning = train // view.shape[1] % TUNING_STEP == 0
+        latents, inside = view.inside
+        kept = inside[test].sum(0) >= LEAST_ROWS
+        latents, inside = latents[kept], inside[:, kept]
+        parts = {"validation": train[tuning], "refit": True, "device": A.device}
+        r2 = ridge.ridge(A, inside, train[~tuning], test, PENALTIES, **parts).r2
+        return [Reading("r2", Units(latents, places(view.data.forest(view.factor), latents)), r2)]
+
+
+@dataclass(frozen=True, eq=False)
+class LatentProbe:
+    """Mean squared error on test rows of ridge probes of z, by latent, with the depths and the penalty of the paper."""
+
+    name: str = "probe"
+    asked: Positions = EVERY
+
+    def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
+        """Return the error of every latent."""
+        if not isinstance(view, PointView):
+            raise ValueError("probe must read points, got documents, where beliefs are probed")
+        (train, test), known, config = view.rows(self.asked), view.truth, ProbeConfig()
+        least = -(-LEAST_ROWS * known.rows.size // test.size)
+        probed = find_places(known.forest, known.rows, config.depths, least)
+        part = np.full(known.rows.size, ridge.LEFT_OUT)
+        part[train], part[test] = ridge.TRAIN, ridge.TEST
+        values = known.latent_z[probed.latent][:, None]
+        found = read_places(A, probed, values, config.alpha, part=part)
+        return [Reading("error", Units(probed.latent, probed.start), found.mse[:, 0])]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """A feature method, fitted on training rows; its features are scored on test rows against the truth."""
+
+    name: str
+    make: Callable[[int, torch.device, int], Any]
+    """gives a fresh method for a seed, a device and the width of the activations"""
+    takes_tensors: bool = False
+    """whether the method takes tensors on their device; others take arrays"""
+    asked: Positions = EVERY
+
+    def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
+        """Return the best F1 of any feature for every concept."""
+        method, parts = self.make(seed, A.device, A.shape[1]), view.rows(self.asked)
+        fit, scored = (self._given(A[torch.from_numpy(rows).to(A.device)]) for rows in parts)
+        codes, labels = method.fit(fit).encode(scored), view.labels(self.asked)
+        table = score(labels, codes, parts[1], min_size=LEAST_ROWS, draws=1).concepts
+        table = table[table["summarised"]]
+        latent = table["latent"].to_numpy(np.int64)
+        return [Reading("f1", Units(latent, places(labels.forest, latent)), table["f1"].to_numpy(np.float64))]
+
+    def _given(self, rows: torch.Tensor) -> Any:
+        return rows if self.takes_tensors else rows.cpu().numpy()
+
+
+def _by_spec(spec: str, name: str, asked: Positions) -> Features:
+    """Return a method by its name, with options after ``@`` if there are any."""
+    known = entry(spec, MODEST)
+    return Features(name, lambda seed, device, width: make(known, seed, str(device), width), on_device(known), asked)
+
+
+READERS: dict[str, type[Any]] = {
+    "separation": Separation, "accuracy": Accuracy, "beliefs": BeliefProbe, "probe": LatentProbe,
+    "interchange": Interchange, "steering": Steering, "ablation": Ablation,
+}  # fmt: skip
+"""Readers by name. One more is one line here, or an object given to `compare`."""
+OPTIONS = ("truth", "about", "since")
+"""Options after ``@`` that say which positions of documents are read, of any reader."""
+
+
+def as_reader(reader: Any) -> Reader | NetworkReader:
+    """Return a reader by its name, or as an object: a reader, or a method with `fit` and `encode`.
+
+    ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true contexts.
+    """
+    if isinstance(reader, str):
+        spec, options = take_options(reader, OPTIONS)
+        if spec in READERS:
+            usual: Reader | NetworkReader = READERS[spec](reader, Positions(**options))
+            return usual
+        if spec.partition("@")[0] in (READING, ORACLE):
+            raise ValueError(f"readers must make features of activations, got {reader!r}")
+        try:
+            return _by_spec(spec, reader, Positions(**options))
+        except ValueError as error:
+            known = ", ".join([*READERS, *METHODS])
+            raise ValueError(f"readers must be names ({known}) or objects, got {reader!r}: {error}") from error
+    if hasattr(reader, "name") and any(callable(getattr(reader, name, None)) for name in ("read", "read_network")):
+        chosen: Reader | NetworkReader = reader
+        return chosen
+    if callable(getattr(reader, "fit", None)) and callable(getattr(reader, "encode", None)):
+        return Features(type(reader).__name__, lambda seed, device, width: copy.deepcopy(reader))
+    raise ValueError(f"a reader must be a name, or have fit and encode, or name and read, got {type(reader).__name__}")

@@ -1,0 +1,154 @@
+"""Sources of activations: any network, a function, arrays, or the raw input, all asked in one way.
+
+A source gives one activation vector per row of a view: per point, or per position of a document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from percolab.nn.networks.device import on_device
+from percolab.nn.networks.recording import activations
+from percolab.study.measured import PERMUTED, RAW
+from percolab.study.subject import DocumentView, View
+
+_POSITION = re.compile(r"(.+)\[(-?\d+)\]")
+"""Layer and position: ``blocks.1[-1]`` is the last position of ``blocks.1``."""
+
+
+class Source(Protocol):
+    """Anything that gives activations."""
+
+    def layers(self) -> list[str]:
+        """Return the layers that are read unless others are asked for."""
+
+    def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
+        """Return (rows, width) activations by layer; what has no layers gives the same for all of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class TorchSource:
+    """A torch module, whose layers are the names of its modules."""
+
+    model: nn.Module
+
+    def layers(self) -> list[str]:
+        """Return the last block, for networks of this package."""
+        blocks = getattr(self.model, "blocks", None)
+        if blocks is None:
+            known = ", ".join(name for name, _ in self.model.named_modules() if name)
+            raise ValueError(f"layers must name modules of the network ({known}), got None")
+        return [f"blocks.{len(blocks) - 1}"]
+
+    def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
+        """Run the network once for all layers."""
+        asked = {layer: _POSITION.fullmatch(layer) for layer in layers}
+        names = {layer: match[1] if match else layer for layer, match in asked.items()}
+        recorded = activations(self.model, view.inputs, list(dict.fromkeys(names.values())), device=device)
+        found = {}
+        for layer, match in asked.items():
+            values = recorded[names[layer]]
+            found[layer] = as_rows(values[:, int(match[2])] if match else values, view, layer)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionSource:
+    """A function from inputs to an array of activations."""
+
+    function: Callable[[Any], Any]
+
+    def layers(self) -> list[str]:
+        """Return no name: there is one layer."""
+        return []
+
+    def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
+        """Call the function once."""
+        values = as_rows(
+            on_device("activations", self.function(view.inputs), device, torch.float32), view, "the function"
+        )
+        return dict.fromkeys(layers, values)
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Activations that were recorded before: one array, or one per layer."""
+
+    arrays: Mapping[str, Any]
+
+    def layers(self) -> list[str]:
+        """Return the names of the layers."""
+        return [name for name in self.arrays if name]
+
+    def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
+        """Return the arrays that are asked for."""
+        if isinstance(view, DocumentView) and len(view.data.lexicons) > 1:
+            raise ValueError(
+                "a network must be a module or a function for a corpus of several lexicons, which have documents each, "
+                "got an array"
+            )
+        found = {}
+        for layer in layers:
+            name = layer if layer in self.arrays else ""
+            if name not in self.arrays:
+                raise ValueError(f"layers must be those of the arrays ({', '.join(self.arrays)}), got {layer!r}")
+            found[layer] = as_rows(on_device("activations", self.arrays[name], device, torch.float32), view, layer)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """The input itself; of documents, the decayed bag of tokens, 4 n T V bytes on the device."""
+
+    permuted: bool = False
+    """whether inputs are in another order, drawn once: what is then read has nothing to do with the truth"""
+
+    def layers(self) -> list[str]:
+        """Return no name: there is one layer."""
+        return []
+
+    def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
+        """Return the input as rows."""
+        count = view.shape[0]
+        order = np.random.default_rng(0).permutation(count) if self.permuted else np.arange(count)
+        values = on_device("X", view.raw(order), device, torch.float32)
+        return dict.fromkeys(layers, as_rows(values, view, PERMUTED if self.permuted else RAW))
+
+
+def as_source(network: Any) -> Source:
+    """Return a source of activations: of a torch module, a function, an array, arrays by layer, or None (raw input)."""
+    if network is None:
+        return Raw()
+    if isinstance(network, nn.Module):
+        return TorchSource(network)
+    if isinstance(network, Mapping):
+        return ArraySource({str(name): values for name, values in network.items()})
+    if hasattr(network, "shape"):
+        return ArraySource({"": network})
+    if isinstance(network, Raw | FunctionSource | ArraySource | TorchSource):
+        return network
+    if callable(network):
+        return FunctionSource(network)
+    raise ValueError(
+        f"a network must be a torch module, a function, an array, arrays by layer or None, got {type(network).__name__}"
+    )
+
+
+def as_rows(values: torch.Tensor, view: View, layer: str) -> torch.Tensor:
+    """Return activations as (rows, width), or say why they are not those of the view's inputs."""
+    wanted, shape = view.shape, tuple(values.shape)
+    if shape[:-1] == wanted or (len(wanted) > 1 and len(shape) == 2 and shape[0] == int(np.prod(wanted))):
+        return values.reshape(-1, shape[-1])
+    if shape[:1] == wanted[:1] and len(shape) == len(wanted) + 2:
+        raise ValueError(
+            f"{layer} must name a position, as {layer}[-1] does: it gives (rows, positions, width), {shape}"
+        )
+    form = "(rows, width)" if len(wanted) == 1 else "(documents, positions, width)"
+    raise ValueError(f"{layer} must give {form} for {' x '.join(map(str, wanted))} inputs, got {shape}")

@@ -1,0 +1,80 @@
+"""The verdict: one sentence on what was found, from two contrasts read together.
+
+An effect is *above 0* where its interval is, and *not above 0* where the interval ends below δ, the smallest effect of
+interest; otherwise the word is *undecided*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from percolab.study.contrasts import OWN_OTHER, RAW_PERMUTED, TRAINED_RAW, TRAINED_UNTRAINED, Contrast
+
+DELTA_LOG, DELTA = 0.05, 0.01
+"""The smallest effects of interest: in log ratios, and in F1, R² and accuracy."""
+
+LEARNED = "learned, and because it matters"
+KEPT = "kept while the rest was discarded"
+WHATEVER = "training helps whatever the target"
+GIVEN = "given by the data"
+NOWHERE = "not found at all"
+UNDECIDED = "undecided"
+
+
+def is_above(contrast: Contrast | None, delta: float | None = None) -> bool | None:
+    """Return whether an effect is above 0; None where the data do not decide, or it was not measured."""
+    if contrast is None:
+        return None
+    if contrast.estimate.low > 0:
+        return True
+    smallest = (DELTA_LOG if contrast.is_logarithmic else DELTA) if delta is None else delta
+    return False if contrast.estimate.high < smallest else None
+
+
+def reading(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
+    """Return what the contrasts of one layer, reader and measure say together."""
+    by_name = {contrast.contrast: contrast for contrast in contrasts}
+    trained, own = (is_above(by_name.get(name), delta) for name in (TRAINED_UNTRAINED, OWN_OTHER))
+    if OWN_OTHER not in by_name and TRAINED_UNTRAINED in by_name:
+        if trained is None:
+            return UNDECIDED
+        return "found more in trained networks than in untrained ones" if trained else _without(by_name, delta)
+    if TRAINED_UNTRAINED not in by_name and OWN_OTHER in by_name:
+        words = {True: "found more where it matters", False: "found as much where it does not matter"}
+        return UNDECIDED if own is None else words[own]
+    if trained is None or own is None:
+        return UNDECIDED
+    if own:
+        return LEARNED if trained else KEPT
+    return WHATEVER if trained else _without(by_name, delta)
+
+
+def _without(by_name: dict[str, Contrast], delta: float | None) -> str:
+    """Return whether the data alone give what training does not."""
+    raw = is_above(by_name.get(RAW_PERMUTED), delta)
+    return {True: GIVEN, False: NOWHERE}.get(raw, "not learned") if raw is not None else "not learned"
+
+
+def sentence(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
+    """Return the verdict: the reading of the first layer, reader and measure, and the numbers behind it."""
+    if not contrasts:
+        return "Nothing to compare: there is no control."
+    first = contrasts[0]
+    same = [c for c in contrasts if (c.layer, c.reader, c.measure) == (first.layer, first.reader, first.measure)]
+    wanted = (TRAINED_UNTRAINED, OWN_OTHER, TRAINED_RAW)
+    numbers = [f"{c.contrast} {c.estimate}" for name in wanted for c in same if c.contrast == name]
+    what = first.measure if first.measure == first.reader else f"{first.measure} of {first.reader}"
+    where = f"{what[0].upper()}{what[1:]} at {first.layer}"
+    ratios = " (log ratios)" if first.is_logarithmic else ""
+    return f"{where}: {reading(same, delta)}. {'; '.join(numbers)}{ratios}; {behind(first)}."
+
+
+def behind(contrast: Contrast) -> str:
+    """Return what is behind a number: networks and draws, and whether they are few."""
+    draws = contrast.by_draw.size
+    many = f"{_count(contrast.networks, 'network')}, {_count(draws, 'draw')} of the data"
+    return many if draws >= 3 else f"{many}, so the interval is for this dataset only"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,226 @@
+"""Plausible wrong ways to judge documents, planted one at a time: the oracle must notice each."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from features_oracle import DocumentOracle, differing, document_scenario
+
+from percolab.corpora.corpus import Corpus
+from percolab.features import chance, concepts, inputs, scoring
+from percolab.features import score as features_score
+
+SEEDS = (0, 1, 2, 3, 4, 6, 7, 8, 9, 14, 17, 21, 24, 28)
+FAULTS = {}
+
+
+@pytest.fixture(scope="module")
+def cases():
+    made = []
+    for seed in SEEDS:
+        given, options = document_scenario(seed)
+        oracle = DocumentOracle(*given, **options)
+        assert oracle.tables  # computed now, before any fault
+        made.append((given, options, oracle))
+    return made
+
+
+def fault(*columns):
+    """Register a wrong version and the columns that must show it."""
+
+    def keep(plant):
+        FAULTS[plant.__name__] = (columns, plant)
+        return plant
+
+    return keep
+
+
+def labels_through(patch, change):
+    """Let the labels of all positions go through `change`, which also gets the corpus, the lexicon, what is asked."""
+    real = inputs._of_documents
+    patch.setattr(inputs, "_of_documents", lambda *given: change(real(*given), *given))
+
+
+# ---------------------------------------------------------------------- who belongs
+
+
+@fault("concepts.size", "concepts.f1")
+def contexts_are_taken_for_rows(patch):
+    def wrong(found, corpus, k, asked):
+        if asked.about == "token":
+            return found
+        rows = np.append(found.forest.latent_start, -1)[found.label]
+        return replace(
+            found,
+            label=rows,
+            first=found.forest.latent_start,
+            stop=found.forest.latent_start + found.forest.latent_size,
+        )
+
+    labels_through(patch, wrong)
+
+
+@fault("concepts.size")
+def an_interval_is_one_too_long(patch):
+    labels_through(patch, lambda found, *given: replace(found, stop=found.stop + 1))
+
+
+@fault("concepts.size")
+def a_context_does_not_hold_itself(patch):
+    labels_through(patch, lambda found, *given: replace(found, first=np.minimum(found.first + 1, found.stop)))
+
+
+@fault("features.fired", "features.dense", "summary.l0")
+def positions_without_a_context_are_no_rows(patch):
+    given, decoder, kept = scoring._given, scoring.check_decoder, None
+
+    def fewer(*all_given):
+        nonlocal kept
+        table, truth, limit = given(*all_given)
+        kept = np.flatnonzero(truth.labels.label >= 0)
+        least, ratio = all_given[5:7]
+        return scoring.as_codes(table.take(kept)), scoring.find_truth(truth.labels.take(kept), least, ratio), limit
+
+    def sliced(directions, bias, activations, shape):
+        return decoder(directions, bias, None if activations is None else activations[kept], shape)
+
+    patch.setattr(scoring, "_given", fewer)
+    patch.setattr(scoring, "check_decoder", sliced)
+
+
+@fault("concepts.size")
+def no_context_is_the_first_one(patch):
+    labels_through(patch, lambda found, *given: replace(found, label=np.maximum(found.label, 0)))
+
+
+@fault("concepts.size")
+def lexicons_are_not_told_apart(patch):
+    def wrong(found, corpus, k, asked):
+        if asked.about == "token":
+            return found
+        of = corpus.beliefs(asked.documents.tokens).believed if asked.truth == "believed" else asked.documents.context
+        return replace(found, label=np.minimum(of.ravel(), found.forest.n_latents - 1).astype(np.int64))
+
+    labels_through(patch, wrong)
+
+
+@fault("concepts.f1")
+def truths_are_exchanged(patch):
+    real, other = inputs._of_documents, {"true": "believed", "believed": "true"}
+    patch.setattr(
+        inputs, "_of_documents", lambda corpus, k, asked: real(corpus, k, replace(asked, truth=other[asked.truth]))
+    )
+
+
+@fault("concepts.f1")
+def tokens_are_taken_for_rows(patch):
+    patch.setattr(Corpus, "token_ids", lambda self, k=0: np.arange(self.n_tokens, dtype=np.int32))
+
+
+@fault("concepts.f1")
+def ids_are_those_of_the_first_lexicon(patch):
+    real = Corpus.token_ids
+    patch.setattr(Corpus, "token_ids", lambda self, k=0: real(self, 0))
+
+
+# ---------------------------------------------------------------------- which concepts there are
+
+
+@fault("concepts.latent")
+def all_concepts_of_the_forest_are_asked_for(patch):
+    labels_through(patch, lambda found, *given: replace(found, contexts=np.arange(found.forest.n_latents)))
+
+
+@fault("concepts.latent")
+def sizes_count_tokens(patch):
+    def wrong(labels, size, min_size):
+        return labels.contexts[labels.forest.latent_size[labels.contexts] >= min_size]
+
+    patch.setattr(concepts, "_candidates", wrong)
+
+
+@fault("concepts.latent")
+def the_ratio_counts_tokens(patch):
+    real = concepts.thin
+    patch.setattr(concepts, "thin", lambda latent, tokens, size, ratio, kept: real(latent, tokens, tokens, ratio, kept))
+
+
+@fault("concepts.latent")
+def copies_of_the_upper_concept_are_kept(patch):
+    real = concepts.thin
+
+    def wrong(latent, tokens, size, ratio, kept):
+        real(latent, tokens, size + 1e-9 * tokens, min(ratio, 1), kept)
+
+    patch.setattr(concepts, "thin", wrong)
+
+
+@fault("concepts.summarised")
+def what_holds_every_position_is_summarised(patch):
+    real = concepts.find_concepts
+    patch.setattr(
+        "percolab.features.truth.find_concepts",
+        lambda *given: replace(found := real(*given), summarised=found.end > 0),
+    )
+
+
+@fault("concepts.cosine", "summary.cosine")
+def a_direction_is_from_all_other_rows(patch):
+    patch.setattr(concepts.Labels, "above", lambda self, latents: np.where(latents > 0, 0, -1))
+
+
+# ---------------------------------------------------------------------- chance
+
+
+@fault("concepts.chance", "summary.chance")
+def rows_are_permuted_one_by_one(patch):
+    real = scoring.chance
+
+    def wrong(firing, truth, *given):
+        return real(firing, replace(truth, labels=replace(truth.labels, place=None)), *given)
+
+    patch.setattr(scoring, "chance", wrong)
+
+
+@fault("concepts.chance")
+def documents_are_one_position_longer(patch):
+    labels_through(patch, lambda found, *given: replace(found, length=found.length + 1))
+
+
+@fault("concepts.chance")
+def one_order_for_all_features(patch):
+    patch.setattr(chance, "_best_by_documents", chance._best_by_documents.py_func)
+    real = chance.set_key
+    patch.setattr(chance, "set_key", lambda seed, draw, feature: real(seed, draw, 0))
+
+
+@fault("concepts.chance")
+def places_of_rows_are_lost(patch):
+    real = concepts.Labels.take
+    patch.setattr(concepts.Labels, "take", lambda self, rows: replace(real(self, rows), place=np.arange(rows.size)))
+
+
+# ---------------------------------------------------------------------- the tests
+
+
+def wrong_columns(cases):
+    noticed = []
+    with np.errstate(all="ignore"):  # a fault may divide by nothing
+        for given, options, oracle in cases:
+            try:
+                noticed.append(differing(features_score(*given, **options), oracle))
+            except (ValueError, IndexError):
+                continue  # noticed, if not by a column
+    return noticed
+
+
+def test_without_a_fault_nothing_differs(cases):
+    assert wrong_columns(cases) == [[]] * len(cases)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_oracle_notices(name, cases, monkeypatch):
+    columns, plant = FAULTS[name]
+    plant(monkeypatch)
+    assert set(columns) <= set(itertools.chain.from_iterable(wrong_columns(cases)))

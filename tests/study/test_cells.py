@@ -1,0 +1,173 @@
+"""Cells: computed once, kept whole in one file, by any runner; failures; time limits; what strangers leave."""
+
+import json
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from percolab.ground.files import write_json
+from percolab.study import cells as module
+from percolab.study.cells import Cell, Cells, Here
+from percolab.study.runner import InProcess, OnRay, connected
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A result of every kind of field."""
+
+    values: np.ndarray
+    parts: dict[str, np.ndarray]
+    name: str
+    counts: list[int]
+
+
+CALLS = []
+
+
+def make(here, *needed, size=3):
+    CALLS.append(size)
+    total = sum(int(one.values.sum()) for one in needed)
+    return Numbers(np.arange(size) + total, {"a/b": np.eye(2), "c": np.zeros(0)}, "é", [1, 2])
+
+
+def fail(here, *needed):
+    raise ValueError("no\nsuch thing")
+
+
+def cell(name="one", make=make, needs=(), **given):
+    return Cell(name, Numbers, make, {"recipe": [1, None]}, tuple(needs), **given)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    CALLS.clear()
+    return Cells(tmp_path / "cells", InProcess(), Here("cpu"))
+
+
+def test_a_cell_is_computed_once_and_read_as_it_was(kept):
+    assert kept.compute([cell()]) == []
+    found = kept.read(cell())
+    assert found.values.tolist() == [0, 1, 2]
+    assert found.parts["a/b"].tolist() == [[1, 0], [0, 1]]
+    assert (found.parts["c"].size, found.name, found.counts) == (0, "é", [1, 2])
+    assert [path.name for path in kept.directory.iterdir()] == ["one.npz"]
+    assert replace(kept, _known={}).compute([cell()]) == []
+    assert CALLS == [3]
+    other = replace(cell(), made_from={"recipe": [2, None]})
+    assert not kept.has(other)
+    kept.compute([other])
+    assert CALLS == [3, 3]
+    assert not kept.has(cell())
+
+
+def test_what_is_needed_is_computed_first_and_only_if_it_is_needed(kept):
+    deep = cell("deep", lasting=False)
+    middle = cell("a/middle", needs=[deep], lasting=False)
+    last = cell("last", needs=[middle, deep])
+    assert [one.name for one in kept.missing([last, middle])] == ["deep", "a/middle", "last"]
+    kept.compute([last])
+    assert kept.read(last).values.tolist() == [15, 16, 17]  # 3 + 12, and 0 to 2
+    kept.file(deep).unlink()
+    kept.file(middle).unlink()
+    assert kept.compute([last, middle, deep]) == []
+    assert len(CALLS) == 3
+
+
+def test_a_fault_is_raised_or_kept_with_its_reason(kept):
+    bad, after, good = cell("bad", fail), cell("after"), cell("good")
+    after = replace(after, needs=(bad,))
+    with pytest.raises(ValueError, match="no\nsuch thing"):
+        kept.compute([bad, good])
+    kept.keep_failures = True
+    left = kept.compute([bad, after, good])
+    assert [one.name for one in left] == ["bad", "after"]
+    assert kept.made(bad).failed == "ValueError: no such thing"
+    assert kept.has(good)
+    assert not kept.has(bad)
+    assert [one.name for one in kept.missing([bad])] == ["bad"]
+
+
+def test_no_cell_is_begun_when_time_is_over(kept):
+    kept.until = time.monotonic() - 1
+    assert [one.name for one in kept.compute([cell(), cell("two")])] == ["one", "two"]
+    assert CALLS == []
+
+
+def test_cells_are_computed_again_where_that_is_asked(kept):
+    kept.compute([cell()])
+    kept.again = frozenset(["one"])
+    kept.compute([cell(), cell("two")])
+    assert len(CALLS) == 3
+
+
+def damaged(file, how):
+    content = file.read_bytes()
+    if how == "cut":
+        file.write_bytes(content[: len(content) // 2])
+    elif how == "flipped":
+        file.write_bytes(content[:120] + bytes([content[120] ^ 1]) + content[121:])
+    elif how == "json":
+        write_json(file, {"made_from": {}})
+    elif how == "link":
+        file.rename(file.with_name("elsewhere"))
+        file.symlink_to("elsewhere")
+    elif how == "pickle":
+        np.savez(file, **{module.RECORD: np.array([{}], object), "values": np.zeros(1)}, allow_pickle=True)
+    else:
+        with np.load(file) as stored:
+            parts = dict(stored)
+        record = json.loads(str(parts[module.RECORD]))
+        if how == "version":
+            record["version"] += 1
+        elif how == "seconds":
+            record["seconds"] = "long"
+        elif how == "values":
+            record["values"] = []
+        elif how == "list":
+            record = [record]
+        elif how == "a field less":
+            del parts["values"]
+        parts[module.RECORD] = np.array(json.dumps(record))
+        np.savez(file, **parts)
+
+
+HOW = ("cut", "flipped", "json", "link", "pickle", "version", "seconds", "values", "list", "a field less")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_file_that_is_not_whole_and_ours_is_not_there(kept, how):
+    kept.compute([cell()])
+    damaged(kept.file(cell()), how)
+    fresh = replace(kept, _known={})
+    assert not fresh.has(cell())
+    assert fresh.compute([cell()]) == []
+    assert fresh.read(cell()).values.tolist() == [0, 1, 2]
+
+
+def test_what_is_larger_than_memory_is_not_read(kept, monkeypatch):
+    kept.compute([cell()])
+    monkeypatch.setattr(module.memory, "available", lambda: 100)
+    assert not replace(kept, _known={}).has(cell())
+
+
+def test_hundreds_of_small_cells(kept):
+    many = [cell(f"task/{k}") for k in range(300)]
+    assert kept.compute(many) == []
+    assert replace(kept, _known={}).missing(many) == []
+
+
+def test_a_bad_address_is_one_line():
+    with (
+        pytest.raises(ValueError, match=r"^address must be HOST:PORT, ray://HOST:PORT or 'auto', got 'here'$"),
+        connected("here"),
+    ):
+        pass
+
+
+def test_gpus_are_asked_for_where_there_are_any():
+    task = (cell(gpus=0.5), Here("auto"), ())
+    assert OnRay(has_gpus=True)._gpus(task) == 0.5
+    assert OnRay(has_gpus=False)._gpus(task) == 0
+    assert OnRay(has_gpus=True)._gpus((cell(), Here("cpu"), ())) == 0
