@@ -51,7 +51,7 @@ def paper_kernels():
 
     for dtype in ("float32", "float64"):
         made = pl.generate(pl.Recipe(300, 4, seeds=1, dtype=dtype, engine="paper"), threads=1)
-    pl.features.score(made, np.maximum(made.X, 0))
+    pl.features.score(made, np.maximum(made.X, 0), threads=1)
     pl.truth(pl.superpose([made.recipe, made.recipe]), 0)
 
 

@@ -86,7 +86,7 @@ def attach_keyed(create_prob: float, key: np.uint64, labels: NDArray[np.signedin
         shares = list(enumerate(pairwise(edges)))
         parallel.run([(draw, (create_prob, key, *share, labels, started[k : k + 1])) for k, share in shares], threads)
         before = born + np.cumsum(started) - started
-        parallel.run([(number, (*share, int(before[k]), labels)) for k, share in shares], threads)
+        parallel.run([(number, (*share, int(before[k]), labels)) for k, share in shares if before[k]], threads)
         parallel.run([(follow, (*share, labels)) for _, share in shares], threads)
         born += int(started.sum())
     return born

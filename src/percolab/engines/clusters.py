@@ -152,18 +152,24 @@ def count_between(labels, lo, hi, size):
             size[mine[k]] += 1
 
 
-@kernel
-def equal_shares(size, parts):
+def equal_shares(size: NDArray[np.integer[Any]], parts: int) -> list[int]:
     """Return edges between clusters that give each part about as many points."""
     edges = np.full(parts + 1, size.size)
-    edges[0] = part = before = 0
-    total = size.sum()
+    edges[0] = 0
+    if parts > 1:
+        _fill_shares(size, int(size.sum()), edges)
+    return edges.tolist()
+
+
+@kernel
+def _fill_shares(size, total, edges):
+    """Fill the inner edges of equal shares."""
+    part, before, parts = 0, 0, edges.size - 1
     for c in range(size.size):
         while before * parts >= total * (part + 1):
             part += 1
             edges[part] = c
         before += size[c]
-    return edges
 
 
 @kernel
@@ -293,7 +299,12 @@ def birth_small(ends, large_end, first_row, next_cluster, birth):
         s = 1
         while s < _NEAR and first_row[s] >= end:
             s += 1
-        if first_row[s] >= end:
-            s = first_row.size - np.searchsorted(first_row[::-1], end)
+        high = first_row.size
+        while s < high:  # halving: rows fall as sizes rise
+            middle = (s + high) // 2
+            if first_row[middle] >= end:
+                s = middle + 1
+            else:
+                high = middle
         birth[next_cluster[s]] = c
         next_cluster[s] += 1

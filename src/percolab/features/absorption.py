@@ -87,7 +87,8 @@ def on_rows(
     on_own, on_own_by_others = np.zeros(len(concepts), np.int64), np.zeros(len(concepts), np.int64)
     asked = matches.f1 >= GOOD
     where = absorbers.deepest, absorbers.feature, absorbers.second
-    given = concepts.start, concepts.stop, matches.feature, *firing.columns, *where, on_own, on_own_by_others
+    most = int(firing.fired.max())
+    given = most, concepts.start, concepts.stop, matches.feature, *firing.columns, *where, on_own, on_own_by_others
     # Large concepts are listed beside each other, so each task takes them from the whole list.
     step = TASKS_PER_THREAD * threads
     tasks: list[Task] = [(_covered_by_own, (np.flatnonzero(asked)[i::step], *given)) for i in range(step)]
@@ -230,10 +231,10 @@ def _offer(p, f, c, deepest, feature, second):
 
 @kernel
 def _covered_by_own(
-    asked, start, stop, best, fired, slot, first, positions, words, deepest, feature, second, on_own, by_others
+    asked, most, start, stop, best, fired, slot, first, positions, words, deepest, feature, second, on_own, by_others
 ):
     """Count, on the rows a concept's feature fires on, those where any feature, and any other, absorbs from it."""
-    found = np.empty(fired.max(), np.int32)
+    found = np.empty(most, np.int32)
     for c in asked:
         f = best[c]
         own = found[: fired[f]]

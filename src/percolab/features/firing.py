@@ -145,7 +145,8 @@ def _pack_rows(values, first, order, w0, w1, threshold, words, bad):
     Half words, bit by bit over all features: lanes of 32 bits, like the values. No branches, which would end them.
     """
     n, width = order.size, threshold.size
-    half, wrong = np.empty((2, width), np.uint32), np.zeros(width, np.uint32)
+    half, wrong = np.empty((2, width), np.uint32), np.empty(width, np.uint32)
+    wrong[:] = 0
     for w in range(w0, w1):
         half[:] = 0
         for b in range(min(64, n - w * 64)):
@@ -158,7 +159,8 @@ def _pack_rows(values, first, order, w0, w1, threshold, words, bad):
                 wrong[f] |= np.uint32(not ((x >= 0) & (x < np.inf)))
         for f in range(width):
             words[f, w] = np.uint64(half[0, f]) | (np.uint64(half[1, f]) << np.uint64(32))
-    bad[0] = wrong.any()
+    for f in range(width):
+        bad[0] |= wrong[f] != 0
 
 
 @kernel

@@ -12,7 +12,7 @@ from percolab.corpora.documents import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
-from percolab.features.concepts import SUMMARY_RATIO
+from percolab.features.concepts import SUMMARY_RATIO, Concepts
 from percolab.features.counting import Matches, match
 from percolab.features.directions import carried, concept_directions, cosines, explained_variance
 from percolab.features.firing import Firing, pack
@@ -29,6 +29,7 @@ from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
 from percolab.features.truth import Truth, find_truth
 from percolab.features.union import unions
+from percolab.ground.compiled import ahead
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
@@ -123,13 +124,15 @@ def score(
     """
     workers, stages = thread_count(threads), _Stages(progress or silent)
     asked = Asked(documents, about, truth)
-    table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
-    decoder = check_decoder(directions, bias, asked.flat("activations", activations), table.shape)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
-    firing, matches = _match(table, known, limit, workers, stages)
-    drawn = chance(firing, known, n_draws, key, workers)
-    stages.done("chance")
-    pairs = find_pairs(firing, known, matches, workers)
+    with ahead("features.scoring", threads=workers) as wait_for_kernels:
+        table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
+        decoder = check_decoder(directions, bias, asked.flat("activations", activations), table.shape)
+        firing, matches = _match(table, known, limit, workers, stages)
+        drawn = chance(firing, known, n_draws, key, workers)
+        stages.done("chance")
+        pairs = find_pairs(firing, known, matches, workers)
+        wait_for_kernels()
     taken, reached = unions(firing, known.concepts, matches, pairs, workers)
     stages.done("splitting")
     absorbers = find_absorbers(firing, known.concepts, pairs, workers)
@@ -147,6 +150,18 @@ def score(
         settings |= {"about": about, "truth": truth}
     found = _result(columns, _feature_columns(firing, known, matches, pairs), drawn, extra, settings)
     return replace(found, absorbed_from=deepest_latent(absorbers, known.concepts, known.order))
+
+
+def rehearse() -> None:
+    """Call every kernel that `score` calls once pairs are found: each of two features says one of two rows."""
+    zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    concepts = Concepts(zero, zero, 2 * one, -one, one, np.ones(1, np.bool_))
+    positions, words = np.arange(2, dtype=np.int32), np.empty((0, 1), np.uint64)
+    firing = Firing(2, np.ones(2, np.int64), np.full(2, -1), np.arange(3), positions, words)
+    matches = Matches(zero, one * 2 / 3, one, zero, one * 2 / 3, one, one * 2 / 3)
+    pairs = Pairs(np.array([[1, 0, 1]], np.int32), np.array([0, 1, 2]), np.zeros(2, np.int64), zero, zero)
+    unions(firing, concepts, matches, pairs, 1)
+    on_rows(firing, concepts, matches, find_absorbers(firing, concepts, pairs, 1), 1)
 
 
 def best_f1(

@@ -42,14 +42,19 @@ def unions(
         growing = np.flatnonzero((chosen >= 0) & (count > 0))
         if not growing.size:
             return taken, f1
-        chosen = np.full(len(concepts), -1, np.int64)
         growing, starts = _by_union(growing, members)
-        given = growing, *_edges(growing, starts, concepts), members, concepts.size, firing.n_rows, *firing.columns
-        state = candidate, first, count, hits, held, f1, chosen
+        members_of = members[growing[starts[:-1]]]
+        given = *_edges(growing, starts, concepts), concepts.size[growing], firing.n_rows, *firing.columns, candidate
+        chosen = np.full(len(concepts), -1, np.int64)
+        state = tuple(column[growing] for column in (first, count, hits, held, f1, chosen))
         work = np.maximum.reduceat(count[growing], starts[:-1])
         marks = _even_shares(work, TASKS_PER_THREAD * threads)
-        tasks: list[Task] = [(_grow, (starts[lo : hi + 1], *given, *state)) for lo, hi in pairwise(marks)]
+        tasks: list[Task] = [
+            (_grow, (starts[lo : hi + 1], members_of[lo:hi], *given, *state)) for lo, hi in pairwise(marks)
+        ]
         run(tasks, threads)
+        for column, grown in zip((count, hits, held, f1, chosen), state[1:], strict=True):
+            column[growing] = grown
 
 
 def _by_union(growing: Ints, members: Ints) -> tuple[Ints, Ints]:
@@ -128,80 +133,90 @@ def _new_below(union, feature, edges, fired, slot, first, positions, words, belo
 
 @kernel
 def _grow(
-    starts, concept, edges, left, right, members, size, n_rows, fired, slot, first, positions, words,
+    starts, members, edges, left, right, size, n_rows, fired, slot, first, positions, words,
     candidate, begin, count, hits, held, f1, chosen,
 ):  # fmt: skip
-    """Grow unions by a feature: those of concept[starts[0] : starts[1]], which are the same, then the next ones."""
+    """Grow unions by a feature: that of the concepts starts[0] … starts[1] - 1, which is the same, then the next."""
     union = np.empty((n_rows + 63) // 64, np.uint64)
     for g in range(starts.size - 1):
-        lo, hi = starts[g], starts[g + 1]
         union[:] = bits.ZERO
-        for f in members[concept[lo]]:
+        for f in members[g]:
             join(union, f, fired, slot, first, positions, words)
         _grow_together(
-            concept[lo:hi], edges[2 * lo : 2 * hi], left[lo:hi], right[lo:hi], union, size, n_rows,
+            starts[g], starts[g + 1], edges[2 * starts[g] : 2 * starts[g + 1]], left, right, union, size, n_rows,
             fired, slot, first, positions, words, candidate, begin, count, hits, held, f1, chosen,
         )  # fmt: skip
 
 
 @kernel
 def _grow_together(
-    group, edges, left, right, union, sizes, n_rows, fired, slot, first, positions, words,
+    lo, hi, edges, left, right, union, size, n_rows, fired, slot, first, positions, words,
     candidate, begin, count, hits, held, f1, chosen,
 ):  # fmt: skip
-    """Choose the feature that each concept of a group adds to their union; write the hits, rows and F1 it then has.
+    """Choose the feature that each of concepts lo … hi - 1 adds to their union; write hits, rows and F1 of the new one.
 
     A feature can raise F1 by δ only if it has δ (u + z) / 2 of the concept's rows that are new to the union. Those get
     fewer and the union larger, so what fails is dropped from the candidates for good. Other bounds hold for a round: at
     most min(z, hits + new) hits, and at least as many rows as now, as the feature fires on, and as it gains inside.
     """
-    below = np.zeros(edges.size, np.int64)
-    size, had, rows = sizes[group], hits[group], held[group[0]]
-    least_new = LEAST_RAISE / 2 * (1 - SLACK) * (rows + size)
-    now, best = f1[group], f1[group]
-    read, write, end = begin[group], begin[group], begin[group] + count[group]
-    new = np.empty(group.size, np.int64)  # -1: the feature cannot win
-    f = _next_feature(candidate, read, end)
+    below, new = np.empty(edges.size, np.int64), np.empty(hi - lo, np.int64)  # new, -1: the feature cannot win
+    read, write = np.empty(hi - lo, np.int64), np.empty(hi - lo, np.int64)
+    now, had, rows = np.empty(hi - lo), np.empty(hi - lo, np.int64), held[lo]
+    for m in range(hi - lo):
+        read[m], write[m], now[m], had[m] = begin[lo + m], begin[lo + m], f1[lo + m], hits[lo + m]
+    below[0] = 0
+    f = _next_feature(lo, candidate, begin, count, read)
     while f >= 0:
-        for m in range(group.size):
+        can_win = False
+        for m in range(hi - lo):
             new[m] = -1
-            if read[m] < end[m] and candidate[read[m], 0] == f:
+            if read[m] < begin[lo + m] + count[lo + m] and candidate[read[m], 0] == f:
                 most = candidate[read[m], 1]
                 read[m] += 1
-                if most >= least_new[m]:
+                if most >= _least_new(rows, size[lo + m]):
                     candidate[write[m], 0], candidate[write[m], 1] = f, most
                     write[m] += 1
-                    bound = 2.0 * min(size[m], had[m] + most) / (max(rows, fired[f]) + size[m])
-                    new[m] = most if _wins(bound, now[m], best[m]) else -1
-        if new.max() >= 0:
+                    bound = 2.0 * min(size[lo + m], had[m] + most) / (max(rows, fired[f]) + size[lo + m])
+                    if _wins(bound, now[m], f1[lo + m]):
+                        new[m], can_win = most, True
+        if can_win:
+            can_win = False
             _new_below(union, f, edges, fired, slot, first, positions, words, below)
-            for m in range(group.size):
+            for m in range(hi - lo):
                 if new[m] >= 0:
-                    inside = below[right[m]] - below[left[m]]
+                    inside = below[right[lo + m]] - below[left[lo + m]]
                     candidate[write[m] - 1, 1] = inside
-                    write[m] -= 1 if inside < least_new[m] else 0
-                    bound = 2.0 * (had[m] + inside) / (max(rows + inside, fired[f]) + size[m])
-                    new[m] = inside if _wins(bound, now[m], best[m]) else -1
-        if new.max() >= 0:
+                    write[m] -= 1 if inside < _least_new(rows, size[lo + m]) else 0
+                    bound = 2.0 * (had[m] + inside) / (max(rows + inside, fired[f]) + size[lo + m])
+                    wins = _wins(bound, now[m], f1[lo + m])
+                    new[m] = inside if wins else -1
+                    can_win |= wins
+        if can_win:
             outside = new_in(union, f, 0, edges[0], fired, slot, first, positions, words)
             outside += new_in(union, f, edges[-1], n_rows, fired, slot, first, positions, words)
             total = rows + below[-1] + outside
-            for m in range(group.size):
-                reached = 2.0 * (had[m] + new[m]) / (total + size[m])
-                if new[m] >= 0 and _wins(reached, now[m], best[m]):
-                    best[m], chosen[group[m]] = reached, f
-                    hits[group[m]], held[group[m]] = had[m] + new[m], total
-        f = _next_feature(candidate, read, end)
-    for m in range(group.size):
-        f1[group[m]], count[group[m]] = best[m], write[m] - begin[group[m]]
+            for m in range(hi - lo):
+                reached = 2.0 * (had[m] + new[m]) / (total + size[lo + m])
+                if new[m] >= 0 and _wins(reached, now[m], f1[lo + m]):
+                    f1[lo + m], chosen[lo + m] = reached, f
+                    hits[lo + m], held[lo + m] = had[m] + new[m], total
+        f = _next_feature(lo, candidate, begin, count, read)
+    for m in range(hi - lo):
+        count[lo + m] = write[m] - begin[lo + m]
 
 
 @kernel
-def _next_feature(candidate, read, end):
-    """Return the lowest feature that any concept has yet to read, or -1."""
+def _least_new(rows, size):
+    """Return how many new rows of a concept a feature must have to raise the F1 of its union."""
+    return LEAST_RAISE / 2 * (1 - SLACK) * (rows + size)
+
+
+@kernel
+def _next_feature(lo, candidate, begin, count, read):
+    """Return the lowest feature that any concept from `lo` on has yet to read, or -1."""
     lowest = -1
     for m in range(read.size):
-        if read[m] < end[m] and (lowest < 0 or candidate[read[m], 0] < lowest):
+        if read[m] < begin[lo + m] + count[lo + m] and (lowest < 0 or candidate[read[m], 0] < lowest):
             lowest = candidate[read[m], 0]
     return lowest
 

@@ -1,4 +1,4 @@
-"""How long work says how far it is, and what shows it: bars on a terminal, a line now and then elsewhere."""
+"""Progress: how long-running work reports it, and how it is displayed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from html import escape
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from percolab.ground import compiled
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +22,8 @@ RATED = ("shards",)
 """Stages of which the rate, in rows per second, is shown."""
 LINE_SECONDS = 10.0
 """How often a line is written where there is no terminal; work that takes less writes none."""
+NOTEBOOK_SECONDS = 0.5
+"""How often the bar of a notebook is drawn again."""
 
 
 def silent(stage: str, done: int, total: int) -> None:
@@ -34,6 +39,9 @@ class Display:
     def note(self, stage: str, text: str) -> None:
         """Show words beside a stage that has begun."""
 
+    def say(self, text: str) -> None:
+        """Show a line of its own."""
+
 
 @contextmanager
 def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
@@ -47,12 +55,10 @@ def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
     console = Console(stderr=True)
     if not visible:
         yield Display()
-    elif console.is_terminal or console.is_jupyter:
-        with _bars(console, label) as display:
-            yield display
-    else:
-        with _lines(label) as display:
-            yield display
+        return
+    show = _bars(console, label) if console.is_terminal else _notebook(label) if console.is_jupyter else _lines(label)
+    with show as display, compiled.on_compiling(lambda: display.say(compiled.notice())):
+        yield display
 
 
 @contextmanager
@@ -73,41 +79,169 @@ def clock(seconds: float) -> str:
     return f"{whole // 60}:{whole % 60:02d}"
 
 
+# ---------------------------------------------------------------------- how far, and how long
+
+
+class _Stage:
+    """How far a stage is, how long it took so far, and how long the rest will take.
+
+    The speed is that of all that was done, so time left neither starts anew when another round of the stage begins nor
+    when the work comes back to it.
+    """
+
+    def __init__(self, name: str, done: int = 0, total: int = 0) -> None:
+        self.name, self.done, self.total, self.note = name, done, total, ""
+        self._moved, self._seconds = 0, 0.0
+        self._start = self._moved_at = time.monotonic()
+
+    def move(self, done: int, total: int) -> None:
+        """Take in a report."""
+        now = time.monotonic()
+        if done > self.done:
+            self._moved, self._seconds = self._moved + done - self.done, self._seconds + now - self._moved_at
+        if done != self.done:
+            self._moved_at = now
+        self.done, self.total = done, total
+
+    def resume(self) -> None:
+        """Leave out the time that other stages took."""
+        self._moved_at = time.monotonic()
+
+    @property
+    def share(self) -> float:
+        """The share that is done."""
+        return self.done / self.total if self.total > 0 else 0.0
+
+    def words(self) -> str:
+        """Return the words beside the stage, its rate, the time passed and, where it can be told, the time left."""
+        now, parts = time.monotonic(), [self.note] if self.note else []
+        if self.name in RATED and self._moved:
+            parts.append(f"{self._moved / max(self._seconds, 1e-9):,.0f} rows/s")
+        parts.append(f"{clock(now - self._start)} elapsed")
+        if self._moved:
+            left = self._seconds / self._moved * (self.total - self.done) - (now - self._moved_at)
+            parts.append(f"{clock(max(0.0, left))} left")
+        return ", ".join(parts)
+
+
+class _Stages(Display):
+    """The stages of some work; the last one that moved is the current one."""
+
+    def __init__(self, label: str) -> None:
+        self.lock, self.said = Lock(), list[str]()
+        self.current = _Stage(label)
+        self._stages: dict[str, _Stage] = {}
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        with self.lock:
+            if stage not in self._stages:
+                self._stages[stage] = _Stage(stage, done, total)
+            if self.current is not self._stages[stage]:
+                self.current = self._stages[stage]
+                self.current.resume()
+            self.current.move(done, total)
+
+    def note(self, stage: str, text: str) -> None:
+        with self.lock:
+            if stage == self.current.name:
+                self.current.note = text
+
+    def say(self, text: str) -> None:
+        with self.lock:
+            self.said.append(text)
+
+    def text(self) -> str:
+        """Return stage, share done, words beside it, time passed and, where it can be told, time left."""
+        with self.lock:
+            stage = self.current
+            return f"{stage.name}{f' {stage.share:.0%}' if stage.total > 0 else ''}, {stage.words()}"
+
+    def stages(self) -> list[_Stage]:
+        """Return the stages that have begun, or that of the label."""
+        with self.lock:
+            return list(self._stages.values()) or [self.current]
+
+
+@contextmanager
+def _repeated(seconds: float, show: Callable[[], None]) -> Iterator[None]:
+    """Call `show` now and then from a thread of its own, so also while the work does not report."""
+    ended = Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            try:
+                show()
+            except (OSError, ValueError):  # nobody reads it any more
+                return
+
+    writer = Thread(target=repeat, name="percolab-progress", daemon=True)
+    with suppress(RuntimeError):  # a system that is short of memory or threads still does the work
+        writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if writer.ident is not None:
+            writer.join()
+
+
 # ---------------------------------------------------------------------- on a terminal
 
 
 @contextmanager
 def _bars(console: Console, label: str) -> Iterator[Display]:
     from rich import progress as rich
+    from rich.text import Text
 
-    columns = (
-        rich.TextColumn("{task.description:>10}"),
-        rich.BarColumn(),
-        rich.TaskProgressColumn(),
-        rich.TimeElapsedColumn(),
-        rich.TextColumn("elapsed"),
-        rich.TimeRemainingColumn(),
-        rich.TextColumn("left"),
-        rich.TextColumn("{task.fields[note]}", markup=False),
-    )
+    class Words(rich.ProgressColumn):
+        def render(self, task: rich.Task) -> Text:
+            return Text(task.fields["stage"].words())
+
+    columns = rich.TextColumn("{task.description:>10}"), rich.BarColumn(), rich.TaskProgressColumn(), Words()
     with rich.Progress(*columns, console=console) as bars:
-        waiting = bars.add_task(label, total=None, note="")
-        stages: dict[str, rich.TaskID] = {}
+        waiting = bars.add_task(label, total=None, stage=_Stage(label))
+        tasks: dict[str, rich.TaskID] = {}
 
-        class Bars(Display):
+        class Bars(_Stages):
             def __call__(self, stage: str, done: int, total: int) -> None:
-                if stage not in stages:
+                super().__call__(stage, done, total)
+                if stage not in tasks:
                     bars.update(waiting, visible=False)
-                    stages[stage] = bars.add_task(stage, total=total, note="")
-                bars.update(stages[stage], completed=done, total=total)
-                speed = bars.tasks[stages[stage]].speed if stage in RATED else None
-                if speed:
-                    self.note(stage, f"{speed:,.0f} rows/s")
+                    tasks[stage] = bars.add_task(stage, total=total, stage=self.current)
+                bars.update(tasks[stage], completed=done, total=total)
 
-            def note(self, stage: str, text: str) -> None:
-                bars.update(stages[stage], note=text)
+            def say(self, text: str) -> None:
+                bars.console.print(text, markup=False, highlight=False)
 
-        yield Bars()
+        yield Bars(label)
+
+
+# ---------------------------------------------------------------------- in a notebook
+
+
+@contextmanager
+def _notebook(label: str) -> Iterator[Display]:
+    """Draw bars as HTML, in place, with nothing but IPython."""
+    from IPython.display import HTML, display
+
+    stages = _Stages(label)
+    area = display(HTML(_html(stages)), display_id=True)  # type: ignore[no-untyped-call, unused-ignore]
+
+    def draw(*_: Any) -> None:
+        area.update(HTML(_html(stages)))
+
+    with _repeated(NOTEBOOK_SECONDS, draw):
+        yield stages
+    draw()
+
+
+def _html(stages: _Stages) -> str:
+    """Return the stages as HTML: one line per stage."""
+    lines = [f"<div>{escape(text)}</div>" for text in stages.said]
+    for stage in stages.stages():
+        share = f" value={stage.share:.3f}" if stage.total > 0 else ""
+        lines.append(f"<div>{escape(stage.name)} <progress{share}></progress> {escape(stage.words())}</div>")
+    return "".join(lines)
 
 
 # ---------------------------------------------------------------------- elsewhere
@@ -115,65 +249,13 @@ def _bars(console: Console, label: str) -> Iterator[Display]:
 
 @contextmanager
 def _lines(label: str) -> Iterator[Display]:
-    """Write a line every `LINE_SECONDS` from a thread of its own, so also while the work does not report."""
-    lines, ended, stream = _Lines(label), Event(), sys.stderr
+    """Write a line every `LINE_SECONDS`."""
+    lines, stream = _Stages(label), sys.stderr
 
     def write() -> None:
-        while not ended.wait(LINE_SECONDS):
-            try:
-                print(lines.text(), file=stream, flush=True)
-            except (OSError, ValueError):  # nobody reads it any more
-                return
+        while lines.said:
+            print(lines.said.pop(0), file=stream)
+        print(lines.text(), file=stream, flush=True)
 
-    writer = Thread(target=write, name="percolab-progress", daemon=True)
-    with suppress(RuntimeError):  # a system that is short of memory or threads still does the work
-        writer.start()
-    try:
+    with _repeated(LINE_SECONDS, write):
         yield lines
-    finally:
-        ended.set()
-        if writer.ident is not None:
-            writer.join()
-
-
-class _Lines(Display):
-    """Where the work is, in one line of text."""
-
-    def __init__(self, label: str) -> None:
-        self._lock = Lock()
-        self._begin(label, 0, 0)
-
-    def _begin(self, stage: str, done: int, total: int) -> None:
-        self._stage, self._first, self._done, self._total, self._note = stage, done, done, total, ""
-        self._start = self._moved_at = time.monotonic()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        with self._lock:
-            if stage != self._stage:
-                self._begin(stage, done, total)
-            if done != self._done:
-                self._moved_at = time.monotonic()
-            self._done, self._total = done, total
-
-    def note(self, stage: str, text: str) -> None:
-        with self._lock:
-            if stage == self._stage:
-                self._note = text
-
-    def text(self) -> str:
-        """Return stage, share done, words beside it, time passed and, where it can be told, time left."""
-        with self._lock:
-            now = time.monotonic()
-            parts = [self._stage if self._total <= 0 else f"{self._stage} {self._done / self._total:.0%}"]
-            if self._note:
-                parts.append(self._note)
-            parts.append(f"{clock(now - self._start)} elapsed")
-            if self._done > self._first:
-                parts.append(f"{clock(self._left(now))} left")
-            return ", ".join(parts)
-
-    def _left(self, now: float) -> float:
-        """Return the seconds left: told when `done` last changed, and counted down since."""
-        moved = self._done - self._first  # what was there already says nothing about the speed
-        told = (self._moved_at - self._start) / moved * (self._total - self._done)
-        return max(0.0, told - (now - self._moved_at))

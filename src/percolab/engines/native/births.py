@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from percolab.engines.native.stand import last_at_most
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
 from percolab.rng.intrinsics import multiply_high
@@ -24,7 +25,7 @@ def deal(lo, hi, start, born_point, key, point_id):
 
     `born_point` lists the points of each cluster by birth; empty, it stands for 0, 1, 2, ….
     """
-    c = np.searchsorted(start, lo, side="right") - 1
+    c = last_at_most(start, lo)
     while c < start.size - 1 and start[c] < hi:
         first, size = start[c], start[c + 1] - start[c]
         path = philox.cluster_path(born_point[first] if born_point.size else 0)

@@ -19,10 +19,11 @@ from percolab.engines.attachment import attach_keyed, follow_to_founder
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import random_graph, trees, values, walk
 from percolab.engines.native.pieces import GROUP
-from percolab.engines.native.stand import Stand
+from percolab.engines.native.skeleton import Expansion
+from percolab.engines.native.stand import BRANCH, TIP, TOKEN, Stand
 from percolab.ground import parallel
-from percolab.ground.compiled import kernel
-from percolab.ground.progress import Progress
+from percolab.ground.compiled import ahead, kernel
+from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
@@ -40,14 +41,32 @@ def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     needs.require(needs.before_clusters(recipe), recipe)
     if recipe.mode == "random_graph":
         return _build_graph(recipe, threads, progress)
-    clusters = find_clusters(recipe, threads)
-    needs.require(needs.of_arrays(clusters.n_points, recipe), recipe)
-    # Waking a thread takes as long as making some hundred points. Powers of two, since threads are kept by number.
-    threads = min(threads, 1 << (clusters.n_points // GROUP).bit_length())
-    graph = seed_key(recipe.seeds.graph)
-    grown = trees.grow(Stand.of_clusters(clusters.start, clusters.founder), graph, threads, progress)
-    forest = trees.forest_of(clusters, grown, graph, threads)
-    return _fill(recipe, forest, grown, threads, progress)
+    with ahead("engines.native.engine", np.dtype(recipe.dtype).name, threads=threads) as wait_for_kernels:
+        clusters = find_clusters(recipe, threads)
+        needs.require(needs.of_arrays(clusters.n_points, recipe), recipe)
+        # Waking a thread takes as long as making some hundred points. Powers of two, since threads are kept by number.
+        threads = min(threads, 1 << (clusters.n_points // GROUP).bit_length())
+        graph = seed_key(recipe.seeds.graph)
+        grown = trees.grow(Stand.of_clusters(clusters.start, clusters.founder), graph, threads, progress)
+        forest = trees.forest_of(clusters, grown, graph, threads)
+        wait_for_kernels()
+        return _fill(recipe, forest, grown, threads, progress)
+
+
+def rehearse(dtype: str) -> None:
+    """Call every kernel that `build` calls once it has a forest, on a cluster of two points cut into two pieces."""
+    recipe = Recipe(n_points=2, dim=2, dtype=dtype, seeds=0, engine="native")
+    tip, skeleton = np.zeros(2, TIP), np.zeros(1, BRANCH)
+    tip["first"], tip["latent"], tip["size"], tip["depth"] = [0, 1], 1, 1, 1
+    skeleton["size"], skeleton["left"], skeleton["parent"] = 2, 1, -1
+    expansion = Expansion(tip, skeleton, np.zeros(0, TOKEN), first_end=2)
+    stand, left_size, end_row = (
+        Stand.of_clusters(np.array([0, 2]), np.zeros(1, np.int64)),
+        np.ones(1, np.int64),
+        np.array([0, 1, 0, 1]),
+    )
+    forest = Forest(stand.start, np.zeros(1, np.int64), np.arange(2), left_size, end_row[:2].reshape(1, 2))
+    _fill(recipe, forest, trees.Trees(stand, expansion, left_size, end_row), 1, silent)
 
 
 def _build_graph(recipe: Recipe, threads: int, progress: Progress) -> Arrays:

@@ -25,7 +25,7 @@ from percolab.engines import embedding
 from percolab.engines.clusters import Clusters, batches
 from percolab.engines.native import directions, positions, skeleton, values
 from percolab.engines.native.skeleton import Expansion
-from percolab.engines.native.stand import Records, Stand, end_of
+from percolab.engines.native.stand import Records, Stand, end_of, last_at_most
 from percolab.engines.native.trees import Trees
 from percolab.engines.native.walk import Entries, Walk
 from percolab.ground import parallel
@@ -147,7 +147,7 @@ def _add_up(limb, entry, end_row, way, anchor):
     """Fill the anchors of limbs from each other: where the walk enters a limb less where it entered the one before."""
     before, first = np.empty(entry.size, np.int64), limb.first.copy()
     for i in range(entry.size):
-        before[i] = -1 if entry[i] < 0 else np.searchsorted(first, end_row[entry[i] ^ 1], side="right") - 1
+        before[i] = -1 if entry[i] < 0 else last_at_most(first, end_row[entry[i] ^ 1])
     for i in embedding.order_of(before):
         if before[i] >= 0:
             for j in range(anchor.shape[1]):
@@ -225,12 +225,12 @@ def _mark_ways(piece, entry, first_end, end_row, end, leaves, reached, passed):
     """Fill what `_ways` returns."""
     first = piece.first.copy()
     for t in range(end.size):
-        p = np.searchsorted(first, end_row[end[t]], side="right") - 1
+        p = last_at_most(first, end_row[end[t]])
         reached[p] = True
         while leaves[t] and not passed[p]:
             reached[p] = passed[p] = True
             if entry[p] >= first_end:
-                p = np.searchsorted(first, end_row[entry[p] ^ 1], side="right") - 1
+                p = last_at_most(first, end_row[entry[p] ^ 1])
 
 
 @kernel

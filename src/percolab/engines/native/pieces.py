@@ -62,15 +62,16 @@ def grow(lo, hi, piece, entering, key, left_size, end_row):
     guests = piece[hi - 1].tokens_end - begin
     latents, all_slots = GROUP + 1, _GUESTS + guests
     slots = _Slots(
-        size=np.ones(latents, np.uint32),
-        left=np.ones(latents, np.uint32),
-        first=np.zeros(latents, np.uint32),
+        size=np.empty(latents, np.uint32),
+        left=np.empty(latents, np.uint32),
+        first=np.empty(latents, np.uint32),
         path=np.empty(latents, np.uint64),
         bond_key=np.empty(all_slots, np.uint64),
         threshold=np.empty(latents, np.uint64),
         child=np.empty((latents, 2), np.int32),
         at=np.empty((all_slots, 2), np.int32),
     )
+    slots.size[:], slots.first[:] = 1, 0
     walking = np.empty(2 * all_slots, np.uint64)
     while lo < hi:
         stop = next_group(lo, hi, piece)
@@ -220,7 +221,9 @@ class Trace(NamedTuple):
 def trace_work():
     """Return the arrays of a trace."""
     first, size = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
-    return Trace(first, size, np.zeros(GROUP, np.uint64), np.empty(GROUP, np.uint64))
+    path, row_path = np.empty(GROUP, np.uint64), np.empty(GROUP, np.uint64)
+    path[:] = 0
+    return Trace(first, size, path, row_path)
 
 
 @kernel

@@ -16,6 +16,7 @@ import numpy as np
 from percolab.engines import embedding
 from percolab.engines.native import directions
 from percolab.engines.native.pieces import GROUP, next_group, trace, trace_work
+from percolab.engines.native.stand import last_at_most
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
 
@@ -99,7 +100,8 @@ def walk_pieces(lo, hi, piece, entry, left_size, bond, end_row, X, key, step, sc
     draws, origin_draws = directions.draw_work(dim), directions.draw_work(dim + 2)
     nodes, work = trace_work(), embedding.walk_work(GROUP)
     listed = _Listed(np.empty(GROUP, np.uint64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64))
-    origin = np.zeros((GROUP + 1 if has_origin else 1, dim + 2), X.dtype)  # the first is that of displacements
+    origin = np.empty((GROUP + 1 if has_origin else 1, dim + 2), X.dtype)
+    origin[0] = 0  # that of displacements
     stride, scale = X.dtype.type(step * scale), X.dtype.type(scale)
     while lo < hi:
         stop = next_group(lo, hi, piece)
@@ -200,7 +202,7 @@ def follow_anchors(piece, inside, entry, first_end, end_row, X, anchor):
     first = piece.first[inside]
     for i in range(inside.size):
         end = entry[inside[i]]
-        before[i] = -1 if end < first_end else np.searchsorted(first, end_row[end ^ 1], side="right") - 1
+        before[i] = -1 if end < first_end else last_at_most(first, end_row[end ^ 1])
     for i in embedding.order_of(before):
         if before[i] >= 0:
             row = end_row[entry[inside[i]] ^ 1]

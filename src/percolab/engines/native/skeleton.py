@@ -69,7 +69,7 @@ def expand(stand: Stand, key: np.uint64, most: int = PIECE, first_end: int | Non
         tip, skeleton = np.empty(room + size.size, TIP), np.empty(room, BRANCH)
         entering = np.empty(2 * room + stand.token.size, TOKEN)
         trees = stand.limb, stand.token, stand.start, stand.founder
-        tips = _expand(*trees, key, most, first_end, tip, skeleton, entering)
+        tips = _expand(*trees, key, most, first_end, tip, skeleton, entering, _Tokens.none(entering.size))
         if tips >= 0:
             branches = tips - size.size
             tokens = entering[: 2 * branches + stand.token.size]
@@ -148,7 +148,7 @@ def settle(skeleton, first_end, left_size, end_row):
 
 # ---------------------------------------------------------------------- expanding
 
-_WAITING = np.dtype([*TIP.descr[:-1], ("tokens", "i8"), ("stack", "i8")])
+_WAITING = np.dtype([*TIP.descr[:-1], ("tokens", "i8"), ("stack", "i8")], align=True)
 """A node that waits to be split: how many tokens are at it, on top of which stack."""
 
 
@@ -163,21 +163,24 @@ class _Tokens(NamedTuple):
     """(2,) number of tokens on each stack"""
     moves: Any
     """which tokens move; work array"""
+    eight: Any
+    """the same, eight at a time"""
+
+    @classmethod
+    def none(cls, room: int) -> _Tokens:
+        """Return empty stacks with room for this many tokens."""
+        moves = np.empty(room + 8 - room % 8, np.bool_)
+        bond_key, end = np.empty((2, room), np.uint64), np.empty((2, room), np.int64)
+        return cls(bond_key, end, np.zeros(2, np.int64), moves, moves.view(np.uint64))
 
 
 @kernel
-def _expand(limb, limb_token, start, founder, key, most, first_end, tip, skeleton, entering):
+def _expand(limb, limb_token, start, founder, key, most, first_end, tip, skeleton, entering, tokens):
     """Fill the arrays of an `Expansion`; return the number of tips, or -1 if the skeleton has no room.
 
     Room for the skeleton is room for all: every latent of it has one bond, and makes one tip more.
     """
-    waiting, room = np.empty(skeleton.size + 1, _WAITING), entering.size
-    tokens = _Tokens(
-        bond_key=np.empty((2, room), np.uint64),
-        end=np.empty((2, room), np.int64),
-        count=np.zeros(2, np.int64),
-        moves=np.empty(room + 8 - room % 8, np.bool_),
-    )
+    waiting = np.empty(skeleton.size + 1, _WAITING)
     tips = branches = entered = taken = 0
     for root in range(limb.size + founder.size):
         if root < limb.size:
@@ -282,10 +285,9 @@ def _toss(tokens, stack, count, path, least, left_moves):
         coin = philox.fold_in_halves(bond_key[t], path)
         moves[t] = (coin < least) == left_moves
     moves[count : (count + 7) // 8 * 8] = False
-    eight = moves.view(np.uint64)
     moved = 0
     for e in range((count + 7) // 8 - 1, -1, -1):
-        if eight[e] == 0:
+        if tokens.eight[e] == 0:
             continue
         for t in range(8 * e + 7, 8 * e - 1, -1):
             if moves[t]:

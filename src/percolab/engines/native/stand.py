@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.compiled import kernel
+
 _NODE = [("path", "u8"), ("latent", "i8"), ("first", "i8"), ("size", "i8"), ("depth", "i8"), ("parent", "i8")]
 """A node: its path, its latent, first row, number of points, depth, and parent in the skeleton. `parent` is -1 at the
 top of a cluster and -2 - j at the top of limb j."""
 
-TIP = np.dtype([*_NODE, ("tokens_end", "i8")])
+TIP = np.dtype([*_NODE, ("tokens_end", "i8")], align=True)
 """A limb or a piece, and where its tokens end in the list of tokens."""
-BRANCH = np.dtype([*_NODE, ("left", "i8")])
+BRANCH = np.dtype([*_NODE, ("left", "i8")], align=True)
 """A latent of the skeleton, and the number of points on its left side."""
-TOKEN = np.dtype([("bond_key", "u8"), ("end", "i8")])
+TOKEN = np.dtype([("bond_key", "u8"), ("end", "i8")], align=True)
 """The key that decides where the end of a bond goes, and the number of that end."""
 
 Records = NDArray[Any]
@@ -67,3 +69,16 @@ class Stand:
 def end_of(tips: Records) -> int:
     """Return the row after the last of some tips."""
     return int(tips[-1]["first"] + tips[-1]["size"])
+
+
+@kernel
+def last_at_most(rows, row):
+    """Return the last place of an ascending list whose entry is at most `row`; -1 if there is none."""
+    low, high = 0, rows.size
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] <= row:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1

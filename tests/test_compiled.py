@@ -1,0 +1,163 @@
+"""How kernels are compiled: parts inside their callers, the second half in a second process; a line that says so."""
+
+import gc
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import percolab as pl
+from percolab.engines.native import engine
+from percolab.features import scoring
+from percolab.ground import compiled, progress
+from percolab.ground.compiled import kernel
+
+
+@kernel
+def inner(values, at):
+    return values[at] // at
+
+
+@kernel
+def outer(values, at):
+    return inner(values, at) + inner(values, 1) + inner(values, 2)
+
+
+def test_a_kernel_inside_a_kernel_is_a_part_of_it():
+    assert outer(np.array([1, 20, 300]), 2) == 150 + 20 + 150
+    assert not inner.signatures, "compiled for Python, which did not call it"
+    assert len(inner.part.signatures) == 1, "constants have the type of any number"
+    assert inner(np.array([1, 20, 300]), 2) == 150
+
+
+def test_what_a_part_raises_reaches_python():
+    with pytest.raises(ZeroDivisionError):
+        outer(np.array([1, 20, 300]), 0)
+
+
+def fresh_kernel():
+    """Return a kernel that no process has compiled before."""
+
+    def double(x):
+        return 2 * x
+
+    return compiled._Kernel(double, targetoptions={"nopython": True}, pipeline_class=compiled._KernelCompiler)
+
+
+def test_a_line_says_that_kernels_are_compiled(monkeypatch):
+    display = progress._Stages("starting")
+    with compiled.on_compiling(lambda: display.say(compiled.notice())):
+        double = fresh_kernel()
+        assert (double(2), double(3)) == (4, 6)
+        assert fresh_kernel()(2) == 4
+    assert display.said == ["compiling for the first time, about 10 s; later runs start at once"]
+    monkeypatch.setattr(compiled, "kept", lambda: False)
+    assert "no directory" in compiled.notice()
+
+
+made = []
+"""The second processes that were started."""
+
+
+class Helper:
+    """Stands in for the second process."""
+
+    def __init__(self, command, **_):
+        self.command, self.waited, self.killed = command, False, False
+        made.append(self)
+
+    def wait(self, timeout=None):
+        self.waited = True
+
+    def kill(self):
+        self.killed = True
+
+
+@pytest.fixture
+def helpers(monkeypatch):
+    made.clear()
+    monkeypatch.setattr(compiled.subprocess, "Popen", Helper)
+    return made
+
+
+def test_a_second_process_compiles_if_this_one_does(helpers):
+    with compiled.ahead("engines.native.engine", "float32") as wait:
+        assert not helpers
+        fresh_kernel()(2)
+        assert not helpers[0].waited
+        wait()
+        assert helpers[0].waited
+    assert [helper.command[0] for helper in helpers] == [sys.executable]
+    assert (
+        helpers[0].command[-1].endswith("from percolab.engines.native.engine import rehearse; rehearse(*('float32',))")
+    )
+    assert helpers[0].killed
+
+
+@pytest.mark.parametrize("alone", ["nothing to compile", "one thread", "frozen", "not kept", "a worker"])
+def test_there_is_no_second_process_where_it_cannot_help(helpers, monkeypatch, alone):
+    if alone == "frozen":
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+    if alone == "not kept":
+        monkeypatch.setattr(compiled, "kept", lambda: False)
+    if alone == "a worker":
+        monkeypatch.setattr(compiled, "parent_process", lambda: object())
+    with compiled.ahead("engines.native.engine", "float32", threads=1 if alone == "one thread" else 2) as wait:
+        if alone != "nothing to compile":
+            fresh_kernel()(2)
+        wait()
+    assert not helpers
+
+
+def kernels():
+    """Return the signatures of every kernel that was called from Python."""
+    every = [k for k in gc.get_objects() if type(k) is compiled._Kernel and k.signatures]
+    return {(k.py_func.__module__, k.py_func.__name__): list(k.signatures) for k in every}
+
+
+def test_rehearsals_call_kernels_as_the_real_thing_does():
+    """Else the second process would compile what nobody needs."""
+    pl.generate(pl.Recipe(3000, 4, seeds=1, mode="one_cluster"))
+    dataset = pl.generate(pl.Recipe(20_000, 4, seeds=2))
+    half = np.zeros((dataset.forest.n_points, 2), np.float32)
+    largest = np.argmax(dataset.forest.latent_size)
+    first, size = dataset.forest.latent_start[largest], dataset.forest.latent_size[largest]
+    half[first : first + size // 2, 0] = half[first + size // 2 : first + size, 1] = 1
+    pl.features.score(dataset, half, threads=1)
+    before = kernels()
+    engine.rehearse("float32")
+    scoring.rehearse()
+    assert kernels() == before
+
+
+def test_rehearsals_call_the_kernels_of_the_second_half():
+    code = """
+import gc
+from percolab.engines.native import engine
+from percolab.features import scoring
+from percolab.ground.compiled import _Kernel
+engine.rehearse("float32")
+scoring.rehearse()
+print(*sorted(k.py_func.__name__ for k in gc.get_objects() if type(k) is _Kernel and k.signatures))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "_cover", "_covered_by_own", "_draw_pieces", "_first_twice_as_large", "_grow", "_lowest", "_sort_by_concept",
+        "draw_skeleton", "enter_tips", "follow_anchors", "origin_anchors", "shift", "split_skeleton", "start_anchors",
+        "walk_pieces",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_first_time_is_shared_by_two_processes(tmp_path, monkeypatch):
+    """From an empty cache: the second half is compiled elsewhere, and what is made is the same."""
+    code = """
+import percolab as pl
+from percolab.engines.native import positions, pieces
+made = pl.generate(pl.Recipe(3000, 4, seeds=1), threads=2)
+print(sum(pieces.grow.stats.cache_hits.values()), sum(positions.walk_pieces.stats.cache_hits.values()), float(made.X.sum()))
+"""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"0 1 {float(pl.generate(pl.Recipe(3000, 4, seeds=1)).X.sum())}\n"
