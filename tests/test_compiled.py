@@ -156,7 +156,8 @@ def test_the_first_time_is_shared_by_two_processes(tmp_path, monkeypatch):
 import percolab as pl
 from percolab.engines.native import positions, pieces
 made = pl.generate(pl.Recipe(3000, 4, seeds=1), threads=2)
-print(sum(pieces.grow.stats.cache_hits.values()), sum(positions.walk_pieces.stats.cache_hits.values()), float(made.X.sum()))
+hits = [sum(kernel.stats.cache_hits.values()) for kernel in (pieces.grow, positions.walk_pieces)]
+print(*hits, float(made.X.sum()))
 """
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
