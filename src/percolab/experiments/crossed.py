@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
-from percolab.intervals import Estimate, central, jackknife, kin
-from percolab.intervals.binning import log_bins
+from percolab.intervals import Estimate, central, jackknife, kin, log_bins
 from percolab.model.target import Target
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.recording import label

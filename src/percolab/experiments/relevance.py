@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans, Neurons
 from percolab.features.scoring import score
-from percolab.intervals import kin, mean_interval, share_interval
-from percolab.intervals.binning import equal_bins
+from percolab.intervals import equal_bins, kin, mean_interval, share_interval
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.recording import label
 from percolab.nn.probing import siblings

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.experiments.relevance import kept_epochs
-from percolab.intervals import Estimate, jackknife, kin, mean_interval
-from percolab.intervals.binning import log_bins
+from percolab.intervals import Estimate, jackknife, kin, log_bins, mean_interval
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.recording import RAW, label
 from percolab.nn.probing import siblings
