@@ -28,12 +28,10 @@ from percolab.store.arrays import StoredArray
 from percolab.store.schema import StoreError
 from percolab.store.shards import Made, generate_store
 from percolab.store.worlds import load
-from percolab.worlds.generation import generate, superpose
-from percolab.worlds.presets import PRESETS
+from percolab.worlds.generation import PRESETS, generate, superpose
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import Truth, truth
+from percolab.worlds.superposed import Superposed, Truth, truth
 
 if TYPE_CHECKING:
     from percolab import benchmark, exports, features, nn, show, streaming, study, theory

@@ -32,7 +32,7 @@ from percolab.study.networks import train_resumed
 from percolab.worlds.generation import generate
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 NETWORKS, DATA = "networks", "data"
 DIGITS = 16

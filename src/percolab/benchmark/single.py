@@ -20,7 +20,7 @@ from percolab.nn.networks.device import Device, choose_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.recording import activations, label
 from percolab.show import pages
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 STAGE = "methods"
 COLUMNS = (

@@ -24,8 +24,7 @@ from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
 from percolab.ground.progress import Progress, shown
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
-from percolab.worlds.remade import remade
-from percolab.worlds.superposed import Superposed
+from percolab.worlds.superposed import Superposed, remade
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -278,7 +278,7 @@ def probe(
     from percolab.nn.probing import controls, probed_networks
     from percolab.store import worlds
     from percolab.study import pictures
-    from percolab.worlds.truth import truth
+    from percolab.worlds.superposed import truth
 
     if (output / "per_latent.csv").exists() and not overwrite:
         raise FileExistsError(f"output must not hold probes unless overwrite is given, got {str(output)!r}")

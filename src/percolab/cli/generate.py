@@ -34,9 +34,9 @@ from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
 from percolab.store.schema import AnyRecipe
-from percolab.worlds.presets import PRESETS
+from percolab.worlds.generation import PRESETS
 from percolab.worlds.recipe import Superposition, recipe_from_dict
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 DTYPES = ("float32", "float64")
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from percolab.corpora.lexicon import Tables
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
+from percolab.ground.intrinsics import multiply_high
 from percolab.rng import philox
-from percolab.rng.intrinsics import multiply_high
 
 RUN = 1 << 12
 """Positions drawn in one go: their random bits stay in the processor's cache."""

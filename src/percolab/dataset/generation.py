@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from percolab.dataset import editing, targets
 from percolab.dataset.dataset import Dataset, vouch
-from percolab.engines.arrays import Arrays
+from percolab.engines import Arrays
 from percolab.engines.native import engine as native
 from percolab.engines.paper import engine as paper
 from percolab.ground import parallel

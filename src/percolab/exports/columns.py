@@ -23,8 +23,7 @@ from percolab.model.forest import Forest
 from percolab.model.graphs import latent_columns
 from percolab.model.recipe import Recipe
 from percolab.worlds.recipe import KIND
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
 
 BLOCK_BYTES = 1 << 24
 """Bytes of X read, and written as one row group, at a time."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.ground.files import PathLike
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 if TYPE_CHECKING:
     import ray.data

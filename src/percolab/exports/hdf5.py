@@ -36,10 +36,8 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.store import worlds
 from percolab.worlds.recipe import KIND, Superposition
-from percolab.worlds.remade import RemadeArray
-from percolab.worlds.superposed import Superposed
+from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
 from percolab.worlds.superposed import vouch as vouch_world
-from percolab.worlds.truth import AnyDataset
 
 
 def hdf5_paths(path: PathLike) -> tuple[Path]:

@@ -28,7 +28,7 @@ from percolab.ground.foreign_files import open_plain, reading
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers
 from percolab.ground.version import __version__
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 CARD = """---
 pretty_name: Percolation data

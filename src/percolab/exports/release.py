@@ -22,7 +22,7 @@ from percolab.ground.foreign_files import arrays
 from percolab.ground.progress import Progress, silent
 from percolab.ground.sparse import from_archive
 from percolab.ground.validation import check_numbers
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 if TYPE_CHECKING:
     import scipy.sparse

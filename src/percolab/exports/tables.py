@@ -27,7 +27,7 @@ from percolab.exports.columns import (
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.foreign_files import open_plain, read_json, reading
 from percolab.ground.progress import Progress, silent
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 MOST_TYPES = 1 << 26
 """Bytes of the file with the recipe and the types of all columns of a CSV."""

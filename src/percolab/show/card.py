@@ -20,8 +20,7 @@ from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 from percolab.show import distributions, drawing, pages, style, world_card
 from percolab.show.summary import summarise
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import AnyDataset, truth
+from percolab.worlds.superposed import AnyDataset, Superposed, truth
 
 LARGEST = 10
 """Clusters that are listed."""

@@ -12,8 +12,7 @@ from percolab.ground.memory import readable
 from percolab.ground.text import printable
 from percolab.store import locations, reading
 from percolab.store.locations import Location
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset, Superposed
 
 if TYPE_CHECKING:
     from rich.table import Table

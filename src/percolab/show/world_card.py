@@ -9,7 +9,7 @@ from percolab.ground.memory import readable
 from percolab.model.target import Target
 from percolab.show import distributions, pages, style
 from percolab.show.summary import summarise
-from percolab.worlds.presets import PRESETS
+from percolab.worlds.generation import PRESETS
 from percolab.worlds.superposed import Superposed
 
 DRAWN = 4_000

@@ -31,8 +31,7 @@ from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout,
 from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
 from percolab.worlds.recipe import KIND, Superposition
-from percolab.worlds.remade import RemadeArray
-from percolab.worlds.superposed import Superposed, save_with
+from percolab.worlds.superposed import RemadeArray, Superposed, save_with
 
 SAMPLE_COLUMNS = ("X", "y", "rows")
 CYCLE_COLUMNS = ("extra_bond", "extra_latent")

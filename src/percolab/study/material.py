@@ -25,7 +25,7 @@ from percolab.study.networks import Networks
 from percolab.study.settings import Settings
 from percolab.worlds.generation import generate
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Truth, truth
 
 Ints = NDArray[np.int64]
 

@@ -22,7 +22,7 @@ from percolab.nn.training.progress import by_epoch
 from percolab.nn.training.training import TrainResult, train
 from percolab.study.cells import Here
 from percolab.worlds.splits import Split
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,7 @@ from percolab.features.inputs import ABOUT, TRUTHS, Asked, find_labels
 from percolab.ground.validation import check_choice, check_integer
 from percolab.study.measured import Floats, Ints
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
 
 AnyData = AnyDataset | Corpus
 

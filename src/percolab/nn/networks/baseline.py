@@ -25,7 +25,7 @@ from percolab.ground.progress import Progress, shown, silent
 from percolab.nn.networks.device import Device, choose_device, on_device
 from percolab.nn.networks.scores import LabelScore, Score, label_score, r_squared, score
 from percolab.worlds.splits import SPLIT_SEED, Split, split_rows
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 RIDGE_ALPHA = 1.0
 LOGISTIC_STEPS = 200

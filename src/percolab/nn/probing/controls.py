@@ -28,7 +28,7 @@ from percolab.nn.networks.recording import RAW
 from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.latent_values import LATENT_TARGETS, TRUE_TARGETS, fresh_values
 from percolab.nn.probing.prober import Prober
-from percolab.worlds.truth import AnyDataset, truth
+from percolab.worlds.superposed import AnyDataset, truth
 
 Floats = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from percolab.nn.probing.latent_values import fresh_values, path_sums
 from percolab.nn.probing.places import locate
 from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Samples
 from percolab.worlds.splits import Split
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Truth, truth
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -21,7 +21,7 @@ from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.prober import Prober
 from percolab.nn.training import checkpoint
 from percolab.nn.training.training import load_model
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 
 def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:

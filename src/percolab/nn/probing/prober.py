@@ -19,7 +19,7 @@ from percolab.nn.probing.errors import ProbeErrors, ProbeResult
 from percolab.nn.probing.latent_values import LATENT_TARGETS, Column, columns, targets_of
 from percolab.nn.probing.places import Floats, Ints, Places, find_places, random_points, whole_subtrees
 from percolab.nn.probing.ridge import TEST, CrossFit, Samples, Scores
-from percolab.worlds.truth import AnyDataset, truth
+from percolab.worlds.superposed import AnyDataset, truth
 
 
 def probes(
