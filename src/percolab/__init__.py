@@ -24,9 +24,9 @@ from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
 from percolab.model.target import Target
-from percolab.store.arrays import StoredArray
 from percolab.store.schema import StoreError
 from percolab.store.shards import Made, generate_store
+from percolab.store.stored_array import StoredArray
 from percolab.store.worlds import load
 from percolab.worlds.generation import PRESETS, generate, superpose
 from percolab.worlds.recipe import Superposition

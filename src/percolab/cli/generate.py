@@ -167,10 +167,10 @@ def make(
     """Make a dataset or a world in memory, write it, and say what it is."""
     from percolab.ground import progress
     from percolab.show import summary
-    from percolab.store import saving, worlds
+    from percolab.store import commit, worlds
     from percolab.worlds import generation
 
-    saving.check_target(output, overwrite=overwrite)
+    commit.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet) as display:
         made: AnyDataset
         if isinstance(recipe, Superposition):
@@ -178,7 +178,7 @@ def make(
             worlds.save(world, output, overwrite=overwrite, sync=sync, progress=display)
         else:
             made = dataset = generation.generate(recipe, threads=threads, progress=display)
-            saving.save(dataset, output, overwrite=overwrite, sync=sync, progress=display)
+            commit.save(dataset, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(made))}")
 

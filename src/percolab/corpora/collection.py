@@ -15,7 +15,7 @@ from percolab.dataset.lazy import Lazy
 from percolab.ground.validation import check_integer
 
 if TYPE_CHECKING:
-    from percolab.store.arrays import StoredArray
+    from percolab.store.stored_array import StoredArray
 
 KIND = "documents"
 """What the JSON of a range says it is."""

@@ -24,7 +24,7 @@ from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 
 if TYPE_CHECKING:
-    from percolab.store.arrays import StoredArray
+    from percolab.store.stored_array import StoredArray
 
 BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
 """What a dataset says of itself that its recipe does not make."""

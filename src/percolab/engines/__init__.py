@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from percolab.model.forest import Forest
 
+
 @dataclass(frozen=True, eq=False)
 class Arrays:
     """A forest, positions, targets and the values behind them."""

@@ -23,7 +23,7 @@ from percolab.loaders.streaming import Share, Stream
 from percolab.store.locations import Location
 
 if TYPE_CHECKING:
-    from percolab.store.arrays import StoredArray
+    from percolab.store.stored_array import StoredArray
 
 Sample = tuple[torch.Tensor, torch.Tensor]
 

@@ -21,14 +21,13 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
-from percolab.store import digests, locations, metadata, saving, schema
-from percolab.store.arrays import StoredArray
+from percolab.store import commit, digests, locations, metadata, schema
 from percolab.store.chunks import Chunks
+from percolab.store.finished import Complete, Opened
 from percolab.store.locations import Location
-from percolab.store.opened import Opened
-from percolab.store.reading import Complete
 from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
 from percolab.store.sources import source
+from percolab.store.stored_array import StoredArray
 from percolab.store.unfinished import Unfinished
 from percolab.worlds.recipe import KIND, Superposition
 from percolab.worlds.superposed import RemadeArray, Superposed, save_with
@@ -102,8 +101,8 @@ def open_columns(
 def save(
     world: Superposed, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
 ) -> None:
-    """Write a world to a path or a URL, as `saving.save` writes a dataset."""
-    saving.write_whole(path, lambda location: _write(world, location, progress), overwrite=overwrite, sync=sync)
+    """Write a world to a path or a URL, as `commit.save` writes a dataset."""
+    commit.write_whole(path, lambda location: _write(world, location, progress), overwrite=overwrite, sync=sync)
 
 
 save_with(save)

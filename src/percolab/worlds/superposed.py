@@ -23,7 +23,7 @@ from percolab.worlds.recipe import Superposition
 from percolab.worlds.rotations import Rotation
 
 if TYPE_CHECKING:
-    from percolab.store.arrays import StoredArray
+    from percolab.store.stored_array import StoredArray
 
 
 BY_HAND = "arrays replaced by hand"

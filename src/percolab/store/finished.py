@@ -5,73 +5,110 @@ of rows, one chunk a block. Attributes hold recipe, provenance, a digest per arr
 `digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every chunk also
 carries a CRC32C that is checked when it is read.
 
-`saving.save` writes beside its target under another name and moves the store there when complete, so an interrupted
+`commit.save` writes beside its target under another name and moves the store there when complete, so an interrupted
 write leaves what was there before. At a URL, where nothing can be moved, it writes to the target itself. The status
 attribute says "complete" only at the very end; `unfinished` says how a store gets there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.collection import DocumentRange
-from percolab.dataset.dataset import Dataset
 from percolab.ground.progress import Progress, silent
+from percolab.ground.text import one_line
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.store import metadata, schema
-from percolab.store.arrays import StoredArray
-from percolab.store.cells import Cells
 from percolab.store.chunks import Chunks
-from percolab.store.digests import check_array, recorded
-from percolab.store.locations import Location
-from percolab.store.opened import Opened
-from percolab.store.schema import AnyRecipe, Content, StoreError
+from percolab.store.digests import Cells, check_array, recorded
+from percolab.store.locations import Location, absolute
+from percolab.store.schema import FOREST_COLUMNS, AnyRecipe, Content, StoreError
+from percolab.store.sources import source
+from percolab.store.stored_array import StoredArray
 
 EXTRA_OF_FOREST = ("extra_bond", "extra_latent")
 
 
-def load(path: Location, *, verify: bool = False) -> Dataset:
-    """Open a dataset. Nothing but metadata is read: X is read as it is indexed, each other column at first touch.
+class Opened:
+    """What a store says of itself, as it was when it was opened: what is read later is of the same store, or raises.
 
     Parameters
     ----------
-    path
-        Where `Dataset.save` or ``percolab generate`` wrote it: a path, or a URL that fsspec knows.
-    verify
-        Read everything once and compare it with its digests; raise `StoreError` naming what differs.
+    location
+        Where it is.
     """
-    store = Complete(path)
-    if verify:
-        store.verify()
-    return Dataset.lazy(store.field)
 
+    identity: str
+    """digest of all that the store says of itself, digests of the arrays included"""
 
-def open_columns(path: Location, names: Iterable[str]) -> dict[str, StoredArray]:
-    """Open some columns of a dataset by name, all of them lazily. Nothing but metadata is read."""
-    store = Complete(path)
-    return {name: store.array(name) for name in names}
+    def __init__(self, location: Location) -> None:
+        self.given = location
+        self.location = absolute(location)
+        self.source = source(self.location)
+        self._stamp = self._look()
+        self.attributes = metadata.attributes(self.source, location)
 
+    def check_unchanged(self) -> None:
+        """Raise if another dataset is there, or none, since the store was opened."""
+        now = self._look()
+        if now == self._stamp:
+            return
+        try:
+            there = metadata.attributes(self.source, self.given)
+        except (FileNotFoundError, StoreError):
+            there = {}
+        if there.get("metadata_sha256") != self.identity or there.get("status") != "complete":
+            raise self._changed()
+        self._stamp = now
 
-def verify(path: Location, progress: Progress = silent) -> None:
-    """Read a dataset once and compare it with its digests; raise `StoreError` naming what differs."""
-    Complete(path).verify(progress)
+    def check_identity(self, identity: str) -> None:
+        """Raise unless this is the store that had this identity when it was opened before."""
+        if self.identity != identity:
+            raise self._changed()
 
+    def _changed(self) -> StoreError:
+        return StoreError(f"{self.given} was changed after it was loaded: load it again")
 
-def digests(path: Location) -> dict[str, str]:
-    """Return the recorded digest of every array of a dataset."""
-    return Complete(path).sha256
+    def stored(self, chunks: Chunks) -> StoredArray:
+        """Return an array of this store, which is read when it is indexed."""
+        return StoredArray(chunks, unchanged=self.check_unchanged)
 
+    def forest(self, recipe: Recipe, column: Callable[[str], Any], extra: tuple[str, ...] = ()) -> Forest:
+        """Return a forest, checked: compiled code trusts it, and it may come from a stranger.
 
-def reopen(location: Location, identity: str) -> Complete:
-    """Open a store again, in another process or later; raise if another dataset is there now."""
-    store = Complete(location)
-    store.check_identity(identity)
-    return store
+        Parameters
+        ----------
+        recipe
+            What it was made from.
+        column
+            Gives a stored column by name.
+        extra
+            Fields that it has besides those of every forest.
+        """
+        forest = Forest(**{name: column(name)[:] for name in (*FOREST_COLUMNS, *extra)})
+        born = forest.n_clusters if recipe.min_cluster_size == 1 else recipe.n_points
+        try:
+            forest.check_structure()
+            for name, ids, limit in (
+                ("point_id", forest.point_id, recipe.n_points),
+                ("cluster_id", forest.cluster_id, born),
+            ):
+                if ids.size and not 0 <= ids.min() <= ids.max() < limit:
+                    raise ValueError(f"{name} must be from 0 to {limit - 1}, got {ids.min()} to {ids.max()}")
+        except ValueError as fault:
+            raise StoreError(f"{self.given} is damaged: {one_line(fault)}") from fault
+        return forest
+
+    def _look(self) -> object:
+        try:
+            return self.source.stamp(metadata.ROOT)
+        except OSError:
+            return None
 
 
 class Complete(Opened, Cells):
@@ -179,3 +216,10 @@ class Complete(Opened, Cells):
         if isinstance(found, StoreError):
             raise found
         return found
+
+
+def reopen(location: Location, identity: str) -> Complete:
+    """Open a store again, in another process or later; raise if another dataset is there now."""
+    store = Complete(location)
+    store.check_identity(identity)
+    return store
