@@ -277,18 +277,18 @@ def test_spread_is_the_mean_variance_of_columns():
 BYTES = """
 import hashlib
 import numpy as np
-from percolab.worlds import mixing, permutations
+from percolab.worlds import samples
 from percolab.worlds.rotations import Rotation
 found = hashlib.sha256()
 for dtype in (np.float32, np.float64):
     for d, D in ((7, 7), (64, 64), (30, 11), (11, 30)):
         source = (np.arange(5000 * d) * 2654435761 % 1000003).reshape(-1, d).astype(dtype) / dtype(7)
         rows, X = np.empty(6000, np.int64), np.empty((6000, D), dtype)
-        permutations.fill_rows(1, 5000, 3, 1, rows)
-        sigma = mixing.spread(source, 1)
+        samples.fill_rows(1, 5000, 3, 1, rows)
+        sigma = samples.spread(source, 1)
         rotation = Rotation.draw(1, d, D, 4)
-        mixing.add_factor(source, rows, 1 / sigma, rotation, X, fresh=True, threads=1)
-        mixing.add_factor(source, rows, 0.3, rotation, X, fresh=False, threads=1)
+        samples.add_factor(source, rows, 1 / sigma, rotation, X, fresh=True, threads=1)
+        samples.add_factor(source, rows, 0.3, rotation, X, fresh=False, threads=1)
         for part in (rows, X, rotation.columns, np.float64(sigma)):
             found.update(part.tobytes())
 print(found.hexdigest())
