@@ -19,7 +19,7 @@ from sameness import assert_same, refused
 
 import percolab as pl
 from percolab import exports
-from percolab.checks.independent import Subject
+from percolab.checks.independence import Subject
 from percolab.model.edits import Do, Move, Shift, Turn
 from percolab.show.card import write_card
 from percolab.show.summary import summarise, table

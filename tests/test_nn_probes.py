@@ -9,7 +9,6 @@ from sklearn.linear_model import Ridge
 
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
-from percolab.nn.probing import latent_values
 from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.places import find_places, random_points, whole_subtrees
 
@@ -64,21 +63,21 @@ def held_out_in_turn(places, part):
 
 def targets_of(dataset, places):
     rows = np.arange(len(dataset))
-    return latent_values.targets_of(dataset.forest, dataset.latent_z, places, rows, CONFIG.draws, CONFIG.seed)
+    return places.targets_of(dataset.forest, dataset.latent_z, places, rows, CONFIG.draws, CONFIG.seed)
 
 
 def test_rows_and_targets_are_as_defined(dataset):
     places, _ = plans(dataset, "random")
     assert places.depths.tolist() == [0, 5, 10, 20, 40]
     found = targets_of(dataset, places)
-    at = {column: k for k, column in enumerate(latent_values.columns(CONFIG.draws))}
+    at = {column: k for k, column in enumerate(places.columns(CONFIG.draws))}
     assert found.shape == (len(dataset), 5, len(at))
     assert list(at) == [("z", 0), ("sum", 0)] + [
         (name, draw)
         for name in ("z_redrawn", "sum_redrawn", "z_shuffled", "sum_shuffled")
         for draw in range(CONFIG.draws)
     ]
-    fresh = latent_values.fresh_values(dataset.forest, CONFIG.draws, CONFIG.seed)
+    fresh = places.fresh_values(dataset.forest, CONFIG.draws, CONFIG.seed)
     assert np.abs(np.corrcoef(fresh.T) - np.eye(CONFIG.draws)).max() < 0.1
     for index, depth in enumerate(places.depths):
         expected, latent = rows_at(dataset, depth)
@@ -124,8 +123,8 @@ def test_probes_equal_scikit_learn(dataset, features, result, protocol):
                 train = trained[at]
                 mean, std = A[at[train]].astype(float).mean(0), A[at[train]].astype(float).std(0) + 1e-6
                 standard = (A[at] - mean) / std
-                for k, (target, draw) in enumerate(latent_values.columns(CONFIG.draws)):
-                    if target not in latent_values.LATENT_TARGETS or draw > 1:
+                for k, (target, draw) in enumerate(places.columns(CONFIG.draws)):
+                    if target not in places.LATENT_TARGETS or draw > 1:
                         continue
                     t = targets[at, index, k]
                     alpha = alphas.loc[(protocol, target, draw, name, fold), "alpha"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import percolab as pl
-from percolab.ground import locks, moves
+from percolab.ground import files, locks
 from percolab.store import commit, finished, runners, schema, shards, unfinished, worlds
 
 OLD = pl.Recipe(400, 3, seeds=1)
@@ -142,7 +142,7 @@ class Killed(BaseException):
 
 def killed_at_every_step(monkeypatch, write, after):
     """Replace again and again, each time stopped before a later step, and look at what is there."""
-    steps = [(os, "rename"), (os, "replace"), (Path, "unlink"), (shutil, "rmtree"), (moves, "_renameat2")]
+    steps = [(os, "rename"), (os, "replace"), (Path, "unlink"), (shutil, "rmtree"), (files, "_renameat2")]
     for survived in range(1000):
         left = survived
         killed = False
@@ -195,7 +195,7 @@ def test_killed_at_any_moment_of_replacing(old, new, path, monkeypatch):
 
 @WRITERS
 def test_where_two_names_cannot_be_exchanged_nothing_is_replaced(write, new, path, monkeypatch):
-    monkeypatch.setattr(moves, "_system_call", lambda: None)
+    monkeypatch.setattr(files, "_system_call", lambda: None)
     before = contents(path)
     with pytest.raises(FileExistsError, match="output must not exist on a file system that cannot exchange two names"):
         write(new, path, overwrite=True)
@@ -207,7 +207,7 @@ def test_where_two_names_cannot_be_exchanged_nothing_is_replaced(write, new, pat
 
 
 def test_what_appears_where_names_cannot_be_exchanged_stays(old, new, tmp_path, monkeypatch):
-    monkeypatch.setattr(moves, "_system_call", lambda: None)
+    monkeypatch.setattr(files, "_system_call", lambda: None)
     path = tmp_path / "ds.zarr"
 
     def progress(stage, done, total):

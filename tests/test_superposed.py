@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import percolab as pl
-from percolab.checks import superposed as laws
+from percolab.checks import factors as laws
 from percolab.rng import philox
 from percolab.worlds import generation, rotations, samples
 from percolab.worlds.recipe import recipe_from_dict

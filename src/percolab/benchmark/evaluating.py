@@ -20,7 +20,7 @@ from percolab.features.result import Score
 from percolab.features.scoring import best_f1, score
 from percolab.features.specs import ORACLE, READING, Entry, make, on_device
 from percolab.features.truth import find_truth
-from percolab.nn.networks.replacing import loss_recovered
+from percolab.nn.networks.activations import loss_recovered
 from percolab.nn.probing.siblings import find_siblings, ready, separation, sums
 from percolab.worlds.superposed import truth
 

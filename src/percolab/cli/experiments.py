@@ -172,10 +172,9 @@ def train(
     need_packages()
     from percolab.corpora.corpus import Corpus
     from percolab.ground.progress import bar
-    from percolab.nn.networks.objective import objective
-    from percolab.nn.networks.scores import NAMES
-    from percolab.nn.training import checkpoint, loss_curves, training
-    from percolab.nn.training.progress import by_epoch, logger
+    from percolab.nn.networks.objective import NAMES, objective
+    from percolab.nn.training import checkpoint, history, training
+    from percolab.nn.training.history import by_epoch, logger
     from percolab.study import pictures
 
     chosen = given(
@@ -206,11 +205,11 @@ def train(
             data, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
         )
     title = f"Training on {PurePath(path).name}"
-    figures = {"training": loss_curves.training_curve(result.history, title)}
+    figures = {"training": history.training_curve(result.history, title)}
     scores = {part: training.numbers(getattr(result, part)) for part in ("test", "validation")}
     tables = {}
     if isinstance(data, Corpus):
-        figures["excess"] = loss_curves.excess_curve(result.test, title)
+        figures["excess"] = history.excess_curve(result.test, title)
         tables = {name: getattr(result.test, name).to_dict("list") for name in ("by_position", "by_size")}
     pictures.write(figures, output)
     files.write_json(output / "result.json", {**scores, **tables, "seconds": result.seconds, "device": result.device})
@@ -234,7 +233,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
     need_packages()
     from percolab.nn.networks import baseline
-    from percolab.nn.networks.scores import NAMES
+    from percolab.nn.networks.objective import NAMES
     from percolab.store import worlds
 
     scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)

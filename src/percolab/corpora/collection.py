@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.corpus import Corpus
-from percolab.dataset.lazy import Lazy
+from percolab.dataset.dataset import Lazy
 from percolab.ground.validation import check_integer
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from percolab.intervals import (
 )
 from percolab.model.forest import Forest
 from percolab.nn.config import FIT_FROM
-from percolab.nn.networks.recording import RAW, label
+from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
 
 Floats = NDArray[np.float64]

@@ -37,7 +37,6 @@ from percolab.model.recipe import Recipe
 from percolab.store import worlds
 from percolab.worlds.recipe import KIND, Superposition
 from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
-from percolab.worlds.superposed import vouch as vouch_world
 
 
 def hdf5_paths(path: PathLike) -> tuple[Path]:
@@ -164,7 +163,7 @@ def _read_world(file: Any) -> Superposed:
         raise ValueError(f"rows must be int64, got {rows.dtype}")
     worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
     found = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
-    return vouch_world(found) if is_intact(found, file.attrs) else found
+    return found.vouch() if is_intact(found, file.attrs) else found
 
 
 def _read_truth(group: Any) -> dict[str, Any]:

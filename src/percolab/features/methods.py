@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents
 from percolab.features.chance import permuted
 from percolab.features.concepts import SUMMARY_RATIO
 from percolab.features.inputs import Asked, as_array, check_ratio, find_labels

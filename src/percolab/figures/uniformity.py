@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from percolab import theory
-from percolab.checks.small import small_forest, tree_codes
+from percolab.checks.merger_trees import small_forest, tree_codes
 from percolab.engines.native.engine import split_forest
 from percolab.engines.paper.coalescent import cyclic_coalescent
 from percolab.show import style

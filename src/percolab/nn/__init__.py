@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from percolab.experiments.running import experiment, represent, reproduce, scaling
     from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
     from percolab.nn.interventions import ablate, patch, steer
+    from percolab.nn.networks.activations import LossRecovered, activations, loss_recovered, representations
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
     from percolab.nn.networks.excess import DocumentScore, excess, kl
     from percolab.nn.networks.model import ResidualMLP
-    from percolab.nn.networks.recording import activations, representations
-    from percolab.nn.networks.replacing import LossRecovered, loss_recovered
-    from percolab.nn.networks.scores import LabelScore, Score
+    from percolab.nn.networks.objective import LabelScore, Score
     from percolab.nn.networks.transformer import Transformer
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
@@ -33,31 +32,31 @@ if TYPE_CHECKING:
 _HOME = {
     "CorpusTrainConfig": "nn.config",
     "DocumentScore": "nn.networks.excess",
-    "LabelScore": "nn.networks.scores",
+    "LabelScore": "nn.networks.objective",
     "LinearProbe": "nn.probing.linear",
-    "LossRecovered": "nn.networks.replacing",
+    "LossRecovered": "nn.networks.activations",
     "ProbeConfig": "nn.config",
     "ProbeErrors": "nn.probing.errors",
     "ProbeResult": "nn.probing.errors",
     "ResidualMLP": "nn.networks.model",
-    "Score": "nn.networks.scores",
+    "Score": "nn.networks.objective",
     "Split": "worlds.splits",
     "TrainConfig": "nn.config",
     "TrainResult": "nn.training.training",
     "Transformer": "nn.networks.transformer",
     "ablate": "nn.interventions",
-    "activations": "nn.networks.recording",
+    "activations": "nn.networks.activations",
     "baselines": "nn.networks.baseline",
     "experiment": "experiments.running",
     "excess": "nn.networks.excess",
     "kl": "nn.networks.excess",
     "linear_probe": "nn.probing.linear",
     "load_model": "nn.training.training",
-    "loss_recovered": "nn.networks.replacing",
+    "loss_recovered": "nn.networks.activations",
     "nearest_neighbours": "nn.networks.baseline",
     "patch": "nn.interventions",
     "probes": "nn.probing.prober",
-    "representations": "nn.networks.recording",
+    "representations": "nn.networks.activations",
     "represent": "experiments.running",
     "reproduce": "experiments.running",
     "scaling": "experiments.running",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset, save_with
-from percolab.ground import files, moves
+from percolab.ground import files
 from percolab.ground.progress import Progress, silent
 from percolab.store import exclusion, locations, metadata, unfinished
 from percolab.store.locations import Location
@@ -59,13 +59,13 @@ def write_whole(path: Location, write: Callable[[Location], None], *, overwrite:
             raise FileExistsError(f"{fault}; the new dataset is kept at {str(_keep(partial, target))!r}") from fault
 
 
-save_with(save)
+save_with(Dataset, save)
 
 
 def _keep(complete: Path, target: Path) -> Path:
     """Move a dataset that found its target taken to a name of its own: it may have taken hours."""
     kept = target.with_name(f"{target.stem[:100]}.kept-{secrets.token_hex(4)}{target.suffix[:20]}")
-    moves.rename_new(complete, kept)
+    files.rename_new(complete, kept)
     return kept
 
 
@@ -152,7 +152,7 @@ def put(complete: Path, target: Path, *, overwrite: bool, sync: bool = True) -> 
     if sync:
         files.sync_tree(complete)
     try:
-        moves.rename_new(complete, target)
+        files.rename_new(complete, target)
     except FileExistsError:
         if not overwrite:
             raise FileExistsError(f"output must not exist unless overwrite is given, got {str(target)!r}") from None
@@ -165,7 +165,7 @@ def _replace(complete: Path, target: Path) -> None:
     with exclusion.locked(target, target):
         _exchange(complete, target, target)
         if status(complete) == "foreign":  # it appeared at the last moment
-            moves.exchange(complete, target)
+            files.exchange(complete, target)
             raise FileExistsError(f"output must be a percolab dataset to be overwritten, got {str(target)!r}")
         remove(complete, target)
 
@@ -182,8 +182,8 @@ def check_exchange(target: Path) -> None:
 
 def _exchange(one: Path, other: Path, target: Path) -> None:
     try:
-        moves.exchange(one, other)
-    except moves.UnsupportedError:
+        files.exchange(one, other)
+    except files.UnsupportedError:
         raise FileExistsError(
             "output must not exist on a file system that cannot exchange two names in one step, even with overwrite: "
             f"remove it, or choose another, got {str(target)!r}"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.collection import DocumentRange, StoredDocuments
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, save_with
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
@@ -30,7 +30,7 @@ from percolab.store.sources import source
 from percolab.store.stored_array import StoredArray
 from percolab.store.unfinished import Unfinished
 from percolab.worlds.recipe import KIND, Superposition
-from percolab.worlds.superposed import RemadeArray, Superposed, save_with
+from percolab.worlds.superposed import RemadeArray, Superposed
 
 SAMPLE_COLUMNS = ("X", "y", "rows")
 CYCLE_COLUMNS = ("extra_bond", "extra_latent")
@@ -105,7 +105,7 @@ def save(
     commit.write_whole(path, lambda location: _write(world, location, progress), overwrite=overwrite, sync=sync)
 
 
-save_with(save)
+save_with(Superposed, save)
 
 
 def _write(world: Superposed, path: Location, progress: Progress) -> None:

@@ -18,7 +18,7 @@ from percolab.corpora.corpus import Corpus
 from percolab.ground.text import one_line
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import ResidualMLP
-from percolab.nn.training.progress import by_epoch
+from percolab.nn.training.history import by_epoch
 from percolab.nn.training.training import TrainResult, train
 from percolab.study.cells import Here
 from percolab.worlds.splits import Split

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from percolab.corpora.beliefs import Beliefs
 from percolab.corpora.corpus import Corpus
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents
 from percolab.features.concepts import Labels, by_row
 from percolab.features.inputs import ABOUT, TRUTHS, Asked, find_labels
 from percolab.ground.validation import check_choice, check_integer

@@ -21,7 +21,7 @@ from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
 from percolab.worlds import samples
 from percolab.worlds.recipe import Superposition
-from percolab.worlds.superposed import Superposed, remade, rotation_of, superposed_targets, vouch
+from percolab.worlds.superposed import Superposed, remade, rotation_of, superposed_targets
 
 VERSION = 1
 """Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
@@ -69,7 +69,7 @@ def generate(
         return generation.generate(recipe, threads=threads, progress=progress)
     count = parallel.thread_count(threads)
     with bar() if progress is True else nullcontext(progress or silent) as shown:
-        return vouch(_superpose(recipe, count, shown))
+        return _superpose(recipe, count, shown).vouch()
 
 
 def superpose(

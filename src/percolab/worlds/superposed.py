@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset import targets
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import BY_HAND, Dataset, Samples
 from percolab.dataset.generation import generate
-from percolab.dataset.lazy import Lazy
-from percolab.ground import html
+from percolab.ground import text
 from percolab.ground.text import printable
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
@@ -26,14 +23,12 @@ if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
 
 
-BY_HAND = "arrays replaced by hand"
-"""What a world says of itself that its recipe does not make."""
 OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_target")
 """What datasets have and worlds do not."""
 
 
 @dataclass(frozen=True, eq=False)
-class Superposed(Lazy):
+class Superposed(Samples):
     """Samples that have a point of each of K percolation datasets, the factors; see `Superposition`.
 
     The truth is the forest and the values of each factor, and the table of rows: `percolab.truth` gives those of one
@@ -67,10 +62,7 @@ class Superposed(Lazy):
         if self.modification:
             lines["modified"] = self.modification
         made = {key: self.provenance[key] for key in ("created", "percolab") if key in self.provenance}
-        return html.table("Superposed world", lines | made) + self.recipe._repr_html_()
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
+        return text.table("Superposed world", lines | made) + self.recipe._repr_html_()
 
     # ------------------------------------------------------------------ what it is
 
@@ -80,12 +72,7 @@ class Superposed(Lazy):
         told = self.provenance.get("modified")
         if told:
             return printable(str(told))
-        return None if "_vouched" in self.__dict__ or "_read" in self.__dict__ else BY_HAND
-
-    def _changed(self, **changes: Any) -> Superposed:
-        """Return the world with other fields, as much its recipe's as this one is."""
-        world = replace(self, **changes)
-        return world if self.modification == BY_HAND else vouch(world)
+        return None if self._is_vouched else BY_HAND
 
     # ------------------------------------------------------------------ what y depends on
 
@@ -140,10 +127,6 @@ class Superposed(Lazy):
         """(n,) the samples in the release order of factor 0, whose rows they follow."""
         return self.factors[0].release_order
 
-    def input_tokens(self, vocabulary: int) -> NDArray[np.int32]:
-        """Return X as (n, D) tokens: each number's bin, of `vocabulary` bins of its column that hold as many rows."""
-        return targets.input_tokens(np.asarray(self.X), vocabulary)
-
     def __getattr__(self, name: str) -> Any:
         # Reached only for what is not there.
         if name in OF_ONE_HIERARCHY:
@@ -151,20 +134,6 @@ class Superposed(Lazy):
                 f"a superposed world has no {name!r}: use it on the dataset of a factor, and superpose its recipe"
             )
         return super().__getattr__(name)
-
-    def in_memory(self) -> Superposed:
-        """Return the same world with every array read into memory."""
-        return self._changed(X=np.asarray(self.X))
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
-        """Write the world to a Zarr store; see `percolab.store`. What is at `path` stays unless this succeeds."""
-        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
-
-
-def vouch(world: Superposed) -> Superposed:
-    """Mark a world as what its recipe makes, or as known to differ in what its provenance says."""
-    object.__setattr__(world, "_vouched", True)
-    return world
 
 
 def superposed_targets(
@@ -194,21 +163,6 @@ def rotation_of(recipe: Superposition, factor: int) -> Rotation | None:
     if not recipe.rotate:
         return None
     return Rotation.draw(factor, recipe.factors[factor].dim, recipe.dim, recipe.seed)
-
-
-class Save(Protocol):
-    """Writes a world to a path or a URL."""
-
-    def __call__(self, world: Superposed, path: str | os.PathLike[str], *, overwrite: bool, sync: bool) -> None:
-        """Write it."""
-
-
-_SAVE: list[Save] = []
-
-
-def save_with(save: Save) -> None:
-    """Take what `Superposed.save` calls: the store is built on worlds, so it comes to them and not they to it."""
-    _SAVE[:] = [save]
 
 
 # ---------------------------------------------------------------------- remade

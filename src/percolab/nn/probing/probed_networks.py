@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown
 from percolab.nn.config import ProbeConfig, TrainConfig
-from percolab.nn.networks.device import Device, choose_device, on_device
+from percolab.nn.networks.activations import RAW, activations
 from percolab.nn.networks.model import ResidualMLP
-from percolab.nn.networks.recording import RAW, activations
 from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.prober import Prober

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
-from percolab.checks import plots
-from percolab.checks.independent import Subject
-from percolab.checks.result import Check, Floats, p_of_quadratic, p_of_uniforms, smallest, statistical, too_small
+from percolab.checks import verdicts
+from percolab.checks.independence import Subject
+from percolab.checks.verdicts import Check, Floats, p_of_quadratic, p_of_uniforms, smallest, statistical, too_small
 
 FEWEST_OF_DEGREE = 50
 FEWEST_BLOCKS = 100
@@ -44,7 +44,7 @@ def degrees(subject: Subject) -> Check:
     counts = np.bincount(np.minimum(degree - 1, last + 1), minlength=last + 2)[: last + 1].astype(np.float64)
     square, p, freedom = p_of_quadratic(counts - expected[: last + 1], covariance[: last + 1, : last + 1])
     leaves = counts[0] / size.sum()
-    draw = plots.bars(
+    draw = verdicts.bars(
         np.arange(1, last + 2), counts, expected[: last + 1], np.sqrt(np.diag(covariance))[: last + 1], "degree"
     )
     note = f"degrees 1 to {last + 1}, χ² = {square:.1f} with {freedom} degrees of freedom; 1 + Poisson(1) for large s"
@@ -86,7 +86,7 @@ def distances(subject: Subject) -> Check:
         places[of] = least - share[of] * theory.distance_law(distance[of], int(s))
         mean[of] = theory.mean_distance(int(s))
     note = f"{len(chosen):,} pairs, one in each of so many independent trees of 16 to 1,024 points"
-    draw = plots.uniforms(places, "P(distance is larger)")
+    draw = verdicts.uniforms(places, "P(distance is larger)")
     return statistical(law, f"mean {mean.mean():.2f}", f"{distance.mean():.2f}", p_of_uniforms(places), note, draw)
 
 
@@ -106,4 +106,4 @@ def bond_ends(subject: Subject) -> Check:
     p = smallest(p, p_of_uniforms(large)) if large.size >= FEWEST_LATENTS else p
     measured = f"mean place {places.mean():.4f}"
     note = f"{places.size:,} ends; also the {large.size:,} in sides of more than 64 points alone"
-    return statistical(law, "½ (uniform)", measured, p, note, plots.uniforms(places, "place in the side"))
+    return statistical(law, "½ (uniform)", measured, p, note, verdicts.uniforms(places, "place in the side"))

@@ -7,24 +7,28 @@ probability to 64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from percolab.corpora.lexicon import Tables
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
+from percolab.model.indices import indices
 from percolab.rng import philox
 
+BAG_TASK = 1 << 22
+"""Numbers of bags that one task writes: enough to make waking a thread worth it."""
 RUN = 1 << 12
 """Positions drawn in one go: their random bits stay in the processor's cache."""
 TASK = 1 << 17
 """Positions of one task: enough to make waking a thread worth it."""
 
 _LOW, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,3 +225,78 @@ def draw_tokens(
     given = documents.number, documents.lexicon, tokens, context
     _choose_tokens(drawn_by.key, segments, tables.ids, words, given)
     return tokens, context
+
+
+# ---------------------------------------------------------------------- counterfactual
+#
+# Counterfactuals: the same documents by the same draws, with another context for a while.
+
+
+def counterfactual(
+    drawn_by: Plan, tables: Tables, documents: Documents, position: ArrayLike, context: ArrayLike
+) -> Documents:
+    """Return documents with a context forced from a position until the document's next renewal: see `Corpus`."""
+    n, length = documents.tokens.shape
+    first = _one_each("position", indices("position", position, length), n)[:, None]
+    places = np.arange(length)
+    renewal = np.where(documents.renewed & (places > first), places, length).min(1, initial=length, keepdims=True)
+    forced = (places >= first) & (places < renewal)
+    latents = np.where(forced, _one_each("context", context, n)[:, None], documents.context)
+    begins = documents.renewed | (places == first)
+    begins[:, 1:] |= latents[:, 1:] != latents[:, :-1]
+    starts = np.flatnonzero(begins)
+    drawn = _numbers(tables, latents.flat[starts], documents.lexicon[starts // length])
+    tokens, new = draw_tokens(drawn_by, tables, documents, np.append(starts, n * length), drawn)
+    if not np.array_equal(tokens[~forced], documents.tokens[~forced]):
+        raise ValueError("documents must be of this corpus, got tokens that it does not draw from their contexts")
+    return replace(documents, tokens=tokens, context=new)
+
+
+def _one_each(name: str, values: ArrayLike, n: int) -> Ints:
+    """Return one number for each document."""
+    given = np.asarray(values)
+    if given.shape not in ((), (n,)):
+        raise ValueError(f"{name} must be a number or have shape ({n},), one for each document, got {given.shape}")
+    return np.broadcast_to(given, n)
+
+
+def _numbers(tables: Tables, latents: Ints, lexicon: NDArray[np.int32]) -> Ints:
+    """Return the number in the tables of each context, given as a latent of a lexicon."""
+    numbers = np.empty(latents.size, np.int64)
+    for k in range(tables.first.size - 1):
+        contexts, of_lexicon = tables.latent[tables.first[k] : tables.first[k + 1]], lexicon == k
+        asked = latents[of_lexicon]
+        found = np.searchsorted(contexts, asked).clip(max=contexts.size - 1)
+        unknown = asked[contexts[found] != asked]
+        if unknown.size:
+            raise ValueError(f"context must be a context of the document's lexicon, {k}, got {unknown[0]}")
+        numbers[of_lexicon] = tables.first[k] + found
+    return numbers
+
+
+# ---------------------------------------------------------------------- bags
+#
+# Bags of tokens: what the input itself shows of a document, without anything learned.
+
+
+def decayed(tokens: NDArray[np.int32], n_tokens: int, decay: float, threads: int) -> NDArray[np.float32]:
+    """Return (n, T, V) the decayed bag of tokens after each token."""
+    n, length = tokens.shape
+    bags = np.empty((n, length, n_tokens), np.float32)
+    step = max(1, BAG_TASK // max(1, length * n_tokens))
+    tasks = [(_decay, (tokens[i : i + step], np.float32(decay), bags[i : i + step])) for i in range(0, n, step)]
+    parallel.run(tasks, threads)
+    return bags
+
+
+@kernel
+def _decay(tokens, decay, bags):
+    """Fill b_t = decay · b_{t-1} + onehot(token t), from nothing."""
+    for i in range(tokens.shape[0]):
+        for t in range(tokens.shape[1]):
+            if t == 0:
+                bags[i, t] = np.float32(0)
+            else:
+                for token in range(bags.shape[2]):
+                    bags[i, t, token] = decay * bags[i, t - 1, token]
+            bags[i, t, tokens[i, t]] += np.float32(1)

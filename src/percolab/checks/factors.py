@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks.independent import SEED
-from percolab.checks.result import Check, exact, p_of_score, smallest, statistical, too_small
+from percolab.checks.independence import SEED
+from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small
 from percolab.dataset.generation import generate
 from percolab.store.schema import StoreError
 from percolab.worlds.superposed import Superposed, superposed_targets
