@@ -283,6 +283,6 @@ class _Sums:
             halves = []
             for first in (0, width):
                 mask = ir.Constant(ir.VectorType(word, width), list(range(first, first + width)))
-                halves.append(builder.shuffle_vector(lanes, ir.Constant(type, ir.Undefined), mask))
+                halves.append(builder.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), mask))
             lanes = builder.fadd(*halves)
         return builder.extract_element(lanes, ir.Constant(word, 0))
