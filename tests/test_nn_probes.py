@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
 from percolab.nn.probing.errors import LEAST_BASELINE
-from percolab.nn.probing.places import find_places, random_points, whole_subtrees
+from percolab.nn.probing.places import find_places, random_points, targets_of, whole_subtrees
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -61,15 +61,15 @@ def held_out_in_turn(places, part):
     return [(inside & (part != fold), inside & (part == fold)) for fold in range(part.max() + 1)]
 
 
-def targets_of(dataset, places):
+def targets_at(dataset, places):
     rows = np.arange(len(dataset))
-    return places.targets_of(dataset.forest, dataset.latent_z, places, rows, CONFIG.draws, CONFIG.seed)
+    return targets_of(dataset.forest, dataset.latent_z, places, rows, CONFIG.draws, CONFIG.seed)
 
 
 def test_rows_and_targets_are_as_defined(dataset):
     places, _ = plans(dataset, "random")
     assert places.depths.tolist() == [0, 5, 10, 20, 40]
-    found = targets_of(dataset, places)
+    found = targets_at(dataset, places)
     at = {column: k for k, column in enumerate(places.columns(CONFIG.draws))}
     assert found.shape == (len(dataset), 5, len(at))
     assert list(at) == [("z", 0), ("sum", 0)] + [
@@ -112,7 +112,7 @@ def test_random_split_has_exact_counts(dataset):
 @pytest.mark.parametrize("protocol", ["random", "subtree"])
 def test_probes_equal_scikit_learn(dataset, features, result, protocol):
     places, part = plans(dataset, protocol)
-    held_out, targets = held_out_in_turn(places, part), targets_of(dataset, places)
+    held_out, targets = held_out_in_turn(places, part), targets_at(dataset, places)
     table = result.per_latent[result.per_latent["draw"] < 2]
     alphas = result.penalties.set_index(["protocol", "target", "draw", "representation", "fold"])
     compared = 0
@@ -248,7 +248,7 @@ def test_relative_errors_leave_out_what_is_one_by_construction(result):
 def test_the_penalty_is_chosen_by_holding_out_subtrees_of_the_training_rows(dataset, features, result):
     """Against scikit-learn: fits without a part and one other, scored on that one, each latent counting alike."""
     places, parts = plans(dataset, "subtree")
-    forest, targets = dataset.forest, targets_of(dataset, places)
+    forest, targets = dataset.forest, targets_at(dataset, places)
     table = result.per_latent
     table = table[(table["protocol"] == "subtree") & (table["target"] == "z") & (table["representation"] == "features")]
     for part in range(parts.max() + 1):

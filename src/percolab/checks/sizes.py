@@ -15,6 +15,7 @@ from percolab.checks import verdicts
 from percolab.checks.independence import SEED, Subject
 from percolab.checks.verdicts import Check, Floats, exact, p_of_score, p_of_uniforms, statistical, too_small
 from percolab.ground.compiled import kernel
+from percolab.ground.extras import needing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -150,10 +151,8 @@ def exponent(subject: Subject, p: float) -> Check:
 
 def fit_exponent(size: Ints, least: int) -> float:
     """Return the exponent of a discrete power law for sizes from `least` on, by maximum likelihood."""
-    try:
+    with needing("this check needs", "verify"):
         import powerlaw
-    except ImportError as error:
-        raise ImportError("this check needs powerlaw: pip install 'percolab[verify]'") from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of small fits; what they are worth is in our own error bar
         fit = powerlaw.Fit(size[size >= least], xmin=least, discrete=True, verbose=False)

@@ -25,6 +25,7 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
+from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice, check_integer
 from percolab.nn.config import FIT_FROM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
@@ -70,9 +71,9 @@ def need_packages() -> None:
     import importlib.util
 
     needed = {"torch": "torch", "sklearn": "scikit-learn", "pandas": "pandas", "matplotlib": "matplotlib"}
-    missing = [name for module, name in needed.items() if importlib.util.find_spec(module) is None]
-    if missing:
-        raise ImportError(f"this command needs {', '.join(missing)}: pip install 'percolab[nn]'")
+    absent = [name for module, name in needed.items() if importlib.util.find_spec(module) is None]
+    if absent:
+        raise missing("this command needs", ", ".join(absent), "nn")
 
 
 @contextmanager

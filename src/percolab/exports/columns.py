@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import LATENT_COLUMNS, Dataset
+from percolab.ground.extras import needing
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers
@@ -219,9 +220,7 @@ def _count(letter: str, columns: Columns) -> int:
 
 def arrow(what: str) -> Any:
     """Return pyarrow, or say that it is needed, and pandas with it."""
-    try:
+    with needing(f"{what} needs", "frames"):
         import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
         import pyarrow
-    except ImportError as error:
-        raise ImportError(f"{what} needs {error.name}: pip install 'percolab[frames]'") from error
     return pyarrow

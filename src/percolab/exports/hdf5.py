@@ -28,6 +28,7 @@ from percolab.exports.columns import (
     is_intact,
 )
 from percolab.ground import memory
+from percolab.ground.extras import needing
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.foreign_files import parse_json, reading
 from percolab.ground.progress import Progress, silent
@@ -184,8 +185,6 @@ def _column(group: Any, key: str) -> NDArray[Any]:
 
 
 def _h5py() -> Any:
-    try:
+    with needing("HDF5 needs", "hdf5"):
         import h5py
-    except ImportError as error:
-        raise ImportError("HDF5 needs h5py: pip install 'percolab[hdf5]'") from error
     return h5py
