@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
+from percolab.cli.errors import command
 from percolab.cli.experiments import MOST_CORPUS
 from percolab.cli.generate import in_shards
 from percolab.cli.options import (
@@ -19,7 +19,6 @@ from percolab.cli.options import (
     Runner,
     Shards,
     Workers,
-    examples,
     given,
     number,
     number_option,
@@ -32,6 +31,15 @@ from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
 
 
+@command(
+    "percolab documents --tokens 2048 --count 1e5 -o docs.zarr",
+    "# two lexicons over the same tokens, one for each half of the documents",
+    "percolab documents --tokens 2048 --lexicons 2 --seed 1 --count 1e5 -o two.zarr",
+    "# documents for tests, of the same lexicon",
+    "percolab documents --tokens 2048 --count 1e4 --first 1099511627776 -o test.zarr",
+    "# many of them, by several processes; the same command resumes it if interrupted",
+    "percolab documents --tokens 8192 --count 1e7 --shards 32 -o many.zarr",
+)
 def documents(
     output: Output,
     count: Annotated[int, number_option("--count", "Number of documents.")],
@@ -92,19 +100,3 @@ def _corpus(n_tokens: int, n_lexicons: int, shares: str | None, fields: dict[str
     sources = [Recipe(n_tokens, 2, "one_cluster", seeds=seed + k) for k in range(count)]
     numbers = None if shares is None else [number(word) for word in shares.split(",")]
     return Corpus(sources, shares=numbers, **fields)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab documents --tokens 2048 --count 1e5 -o docs.zarr",
-            "# two lexicons over the same tokens, one for each half of the documents",
-            "percolab documents --tokens 2048 --lexicons 2 --seed 1 --count 1e5 -o two.zarr",
-            "# documents for tests, of the same lexicon",
-            "percolab documents --tokens 2048 --count 1e4 --first 1099511627776 -o test.zarr",
-            "# many of them, by several processes; the same command resumes it if interrupted",
-            "percolab documents --tokens 8192 --count 1e7 --shards 32 -o many.zarr",
-        ),
-    )(documents)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command, UnfinishedError
+from percolab.cli.errors import UnfinishedError, command
 from percolab.cli.options import (
     Address,
     NoSync,
@@ -23,7 +23,6 @@ from percolab.cli.options import (
     Workers,
     choice_option,
     completion,
-    examples,
     given,
     number,
     number_option,
@@ -41,6 +40,25 @@ from percolab.worlds.superposed import AnyDataset
 DTYPES = ("float32", "float64")
 
 
+@command(
+    "# the paper's dataset of one cluster",
+    "percolab generate paper-one-cluster -o a.zarr",
+    "# clusters of all sizes, the small ones left out",
+    "percolab generate --n-points 1e6 --dim 50 --min-cluster-size 99 -o b.zarr",
+    "# the same clusters and positions twice, with different targets",
+    "percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr",
+    "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
+    "# a single cluster",
+    "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
+    "# off the critical point: a random graph with a giant cluster",
+    "percolab generate --n-points 1e5 --dim 10 --mean-degree 2 -o g.zarr",
+    "# labels of 20 classes in place of numbers",
+    "percolab generate --n-points 5000 --dim 20 --mode one_cluster --target classes:n_groups=20 -o i.zarr",
+    "# two hierarchies in one X",
+    "percolab generate superposed-2 -o h.zarr",
+    "# more than fits in memory; the same command resumes it if interrupted",
+    "percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr",
+)
 def generate(
     output: Output,
     preset: Annotated[
@@ -214,29 +232,3 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
         print("the columns of clusters were damaged and are written again")
     else:
         print("nothing was missing, and everything matches its digests")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# the paper's dataset of one cluster",
-            "percolab generate paper-one-cluster -o a.zarr",
-            "# clusters of all sizes, the small ones left out",
-            "percolab generate --n-points 1e6 --dim 50 --min-cluster-size 99 -o b.zarr",
-            "# the same clusters and positions twice, with different targets",
-            "percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr",
-            "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
-            "# a single cluster",
-            "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
-            "# off the critical point: a random graph with a giant cluster",
-            "percolab generate --n-points 1e5 --dim 10 --mean-degree 2 -o g.zarr",
-            "# labels of 20 classes in place of numbers",
-            "percolab generate --n-points 5000 --dim 20 --mode one_cluster --target classes:n_groups=20 -o i.zarr",
-            "# two hierarchies in one X",
-            "percolab generate superposed-2 -o h.zarr",
-            "# more than fits in memory; the same command resumes it if interrupted",
-            "percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr",
-        ),
-    )(generate)

@@ -26,8 +26,7 @@ from percolab.cli import (
     inspect,
     represent,
 )
-from percolab.cli.errors import BAD_INPUT, INTERRUPTED, CommandError, WrongUse
-from percolab.cli.options import examples
+from percolab.cli.errors import BAD_INPUT, COMMANDS, INTERRUPTED, CommandError, WrongUse, examples
 from percolab.ground import machine
 from percolab.ground.text import one_line
 from percolab.ground.version import __version__
@@ -66,7 +65,8 @@ def _percolab(
 
 
 for _room in (generate, documents, edit, inspect, draw, explore, export, experiments, represent, features):
-    _room.register(app)
+    for _function, _kind, _epilog in COMMANDS[_room.__name__]:
+        app.command(cls=_kind, epilog=_epilog)(_function)
 
 
 def main() -> None:
