@@ -11,7 +11,6 @@ from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.generation import make_percolation
 from percolab.engines.attachment import attachment
 from percolab.engines.native.engine import cluster_of, node_paths, split_forest
 from percolab.engines.native.rows import Rows, Table, cluster_table, generate_rows
@@ -28,7 +27,7 @@ from percolab.store.schema import StoreError
 from percolab.store.shards import Made, generate_store
 from percolab.store.stored_array import StoredArray
 from percolab.store.worlds import load
-from percolab.worlds.generation import PRESETS, generate, superpose
+from percolab.worlds.generation import PRESETS, generate, make_percolation, superpose
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import Superposed, Truth, truth

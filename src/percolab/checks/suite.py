@@ -27,8 +27,8 @@ from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, does_not_apply, exact
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
+from percolab.dataset.construction import construct
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.generation import generate
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown, silent
 from percolab.ground.version import __version__
@@ -230,7 +230,7 @@ def _suite(progress: Progress) -> Iterator[Check]:
         for mode in ("one_cluster", "distribution"):
             recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
             name = f"{engine}, {mode}"
-            for check in all_checks(generate(recipe), progress, name):
+            for check in all_checks(construct(recipe), progress, name):
                 yield replace(check, data=name)
 
 

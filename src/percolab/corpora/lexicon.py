@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.generation import generate
+from percolab.dataset.construction import construct
 from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
@@ -71,7 +71,7 @@ def read(forest: Forest, min_size: int, k: int, seed: int) -> Lexicon:
 @lru_cache(maxsize=16)
 def grown(recipe: Recipe) -> Forest:
     """Return the forest of a recipe. It depends on the graph alone, so positions are made in two dimensions."""
-    return generate(replace(recipe, dim=2)).forest
+    return construct(replace(recipe, dim=2)).forest
 
 
 @kernel

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks.sizes import FIT_FROM, fit_exponent
+from percolab.dataset.construction import construct
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.generation import generate
 from percolab.engines.attachment import attachment
 from percolab.model.forest import Forest
 from percolab.model.recipe import PRESETS, Recipe, Seeds
@@ -35,7 +35,7 @@ GRAPH_SEED = 1
 def data_model(quick: bool = False) -> Figure:
     """Draw a cluster distribution, its largest cluster coloured by latents, beside the latent tree of that cluster."""
     n = 3000 if quick else 12_000
-    dataset = generate(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
+    dataset = construct(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
     forest = dataset.forest.cluster(0)
     groups = colouring.disjoint_groups(forest, len(style.PALETTE))
     look = colouring.by_groups(forest, groups)
@@ -140,7 +140,7 @@ def three_regimes(quick: bool = False) -> Figure:
 
 def forest_of(n: int, degree: float) -> Forest:
     """Return the clusters of a random graph."""
-    return generate(Recipe(n, 2, "random_graph", mean_degree=degree, seeds=GRAPH_SEED)).forest
+    return construct(Recipe(n, 2, "random_graph", mean_degree=degree, seeds=GRAPH_SEED)).forest
 
 
 def _draw_sizes(axes: Axes, forest: Forest, n: int, degree: float) -> None:
