@@ -52,10 +52,10 @@ def test_the_house_as_it_is(house):
         ("ground/files.py", "import percolab.model.recipe", "Rooms stand on the rooms below them"),
         ("nn/networks/model.py", "from percolab.nn.training import run", "Rooms of nn stand on the rooms below them"),
         ("study/cells.py", "from percolab.experiments import paper", "Rooms stand on the rooms below them"),
-        ("engines/paper/engine.py", "from percolab.engines.native import engine", "The two engines know nothing"),
+        ("engines/paper/coalescent.py", "from percolab.engines import native", "The two engines know nothing"),
         ("model/hierarchy.py", "from percolab.model import forest", "No cycles between the modules of a room"),
         ("store/finished.py", "import torch", "The library never imports torch"),
-        ("checks/values.py", "import torch.nn", "The library never imports torch"),
+        ("checks/value_laws.py", "import torch.nn", "The library never imports torch"),
     ],
 )
 def test_what_breaks_a_rule_is_seen(house, module, planted, contract):

@@ -17,7 +17,7 @@ import pytest
 import zarr
 
 import percolab as pl
-from percolab.engines.paper import engine
+from percolab.engines import paper
 from percolab.store import commit, finished, schema, unfinished
 from percolab.store.schema import COLUMNS, KINDS
 from percolab.store.unfinished import Unfinished, open_unfinished
@@ -191,7 +191,7 @@ def test_another_recipe_engine_or_format_is_refused(ds, tmp_path, monkeypatch, s
     with pytest.raises(FileExistsError, match=r"dim of the store at '.*ds.zarr' must be 7 to resume, got 2"):
         begin(other, path)
     for module, name, message in (
-        (engine, "VERSION", r"engine_version of the store at .* must be 99 to resume, got 1"),
+        (paper, "VERSION", r"engine_version of the store at .* must be 99 to resume, got 1"),
         (unfinished, "FORMAT", r"format of the store at .* must be 99 to resume, got 1"),
         (schema, "BLOCK_BYTES", r"array X of .* must be .* in blocks of \(4, 2\) to resume, got .* of \(64, 2\)"),
     ):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.editing import WALK_ROOT, shift_vector
+from percolab.dataset.replay import WALK_ROOT, shift_vector
 from percolab.ground.compiled import kernel
 from percolab.model.edits import Move, Shift, Turn
 from percolab.model.forest import Forest

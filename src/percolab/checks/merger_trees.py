@@ -16,7 +16,7 @@ from percolab.checks import verdicts
 from percolab.checks.independence import BLOCK, Subject
 from percolab.checks.verdicts import Check, Floats, p_of_counts, p_of_uniforms, smallest, statistical, too_small
 from percolab.engines.clusters import Clusters
-from percolab.engines.native import trees
+from percolab.engines.native import growth
 from percolab.engines.paper import coalescent
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
@@ -360,7 +360,7 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
     births = np.arange(n_trees)
     if engine == "native":
         table = Clusters(start, births, np.arange(n_trees * size))
-        return trees.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
+        return growth.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
     n_latents = n_trees * (size - 1)
     left_size, bond = np.empty(n_latents, np.int64), np.empty((n_latents, 2), np.int64)
     point_id = np.empty(n_trees * size, np.int64)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks import bond_trees, edited, labels, merger_trees, random_graph, sizes, space, values
+from percolab.checks import bond_trees, edited, labels, merger_trees, random_graph, sizes, space, value_laws
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, does_not_apply, exact
 from percolab.corpora.collection import StoredDocuments
@@ -51,9 +51,9 @@ SUITE_WORDS = "the standard suite: data made by both engines for the purpose"
 
 UNTRIED = ("not enough data", "does not apply")
 STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow", "does not apply": "dim"}
-_KINDS = (sizes, bond_trees, merger_trees, space, values, labels, edited)
-_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, values, labels, edited)
-_KINDS_OF_A_SUBSAMPLE = (values, labels)
+_KINDS = (sizes, bond_trees, merger_trees, space, value_laws, labels, edited)
+_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, value_laws, labels, edited)
+_KINDS_OF_A_SUBSAMPLE = (value_laws, labels)
 
 
 @dataclass(frozen=True)

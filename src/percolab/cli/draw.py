@@ -12,8 +12,7 @@ from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, completion, integer, number_option
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
-from percolab.ground.validation import check_choice, check_numbers
-from percolab.model.indices import one
+from percolab.ground.validation import check_choice, check_numbers, one
 
 FORMATS = (".png", ".pdf", ".svg")
 NAMED = ("y", "z")
@@ -56,7 +55,7 @@ def draw(
     """
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
-    from percolab.show import belief_map, drawing
+    from percolab.show import belief_map, cluster_picture
     from percolab.store import worlds
 
     form = check_choice("output", output.suffix, FORMATS).removeprefix(".")
@@ -68,7 +67,7 @@ def draw(
             number = one("document", document, len(data.recipe))
             figure = belief_map.draw_document(data.corpus, data.recipe.lo + number)
         else:
-            figure = drawing.draw_cluster(data, cluster, factor=factor, **chosen)
+            figure = cluster_picture.draw_cluster(data, cluster, factor=factor, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
     print(f"wrote {output}")

@@ -23,7 +23,7 @@ from percolab.cli.options import seed as seed_number
 from percolab.ground.foreign_files import read_array, read_json
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.recipe import PRESETS, Recipe
-from percolab.worlds.recipe import Superposition, recipe_from_dict
+from percolab.worlds.superposition import Superposition, recipe_from_dict
 
 if TYPE_CHECKING:
     from percolab.dataset.dataset import Dataset

@@ -22,7 +22,7 @@ from percolab.corpora.lexicon import Lexicon, Tables
 from percolab.ground import parallel
 from percolab.ground.compiled import inlined, kernel
 from percolab.ground.intrinsics import bits_of_double, double_of_bits
-from percolab.model.indices import listed, one
+from percolab.ground.validation import listed, one
 from percolab.rng import philox
 
 TASK = 1 << 16

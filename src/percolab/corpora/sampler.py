@@ -17,7 +17,7 @@ from percolab.corpora.lexicon import Tables
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
-from percolab.model.indices import indices
+from percolab.ground.validation import indices
 from percolab.rng import philox
 
 BAG_TASK = 1 << 22

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from percolab.dataset import editing, targets
+from percolab.dataset import replay, targets
 from percolab.dataset.dataset import Dataset
-from percolab.engines.native import engine as native
-from percolab.engines.paper import engine as paper
+from percolab.engines import native, paper
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
 from percolab.ground.version import provenance
@@ -27,7 +26,7 @@ def construct(recipe: Recipe, *, threads: int | None = None, progress: Progress 
     engine = ENGINES[recipe.engine]
     arrays = engine.build(recipe, parallel.thread_count(threads), progress)
     forest, y, values = arrays.forest, arrays.y, (arrays.latent_z, arrays.point_z)
-    editing.replay(recipe, forest, arrays.X, *values)
+    replay.replay(recipe, forest, arrays.X, *values)
     if recipe.edits or recipe.target != Target():
         y = targets.make(recipe.target, forest, *values)
     return Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version=engine.VERSION)).vouch()

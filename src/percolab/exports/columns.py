@@ -23,8 +23,8 @@ from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.graphs import latent_columns
 from percolab.model.recipe import Recipe
-from percolab.worlds.recipe import KIND
 from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
+from percolab.worlds.superposition import KIND
 
 BLOCK_BYTES = 1 << 24
 """Bytes of X read, and written as one row group, at a time."""

@@ -15,7 +15,7 @@ from percolab.dataset.dataset import Dataset
 from percolab.engines.attachment import attachment
 from percolab.model.forest import Forest
 from percolab.model.recipe import PRESETS, Recipe, Seeds
-from percolab.show import colouring, drawing, style
+from percolab.show import cluster_picture, colours, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,19 +37,19 @@ def data_model(quick: bool = False) -> Figure:
     n = 3000 if quick else 12_000
     dataset = construct(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
     forest = dataset.forest.cluster(0)
-    groups = colouring.disjoint_groups(forest, len(style.PALETTE))
-    look = colouring.by_groups(forest, groups)
+    groups = colours.disjoint_groups(forest, len(style.PALETTE))
+    look = colours.by_groups(forest, groups)
     figure = style.new_figure(9.5, 4.4)
     space, tree = figure.subplots(1, 2, width_ratios=[1.35, 1])
     _draw_clusters(space, dataset, look)
     style.panel_letter(space, "a", "inputs: clusters in space")
-    drawing.draw_tree(tree, forest, look)
+    cluster_picture.draw_tree(tree, forest, look)
     tree.set_title("")  # the figure has titles of its own
     style.panel_letter(tree, "b", "targets: latents of the coloured cluster")
     return figure
 
 
-def _draw_clusters(axes: Axes, dataset: Dataset, look: colouring.Colouring) -> None:
+def _draw_clusters(axes: Axes, dataset: Dataset, look: colours.Colouring) -> None:
     """Draw all points in the plane where large clusters are widest."""
     from matplotlib.collections import LineCollection
 

@@ -2,7 +2,7 @@
 
 `Do` sets values, `Shift` moves the rows of a latent, `Move` what lies beyond a bond, and `Turn` draws directions again.
 Latents and rows are numbered as in the dataset that the recipe makes; since a filter keeps a prefix of every column,
-they have the same numbers in all of its filtered versions. `percolab.dataset.editing` applies them.
+they have the same numbers in all of its filtered versions. `percolab.dataset.replay` applies them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import two_product, two_sum
-from percolab.model.indices import listed
+from percolab.ground.validation import listed
 
 if TYPE_CHECKING:
     from percolab.model.forest import Forest

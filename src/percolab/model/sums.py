@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
-from percolab.model.ways import cluster_of_latent
+from percolab.model.paths import cluster_of_latent
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -19,7 +19,7 @@ from percolab.ground.memory import readable
 from percolab.model.edits import Move, Shift
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
-from percolab.show import distributions, drawing, pages, style
+from percolab.show import cluster_picture, distributions, pages, style
 from percolab.show.summary import summarise
 from percolab.worlds.generation import PRESETS
 from percolab.worlds.superposed import AnyDataset, Superposed, truth
@@ -255,7 +255,7 @@ def _cluster(dataset: Dataset) -> list[str]:
     cluster = int(np.argmax(size <= MOST_DRAWN))
     if not 2 <= size[cluster] <= MOST_DRAWN:
         return []
-    figure = drawing.draw_cluster(dataset, cluster)
+    figure = cluster_picture.draw_cluster(dataset, cluster)
     caption = f"Cluster {cluster} in the plane of its first two principal components, beside its latent tree."
     return [pages.heading("A cluster and its latents"), pages.picture(figure, caption, wide=True)]
 

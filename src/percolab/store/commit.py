@@ -16,9 +16,9 @@ from percolab.dataset.dataset import Dataset, save_with
 from percolab.ground import files
 from percolab.ground.progress import Progress, silent
 from percolab.store import exclusion, locations, metadata, unfinished
+from percolab.store.byte_sources import source
 from percolab.store.locations import Location
 from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, KINDS, StoreError
-from percolab.store.sources import source
 
 
 def save(

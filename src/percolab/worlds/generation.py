@@ -20,8 +20,8 @@ from percolab.ground.version import provenance
 from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
 from percolab.worlds import samples
-from percolab.worlds.recipe import Superposition
 from percolab.worlds.superposed import Superposed, remade, rotation_of, superposed_targets
+from percolab.worlds.superposition import Superposition
 
 VERSION = 1
 """Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""

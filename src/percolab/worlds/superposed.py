@@ -16,8 +16,8 @@ from percolab.ground import text
 from percolab.ground.text import printable
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-from percolab.worlds.recipe import Superposition
 from percolab.worlds.rotations import Rotation
+from percolab.worlds.superposition import Superposition
 
 if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray

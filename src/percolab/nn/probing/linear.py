@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
 from percolab.ground.devices import Device, choose_device
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_seed, listed
 from percolab.model.forest import Forest
-from percolab.model.indices import listed
 from percolab.nn.probing import ridge
 from percolab.nn.probing.places import fresh_values, locate, path_sums
 from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Samples

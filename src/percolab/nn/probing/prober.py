@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown
-from percolab.model.indices import listed
+from percolab.ground.validation import listed
 from percolab.nn.config import ProbeConfig
 from percolab.nn.networks.activations import RAW
 from percolab.nn.probing.errors import ProbeErrors, ProbeResult

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground.devices import Device, choose_device
-from percolab.model.indices import listed
+from percolab.ground.validation import listed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -20,6 +20,7 @@ from percolab.worlds.superposed import Truth
 if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
 
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
