@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import house as house_map
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -93,3 +94,13 @@ def test_every_room_of_nn_says_what_is_in_it():
     for folder in (ROOT / "src" / "percolab" / "nn").glob("*/"):
         if folder.name != "__pycache__":
             assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder
+
+
+def test_the_map_is_that_of_the_code():
+    """A page that shows another house says how to draw it again: python tests/house.py --write."""
+    assert house_map.parted()[1] == house_map.drawn(house_map.read())
+
+
+def test_code_lines_are_neither_comments_nor_docstrings_nor_blank():
+    text = '"""Doc."""\n\n# comment\nx = (\n    1,  # one\n)\n\ndef f():\n    """Doc\n    of two lines."""\n    return x\n'
+    assert house_map.code_lines(text) == 5
