@@ -102,5 +102,5 @@ def test_the_map_is_that_of_the_code():
 
 
 def test_code_lines_are_neither_comments_nor_docstrings_nor_blank():
-    text = '"""Doc."""\n\n# comment\nx = (\n    1,  # one\n)\n\ndef f():\n    """Doc\n    of two lines."""\n    return x\n'
+    text = '"""Text."""\n\n# comment\nx = (\n    1,  # 1\n)\n\ndef f():\n    """Two\n    lines."""\n    return x\n'
     assert house_map.code_lines(text) == 5

@@ -156,7 +156,7 @@ def test_slots_may_be_given_back_while_others_are_taken(slots):
 def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("sharing") / "ds.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "BLOCK_BYTES", 64 * 4 * 4)
+        patch.setattr(schema, "CHUNK_BYTES", 64 * 4 * 4)
         pl.generate(pl.Recipe(6000, 4, seeds=3)).save(path)
     return path
 

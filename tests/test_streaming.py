@@ -37,7 +37,7 @@ def path(ds, tmp_path_factory):
 
 def saved(dataset, path, block=BLOCK):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "BLOCK_BYTES", block * DIM * 4)
+        patch.setattr(schema, "CHUNK_BYTES", block * DIM * 4)
         dataset.save(path)
     return path
 

@@ -345,7 +345,7 @@ FILE_NAME = "verify.html"
 NO_BREAK = "\u00a0"
 LOOKS = {"pass": "good", "fail": "bad", "not enough data": "mixed", "does not apply": "mixed"}
 """How a page shows each verdict."""
-WORDS = (
+LEAD = (
     "One line for each law: what theory expects, what was measured, and how likely data as far off would be if the law "
     "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
     "that these data are too few for says what it would need. Below the table, a figure for each law."
@@ -368,7 +368,7 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
     lead = f"{outcome.subject or 'data without a name'}. percolab {__version__}: {outcome.summary}."
     target.parent.mkdir(parents=True, exist_ok=True)
     with files.new_files(target, overwrite=True) as (file,):
-        file.write(pages.page("Laws that the data obey", lead, [pages.paragraph(WORDS), *body]))
+        file.write(pages.page("Laws that the data obey", lead, [pages.paragraph(LEAD), *body]))
     return target
 
 

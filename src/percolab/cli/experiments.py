@@ -27,7 +27,7 @@ from percolab.ground import files
 from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice, check_integer
-from percolab.nn.config import FIT_FROM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
+from percolab.nn.config import FITTED_FOM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
 from percolab.study.scales import HIERARCHY
 
 Device = Annotated[
@@ -326,8 +326,8 @@ def reproduce(
         int | None, number_option("--seeds", "Networks to train, each with its own seed. Default: 5, small: 2.")
     ] = None,
     fit_from: Annotated[
-        float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FIT_FROM)
-    ] = FIT_FROM,
+        float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FITTED_FOM)
+    ] = FITTED_FOM,
     draws: Draws = 1,
     overwrite: Overwrite = False,
     device: Device = "auto",

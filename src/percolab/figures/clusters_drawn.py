@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
-from percolab.checks.sizes import FIT_FROM, fit_exponent
+from percolab.checks.sizes import fit_exponent
 from percolab.dataset.construction import construct
 from percolab.dataset.dataset import Dataset
 from percolab.engines.attachment import attachment
 from percolab.model.forest import Forest
 from percolab.model.recipe import PRESETS, Recipe, Seeds
 from percolab.show import cluster_picture, colours, style
+from percolab.show.distributions import FITTED_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,8 +95,8 @@ def cluster_sizes(quick: bool = False) -> Figure:
     size = np.bincount(attachment(recipe.n_points, recipe.attachment_prob, recipe.seeds.graph))
     s, count = np.unique(size, return_counts=True)
     share = np.cumsum(count[::-1])[::-1] / size.size
-    fitted = size[size >= FIT_FROM]
-    alpha = fit_exponent(fitted, FIT_FROM)
+    fitted = size[size >= FITTED_SIZE]
+    alpha = fit_exponent(fitted, FITTED_SIZE)
     error = (alpha - 1) / np.sqrt(fitted.size)
     figure = style.new_figure(5.6, 4.0)
     axes = figure.subplots()
@@ -108,11 +109,11 @@ def cluster_sizes(quick: bool = False) -> Figure:
         linewidth=1.2,
         label="theory, $\\Gamma(s)\\,\\Gamma(5/2)/\\Gamma(s+3/2)$",
     )
-    tail = grid[grid >= FIT_FROM]
-    start = share[np.searchsorted(s, FIT_FROM)]
-    text = f"fit for s ≥ {FIT_FROM}: slope {alpha - 1:.3f} ± {error:.3f}"
-    axes.loglog(tail, start * (tail / FIT_FROM) ** (1 - alpha), "--", color=style.VERMILION, linewidth=2, label=text)
-    axes.axvline(FIT_FROM, ymin=0.35, color=style.GREY, linewidth=0.8, linestyle=":")
+    tail = grid[grid >= FITTED_SIZE]
+    start = share[np.searchsorted(s, FITTED_SIZE)]
+    text = f"fit for s ≥ {FITTED_SIZE}: slope {alpha - 1:.3f} ± {error:.3f}"
+    axes.loglog(tail, start * (tail / FITTED_SIZE) ** (1 - alpha), "--", color=style.VERMILION, linewidth=2, label=text)
+    axes.axvline(FITTED_SIZE, ymin=0.35, color=style.GREY, linewidth=0.8, linestyle=":")
     axes.set_xlabel("cluster size s")
     axes.set_ylabel("share of clusters with size ≥ s")
     axes.set_ylim(0.5 / size.size, 2)

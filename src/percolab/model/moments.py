@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-BLOCK_BYTES = 1 << 22
+MOMENT_BYTES = 1 << 22
 """Bytes of rows read at a time."""
 KEPT_BYTES = 1 << 28
 """Bytes of prefix sums kept at a time: columns are taken in blocks so that they stay below it."""
@@ -93,7 +93,7 @@ def _prefix_sums(values: Any, order: Ints | None, n: int, columns: slice | None,
     kept = np.empty((edges.size, CARRIED, width))
     carried = np.zeros((CARRIED, width))
     origin = np.zeros(width)
-    step = max(1, BLOCK_BYTES // (8 * max(1, width)))
+    step = max(1, MOMENT_BYTES // (8 * max(1, width)))
     with np.errstate(invalid="ignore", over="ignore"):
         for lo in range(0, n, step):
             part = slice(lo, min(lo + step, n)) if order is None else order[lo : lo + step]

@@ -20,14 +20,13 @@ from percolab.model.edits import Move, Shift
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 from percolab.show import cluster_picture, distributions, pages, style
+from percolab.show.distributions import FEWEST_FITTED, FITTED_SIZE
 from percolab.show.summary import summarise
 from percolab.worlds.generation import PRESETS
 from percolab.worlds.superposed import AnyDataset, Superposed, truth
 
 LARGEST = 10
 """Clusters that are listed."""
-FEWEST_FITTED = 50
-FIT_FROM = 35
 MOST_DRAWN = 200_000
 """Points of a cluster that is drawn; a larger one makes way for the next that is not."""
 DRAWN = 4_000
@@ -215,7 +214,7 @@ def _target(dataset: Dataset, found: dict[str, Any]) -> str:
 def _exponent(dataset: Dataset) -> str:
     """Return the exponent of cluster sizes in theory and, where there are enough large clusters, in the data."""
     expected = f"{theory.size_exponent(dataset.recipe.attachment_prob):.4g} in theory"
-    least = max(FIT_FROM, dataset.recipe.min_cluster_size)
+    least = max(FITTED_SIZE, dataset.recipe.min_cluster_size)
     size = dataset.forest.cluster_size
     size = size[size >= least]
     if size.size < FEWEST_FITTED:

@@ -33,7 +33,7 @@ from percolab.worlds.superposed import AnyDataset, truth
 Floats = NDArray[np.float64]
 
 TRAINED, UNTRAINED, RANDOM = "trained", "untrained", "random"
-KINDS = (RAW, RANDOM, UNTRAINED, TRAINED)
+NETWORK_KINDS = (RAW, RANDOM, UNTRAINED, TRAINED)
 """Kinds of what is probed, each with one or several members: the input itself, random features, networks."""
 ByKind = Mapping[str, Sequence[ProbeErrors]]
 """By kind, the errors of its members under one protocol."""
@@ -46,7 +46,7 @@ N_DEPTHS = 5
 
 def _series(by_kind: ByKind) -> Iterator[tuple[str, Sequence[ProbeErrors], str]]:
     """Yield the kinds that there are, their members, and every representation of them."""
-    for kind in KINDS:
+    for kind in NETWORK_KINDS:
         members = by_kind.get(kind, ())
         for name in members[0].squared if members else ():
             yield kind, members, name

@@ -29,7 +29,7 @@ TRAIN_SHARE = 0.7
 """Share of the lines that are trained on where no split is given, as in the paper."""
 TUNING_SHARE = 0.2
 """Share of the training lines that choose among penalties where the split has no validation rows."""
-KINDS = ("z", "sum", "membership")
+PROBE_TARGETS = ("z", "sum", "membership")
 Parts = Split | tuple[ArrayLike, ArrayLike]
 
 
@@ -277,7 +277,7 @@ def _asked_for(
         if latents is not None or depth is not None:
             raise ValueError("latents and depth must be left out with a target of one's own, got one of them")
         return _own(target, at.size)
-    check_choice("target", target, KINDS)
+    check_choice("target", target, PROBE_TARGETS)
     chosen = _chosen(forest, target, latents, depth)
     start, stop = forest.latent_start[chosen], forest.latent_start[chosen] + forest.latent_size[chosen]
     if target == "membership":
