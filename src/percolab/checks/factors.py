@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from percolab.checks.independence import SEED
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small
 from percolab.dataset.construction import construct
+from percolab.ground.arrays import Floats, Ints
 from percolab.store.schema import StoreError
 from percolab.worlds.superposed import Superposed, superposed_targets
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MOST_SAMPLES = 512
 """Samples whose positions are summed again."""

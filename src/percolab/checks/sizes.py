@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import SEED, Subject
-from percolab.checks.verdicts import Check, Floats, exact, p_of_score, p_of_uniforms, statistical, too_small
+from percolab.checks.verdicts import Check, exact, p_of_score, p_of_uniforms, statistical, too_small
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.extras import needing
 from percolab.show.distributions import FEWEST_FITTED, FITTED_SIZE
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from percolab.checks.verdicts import Draw
 
-Ints = NDArray[np.int64]
 
 FEWEST_IN_BIN = 100
 SIMULATIONS, SIMULATED_POINTS = 400, 200_000

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.construction import construct
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
@@ -19,9 +20,6 @@ from percolab.worlds.samples import shuffle
 
 RATIO = 2 / 3
 """A context has at most this share of the tokens of the nearest context above it."""
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

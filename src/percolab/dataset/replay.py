@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from percolab.engines import embedding, paper
 from percolab.engines.native import positions
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
 from percolab.model import paths
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
@@ -21,8 +22,6 @@ from percolab.model.forest import Forest
 from percolab.model.paths import Way
 from percolab.model.recipe import Recipe
 from percolab.rng import philox
-
-Floats = NDArray[np.float64]
 
 WALK_ROOT: Mapping[str, Callable[[Recipe, Forest, int], int]] = {
     "native": positions.walk_root,

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.ground.text import shown
-
-Ints = NDArray[np.int64]
 
 
 def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
+from percolab.ground.arrays import Ints
 from percolab.ground.validation import check_integer, indices, one
 from percolab.model import graphs, hierarchy, invariants, kinship
 from percolab.model.kinship import Ragged, Walk, minima_table
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import pandas
     import scipy.sparse
 
-Ints = NDArray[np.int64]
 Index = int | np.integer[Any]
 Many = Sequence[int] | NDArray[Any]
 

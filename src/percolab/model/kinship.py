@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import indices, listed, one
 from percolab.model import hierarchy
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
 
-Ints = NDArray[np.int64]
 BLOCK = 64
 """Values that one entry of the table of minima stands for: the table then takes less memory than the values."""
 

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_integer, listed
 
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
-
-
-Ints = NDArray[np.int64]
 
 
 def concepts(forest: Forest, min_size: int, ratio: float, rows: ArrayLike | None) -> Ints:

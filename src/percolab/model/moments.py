@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import two_product, two_sum
 from percolab.ground.validation import listed
@@ -20,8 +21,6 @@ from percolab.ground.validation import listed
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MOMENT_BYTES = 1 << 22
 """Bytes of rows read at a time."""

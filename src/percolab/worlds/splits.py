@@ -14,12 +14,11 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.worlds.superposed import AnyDataset, Truth, truth
-
-Ints = NDArray[np.int64]
 
 SPLIT_KINDS = ("rows", "subtree", "cluster")
 PARTS = ("train", "validation", "test")

@@ -22,6 +22,7 @@ from percolab.engines.native.growth import Trees
 from percolab.engines.native.parts import last_at_most
 from percolab.engines.native.pieces import GROUP, next_group, trace, trace_work
 from percolab.ground import parallel
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.progress import Progress
 from percolab.model.forest import Forest
@@ -36,7 +37,6 @@ AT_ROOT = -1
 
 
 # ---------------------------------------------------------------------- where the walk enters
-Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas
 import torch
-from numpy.typing import NDArray
 
+from percolab.ground.arrays import Floats
 from percolab.ground.devices import Device
 from percolab.ground.progress import Progress, silent
 from percolab.intervals import Estimate, central, over_seeds
@@ -29,8 +29,6 @@ from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.places import LATENT_TARGETS, TRUE_TARGETS, fresh_values
 from percolab.nn.probing.prober import Prober
 from percolab.worlds.superposed import AnyDataset, truth
-
-Floats = NDArray[np.float64]
 
 TRAINED, UNTRAINED, RANDOM = "trained", "untrained", "random"
 NETWORK_KINDS = (RAW, RANDOM, UNTRAINED, TRAINED)

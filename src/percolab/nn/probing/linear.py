@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.validation import check_choice, check_integer, check_seed, listed
 from percolab.model.forest import Forest
@@ -21,9 +22,6 @@ from percolab.nn.probing.places import fresh_values, locate, path_sums
 from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Samples
 from percolab.worlds.splits import Split
 from percolab.worlds.superposed import AnyDataset, Truth, truth
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TRAIN_SHARE = 0.7
 """Share of the lines that are trained on where no split is given, as in the paper."""
