@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from percolab.ground.arrays import Floats
 from percolab.show import style
+from percolab.store.schema import StoreError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,6 +78,17 @@ def exact(
     """Return a check that fails if the deviation is above `tolerance`, or is not a number."""
     verdict = PASS if float(error) <= tolerance else FAIL
     return Check(law, expected, measured, verdict, error=float(error), note=note, draw=draw)
+
+
+def sound(expected: str, validate: Callable[[], None], note: str) -> Check:
+    """Return whether data obey the data model: `validate` raises ValueError where they do not."""
+    try:
+        validate()
+    except StoreError:  # what cannot be read breaks no law
+        raise
+    except ValueError as error:
+        return exact("data model", expected, "broken", 1, 0, f"{error}; no other law was tried")
+    return exact("data model", expected, "they do", 0, 0, note)
 
 
 def too_small(law: str, expected: str, need: str, found: str) -> Check:

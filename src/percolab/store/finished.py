@@ -13,7 +13,7 @@ attribute says "complete" only at the very end; `unfinished` says how a store ge
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,16 @@ class Opened:
 
     def _changed(self) -> StoreError:
         return StoreError(f"{self.given} was changed after it was loaded: load it again")
+
+    @classmethod
+    def again(cls, location: Location, identity: str) -> Self:
+        """Open a store again, in another process or later; raise if another is there now."""
+        store = cls(location)
+        store.check_identity(identity)
+        return store
+
+    def __reduce__(self) -> tuple[Callable[..., Opened], tuple[str, str]]:
+        return type(self).again, (self.location, self.identity)
 
     def stored(self, chunks: Chunks) -> StoredArray:
         """Return an array of this store, which is read when it is indexed."""
@@ -149,9 +159,6 @@ class Complete(Opened, Cells):
         """Return a column, which is read when it is indexed."""
         return self.stored(self.chunks(name))
 
-    def __reduce__(self) -> tuple[Callable[..., Complete], tuple[str, str]]:
-        return reopen, (self.location, self.identity)
-
     def field(self, name: str) -> Any:
         """Return a field of the dataset, or of documents."""
         match name:
@@ -216,10 +223,3 @@ class Complete(Opened, Cells):
         if isinstance(found, StoreError):
             raise found
         return found
-
-
-def reopen(location: Location, identity: str) -> Complete:
-    """Open a store again, in another process or later; raise if another dataset is there now."""
-    store = Complete(location)
-    store.check_identity(identity)
-    return store

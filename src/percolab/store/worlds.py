@@ -8,7 +8,7 @@ shards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -164,9 +164,6 @@ class CompleteWorld(Opened):
         self.made: dict[str, Any] = self.attributes["provenance"]
         self.sigma = _sigma(self.made, self.recipe, path)
 
-    def __reduce__(self) -> tuple[Callable[..., CompleteWorld], tuple[str, str]]:
-        return _reopen, (self.location, self.identity)
-
     def _layout(self, name: str) -> Layout:
         found = metadata.layout(self.source, name, self.given)
         if found is None:
@@ -230,13 +227,6 @@ class CompleteWorld(Opened):
                 return self.forest(recipe, column, CYCLE_COLUMNS if recipe.mode == "random_graph" else ())
             case _:
                 return column(name)[:]
-
-
-def _reopen(location: Location, identity: str) -> CompleteWorld:
-    """Open a world again, in another process or later; raise if another is there now."""
-    world = CompleteWorld(location)
-    world.check_identity(identity)
-    return world
 
 
 def _recipe(attributes: dict[str, Any], path: Location) -> Superposition:
