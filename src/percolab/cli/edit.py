@@ -250,11 +250,11 @@ def _write(make: Callable[[], Dataset], output: str, overwrite: bool, quiet: boo
     """Make a dataset of another, write it, and say what it is."""
     from percolab.ground.progress import bar
     from percolab.show import summary
-    from percolab.store import commit
+    from percolab.store import commit, worlds
 
     commit.check_target(output, overwrite=overwrite)
     with bar(visible=not quiet, label="making") as display:
         dataset = make()
-        commit.save(dataset, output, overwrite=overwrite, progress=display)
+        worlds.save(dataset, output, overwrite=overwrite, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(dataset))}")

@@ -1,4 +1,4 @@
-"""The command ``percolab generate``."""
+"""The commands ``percolab generate`` and ``percolab documents``."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def generate(
         begun = None if shards is None else partial(recipe_to_resume, output, overwrite=overwrite)
         fixed["mode"] = mode or _implied_mode(create_prob, mean_degree)
         recipe = Recipe.from_dict({**given(fixed), "seeds": _seeds(seeds, begun), **free})
-    sharding = given({"runner": runner, "workers": workers, "address": address})
+    sharding = _sharding(shards, {"runner": runner, "workers": workers, "address": address})
     if shards is not None:
         if threads is not None:
             raise ValueError(f"threads must be left out with shards, where each worker has one, got {threads}")
@@ -139,9 +139,14 @@ def generate(
             raise ValueError(f"shards must be left out for a superposed world, which is made whole, got {shards}")
         in_shards(recipe, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
         return
-    for option, value in sharding.items():
-        raise ValueError(f"{option} must be left out unless shards is given, got {value}")
     make(recipe, output, threads=threads, overwrite=overwrite, sync=not no_sync, quiet=quiet)
+
+
+def _sharding(shards: int | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of shards that were given; refuse them where there are no shards."""
+    for option, value in given(options).items() if shards is None else ():
+        raise ValueError(f"{option} must be left out unless shards is given, got {value}")
+    return given(options)
 
 
 def _implied_mode(create_prob: float | None, mean_degree: float | None) -> str | None:
@@ -193,13 +198,8 @@ def make(
 
     commit.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet) as display:
-        made: AnyDataset
-        if isinstance(recipe, Superposition):
-            made = world = generation.generate(recipe, threads=threads, progress=display)
-            worlds.save(world, output, overwrite=overwrite, sync=sync, progress=display)
-        else:
-            made = dataset = generation.generate(recipe, threads=threads, progress=display)
-            commit.save(dataset, output, overwrite=overwrite, sync=sync, progress=display)
+        made: AnyDataset = generation.generate(recipe, threads=threads, progress=display)
+        worlds.save(made, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(made))}")
 
@@ -295,9 +295,7 @@ def documents(
         raise ValueError("tokens must be given, or a recipe")
     else:
         corpus = _corpus(tokens, 1 if lexicons is None else lexicons, shares, given(fields))
-    sharding = given({"runner": runner, "workers": workers, "address": address})
-    for option, value in sharding.items() if shards is None else ():
-        raise ValueError(f"{option} must be left out unless shards is given, got {value}")
+    sharding = _sharding(shards, {"runner": runner, "workers": workers, "address": address})
     wanted = DocumentRange(corpus, first, first + count)
     in_shards(wanted, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
 

@@ -100,7 +100,7 @@ class Samples(Lazy):
         sync
             Have everything on the disk before it is at its path, so that not even a power cut leaves half.
         """
-        _SAVE[type(self)](self, path, overwrite=overwrite, sync=sync)
+        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
 
 
 class Save(Protocol):
@@ -110,12 +110,12 @@ class Save(Protocol):
         """Write it."""
 
 
-_SAVE: dict[type, Save] = {}
+_SAVE: list[Save] = []
 
 
-def save_with(kind: type[Samples], save: Save) -> None:
-    """Take what `save` of a kind of samples calls: the store is built on them, so it comes to them, not they to it."""
-    _SAVE[kind] = save
+def save_with(save: Save) -> None:
+    """Take what `Samples.save` calls: the store is built on samples, so it comes to them, not they to it."""
+    _SAVE[:] = [save]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ of rows, one chunk a block. Attributes hold recipe, provenance, a digest per arr
 `digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every chunk also
 carries a CRC32C that is checked when it is read.
 
-`commit.save` writes beside its target under another name and moves the store there when complete, so an interrupted
+`worlds.save` writes beside its target under another name and moves the store there when complete, so an interrupted
 write leaves what was there before. At a URL, where nothing can be moved, it writes to the target itself. The status
 attribute says "complete" only at the very end; `unfinished` says how a store gets there.
 """

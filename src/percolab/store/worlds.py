@@ -8,7 +8,7 @@ shards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from percolab.store.locations import Location
 from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
 from percolab.store.stored_array import StoredArray
 from percolab.store.unfinished import Unfinished
-from percolab.worlds.superposed import RemadeArray, Superposed
+from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
 from percolab.worlds.superposition import KIND, Superposition
 
 SAMPLE_COLUMNS = ("X", "y", "rows")
@@ -99,13 +99,28 @@ def open_columns(
 
 
 def save(
-    world: Superposed, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
+    dataset: AnyDataset, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
 ) -> None:
-    """Write a world to a path or a URL, as `commit.save` writes a dataset."""
-    commit.write_whole(path, lambda location: _write(world, location, progress), overwrite=overwrite, sync=sync)
+    """Write a dataset or a world to a path or a URL. What is at a path stays unless this succeeds.
+
+    Parameters
+    ----------
+    dataset
+        What to write.
+    path
+        A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
+    overwrite
+        Replace a dataset that is there, in one step, once this one is complete. Nothing else is ever replaced.
+    sync
+        Have everything on the disk before the dataset is at its path, so that not even a power cut leaves half of one.
+    progress
+        Called with a stage, how many bytes are written and how many there are.
+    """
+    write: Callable[..., None] = _write if isinstance(dataset, Superposed) else commit.write_dataset
+    commit.write_whole(path, lambda location: write(dataset, location, progress), overwrite=overwrite, sync=sync)
 
 
-save_with(Superposed, save)
+save_with(save)
 
 
 def _write(world: Superposed, path: Location, progress: Progress) -> None:
