@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import percolab as pl
-from percolab.engines.native import engine
+from percolab.engines import native
 from percolab.features import scoring
 from percolab.ground import compiled, progress
 from percolab.ground.compiled import kernel
@@ -84,16 +84,14 @@ def helpers(monkeypatch):
 
 
 def test_a_second_process_compiles_if_this_one_does(helpers):
-    with compiled.ahead("engines.native.engine", "float32") as wait:
+    with compiled.ahead("engines.native", "float32") as wait:
         assert not helpers
         fresh_kernel()(2)
         assert not helpers[0].waited
         wait()
         assert helpers[0].waited
     assert [helper.command[0] for helper in helpers] == [sys.executable]
-    assert (
-        helpers[0].command[-1].endswith("from percolab.engines.native.engine import rehearse; rehearse(*('float32',))")
-    )
+    assert helpers[0].command[-1].endswith("from percolab.engines.native import rehearse; rehearse(*('float32',))")
     assert helpers[0].killed
 
 
@@ -105,7 +103,7 @@ def test_there_is_no_second_process_where_it_cannot_help(helpers, monkeypatch, a
         monkeypatch.setattr(compiled, "kept", lambda: False)
     if alone == "a worker":
         monkeypatch.setattr(compiled, "parent_process", lambda: object())
-    with compiled.ahead("engines.native.engine", "float32", threads=1 if alone == "one thread" else 2) as wait:
+    with compiled.ahead("engines.native", "float32", threads=1 if alone == "one thread" else 2) as wait:
         if alone != "nothing to compile":
             fresh_kernel()(2)
         wait()
@@ -128,7 +126,7 @@ def test_rehearsals_call_kernels_as_the_real_thing_does():
     half[first : first + size // 2, 0] = half[first + size // 2 : first + size, 1] = 1
     pl.features.score(dataset, half, threads=1)
     before = kernels()
-    engine.rehearse("float32")
+    native.rehearse("float32")
     scoring.rehearse()
     assert kernels() == before
 
@@ -136,11 +134,10 @@ def test_rehearsals_call_kernels_as_the_real_thing_does():
 def test_rehearsals_call_the_kernels_of_the_second_half():
     code = """
 import gc
-import shutil
-from percolab.engines.native import engine
+from percolab.engines import native
 from percolab.features import scoring
 from percolab.ground.compiled import _Kernel
-engine.rehearse("float32")
+native.rehearse("float32")
 scoring.rehearse()
 print(*sorted(k.py_func.__name__ for k in gc.get_objects() if type(k) is _Kernel and k.signatures))
 """

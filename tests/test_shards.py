@@ -15,7 +15,7 @@ import pytest
 
 import percolab as pl
 from percolab.engines.native import limbs
-from percolab.store import runners, schema, shards, sources
+from percolab.store import byte_sources, runners, schema, shards
 
 ONE = pl.Recipe(20_000, 5, "one_cluster", seeds=8)
 MANY = pl.Recipe(30_000, 5, "distribution", seeds=8)
@@ -220,7 +220,7 @@ def reads(monkeypatch):
         return read
 
     for name in ("read", "read_into"):
-        monkeypatch.setattr(sources.Directory, name, recorded(getattr(sources.Directory, name)))
+        monkeypatch.setattr(byte_sources.Directory, name, recorded(getattr(byte_sources.Directory, name)))
     return found
 
 
