@@ -1,8 +1,10 @@
 """How kernels are compiled: parts inside their callers, the second half in a second process; a line that says so."""
 
 import gc
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,3 +162,22 @@ print(*hits, float(made.X.sum()))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"0 1 {float(pl.generate(pl.Recipe(3000, 4, seeds=1)).X.sum())}\n"
+
+
+def test_kernels_are_compiled_again_when_a_file_of_their_parts_changes(tmp_path, monkeypatch):
+    """Numba by itself would go on with the old part."""
+    package = tmp_path / "percolab"
+    shutil.copytree(Path(pl.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "part.py").write_text("from percolab.ground.compiled import kernel\n\n@kernel\ndef part(): return 1\n")
+    imports = "from percolab.ground.compiled import kernel\nfrom percolab.part import part\n"
+    (package / "whole.py").write_text(f"{imports}\n@kernel\ndef f(): return part()\n")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code = "from percolab.whole import f; print(f(), sum(f.stats.cache_hits.values()))"
+
+    def run() -> str:
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert [run(), run()] == ["1 0", "1 1"]
+    (package / "part.py").write_text((package / "part.py").read_text().replace("1", "2"))
+    assert run() == "2 0"
