@@ -1,7 +1,7 @@
 """Checks of what edits did: values that they set, and directions that they drew again.
 
 Values that were set are no draws from N(0, 1), so the laws of z and y leave them out. Moves have no check of their own:
-they are taken back, see `moves`, and then bonds must have their length.
+they are taken back, see `independence`, and then bonds must have their length.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ def distance_sums(parent, height, start, stop):
     return below, total
 
 
-# ---------------------------------------------------------------------- moves
+# ---------------------------------------------------------------------- moves taken back
 #
 # Moves taken back, so that positions can be checked against their laws.
 # A `Move` lengthens one bond, and a `Shift` all bonds that lead into a latent or out of it. What they added is

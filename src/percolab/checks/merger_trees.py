@@ -1,4 +1,4 @@
-"""Checks of the merger trees: how latents split, how deep points lie."""
+"""Checks of the merger trees: how latents split, how deep points lie, whether every small tree is equally likely."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _distance_to_limit(least: int) -> float:
     return worst
 
 
-# ---------------------------------------------------------------------- small
+# ---------------------------------------------------------------------- small trees
 #
 # Checks of small trees: every labelled tree is equally likely, and so is every order of its bonds.
 # Disjoint latents of the same size are independent uniform trees on their points, so a dataset holds thousands of

@@ -246,8 +246,8 @@ def _sampler(engine: str, progress: Progress) -> Iterator[Check]:
 # ---------------------------------------------------------------------- laws
 #
 # The laws that a dataset must obey, each as a check that can fail.
-# One module for each kind of law: `sizes`, `trees`, `latents`, `small`, `space`, `dimension`, `values`;
-# `random_graph` in place of the first four where clusters have cycles, `labels` for targets that are not sums,
+# One module for each kind of law: `sizes`, `bond_trees`, `merger_trees`, `space`, `value_laws`; `random_graph` in
+# place of the first three where clusters have cycles, `labels` for targets that are not sums,
 # `edited` for what edits set. Every check takes what it needs from a `Subject` and returns a `Check`. `suite.verify`
 # runs them.
 
@@ -329,9 +329,7 @@ def _validate_sources(subject: Subject, source_row: NDArray[np.int64]) -> None:
         raise ValueError(f"source_row[{inside[0]}] must be above the one before it, got {source_row[inside[0]]}")
 
 
-# ---------------------------------------------------------------------- report
-#
-# The report of a verification: one HTML page with a figure for each law.
+# ---------------------------------------------------------------------- one page with a figure for each law
 
 
 FILE_NAME = "verify.html"

@@ -1,4 +1,4 @@
-"""One law checked: what was expected, what was measured, and the verdict."""
+"""One law checked: what was expected, what was measured, the verdict, and the figure that shows it."""
 
 from __future__ import annotations
 
@@ -143,9 +143,7 @@ def p_of_counts(counts: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(chi2.sf(np.sum((counts - expected) ** 2 / expected), len(counts) - 1))
 
 
-# ---------------------------------------------------------------------- plots
-#
-# How checks are drawn: few kinds of figures, each on an Axes it is given.
+# ---------------------------------------------------------------------- figures, each on an Axes it is given
 
 
 def uniforms(values: NDArray[np.float64], what: str) -> Draw:

@@ -227,7 +227,7 @@ def draw_tokens(
     return tokens, context
 
 
-# ---------------------------------------------------------------------- counterfactual
+# ---------------------------------------------------------------------- counterfactuals
 #
 # Counterfactuals: the same documents by the same draws, with another context for a while.
 
@@ -274,7 +274,7 @@ def _numbers(tables: Tables, latents: Ints, lexicon: NDArray[np.int32]) -> Ints:
     return numbers
 
 
-# ---------------------------------------------------------------------- bags
+# ---------------------------------------------------------------------- bags of tokens
 #
 # Bags of tokens: what the input itself shows of a document, without anything learned.
 

@@ -1,4 +1,4 @@
-"""Who is above, below and beside whom: the answers of `Forest` about rows, latents and nodes."""
+"""Who is above, below and beside whom, and how far along bonds: the answers of `Forest` about rows and latents."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def common_latents(parting, table, a, b, out):
             out[j] = max(parting[low], parting[low + 1] if low + 1 < n else -1)
 
 
-# ---------------------------------------------------------------------- bonds
+# ---------------------------------------------------------------------- distances along bonds
 #
 # Distances along bonds: how many bonds lie between two points of a cluster.
 # The bonds of a cluster form a tree. A walk from its first row that follows every bond and comes back meets the rows

@@ -1,4 +1,4 @@
-"""Concepts: latents that can be told from their parent and their sibling.
+"""Choices of latents: concepts, which can be told from their parent and their sibling; and cuts, which cover all rows.
 
 Most latents are a point away from their child, so the latents with most points of a cluster are near copies of each
 other. Lists of latents for people, and best matches between features and latents, are drawn from these instead.

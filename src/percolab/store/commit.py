@@ -1,4 +1,4 @@
-"""Saving a dataset whole: written beside its target, moved there when complete."""
+"""Whole stores: written beside their target, and moved there when complete, in one step."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _extra(dataset: Dataset) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(column).astype(EXTRA_COLUMNS[name][1], copy=False) for name, column in columns.items()}
 
 
-# ---------------------------------------------------------------------- replacing
+# ---------------------------------------------------------------------- the last step
 #
 # Moving a complete store to its target, so that at every moment there is a whole one, the old or the new.
 # Nothing is replaced unless it was asked for, and then only a dataset of percolab, in exchange: old and new change

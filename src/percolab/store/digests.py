@@ -1,4 +1,4 @@
-"""Digests: of a block of rows, of an array, and the one comparison of what is stored with what was written."""
+"""Digests of blocks, arrays and cells, and the one comparison of what is stored with what was written."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def _with_margin(known: Truth | Forest, split: Split, margin: int) -> Split:
     return Split(split.train[~near], split.validation, split.test, split.groups, np.sort(split.train[near]))
 
 
-# ---------------------------------------------------------------------- mt19937
+# ---------------------------------------------------------------------- the permutation of torch
 #
 # MT19937 as torch and NumPy seed it, and the permutation that ``torch.randperm`` draws with it, without torch.
 # The permutation is Fisher and Yates' shuffle. Below a length of `WIDE` the entry at i is exchanged with the one at i

@@ -165,9 +165,7 @@ def rotation_of(recipe: Superposition, factor: int) -> Rotation | None:
     return Rotation.draw(factor, recipe.factors[factor].dim, recipe.dim, recipe.seed)
 
 
-# ---------------------------------------------------------------------- remade
-#
-# Positions that are made again when they are asked for.
+# ---------------------------------------------------------------------- positions that are made again when asked for
 
 
 class RemadeArray:

@@ -234,9 +234,7 @@ def shift(lo, hi, inside, piece, anchor, X):
                 X[row, j] += offset[j]
 
 
-# ---------------------------------------------------------------------- walk
-#
-# The walk through the trees of a stand: the steps of `positions`, in order, on all threads.
+# ---------------------------------------------------------------------- all steps, on all threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +313,7 @@ class Walk:
         return anchor
 
 
-# ---------------------------------------------------------------------- turning
+# ---------------------------------------------------------------------- directions drawn again
 #
 # Directions of native data, drawn again: for one latent and all below it, from any seed.
 # A latent's Gaussian is a function of the embed seed and of its path, so the vector of any node follows from the way

@@ -235,7 +235,7 @@ def read_places(
     return Reading(mse, baseline, fit.weight.T.reshape(J, T, -1), gain)
 
 
-# ---------------------------------------------------------------------- latent values
+# ---------------------------------------------------------------------- values of latents
 #
 # Values of latents that probes are asked for: the true ones, fresh and permuted ones, and sums down the hierarchy.
 
