@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from percolab.checks.result import Check
     from percolab.checks.suite import Verification, verify
     from percolab.study.comparison import Comparison, compare
+    from percolab.study.crosscoder import Difference, diff
 
 __all__ = [
     "PRESETS",
@@ -49,6 +50,7 @@ __all__ = [
     "Corpus",
     "Cut",
     "Dataset",
+    "Difference",
     "DocumentRange",
     "Documents",
     "Forest",
@@ -75,6 +77,7 @@ __all__ = [
     "cluster_table",
     "compare",
     "cyclic_coalescent",
+    "diff",
     "exports",
     "features",
     "generate",
@@ -101,8 +104,10 @@ _MODULES = ("benchmark", "exports", "features", "nn", "show", "streaming", "stud
 _HOME = {
     "Check": "checks.result",
     "Comparison": "study",
+    "Difference": "study",
     "Verification": "checks.suite",
     "compare": "study",
+    "diff": "study",
     "verify": "checks.suite",
 }
 
