@@ -5,10 +5,11 @@ Needs the extra ``nn``, and for sparse autoencoders ``sae``. Importing this pack
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from percolab.benchmark.tasks import TASKS, Task, task
 from percolab.features.specs import Budget
+from percolab.ground.extras import on_demand
 
 if TYPE_CHECKING:
     from percolab.benchmark.running import benchmark
@@ -16,13 +17,4 @@ if TYPE_CHECKING:
 __all__ = ["TASKS", "Budget", "Task", "benchmark", "task"]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "benchmark":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from percolab.benchmark.running import benchmark
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("percolab"):
-            raise
-        raise ImportError(f"the benchmark needs {error.name}: pip install 'percolab[nn]'") from error
-    return benchmark
+__getattr__ = on_demand(__name__, {"benchmark.running": "benchmark"}, "the benchmark needs", "nn")

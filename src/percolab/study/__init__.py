@@ -7,8 +7,9 @@ what two networks do not share. Needs the extra ``nn``; importing this package i
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from percolab.ground.extras import on_demand
 
 if TYPE_CHECKING:
     from percolab.study.comparison import Comparison, compare
@@ -16,25 +17,12 @@ if TYPE_CHECKING:
     from percolab.study.crosscoder import Difference, diff
     from percolab.study.measured import Measured
 
-_HOME = {
-    "Comparison": "comparison",
-    "Contrast": "contrasts",
-    "Difference": "crosscoder",
-    "Measured": "measured",
-    "compare": "comparison",
-    "diff": "crosscoder",
-}
-
 __all__ = ["Comparison", "Contrast", "Difference", "Measured", "compare", "diff"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        home = import_module(f"percolab.study.{_HOME[name]}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("percolab"):
-            raise
-        raise ImportError(f"percolab.study needs {error.name}: pip install 'percolab[nn]'") from error
-    return getattr(home, name)
+__getattr__ = on_demand(
+    __name__,
+    {"study.comparison": "Comparison Contrast Measured compare", "study.crosscoder": "Difference diff"},
+    "percolab.study needs",
+    "nn",
+)
