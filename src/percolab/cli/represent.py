@@ -74,6 +74,7 @@ def represent(
     edit: does a change of one value, learned, move activations along a shared direction?
     documents: do transformers learn the contexts of their documents, and because these matter?
     ownership: does a crosscoder tell which of two networks learned a concept?
+    causation: which part of the activations carries the context that predictions depend on?
 
     DIR gets report.html, which needs nothing else, results.json with all estimates, table.parquet, and cells/.
     A cell that is there already, made from the same things, is not computed again.
