@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from percolab.benchmark.tasks import TRAINED, UNTRAINED
 from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
 from percolab.features.specs import MODEST, ORACLE, READING, Entry, make, on_device
@@ -20,6 +19,7 @@ from percolab.nn.networks.device import Device, choose_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.recording import activations, label
 from percolab.show import pages
+from percolab.study.measured import TRAINED, UNTRAINED
 from percolab.worlds.truth import AnyDataset
 
 STAGE = "methods"

@@ -34,8 +34,12 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
     "matryoshka": ("matryoshka", (*_SAE, "k"), {}),
     "batchtopk-frozen-decoder": ("batchtopk", (*_SAE, "k"), {"frozen": "decoder"}),
     "batchtopk-frozen-encoder": ("batchtopk", (*_SAE, "k"), {"frozen": "encoder"}),
+    "batchtopk-soft-frozen-decoder": ("batchtopk", (*_SAE, "k"), {"frozen": "soft"}),
+    "true-directions": ("true-directions", ("k",), {}),
     "oracle": ("oracle", (), {}),
     "oracle-flipped": ("oracle", (), {"flipped": 0.05}),
+    "oracle-absorbed": ("oracle", (), {"absorbed": 0.3}),
+    "oracle-split": ("oracle", (), {"split": 3}),
 }
 """By name: the method, what it takes of the budget, and its other options."""
 STANDARD = (READING, *METHODS)
