@@ -12,7 +12,7 @@ from torch import nn
 
 from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
-from percolab.features.specs import MODEST, ORACLE, READING, Entry, make, on_device
+from percolab.features.specs import MODEST, TRUTHFUL, Entry, make, on_device
 from percolab.features.specs import entry as as_entry
 from percolab.ground.progress import Display, Progress, shown
 from percolab.nn.networks.device import Device, choose_device
@@ -72,7 +72,7 @@ def compare(
     """
     place, entries = choose_device(device), [as_entry(spec, MODEST) for spec in methods]
     for entry in entries:
-        if entry.method in (READING, ORACLE):
+        if entry.method in TRUTHFUL:
             raise ValueError(f"method must make features of activations, got {entry.name!r}")
     name = layer or f"blocks.{len(model.blocks) - 1}"
     networks = {TRAINED: model, UNTRAINED: untrained(model, seed)}

@@ -86,8 +86,13 @@ class Task:
 
 
 _SMALL = Budget(n_features=128, k=8, steps=100, batch_size=512, lr=1e-2, n_components=16)
-_RATES: Mapping[tuple[str, str], Mapping[str, float]] = {}
-"""By task and scale. Those of the paper's scale have not been chosen yet."""
+_DOCUMENTS = {"trained": 3e-3, "untrained": 3e-2, "raw": 1e-3}
+_RATES: Mapping[tuple[str, str], Mapping[str, float]] = {
+    ("documents", "small"): _DOCUMENTS,
+    (TUNED, "small"): _DOCUMENTS,
+    ("superposed-2", "small"): {"trained": 1e-3, "untrained": 1e-2, "raw": 3e-2},
+}
+"""By task and scale, by `percolab.benchmark.tuning`. Where none was chosen, that of the budget is taken."""
 
 
 def task(name: str, scale: str = "paper") -> Task:
@@ -114,5 +119,26 @@ def task(name: str, scale: str = "paper") -> Task:
     return Task(name, scale, scales.recipe(data, scale), scales.training(data, scale), options)
 
 
-FROZEN: Mapping[str, str] = {}
+FROZEN: Mapping[str, str] = {
+    "paper/documents": "bc8e36ec82977d52",
+    "paper/documents-tuned": "f12eb781d1ca9327",
+    "paper/superposed-2": "894d398205ec5ae8",
+    "paper/superposed-4": "7fcacffa838fa80c",
+    "paper/paper-one-cluster": "7c786be36e12ef0a",
+    "paper/paper-multi-cluster": "3b3edc6668fe1d05",
+    "paper/superposed-2-tenth": "0a6cd6988f226aa5",
+    "paper/superposed-4-tenth": "7588d933dc319ae0",
+    "paper/paper-one-cluster-tenth": "857b7eb30e20f897",
+    "paper/paper-multi-cluster-tenth": "d129396c226f12c9",
+    "small/documents": "50ab8a8b32319c6a",
+    "small/documents-tuned": "d05162ca136ef0f1",
+    "small/superposed-2": "87dd2a533b6b9ba9",
+    "small/superposed-4": "c25db8d1a9a93eef",
+    "small/paper-one-cluster": "3c06680c4a93c27a",
+    "small/paper-multi-cluster": "46a0633df9608ee1",
+    "small/superposed-2-tenth": "25bf86a29c8b41ef",
+    "small/superposed-4-tenth": "ab5233bbf4f3b239",
+    "small/paper-one-cluster-tenth": "76237786fcd9bfc7",
+    "small/paper-multi-cluster-tenth": "aa7e022fd9982311",
+}
 """Digests of the tasks, by SCALE/NAME."""

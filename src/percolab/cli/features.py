@@ -25,7 +25,7 @@ from percolab.cli.options import (
     number_option,
 )
 from percolab.cli.options import seed as seed_number
-from percolab.features.specs import METHODS, ORACLE
+from percolab.features.specs import METHODS, TRUTHFUL
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.nn.config import SCALES
@@ -33,7 +33,7 @@ from percolab.nn.config import SCALES
 if TYPE_CHECKING:
     from percolab.features.result import Score
 
-_METHODS = tuple(name for name, (method, *_) in METHODS.items() if method != ORACLE)
+_METHODS = tuple(name for name, (method, *_) in METHODS.items() if method not in TRUTHFUL)
 """Those that make features of activations."""
 SUFFIXES = (".html", ".csv", ".json")
 SHOWN = (
