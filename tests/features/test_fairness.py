@@ -132,7 +132,7 @@ def test_a_split_oracle_needs_all_its_parts(labels):
 
 
 def test_trees_against_a_slow_reading(labels):
-    members, known = members_of(labels)
+    _, known = members_of(labels)
     upper = known.concepts.upper
     f1 = np.eye(upper.size)
     perfect = fairness.tree_scores(upper, f1, upper)
@@ -176,5 +176,5 @@ def test_true_directions_are_a_ceiling_where_concepts_are_directions(labels):
     values = members.matrix.T @ vectors + 0.05 * rng.standard_normal((400, 60))
     codes = TrueDirections(labels, k=4, min_size=20).fit(values).encode(values)
     assert (np.diff(codes.indptr) <= 4).all()
-    chosen, recovery = fairness.choose_thresholds(labels, codes, 20)
+    _, recovery = fairness.choose_thresholds(labels, codes, 20)
     assert recovery > 0.8
