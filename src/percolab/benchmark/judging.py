@@ -96,7 +96,7 @@ def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
     return [
         (f"{entry.name}{AT}{name}={value:g}", replace(entry, options={**entry.options, name: value}))
         for value in values
-        if name != "k" or value <= most
+        if name != "k" or value <= max(most, values[0])
     ]
 
 
