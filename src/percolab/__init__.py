@@ -9,7 +9,7 @@ from percolab.ground import machine as machine  # first: it refuses machines on 
 from percolab.corpora.beliefs import Beliefs
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import make_percolation
 from percolab.engines.attachment import attachment
@@ -24,21 +24,19 @@ from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
 from percolab.model.target import Target
-from percolab.store.arrays import StoredArray
 from percolab.store.schema import StoreError
 from percolab.store.shards import Made, generate_store
+from percolab.store.stored_array import StoredArray
 from percolab.store.worlds import load
-from percolab.worlds.generation import generate, superpose
-from percolab.worlds.presets import PRESETS
+from percolab.worlds.generation import PRESETS, generate, superpose
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import Truth, truth
+from percolab.worlds.superposed import Superposed, Truth, truth
 
 if TYPE_CHECKING:
     from percolab import benchmark, exports, features, nn, show, streaming, study, theory
-    from percolab.checks.result import Check
     from percolab.checks.suite import Verification, verify
+    from percolab.checks.verdicts import Check
     from percolab.study.comparison import Comparison, compare
 
 __all__ = [
@@ -99,7 +97,7 @@ __all__ = [
 # These bring SciPy, Zarr or torch along, so they are imported when first asked for.
 _MODULES = ("benchmark", "exports", "features", "nn", "show", "streaming", "study", "theory")
 _HOME = {
-    "Check": "checks.result",
+    "Check": "checks.verdicts",
     "Comparison": "study",
     "Verification": "checks.suite",
     "compare": "study",

@@ -44,9 +44,9 @@ from percolab.benchmark.representations import (
 )
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
 from percolab.features.specs import METHODS, Entry, entry, has_sae_lens, needs_sae_lens, source
+from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number
-from percolab.nn.networks.device import Device
 from percolab.show import pages
 from percolab.store.worlds import load
 from percolab.study.cells import Cell, Cells

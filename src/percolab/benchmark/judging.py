@@ -49,10 +49,10 @@ from percolab.features.pairs import GOOD
 from percolab.features.scoring import score
 from percolab.features.specs import Entry, make, on_device
 from percolab.features.truth import find_truth
+from percolab.ground.devices import choose_device
 from percolab.intervals import places
-from percolab.nn.networks.device import choose_device
+from percolab.nn.networks.activations import LossRecovered, loss_recovered
 from percolab.nn.networks.excess import token_losses
-from percolab.nn.networks.replacing import LossRecovered, loss_recovered
 from percolab.study.cells import Here
 from percolab.study.measured import TRAINED, Columns, Floats, Ints, Measured, Units
 from percolab.study.subject import DocumentView, PointView, View

@@ -19,7 +19,7 @@ from torch import nn
 
 from percolab.benchmark.tasks import Options
 from percolab.corpora.corpus import Corpus
-from percolab.nn.networks.device import choose_device
+from percolab.ground.devices import choose_device
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.networks.transformer import Transformer
 from percolab.study.cells import Here

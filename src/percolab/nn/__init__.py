@@ -9,19 +9,19 @@ Each room stands on those after it: `probing`; `training`; `networks`; and `inte
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from percolab.ground.extras import on_demand
 
 if TYPE_CHECKING:
     from percolab.experiments.running import experiment, represent, reproduce, scaling
     from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
     from percolab.nn.interventions import ablate, patch, steer
+    from percolab.nn.networks.activations import LossRecovered, activations, loss_recovered, representations
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
     from percolab.nn.networks.excess import DocumentScore, excess, kl
     from percolab.nn.networks.model import ResidualMLP
-    from percolab.nn.networks.recording import activations, representations
-    from percolab.nn.networks.replacing import LossRecovered, loss_recovered
-    from percolab.nn.networks.scores import LabelScore, Score
+    from percolab.nn.networks.objective import LabelScore, Score
     from percolab.nn.networks.transformer import Transformer
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
@@ -30,42 +30,22 @@ if TYPE_CHECKING:
     from percolab.study.settings import Settings
     from percolab.worlds.splits import Split, split_rows
 
-_HOME = {
-    "CorpusTrainConfig": "nn.config",
-    "DocumentScore": "nn.networks.excess",
-    "LabelScore": "nn.networks.scores",
-    "LinearProbe": "nn.probing.linear",
-    "LossRecovered": "nn.networks.replacing",
-    "ProbeConfig": "nn.config",
-    "ProbeErrors": "nn.probing.errors",
-    "ProbeResult": "nn.probing.errors",
-    "ResidualMLP": "nn.networks.model",
-    "Score": "nn.networks.scores",
-    "Split": "worlds.splits",
-    "TrainConfig": "nn.config",
-    "TrainResult": "nn.training.training",
-    "Transformer": "nn.networks.transformer",
-    "ablate": "nn.interventions",
-    "activations": "nn.networks.recording",
-    "baselines": "nn.networks.baseline",
-    "experiment": "experiments.running",
-    "excess": "nn.networks.excess",
-    "kl": "nn.networks.excess",
-    "linear_probe": "nn.probing.linear",
-    "load_model": "nn.training.training",
-    "loss_recovered": "nn.networks.replacing",
-    "nearest_neighbours": "nn.networks.baseline",
-    "patch": "nn.interventions",
-    "probes": "nn.probing.prober",
-    "representations": "nn.networks.recording",
-    "represent": "experiments.running",
-    "reproduce": "experiments.running",
-    "scaling": "experiments.running",
-    "Settings": "study.settings",
-    "split_rows": "worlds.splits",
-    "steer": "nn.interventions",
-    "train": "nn.training.training",
-    "train_ensemble": "nn.training.training",
+_HOMES = {
+    "experiments.running": "experiment represent reproduce scaling",
+    "nn.config": "CorpusTrainConfig ProbeConfig TrainConfig",
+    "nn.interventions": "ablate patch steer",
+    "nn.networks.activations": "LossRecovered activations loss_recovered representations",
+    "nn.networks.baseline": "baselines nearest_neighbours",
+    "nn.networks.excess": "DocumentScore excess kl",
+    "nn.networks.model": "ResidualMLP",
+    "nn.networks.objective": "LabelScore Score",
+    "nn.networks.transformer": "Transformer",
+    "nn.probing.errors": "ProbeErrors ProbeResult",
+    "nn.probing.linear": "LinearProbe linear_probe",
+    "nn.probing.prober": "probes",
+    "nn.training.training": "TrainResult load_model train train_ensemble",
+    "study.settings": "Settings",
+    "worlds.splits": "Split split_rows",
 }
 
 __all__ = [
@@ -106,13 +86,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        home = importlib.import_module(f"percolab.{_HOME[name]}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("percolab"):
-            raise
-        raise ImportError(f"percolab.nn needs {error.name}: pip install 'percolab[nn]'") from error
-    return getattr(home, name)
+__getattr__ = on_demand(__name__, _HOMES, "percolab.nn needs", "nn")

@@ -14,7 +14,7 @@ from percolab.model.forest import Forest
 from percolab.show import colouring, style
 from percolab.show.colouring import TRUNK, Colouring
 from percolab.show.style import PALETTE
-from percolab.worlds.truth import AnyDataset, truth
+from percolab.worlds.superposed import AnyDataset, truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

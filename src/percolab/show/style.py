@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from percolab.ground.extras import needing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
@@ -20,7 +22,7 @@ PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 ROLES = {"trained": BLUE, "untrained": ORANGE, "raw": GREEN, "other": VERMILION, "permuted": "#8a8a8a"}
 """The colour of each role of a network, the same in all figures."""
 INK, GREY, MIDDLE, FAINT = "#222222", "#8a8a8a", "#b5b5b5", "#d5d5d5"
-MISSING = "figures need matplotlib: pip install 'percolab[plot]'"
+MATPLOTLIB = ("figures need", "plot")
 
 SHEET: Any = {
     "figure.dpi": 100,
@@ -52,20 +54,16 @@ SHEET: Any = {
 @contextmanager
 def sheet() -> Iterator[None]:
     """Draw in this style, and leave matplotlib's settings as they were. Needs matplotlib, in the extra ``plot``."""
-    try:
+    with needing(*MATPLOTLIB):
         import matplotlib
-    except ImportError as error:
-        raise ImportError(MISSING) from error
     with matplotlib.rc_context(SHEET):
         yield
 
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches, not registered with pyplot."""
-    try:
+    with needing(*MATPLOTLIB):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(MISSING) from error
     return Figure(figsize=(width, height), layout="constrained")
 
 

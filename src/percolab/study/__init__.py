@@ -7,7 +7,9 @@ extra ``nn``; importing this package imports neither torch nor pandas.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from percolab.ground.extras import on_demand
 
 if TYPE_CHECKING:
     from percolab.study.comparison import Comparison, compare
@@ -17,13 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "Contrast", "Measured", "compare"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from percolab.study import comparison
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("percolab"):
-            raise
-        raise ImportError(f"percolab.study needs {error.name}: pip install 'percolab[nn]'") from error
-    return getattr(comparison, name)
+__getattr__ = on_demand(
+    __name__, {"study.comparison": "Comparison Contrast Measured compare"}, "percolab.study needs", "nn"
+)
