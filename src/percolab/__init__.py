@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from percolab.checks.suite import Verification, verify
     from percolab.checks.verdicts import Check
     from percolab.study.comparison import Comparison, compare
+    from percolab.study.crosscoder import Difference, diff
 
 __all__ = [
     "PRESETS",
@@ -46,6 +47,7 @@ __all__ = [
     "Corpus",
     "Cut",
     "Dataset",
+    "Difference",
     "DocumentRange",
     "Documents",
     "Forest",
@@ -72,6 +74,7 @@ __all__ = [
     "cluster_table",
     "compare",
     "cyclic_coalescent",
+    "diff",
     "exports",
     "features",
     "generate",
@@ -98,8 +101,10 @@ _MODULES = ("benchmark", "exports", "features", "nn", "show", "streaming", "stud
 _HOME = {
     "Check": "checks.verdicts",
     "Comparison": "study",
+    "Difference": "study",
     "Verification": "checks.suite",
     "compare": "study",
+    "diff": "study",
     "verify": "checks.suite",
 }
 
