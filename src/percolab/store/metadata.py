@@ -23,7 +23,6 @@ from percolab.store.locations import Location, is_free
 from percolab.store.schema import FORMAT, AnyRecipe, Layout, StoreError
 
 ROOT = "zarr.json"
-EXTRA_KEYS = tuple(f"extra/{name}" for name in schema.EXTRA_COLUMNS)
 LARGEST_BLOCK = 1 << 26
 """Bytes of a block, unless it is a single row: sixteen times what a writer makes."""
 MOST_ROWS = 1 << 62
