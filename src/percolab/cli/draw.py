@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import command
-from percolab.cli.options import Factor, Overwrite, Store, completion, integer, number_option
+from percolab.cli.options import Factor, Overwrite, Store, integer, number_option, word_option
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice, check_numbers, one
@@ -30,16 +30,15 @@ NAMED = ("y", "z")
 )
 def draw(
     path: Store,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Figure: .png, .pdf or .svg.")],
+    output: Annotated[Path, word_option("-o --output", "FILE", "Figure: .png, .pdf or .svg.")],
     cluster: Annotated[int, number_option("--cluster", "Which cluster; 0 is the largest.", default=0)] = 0,
     colour: Annotated[
         str | None,
-        typer.Option(
+        word_option(
             "--colour",
-            metavar="WHAT",
-            help="y, z, latents such as 17,42, or FILE.npy[:COLUMN] with a value for each row. Default: large latents.",
-            show_default=False,
-            autocompletion=completion(NAMED),
+            "WHAT",
+            "y, z, latents such as 17,42, or FILE.npy[:COLUMN] with a value for each row. Default: large latents.",
+            NAMED,
         ),
     ] = None,
     factor: Factor = None,
@@ -103,9 +102,7 @@ def _values(name: str, column: str | None) -> Any:
     "percolab figures --only 8 -o figures",
 )
 def figures(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where to write them.")] = Path(
-        "figures"
-    ),
+    output: Annotated[Path, word_option("-o --output", "FOLDER", "Where to write them.")] = Path("figures"),
     only: Annotated[
         list[int] | None,
         typer.Option(

@@ -18,6 +18,7 @@ from percolab.cli.options import (
     number,
     number_option,
     read_target,
+    word_option,
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground.foreign_files import read_array, read_json
@@ -28,7 +29,7 @@ from percolab.worlds.superposition import Superposition, recipe_from_dict
 if TYPE_CHECKING:
     from percolab.dataset.dataset import Dataset
 
-Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")]
+Output = Annotated[str, word_option("-o --output", "PATH", "Zarr store to write, or a URL.")]
 EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATENT=NUMBER or turn:LATENT=SEED"
 
 
@@ -119,7 +120,7 @@ def take(
     seed: Annotated[int, number_option("--seed", "What they are drawn from.", seed_number, default=0)] = 0,
     rows: Annotated[
         Path | None,
-        typer.Option("--rows", metavar="FILE", help="Row numbers, or a mask, as .npy.", show_default=False),
+        word_option("--rows", "FILE", "Row numbers, or a mask, as .npy."),
     ] = None,
     y: Annotated[str, choice_option("--y", ("kept", "recomputed"), "kept", "The targets: ")] = "kept",
     overwrite: Overwrite = False,
@@ -160,14 +161,12 @@ def superpose(
     ],
     output: Output,
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="NUMBERS", help="Of each factor in y, such as 1,0. Default: 1.")
+        str | None, word_option("--weights", "NUMBERS", "Of each factor in y, such as 1,0. Default: 1.")
     ] = None,
     product: Annotated[
-        str | None, typer.Option("--product", metavar="INTEGERS", help="y is the product of two factors, such as 0,1.")
+        str | None, word_option("--product", "INTEGERS", "y is the product of two factors, such as 0,1.")
     ] = None,
-    scales: Annotated[
-        str | None, typer.Option("--scales", metavar="NUMBERS", help="Of each factor in X. Default: 1.")
-    ] = None,
+    scales: Annotated[str | None, word_option("--scales", "NUMBERS", "Of each factor in X. Default: 1.")] = None,
     dim: Annotated[int | None, number_option("--dim", "Dimension of X.", default="that of the factors")] = None,
     rotate: Annotated[
         bool | None,

@@ -21,6 +21,7 @@ from percolab.cli.options import (
     given,
     number,
     number_option,
+    word_option,
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
@@ -32,27 +33,20 @@ from percolab.study.scales import HIERARCHY
 
 Device = Annotated[
     str,
-    typer.Option(
-        "--device",
-        metavar="NAME",
-        help="auto, cpu, cuda or cuda:N.",
-        autocompletion=completion(("auto", "cpu", "cuda")),
-    ),
+    word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda")),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
-ExperimentOutput = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: EXPERIMENT-SCALE.")
-]
+ExperimentOutput = Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: EXPERIMENT-SCALE.")]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
 Network = Annotated[
     str | None,
-    typer.Option("--network", metavar="MODULE:FUNCTION", help="Networks of your own: make(data, seed) returns one."),
+    word_option("--network", "MODULE:FUNCTION", "Networks of your own: make(data, seed) returns one."),
 ]
-Layers = Annotated[str | None, typer.Option("--layers", metavar="A,B", help="Modules of --network that are read.")]
+Layers = Annotated[str | None, word_option("--layers", "A,B", "Modules of --network that are read.")]
 Ray = Annotated[
     str | None,
-    typer.Option("--ray", metavar="ADDRESS", help="Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
+    word_option("--ray", "ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
 ]
 LOGS = ("tensorboard", "wandb")
 DEPTH_STEP = 5
@@ -115,7 +109,7 @@ def train(
             metavar="PATH", help="A dataset, or documents: a store, or a corpus as JSON.", show_default=False
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory of the run.")],
+    output: Annotated[Path, word_option("-o --output", "DIR", "Directory of the run.")],
     d_model: Annotated[
         int | None, number_option("--d-model", "Width of the residual stream.", default=TrainConfig.d_model)
     ] = None,
@@ -158,9 +152,7 @@ def train(
     overwrite: Overwrite = False,
     log: Annotated[
         str | None,
-        typer.Option(
-            "--log", metavar="NAME", help="tensorboard or wandb, if installed.", autocompletion=completion(LOGS)
-        ),
+        word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS),
     ] = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -255,8 +247,8 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
 @command("percolab probe one.zarr --run run -o probes")
 def probe(
     path: Store,
-    run: Annotated[Path, typer.Option("--run", metavar="DIR", help="A run of percolab train on this dataset.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for tables and figures.")],
+    run: Annotated[Path, word_option("--run", "DIR", "A run of percolab train on this dataset.")],
+    output: Annotated[Path, word_option("-o --output", "DIR", "Directory for tables and figures.")],
     min_latent_size: Annotated[
         int,
         number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size),

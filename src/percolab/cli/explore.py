@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import command
-from percolab.cli.options import Overwrite, Store, number_option
+from percolab.cli.options import Overwrite, Store, number_option, word_option
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
 
@@ -24,18 +24,14 @@ LOOPBACK = "127.0.0.1"
 )
 def explore(
     path: Store,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, .html.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, word_option("-o --output", "FILE", "The page, .html.")] = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", metavar="DIR", help="A run of percolab train, for predictions.", show_default=False),
+        word_option("--run", "DIR", "A run of percolab train, for predictions."),
     ] = None,
     features: Annotated[
         Path | None,
-        typer.Option(
-            "--features", metavar="FILE", help="Codes of features, .npz or .npy; they are scored.", show_default=False
-        ),
+        word_option("--features", "FILE", "Codes of features, .npz or .npy; they are scored."),
     ] = None,
     points: Annotated[int, number_option("--points", "Most points that are drawn.", default=100_000)] = 100_000,
     min_size: Annotated[int, number_option("--min-size", "Fewest points of a concept.", default=20)] = 20,
@@ -43,7 +39,7 @@ def explore(
     serve: Annotated[
         bool, typer.Option("--serve", help="Answer from the store instead of writing a file; until Ctrl-C.")
     ] = False,
-    host: Annotated[str, typer.Option("--host", metavar="NAME", help="Where --serve listens.")] = LOOPBACK,
+    host: Annotated[str, word_option("--host", "NAME", "Where --serve listens.")] = LOOPBACK,
     port: Annotated[int, number_option("--port", "Where --serve listens; 0 takes a free one.", default=0)] = 0,
     overwrite: Overwrite = False,
 ) -> None:

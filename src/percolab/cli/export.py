@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from percolab.cli.errors import command
-from percolab.cli.options import Factor, Overwrite, Store, completion
+from percolab.cli.options import Factor, Overwrite, Store, word_option
 from percolab.ground import files
 
 FORMATS = ("npz", "parquet", "csv", "hdf5", "huggingface")
@@ -27,9 +25,9 @@ def export(
     path: Store,
     form: Annotated[
         str,
-        typer.Option("--format", metavar="|".join(FORMATS), help="What to write.", autocompletion=completion(FORMATS)),
+        word_option("--format", "|".join(FORMATS), "What to write.", FORMATS),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="STEM", help="What the file names begin with.")],
+    output: Annotated[Path, word_option("-o --output", "STEM", "What the file names begin with.")],
     factor: Factor = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -28,6 +28,7 @@ from percolab.cli.options import (
     number,
     number_option,
     read_target,
+    word_option,
 )
 from percolab.cli.options import seed as seed_number
 from percolab.corpora.collection import DocumentRange
@@ -95,7 +96,7 @@ def generate(
     target: TargetWord = None,
     recipe_file: Annotated[
         Path | None,
-        typer.Option("--recipe", metavar="FILE", help="A recipe as JSON, of any kind.", show_default=False),
+        word_option("--recipe", "FILE", "A recipe as JSON, of any kind."),
     ] = None,
     threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
     shards: Shards = None,
@@ -258,7 +259,7 @@ def documents(
     lexicons: Annotated[int | None, number_option("--lexicons", "Number of lexicons.", default=1)] = None,
     shares: Annotated[
         str | None,
-        typer.Option("--shares", metavar="NUMBERS", help="Share of each lexicon, as 1,3. Default: all the same."),
+        word_option("--shares", "NUMBERS", "Share of each lexicon, as 1,3. Default: all the same."),
     ] = None,
     renewal: Annotated[
         float | None, number_option("--renewal", "Chance of a fresh context at a position.", number, 1 / 16)
@@ -270,7 +271,7 @@ def documents(
     ] = None,
     recipe_file: Annotated[
         Path | None,
-        typer.Option("--recipe", metavar="FILE", help="A corpus as JSON, in place of the above.", show_default=False),
+        word_option("--recipe", "FILE", "A corpus as JSON, in place of the above."),
     ] = None,
     shards: Shards = None,
     runner: Runner = None,

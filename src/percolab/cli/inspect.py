@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import FAILURE, Judge, command
-from percolab.cli.options import AsJson, Factor, Overwrite, Store
+from percolab.cli.options import AsJson, Factor, Overwrite, Store, word_option
 from percolab.ground import files
 
 TABLE_WIDTH = 110
@@ -35,20 +35,11 @@ def info(
     as_json: AsJson = False,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html",
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write the dataset's card, a page with figures.",
-            show_default=False,
-        ),
+        word_option("--html -o --output", "FILE", "Write the dataset's card, a page with figures."),
     ] = None,
     explorer: Annotated[
         Path | None,
-        typer.Option(
-            "--explorer", metavar="FILE", help="A page of percolab explore for the card to link to.", show_default=False
-        ),
+        word_option("--explorer", "FILE", "A page of percolab explore for the card to link to."),
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -108,14 +99,7 @@ def verify(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            "--report",
-            "-o",
-            "--output",
-            metavar="FOLDER",
-            help="Write a page with a figure for each law.",
-            show_default=False,
-        ),
+        word_option("--report -o --output", "FOLDER", "Write a page with a figure for each law."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -23,7 +23,7 @@ from percolab.cli.experiments import (
     print_report,
     run_in,
 )
-from percolab.cli.options import AsJson, Quiet, choice_option, completion, number_option
+from percolab.cli.options import AsJson, Quiet, choice_option, completion, number_option, word_option
 from percolab.cli.options import seed as seed_number
 from percolab.corpora.corpus import KIND as CORPUS
 from percolab.corpora.corpus import Corpus
@@ -51,11 +51,11 @@ def represent(
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     data: Annotated[
         str | None,
-        typer.Option(
+        word_option(
             "--data",
-            metavar="NAME",
-            help="superposed-2 or -4 for relevance and steering, else one-cluster or multi-cluster; or a store.",
-            autocompletion=completion(DATA),
+            "NAME",
+            "superposed-2 or -4 for relevance and steering, else one-cluster or multi-cluster; or a store.",
+            DATA,
         ),
     ] = None,
     seeds: Annotated[
@@ -110,12 +110,10 @@ def scaling(
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="A,B", help=f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
+        word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
     ] = None,
     seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: scaling-SCALE.")
-    ] = None,
+    output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: scaling-SCALE.")] = None,
     draws: Draws = 1,
     network: Network = None,
     overwrite: Overwrite = False,
@@ -152,20 +150,18 @@ def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="A run of percolab train, or activations as .npy.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one, on the same inputs.")],
     layer: Annotated[
-        str | None, typer.Option("--layer", metavar="NAME", help="Module of the networks. Default: the last block.")
+        str | None, word_option("--layer", "NAME", "Module of the networks. Default: the last block.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="PATH", help="The dataset that runs on points were trained on.")
+        str | None, word_option("--data", "PATH", "The dataset that runs on points were trained on.")
     ] = None,
     documents: Annotated[int, number_option("--documents", "Held-out documents that are read.", default=2000)] = 2000,
     method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help="What finds features, such as topk@n_features=1024+k=16.")
+        str, word_option("--method", "NAME", "What finds features, such as topk@n_features=1024+k=16.")
     ] = "topk",
     features: Annotated[int, number_option("--features", "One-sided features that are listed.", default=12)] = 12,
     seed: Annotated[int, number_option("--seed", "Seed of the method.", seed_number, 0)] = 0,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="A page, .html.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, word_option("-o --output", "FILE", "A page, .html.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     device: Device = "auto",
