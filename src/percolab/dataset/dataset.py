@@ -57,7 +57,7 @@ class Lazy:
         return dict(self.__dict__) if read is None else {"_read": read}
 
 
-class Samples(Lazy):
+class SampleSet(Lazy):
     """Rows of X and y with their truth: what a `Dataset` and a superposed world have in common."""
 
     X: NDArray[Any] | StoredArray
@@ -114,12 +114,12 @@ _SAVE: list[Save] = []
 
 
 def save_with(save: Save) -> None:
-    """Take what `Samples.save` calls: the store is built on samples, so it comes to them, not they to it."""
+    """Take what `SampleSet.save` calls: the store is built on samples, so it comes to them, not they to it."""
     _SAVE[:] = [save]
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset(Samples):
+class Dataset(SampleSet):
     """Points in R^d on percolation clusters, a target per point, and everything that produced them.
 
     Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release. Neighbouring

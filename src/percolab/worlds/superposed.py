@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.construction import construct
-from percolab.dataset.dataset import BY_HAND, Dataset, Samples
+from percolab.dataset.dataset import BY_HAND, Dataset, SampleSet
 from percolab.ground import text
 from percolab.ground.text import printable
 from percolab.model.forest import Forest
@@ -28,8 +28,8 @@ OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_
 
 
 @dataclass(frozen=True, eq=False)
-class Superposed(Samples):
-    """Samples that have a point of each of K percolation datasets, the factors; see `Superposition`.
+class Superposed(SampleSet):
+    """SampleSet that have a point of each of K percolation datasets, the factors; see `Superposition`.
 
     The truth is the forest and the values of each factor, and the table of rows: `percolab.truth` gives those of one
     factor, in the order of samples.
