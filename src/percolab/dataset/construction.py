@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from percolab.dataset import replay, targets
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, vouch
 from percolab.engines import native, paper
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
@@ -29,4 +29,4 @@ def construct(recipe: Recipe, *, threads: int | None = None, progress: Progress 
     replay.replay(recipe, forest, arrays.X, *values)
     if recipe.edits or recipe.target != Target():
         y = targets.make(recipe.target, forest, *values)
-    return Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version=engine.VERSION)).vouch()
+    return vouch(Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version=engine.VERSION)))

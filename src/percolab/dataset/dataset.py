@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +57,9 @@ class Lazy:
         return dict(self.__dict__) if read is None else {"_read": read}
 
 
+Kind = TypeVar("Kind", bound="SampleSet")
+
+
 class SampleSet(Lazy):
     """Rows of X and y with their truth: what a `Dataset` and a superposed world have in common."""
 
@@ -70,15 +73,10 @@ class SampleSet(Lazy):
         """Whether the fields come from where they can be trusted: a field that is replaced loses this."""
         return "_vouched" in self.__dict__ or "_read" in self.__dict__
 
-    def vouch(self) -> Self:
-        """Mark this as what its recipe makes, or as known to differ in what its provenance says."""
-        object.__setattr__(self, "_vouched", True)
-        return self
-
     def _changed(self, **changes: Any) -> Self:
         """Return this with other fields, which come from where they can be trusted if these do."""
         changed: Self = replace(self, **changes)  # type: ignore[type-var]
-        return changed.vouch() if self._is_vouched else changed
+        return vouch(changed) if self._is_vouched else changed
 
     def in_memory(self) -> Self:
         """Return the same with every array read into memory."""
@@ -101,6 +99,12 @@ class SampleSet(Lazy):
             Have everything on the disk before it is at its path, so that not even a power cut leaves half.
         """
         _SAVE[0](self, path, overwrite=overwrite, sync=sync)
+
+
+def vouch(samples: Kind) -> Kind:
+    """Mark a dataset or a world as what its recipe makes, or as known to differ in what its provenance says."""
+    object.__setattr__(samples, "_vouched", True)
+    return samples
 
 
 class Save(Protocol):

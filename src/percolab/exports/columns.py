@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import LATENT_COLUMNS, Dataset
+from percolab.dataset.dataset import LATENT_COLUMNS, Dataset, vouch
 from percolab.ground.extras import needing
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
@@ -198,7 +198,7 @@ def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
             raise ValueError(f"{name} must be float64, got {getattr(found, name).dtype}")
     if ("latent_active" in extra) != ("point_active" in extra):
         raise ValueError("latent_active and point_active must come together")
-    return found.vouch() if is_intact(found, told) else found
+    return vouch(found) if is_intact(found, told) else found
 
 
 def check_shape(name: str, column: Any, shape: tuple[int, ...]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.construction import construct
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, vouch
 from percolab.engines import needs
 from percolab.ground import memory, parallel
 from percolab.ground.progress import Progress, shown
@@ -69,7 +69,7 @@ def generate(
     with shown(progress) as tell:
         if not isinstance(recipe, Superposition):
             return construct(recipe, threads=threads, progress=tell)
-        return _superpose(recipe, parallel.thread_count(threads), tell).vouch()
+        return vouch(_superpose(recipe, parallel.thread_count(threads), tell))
 
 
 def superpose(

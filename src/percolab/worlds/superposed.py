@@ -29,7 +29,7 @@ OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_
 
 @dataclass(frozen=True, eq=False)
 class Superposed(SampleSet):
-    """SampleSet that have a point of each of K percolation datasets, the factors; see `Superposition`.
+    """Samples that have a point of each of K percolation datasets, the factors; see `Superposition`.
 
     The truth is the forest and the values of each factor, and the table of rows: `percolab.truth` gives those of one
     factor, in the order of samples.
