@@ -22,7 +22,7 @@ def lines_of(axes):
 
 
 def test_bonds_and_points_are_all_drawn_where_they_are(ds):
-    figure = drawing.draw_cluster(ds)
+    figure = drawing.draw(ds)
     space = figure.axes[0]
     points = next(item for item in space.collections if isinstance(item, PathCollection)).get_offsets()
     bonds = np.array(lines_of(space).get_segments())
@@ -59,7 +59,7 @@ def test_every_latent_is_in_the_group_that_holds_its_rows(ds):
 
 
 def test_colours_agree_between_the_panels(ds):
-    figure = drawing.draw_cluster(ds)
+    figure = drawing.draw(ds)
     groups = colouring.disjoint_groups(ds.forest, 6)
     space, tree = figure.axes
     used = {tuple(colour) for colour in lines_of(tree).get_colors().round(6)}
@@ -81,7 +81,7 @@ def to_hex(colour):
 
 
 def test_the_tree_hangs_together(ds):
-    segments = lines_of(drawing.draw_cluster(ds).axes[1]).get_segments()
+    segments = lines_of(drawing.draw(ds).axes[1]).get_segments()
     ends = {tuple(segment[-1]) for segment in segments} | {((4000 - 1) / 2, 4000.0)}
     for first, corner, last in segments:
         assert tuple(first) in ends  # every line begins at a latent that is drawn
@@ -110,7 +110,7 @@ def test_values_are_where_they_belong(many, cluster, colour):
     forest = many.forest
     start, end = forest.cluster_start[cluster : cluster + 2]
     values = many.y if colour == "y" else many.point_z if colour == "z" else np.asarray(many.X[:, 0])
-    figure = drawing.draw_cluster(many, cluster, colour=values if colour == "array" else colour)
+    figure = drawing.draw(many, cluster, colour=values if colour == "array" else colour)
     space, tree = figure.axes[:2]
     points = next(item for item in space.collections if isinstance(item, PathCollection))
     plane, _ = drawing.principal_plane(many.X, int(start), int(end - start))
@@ -137,7 +137,7 @@ def test_chosen_latents_are_coloured_and_named(many):
     forest = many.forest
     first = int(forest.cluster_start[1]) - 1
     inner = first + int(forest.cluster(1).path(3)[2])
-    figure = drawing.draw_cluster(many, 1, latents=[first, inner])
+    figure = drawing.draw(many, 1, latents=[first, inner])
     texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert texts == [f"latent {i}: {forest.latent_size[i]:,} points" for i in (first, inner)]
     points = next(item for item in figure.axes[0].collections if isinstance(item, PathCollection))
@@ -148,32 +148,32 @@ def test_chosen_latents_are_coloured_and_named(many):
 
 
 def test_signs_and_sizes_have_maps_of_their_own(many):
-    signed = drawing.draw_cluster(many, colour=many.y).axes[2]._colorbar.mappable
+    signed = drawing.draw(many, colour=many.y).axes[2]._colorbar.mappable
     assert signed.norm.vmin == -signed.norm.vmax
     assert signed.to_rgba(0.0)[:3] == pytest.approx([int(style.MIDDLE[1:3], 16) / 255] * 3, abs=0.01)
-    plain = drawing.draw_cluster(many, colour=np.exp(many.y), label="exp y")
+    plain = drawing.draw(many, colour=np.exp(many.y), label="exp y")
     assert plain.axes[2]._colorbar.mappable.cmap.name == "viridis"
     assert plain.axes[2].get_ylabel() == "exp y"
     for unit in (np.maximum(many.y, 0), np.zeros(len(many))):  # a unit after a ReLU, and a dead one
-        rising = drawing.draw_cluster(many, colour=unit).axes[2]._colorbar.mappable
+        rising = drawing.draw(many, colour=unit).axes[2]._colorbar.mappable
         assert rising.to_rgba(0.0) == pytest.approx(signed.to_rgba(0.0), abs=0.01)
 
 
 def test_bad_colours(many):
     with pytest.raises(ValueError, match="colour must be one of y, z, got 'x'"):
-        drawing.draw_cluster(many, colour="x")
+        drawing.draw(many, colour="x")
     with pytest.raises(ValueError, match=r"colour must have shape \(3000,\), a value a row, got \(3,\)"):
-        drawing.draw_cluster(many, colour=[1, 2, 3])
+        drawing.draw(many, colour=[1, 2, 3])
     with pytest.raises(ValueError, match="colour must be finite, got NaN or infinity"):
-        drawing.draw_cluster(many, colour=np.full(3000, np.nan))
+        drawing.draw(many, colour=np.full(3000, np.nan))
     with pytest.raises(ValueError, match="latents must be left out with colour"):
-        drawing.draw_cluster(many, colour="y", latents=[0])
+        drawing.draw(many, colour="y", latents=[0])
     with pytest.raises(ValueError, match="latents must be 1 to 6 latents, got 7"):
-        drawing.draw_cluster(many, latents=list(range(7)))
+        drawing.draw(many, latents=list(range(7)))
     with pytest.raises(ValueError, match="latents must be of cluster 1, got 0 of cluster 0"):
-        drawing.draw_cluster(many, 1, latents=[0])
+        drawing.draw(many, 1, latents=[0])
     with pytest.raises(ValueError, match="latents must be below"):
-        drawing.draw_cluster(many, latents=[10**6])
+        drawing.draw(many, latents=[10**6])
 
 
 # ---------------------------------------------------------------------- any cluster
@@ -182,7 +182,7 @@ def test_bad_colours(many):
 @pytest.mark.parametrize("n", [2, 3, 12, 300])
 def test_small_clusters_are_drawn_to_the_last_point(n):
     made = pl.generate(pl.Recipe(n, 3, "one_cluster", seeds=1, engine="paper"))
-    figure = drawing.draw_cluster(made)
+    figure = drawing.draw(made)
     if n < 200:
         assert len(lines_of(figure.axes[1]).get_segments()) == 2 * (n - 1)
     file = io.BytesIO()
@@ -194,13 +194,13 @@ def test_deep_trees_and_stored_datasets(tmp_path):
     made = pl.generate(pl.Recipe(30_000, 4, seeds=2, engine="paper"))
     made.save(tmp_path / "ds.zarr")
     loaded = pl.load(tmp_path / "ds.zarr")
-    one, other = (drawing.draw_cluster(dataset, 1).axes[0].collections[1].get_offsets() for dataset in (made, loaded))
+    one, other = (drawing.draw(dataset, 1).axes[0].collections[1].get_offsets() for dataset in (made, loaded))
     np.testing.assert_array_equal(one, other)
     assert len(one) == made.forest.cluster_size[1]
 
 
 def test_nothing_is_clipped(ds):
-    figure = drawing.draw_cluster(ds)
+    figure = drawing.draw(ds)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -213,17 +213,17 @@ def test_nothing_is_clipped(ds):
 
 def test_bad_input(ds):
     with pytest.raises(ValueError, match="cluster must be below 1, got 1"):
-        drawing.draw_cluster(ds, 1)
+        drawing.draw(ds, 1)
     with pytest.raises(ValueError, match="n_groups must be at most 6, got 7"):
-        drawing.draw_cluster(ds, n_groups=7)
+        drawing.draw(ds, n_groups=7)
     with pytest.raises(ValueError, match="n_groups must be at least 1, got 0"):
-        drawing.draw_cluster(ds, n_groups=0)
+        drawing.draw(ds, n_groups=0)
     single = pl.generate(pl.Recipe(1, 2, seeds=0, engine="paper"))
     with pytest.raises(ValueError, match="cluster must have at least 2 points to be drawn, got cluster 0 with 1"):
-        drawing.draw_cluster(single)
+        drawing.draw(single)
 
 
 def test_missing_matplotlib_is_named(ds, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"figures need matplotlib: pip install 'percolab\[plot\]'"):
-        drawing.draw_cluster(ds)
+        drawing.draw(ds)

@@ -200,12 +200,12 @@ def test_flipped_rows_are_the_share_asked_for(dataset, X):
         (ICA(0), "n_components must be at least 1, got 0"),
         (RandomDictionary(0), "n_features must be at least 1, got 0"),
         (RandomDictionary(5, k=0), "k must be at least 1, got 0"),
-        (Oracle(pl.split_forest(1500, 1), min_size=1), "min_size must be at least 2, got 1"),
+        (Oracle(pl.engines.split_forest(1500, 1), min_size=1), "min_size must be at least 2, got 1"),
         (
-            Oracle(pl.split_forest(40, 1)),
+            Oracle(pl.engines.split_forest(40, 1)),
             "codes must have a row for each of the 40 rows, unless rows are given, got 1500",
         ),
-        (Oracle(pl.split_forest(1500, 1), flipped=2), "flipped must be between 0 and 1, got 2"),
+        (Oracle(pl.engines.split_forest(1500, 1), flipped=2), "flipped must be between 0 and 1, got 2"),
     ],
     ids=str,
 )

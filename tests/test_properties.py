@@ -54,7 +54,7 @@ def test_every_dataset_is_valid_and_made_again(recipe):
     if recipe.min_cluster_size == 1:
         assert sorted(ds.forest.point_id) == list(range(recipe.n_points))
     assert same_bytes(ds, pl.generate(pl.Recipe.from_json(recipe.to_json()), threads=3))
-    assert pl.targets(ds.forest, ds.latent_z, ds.point_z).tobytes() == ds.y.tobytes()
+    assert pl.engines.targets(ds.forest, ds.latent_z, ds.point_z).tobytes() == ds.y.tobytes()
 
 
 @given(recipes())

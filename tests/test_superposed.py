@@ -517,7 +517,7 @@ def test_worlds_are_not_made_in_parts(tmp_path):
     with pytest.raises(
         ValueError, match=r"^recipe.engine must be 'native' to make parts of a dataset, got 'superposed'$"
     ):
-        pl.cluster_table(recipe)
+        pl.engines.cluster_table(recipe)
 
 
 # ---------------------------------------------------------------------- presets and progress

@@ -166,7 +166,7 @@ def test_moments_of_some_rows(forest, data):
 
 def test_moments_far_from_zero_in_a_long_table():
     """The errors that the docstring names: 200,000 rows, latents that spread 10^-4 and 10^-6 of all values."""
-    forest = pl.split_forest(200_000, 3)
+    forest = pl.engines.split_forest(200_000, 3)
     rng = np.random.default_rng(0)
     cut = forest.cut(200)
     latents = rng.choice(np.flatnonzero(forest.latent_size <= 200), 60)
@@ -221,7 +221,7 @@ def test_a_chain_of_thousands(shape):
 
 def test_long_ranges():
     """Rows that are many blocks of the table of minima apart, against their paths and their distances in space."""
-    forest = pl.split_forest(20_000, 3)
+    forest = pl.engines.split_forest(20_000, 3)
     a, b = np.random.default_rng(0).integers(0, 20_000, (2, 300))
     first, second = forest.path(a).parts(), forest.path(b).parts()
     for pair, latent in enumerate(forest.lca(a, b)):
@@ -256,7 +256,7 @@ def test_answers_have_the_shape_of_the_question(ds):
     assert forest.children(0).shape == (2,)
     assert forest.children([[0, 1, 2]]).shape == (1, 3, 2)
     assert forest.path(np.arange(2000) < 3).offsets.size == 4
-    assert repr(forest.cut(50)).startswith("Cut(")
+    assert repr(forest.cut(50)).startswith("Partition(")
 
 
 @pytest.mark.parametrize(

@@ -5,24 +5,23 @@ Needs the extra ``nn``, and for sparse autoencoders ``sae``. Importing this pack
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from percolab.benchmark.tasks import TASKS, Task, task
-from percolab.features.specs import Budget
+from percolab.ground.surface import surface
 
 if TYPE_CHECKING:
     from percolab.benchmark.running import benchmark
+    from percolab.benchmark.tasks import TASKS, Task, task
+    from percolab.features.specs import Budget
 
 __all__ = ["TASKS", "Budget", "Task", "benchmark", "task"]
 
+_HOMES = {
+    "TASKS": "benchmark.tasks",
+    "Budget": "features.specs",
+    "Task": "benchmark.tasks",
+    "benchmark": "benchmark.running",
+    "task": "benchmark.tasks",
+}
 
-def __getattr__(name: str) -> Any:
-    if name != "benchmark":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from percolab.benchmark.running import benchmark
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("percolab"):
-            raise
-        raise ImportError(f"the benchmark needs {error.name}: pip install 'percolab[nn]'") from error
-    return benchmark
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

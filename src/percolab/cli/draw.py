@@ -13,7 +13,6 @@ from percolab.cli.options import Factor, Overwrite, Store, completion, examples,
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice, check_numbers
-from percolab.model.indices import one
 
 FORMATS = (".png", ".pdf", ".svg")
 NAMED = ("y", "z")
@@ -44,9 +43,9 @@ def draw(
     Of a superposed world, --factor says whose cluster it is: it is drawn in that factor's own space.
     Of documents, one is drawn: its tokens, the exact belief in every context along it, and the floor of the loss.
     """
+    from percolab import show
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
-    from percolab.show import belief_map, drawing
     from percolab.store import worlds
 
     form = check_choice("output", output.suffix, FORMATS).removeprefix(".")
@@ -55,17 +54,16 @@ def draw(
     with bar(label="drawing"):
         data = worlds.load(path)
         if isinstance(data, StoredDocuments):
-            number = one("document", document, len(data.recipe))
-            figure = belief_map.draw_document(data.corpus, data.recipe.lo + number)
+            figure = show.draw(data, document)
         else:
-            figure = drawing.draw_cluster(data, cluster, factor=factor, **chosen)
+            figure = show.draw(data, cluster, factor=factor, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
     print(f"wrote {output}")
 
 
 def _colouring(word: str) -> dict[str, Any]:
-    """Return what `draw_cluster` takes for a word after ``--colour``."""
+    """Return what `show.draw` takes for a word after ``--colour``."""
     if word in NAMED:
         return {"colour": word}
     if re.fullmatch(r"\d+(,\d+)*", word):

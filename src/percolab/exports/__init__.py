@@ -28,24 +28,17 @@ from percolab.exports.hdf5 import hdf5_paths, read_hdf5, to_hdf5
 from percolab.exports.huggingface import huggingface_paths, read_huggingface, to_huggingface
 from percolab.exports.release import Release, npz_paths, read_npz, to_npz
 from percolab.exports.tables import csv_paths, parquet_paths, read_csv, read_parquet, to_csv, to_parquet
+from percolab.ground.surface import surface
 from percolab.ground.validation import check_choice
 
 if TYPE_CHECKING:
-    from percolab.loaders.torch_data import StreamingDataset as StreamingDataset
-    from percolab.loaders.torch_data import TokenDataset as TokenDataset
-    from percolab.loaders.torch_data import TorchDataset as TorchDataset
+    from percolab.loaders.torch_data import StreamingDataset, TokenDataset, TorchDataset
 
 __all__ = [
-    "DOCUMENT_FORMATS",
-    "FORMATS",
-    "Format",
     "Release",
-    "csv_paths",
-    "format_of",
-    "hdf5_paths",
-    "huggingface_paths",
-    "npz_paths",
-    "parquet_paths",
+    "StreamingDataset",
+    "TokenDataset",
+    "TorchDataset",
     "read_csv",
     "read_hdf5",
     "read_huggingface",
@@ -93,10 +86,7 @@ def format_of(name: str, dataset: Any) -> Format:
     return known[check_choice("format", name, tuple(known))]
 
 
-def __getattr__(name: str) -> Any:
-    # What `to_torch` and `to_torch_stream` return, for annotations. They need torch: imported when asked for.
-    if name in ("StreamingDataset", "TokenDataset", "TorchDataset"):
-        from percolab.loaders import torch_data
+# What `to_torch` and `to_torch_stream` return, for annotations. They need torch: imported when first used.
+_HOMES = dict.fromkeys(("StreamingDataset", "TokenDataset", "TorchDataset"), "loaders.torch_data")
 
-        return getattr(torch_data, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="torch")

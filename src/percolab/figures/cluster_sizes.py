@@ -8,7 +8,7 @@ import numpy as np
 
 from percolab import theory
 from percolab.checks.sizes import FIT_FROM, fit_exponent
-from percolab.engines.attachment import attachment
+from percolab.engines.growth import attachment
 from percolab.model.recipe import PRESETS
 from percolab.show import style
 

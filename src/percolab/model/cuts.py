@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class Partition:
     """Groups of rows, in row order: disjoint intervals that cover all rows."""
 
     nodes: Ints
@@ -34,10 +34,10 @@ class Cut:
 
     def __repr__(self) -> str:
         largest = int(self.sizes.max(initial=0))
-        return f"Cut({len(self):,} groups of {self.groups.size:,} rows, the largest of {largest:,})"
+        return f"Partition({len(self):,} groups of {self.groups.size:,} rows, the largest of {largest:,})"
 
 
-def cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Cut:
+def cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Partition:
     """Return the groups that are left when every latent above them is split: see `Forest.cut`."""
     if (max_size is None) == (n_groups is None):
         raise ValueError(f"cut needs one of max_size and n_groups, got max_size={max_size} and n_groups={n_groups}")
@@ -53,7 +53,7 @@ def cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Cut:
     return _groups(forest, split)
 
 
-def _groups(forest: Forest, split: NDArray[np.bool_]) -> Cut:
+def _groups(forest: Forest, split: NDArray[np.bool_]) -> Partition:
     """Return the groups below the latents that are split; these have no latent above them that is not."""
     n = forest.n_points
     begins = np.zeros(n, np.bool_)
@@ -65,4 +65,4 @@ def _groups(forest: Forest, split: NDArray[np.bool_]) -> Cut:
     whole = ~split & ((parent < 0) | split[parent]) if split.size else split
     nodes = starts.copy()
     nodes[sizes > 1] = n + np.flatnonzero(whole)  # disjoint latents follow each other in preorder as in rows
-    return Cut(nodes, starts, sizes, np.cumsum(begins) - 1)
+    return Partition(nodes, starts, sizes, np.cumsum(begins) - 1)

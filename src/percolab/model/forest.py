@@ -16,7 +16,7 @@ from percolab.model import graphs, hierarchy, invariants, kinship
 from percolab.model.ancestry import Ragged, minima_table
 from percolab.model.bonds import Walk
 from percolab.model.concepts import concepts, nearest_above
-from percolab.model.cuts import Cut, cut
+from percolab.model.cuts import Partition, cut
 from percolab.model.indices import indices, one
 from percolab.model.moments import Moments, moments
 
@@ -315,7 +315,7 @@ class Forest:
 
     # ------------------------------------------------------------------ groups and concepts
 
-    def cut(self, max_size: int | None = None, *, n_groups: int | None = None) -> Cut:
+    def cut(self, max_size: int | None = None, *, n_groups: int | None = None) -> Partition:
         """Return disjoint groups of rows, each a latent or a single row, that cover all rows. Linear time.
 
         Parameters

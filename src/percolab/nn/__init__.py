@@ -9,19 +9,20 @@ Each room stands on those after it: `probing`; `training`; `networks`; and `inte
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from percolab.ground.surface import surface
 
 if TYPE_CHECKING:
     from percolab.experiments.running import experiment, represent, reproduce, scaling
-    from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
+    from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig, TrainSeeds
     from percolab.nn.interventions import ablate, patch, steer
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
     from percolab.nn.networks.excess import DocumentScore, excess, kl
     from percolab.nn.networks.model import ResidualMLP
     from percolab.nn.networks.recording import activations, representations
     from percolab.nn.networks.replacing import LossRecovered, loss_recovered
-    from percolab.nn.networks.scores import LabelScore, Score
+    from percolab.nn.networks.scores import LabelScore, RegressionScore
     from percolab.nn.networks.transformer import Transformer
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from percolab.study.settings import Settings
     from percolab.worlds.splits import Split, split_rows
 
-_HOME = {
+_HOMES = {
     "CorpusTrainConfig": "nn.config",
     "DocumentScore": "nn.networks.excess",
     "LabelScore": "nn.networks.scores",
@@ -39,10 +40,11 @@ _HOME = {
     "ProbeConfig": "nn.config",
     "ProbeErrors": "nn.probing.errors",
     "ProbeResult": "nn.probing.errors",
+    "RegressionScore": "nn.networks.scores",
     "ResidualMLP": "nn.networks.model",
-    "Score": "nn.networks.scores",
     "Split": "worlds.splits",
     "TrainConfig": "nn.config",
+    "TrainSeeds": "nn.config",
     "TrainResult": "nn.training.training",
     "Transformer": "nn.networks.transformer",
     "ablate": "nn.interventions",
@@ -67,6 +69,7 @@ _HOME = {
     "train": "nn.training.training",
     "train_ensemble": "nn.training.training",
 }
+_FORMERLY = {"Score": "nn.RegressionScore", "train_ensemble": "nn.train"}
 
 __all__ = [
     "CorpusTrainConfig",
@@ -77,12 +80,13 @@ __all__ = [
     "ProbeConfig",
     "ProbeErrors",
     "ProbeResult",
+    "RegressionScore",
     "ResidualMLP",
-    "Score",
     "Settings",
     "Split",
     "TrainConfig",
     "TrainResult",
+    "TrainSeeds",
     "Transformer",
     "ablate",
     "activations",
@@ -105,14 +109,4 @@ __all__ = [
     "train",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        home = importlib.import_module(f"percolab.{_HOME[name]}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("percolab"):
-            raise
-        raise ImportError(f"percolab.nn needs {error.name}: pip install 'percolab[nn]'") from error
-    return getattr(home, name)
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, formerly=_FORMERLY, extra="nn")

@@ -7,23 +7,25 @@ extra ``nn``; importing this package imports neither torch nor pandas.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from percolab.ground.surface import surface
 
 if TYPE_CHECKING:
+    from percolab.intervals.estimate import Estimate
     from percolab.study.comparison import Comparison, compare
     from percolab.study.contrasts import Contrast
-    from percolab.study.measured import Measured
+    from percolab.study.measured import Measured, Units
 
-__all__ = ["Comparison", "Contrast", "Measured", "compare"]
+__all__ = ["Comparison", "Contrast", "Estimate", "Measured", "Units", "compare"]
 
+_HOMES = {
+    "Comparison": "study.comparison",
+    "Contrast": "study.contrasts",
+    "Estimate": "intervals.estimate",
+    "Measured": "study.measured",
+    "Units": "study.measured",
+    "compare": "study.comparison",
+}
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from percolab.study import comparison
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("percolab"):
-            raise
-        raise ImportError(f"percolab.study needs {error.name}: pip install 'percolab[nn]'") from error
-    return getattr(comparison, name)
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from percolab.engines import needs
 from percolab.engines.arrays import Arrays
-from percolab.engines.attachment import attach_keyed, follow_to_founder
 from percolab.engines.clusters import Clusters
+from percolab.engines.growth import attach_keyed, follow_to_founder
 from percolab.engines.native import random_graph, trees, values, walk
 from percolab.engines.native.pieces import GROUP
 from percolab.engines.native.skeleton import Expansion

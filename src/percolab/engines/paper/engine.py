@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from percolab.engines import embedding, needs
 from percolab.engines.arrays import Arrays
-from percolab.engines.attachment import attachment
 from percolab.engines.clusters import Clusters, batches
+from percolab.engines.growth import attachment
 from percolab.engines.paper import coalescent
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel

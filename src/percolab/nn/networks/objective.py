@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from percolab.nn.networks.scores import LabelScore, Score, label_score, r_squared, score
+from percolab.nn.networks.scores import LabelScore, RegressionScore, label_score, r_squared, score
 
 
 class Objective(Protocol):
@@ -36,7 +36,7 @@ class Objective(Protocol):
         `train` and `validation` are the targets of these rows; the last column is what progress shows.
         """
 
-    def score(self, output: torch.Tensor, target: torch.Tensor) -> Score | LabelScore:
+    def score(self, output: torch.Tensor, target: torch.Tensor) -> RegressionScore | LabelScore:
         """Return the score of outputs for some rows."""
 
 
@@ -65,7 +65,7 @@ class Numbers:
             found[f"{name}_r2"] = [r_squared(loss, variance) for loss in losses[:, i]]
         return pandas.DataFrame(found)
 
-    def score(self, output: torch.Tensor, target: torch.Tensor) -> Score:
+    def score(self, output: torch.Tensor, target: torch.Tensor) -> RegressionScore:
         """Return R² and mean squared error."""
         return score(target.cpu(), output.cpu())
 

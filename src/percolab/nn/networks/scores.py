@@ -22,7 +22,7 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class Score:
+class RegressionScore:
     """How well a prediction of numbers does on some rows."""
 
     r2: float
@@ -41,11 +41,11 @@ class LabelScore:
     """mean of -log of the probability given to a row's label, in nats"""
 
 
-def score(target: Any, prediction: Any) -> Score:
+def score(target: Any, prediction: Any) -> RegressionScore:
     """Return R² and MSE, in float64."""
     t, p = np.asarray(target, np.float64), np.asarray(prediction, np.float64)
     r2 = float(r2_score(t, p, force_finite=False)) if np.ptp(t) > 0 else math.nan
-    return Score(r2, float(mean_squared_error(t, p)))
+    return RegressionScore(r2, float(mean_squared_error(t, p)))
 
 
 def label_score(label: Any, log_probability: Any) -> LabelScore:

@@ -31,7 +31,7 @@ MOST_DRAWN = 200_000
 """Points of a cluster that is drawn; a larger one makes way for the next that is not."""
 
 
-def write_card(
+def card(
     dataset: AnyDataset,
     path: str | os.PathLike[str],
     *,
@@ -250,6 +250,6 @@ def _cluster(dataset: Dataset) -> list[str]:
     cluster = int(np.argmax(size <= MOST_DRAWN))
     if not 2 <= size[cluster] <= MOST_DRAWN:
         return []
-    figure = drawing.draw_cluster(dataset, cluster)
+    figure = drawing.draw(dataset, cluster)
     caption = f"Cluster {cluster} in the plane of its first two principal components, beside its latent tree."
     return [pages.heading("A cluster and its latents"), pages.picture(figure, caption, wide=True)]
