@@ -125,6 +125,7 @@ def test_all_rows_named_are_all_rows(ds):
     np.testing.assert_array_equal(forest.concepts(5, 2 / 3, rows=np.arange(2000)[::-1]), forest.concepts(5, 2 / 3))
     np.testing.assert_array_equal(forest.concepts(10, rows=np.repeat(np.arange(2000), 2)), forest.concepts(5))
     np.testing.assert_array_equal(forest.concepts(5, rows=np.ones(2000, bool)), forest.concepts(5))
+    np.testing.assert_array_equal(forest.concepts(), forest.concepts(20, 2 / 3))
 
 
 @given(forests(most=15), st.integers(0, 2**32))

@@ -51,7 +51,7 @@ def generate(recipe: Recipe | str, *, threads: int | None = None, progress: bool
         recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]
     if not isinstance(recipe, Recipe):
         raise ValueError(
-            f"recipe must be a Recipe or the name of a preset, got {recipe!r}: see make_percolation for sizes"
+            f"recipe must be a Recipe or the name of a preset, got {recipe!r}: sizes go by name, n_points=1000"
         )
     if not recipe.target.is_rule:
         raise ValueError(f"target must be one that a recipe can make, got {recipe.target.kind!r}")
@@ -124,11 +124,13 @@ def make_percolation(
     dim
         Dimension of the space they lie in; 20 if not given.
     random_state
-        An int, as `seeds` of a `Recipe`; a NumPy generator to draw it from; None for a fresh one.
+        The seed: an int, as for a `Recipe`; a NumPy generator to draw it from; None for a fresh one.
     return_X_y
         Return ``(X, y)`` instead of a `Dataset`.
     n_samples, n_features
         Scikit-learn's words for `n_points` and `dim`.
+    seed
+        percolab's word for `random_state`.
     **recipe
         Other fields of `Recipe`: `mode`, `create_prob`, `mean_degree`, `engine`, `min_cluster_size`, `dtype`, `target`.
     """
@@ -139,10 +141,12 @@ def make_percolation(
         seed = int(random_state.integers(2**32))
     elif isinstance(random_state, np.random.RandomState):
         seed = int(random_state.randint(2**32, dtype=np.uint64))
-    unknown = sorted(set(recipe) - {field.name for field in fields(Recipe)} | set(recipe) & {"seeds"})
+    unknown = sorted(set(recipe) - {field.name for field in fields(Recipe)} - {"seed"} | set(recipe) & {"seeds"})
     if unknown:
         raise TypeError(f"make_percolation got {unknown[0]!r}, which is not a field of a Recipe that it takes")
-    dataset = generate(Recipe(n_points, dim, seeds=seed, **recipe))
+    if "seed" in recipe and random_state is not None:
+        raise ValueError(f"seed and random_state are the same, got {recipe['seed']} and {random_state}")
+    dataset = generate(Recipe(n_points, dim, **{"seed": seed} | recipe))
     return (np.asarray(dataset.X), dataset.y) if return_X_y else dataset
 
 

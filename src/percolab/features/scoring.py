@@ -33,6 +33,7 @@ from percolab.ground.compiled import ahead
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
+from percolab.model.concepts import MIN_SIZE
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +47,7 @@ def score(
     documents: Documents | None = None,
     about: str = "context",
     truth: str = "believed",
-    min_size: int = 20,
+    min_size: int = MIN_SIZE,
     ratio: float = SUMMARY_RATIO,
     threshold: Any = 0.0,
     directions: Any = None,
@@ -173,7 +174,7 @@ def best_f1(
     documents: Documents | None = None,
     about: str = "context",
     truth: str = "believed",
-    min_size: int = 20,
+    min_size: int = MIN_SIZE,
     ratio: float = SUMMARY_RATIO,
     threshold: Any = 0.0,
     threads: int | None = None,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
+MIN_SIZE, RATIO = 20, 2 / 3
+"""The least number of rows of a concept, and the largest share of the rows of the one above, by default."""
+
 
 def concepts(forest: Forest, min_size: int, ratio: float, rows: ArrayLike | None) -> Ints:
     """Return the concepts of a forest: see `Forest.concepts`."""
