@@ -1,6 +1,7 @@
 """Drawing: what the picture of a cluster shows."""
 
 import io
+import pickle
 import sys
 
 import numpy as np
@@ -19,6 +20,14 @@ def ds():
 
 def lines_of(axes):
     return next(item for item in axes.collections if isinstance(item, LineCollection))
+
+
+def test_notebooks_show_figures_without_pyplot(ds):
+    formatters = pytest.importorskip("IPython.core.formatters")
+    figure = drawing.draw(ds)
+    shown, _ = formatters.DisplayFormatter().format(figure)
+    assert shown["image/png"].startswith(b"\x89PNG")
+    assert pickle.loads(pickle.dumps(figure))._repr_png_().startswith(b"\x89PNG")
 
 
 def test_bonds_and_points_are_all_drawn_where_they_are(ds):

@@ -174,11 +174,11 @@ def test_memory_is_bounded_by_a_block_of_features(monkeypatch):
     """Codes that must be copied to be read take a bit a cell and a block, where a whole copy takes 32 bits a cell."""
     forest = pl.engines.split_forest(20_000, 1)
     codes = (np.random.default_rng(0).random((20_000, 512), np.float32) < 0.3).astype(np.float16)
-    wanted = score(forest, codes, draws=1)
+    wanted = score(forest, codes, draws=1)  # a block for each thread is in memory: the bound is for two
     monkeypatch.setattr("percolab.features.codes.COPY_BYTES", 1 << 19)
     monkeypatch.setattr(firing, "BLOCK_BYTES", 1 << 17)
     tracemalloc.start()
-    found = score(forest, codes, draws=1)
+    found = score(forest, codes, draws=1, threads=2)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     same(found, wanted)
@@ -549,6 +549,8 @@ def test_a_score_shows_itself(cluster):
     rng = np.random.default_rng(4)
     found = score(cluster, structured_codes(cluster.forest, np.arange(3000), 40, rng))
     assert repr(found).startswith("Score(40 features, ")
+    assert "; chance is not the control: the control is the same method on an untrained network" in repr(found)
+    assert "Chance is not the control: the control is the same" in found._repr_html_()
     html = found._repr_html_()
     assert "<table" in html
     assert "<td>absorption null</td>" in html

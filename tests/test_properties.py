@@ -163,6 +163,7 @@ def test_notebooks_show_tables(tmp_path):
         (ds.forest, ["clusters", f"{ds.forest.n_clusters:,}", "latents"]),
         (ds, ["points", "2,000", "float32", "native"]),
         (stored, ["points", "2,000", "float32", "native"]),
+        (pl.verify(ds), ["law", "expected", "measured", "verdict", "pass"]),
     ):
         page = shown._repr_html_()
         tree = ElementTree.fromstring(f"<div>{page}</div>")

@@ -46,17 +46,28 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def as_html(outcome: Verification) -> str:
+    """Return the outcome for a notebook: a table for each dataset, without figures."""
+    groups = groupby(outcome.checks, lambda check: check.data)
+    return "".join(
+        [pages.paragraph(outcome.summary), *(part for data, group in groups for part in _table(data, [*group]))]
+    )
+
+
 def _part(data: str, checks: list[Check]) -> list[str]:
     """Return the table and the figures of one dataset."""
+    return [*_table(data, checks), pages.grid(_picture(check) for check in checks if check.draw is not None)]
+
+
+def _table(data: str, checks: list[Check]) -> list[str]:
+    """Return the heading and the table of one dataset."""
     head = ("law", "expected", "measured", "p or error", "note", "verdict")
     rows = [
         (check.law, check.expected, check.measured, check.evidence.replace(" ", NO_BREAK), check.note, check.verdict)
         for check in checks
     ]
-    parts = [pages.heading(data)] if data else []
-    parts.append(pages.table(rows, head, [LOOKS[check.verdict] for check in checks], stack=True))
-    parts.append(pages.grid(_picture(check) for check in checks if check.draw is not None))
-    return parts
+    table = pages.table(rows, head, [LOOKS[check.verdict] for check in checks], stack=True)
+    return [*([pages.heading(data)] if data else []), table]
 
 
 def _picture(check: Check) -> str:

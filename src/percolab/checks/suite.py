@@ -114,6 +114,14 @@ class Verification:
         Console(file=text, width=120).print(self.table())
         return text.getvalue()
 
+    def __repr__(self) -> str:
+        return f"Verification({self.summary})"
+
+    def _repr_html_(self) -> str:
+        from percolab.checks import report
+
+        return report.as_html(self)
+
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the checks as plain values, ready for JSON."""
         names = ("data", "law", "expected", "measured", "p_value", "error", "verdict", "note")

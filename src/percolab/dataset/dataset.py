@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.dataset import editing, subsample, targets
-from percolab.dataset.lazy import Lazy
+from percolab.dataset.lazy import Lazy, vouch
 from percolab.dataset.targets import Active
 from percolab.ground import html
 from percolab.ground.text import printable
@@ -38,7 +38,8 @@ class Dataset(Lazy):
     rows are relatives: a test on rows drawn at random measures interpolation between relatives.
 
     A dataset knows whether its recipe makes it: see `modification`. One whose fields were replaced by hand, by
-    ``dataclasses.replace`` or in the constructor, does not claim to be its recipe's.
+    ``dataclasses.replace`` or in the constructor, does not claim to be its recipe's. The arrays of others are
+    read-only; to change one, copy it.
     """
 
     recipe: Recipe
@@ -109,12 +110,18 @@ class Dataset(Lazy):
 
     # ------------------------------------------------------------------ parts and copies
 
-    def filter(self, min_cluster_size: int) -> Dataset:
+    def filter(self, min_cluster_size: int = 1, max_cluster_size: int | None = None) -> Dataset:
         """Return the clusters of at least this many points: what the recipe with that `min_cluster_size` makes.
 
         They are the first rows, and of a loaded dataset X stays on disk. Edits of what is removed are dropped; a target
-        that counts rows is made again.
+        that counts rows is made again. With `max_cluster_size`, larger clusters go too: no recipe makes the result,
+        which is a subsample, see `take`.
         """
+        if max_cluster_size is not None:
+            most = check_integer("max_cluster_size", max_cluster_size, 1)
+            small = self.filter(min_cluster_size)
+            first = small.forest.cluster_start[np.count_nonzero(small.forest.cluster_size > most)]
+            return small.take(np.arange(first, len(small)), y="recomputed" if self.target.is_rule else "kept")
         least = max(check_integer("min_cluster_size", min_cluster_size, 1), self.recipe.min_cluster_size)
         forest = self.forest.largest(int(np.count_nonzero(self.forest.cluster_size >= least)))
         n, n_latents = forest.n_points, forest.n_latents
@@ -426,12 +433,6 @@ ACTIVE_COLUMNS = ("latent_active", "point_active")
 
 def _active_of(extra: Mapping[str, NDArray[Any]]) -> Active | None:
     return Active(*(extra[name] for name in ACTIVE_COLUMNS)) if "latent_active" in extra else None
-
-
-def vouch(dataset: Dataset) -> Dataset:
-    """Mark a dataset as what its recipe makes, or as known to differ in what its provenance says."""
-    object.__setattr__(dataset, "_vouched", True)
-    return dataset
 
 
 class Save(Protocol):

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset import editing, targets
-from percolab.dataset.dataset import Dataset, vouch
+from percolab.dataset.dataset import Dataset
+from percolab.dataset.lazy import vouch
 from percolab.engines.arrays import Arrays
 from percolab.engines.native import engine as native
 from percolab.engines.paper import engine as paper

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+LazyT = TypeVar("LazyT", bound="Lazy")
 
 
 class Lazy:
@@ -22,7 +26,7 @@ class Lazy:
         read = self.__dict__.get("_read")
         if read is None or name not in {field.name for field in fields(type(self))}:  # type: ignore[arg-type]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.__dict__[name] = read(name)
+        self.__dict__[name] = locked(read(name))
         return self.__dict__[name]
 
     def __dir__(self) -> list[str]:
@@ -32,3 +36,28 @@ class Lazy:
         # What was loaded travels by its path: what was read of it is read again where it arrives.
         read = self.__dict__.get("_read")
         return dict(self.__dict__) if read is None else {"_read": read}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "_vouched" in state:
+            vouch(self)
+
+
+def vouch(made: LazyT) -> LazyT:
+    """Mark a dataset as what its recipe makes, or as known to differ in what its provenance says.
+
+    Its arrays become read-only: what is edited in place would still pass for what the recipe makes.
+    """
+    names = [field.name for field in fields(type(made)) if "_read" not in made.__dict__]  # type: ignore[arg-type]
+    made.__dict__.update({name: locked(getattr(made, name)) for name in names}, _vouched=True)
+    return made
+
+
+def locked(values: Any) -> Any:
+    """Return an array that cannot be written to, in the same memory; what is no array is returned as it is."""
+    if isinstance(values, dict):
+        return {name: locked(column) for name, column in values.items()}
+    if isinstance(values, np.ndarray):
+        values = values.view()
+        values.setflags(write=False)
+    return values

@@ -15,7 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import LATENT_COLUMNS, Dataset, vouch
+from percolab.dataset.dataset import LATENT_COLUMNS, Dataset
+from percolab.dataset.lazy import vouch
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers

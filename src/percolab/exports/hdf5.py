@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
+from percolab.dataset.lazy import vouch
 from percolab.exports.columns import (
     DIGEST,
     EXPORT,
@@ -38,7 +39,6 @@ from percolab.store import worlds
 from percolab.worlds.recipe import KIND, Superposition
 from percolab.worlds.remade import RemadeArray
 from percolab.worlds.superposed import Superposed
-from percolab.worlds.superposed import vouch as vouch_world
 from percolab.worlds.truth import AnyDataset
 
 
@@ -166,7 +166,7 @@ def _read_world(file: Any) -> Superposed:
         raise ValueError(f"rows must be int64, got {rows.dtype}")
     worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
     found = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
-    return vouch_world(found) if is_intact(found, file.attrs) else found
+    return vouch(found) if is_intact(found, file.attrs) else found
 
 
 def _read_truth(group: Any) -> dict[str, Any]:

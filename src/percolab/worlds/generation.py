@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from percolab.dataset import generation
 from percolab.dataset.dataset import Dataset
+from percolab.dataset.lazy import vouch
 from percolab.engines import needs
 from percolab.ground import memory, parallel
 from percolab.ground.progress import Progress, bar, silent
@@ -22,7 +23,7 @@ from percolab.worlds import mixing, permutations
 from percolab.worlds.presets import PRESETS
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.remade import remade
-from percolab.worlds.superposed import Superposed, rotation_of, superposed_targets, vouch
+from percolab.worlds.superposed import Superposed, rotation_of, superposed_targets
 
 Factor = Recipe | Dataset | str
 """What a factor of a world can be given as."""
@@ -148,6 +149,7 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
     for k in range(count):
         factor = _factor(recipe, k, threads, progress)
         source = np.asarray(factor.X)
+        source.setflags(write=True)  # nobody else has it: the sum may be written in its place
         sigma[k] = _spread(k, source, threads)
         if k == 0:
             rows = np.empty((count, len(source)), np.int64).T  # rows of one factor lie side by side

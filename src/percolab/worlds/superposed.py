@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.lazy import Lazy
+from percolab.dataset.lazy import Lazy, vouch
 from percolab.ground import html
 from percolab.ground.text import printable
 from percolab.model.forest import Forest
@@ -156,12 +156,6 @@ class Superposed(Lazy):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
         """Write the world to a Zarr store; see `percolab.store`. What is at `path` stays unless this succeeds."""
         _SAVE[0](self, path, overwrite=overwrite, sync=sync)
-
-
-def vouch(world: Superposed) -> Superposed:
-    """Mark a world as what its recipe makes, or as known to differ in what its provenance says."""
-    object.__setattr__(world, "_vouched", True)
-    return world
 
 
 def superposed_targets(
