@@ -57,7 +57,7 @@ def locked(values: Any) -> Any:
     """Return an array that cannot be written to, in the same memory; what is no array is returned as it is."""
     if isinstance(values, dict):
         return {name: locked(column) for name, column in values.items()}
-    if isinstance(values, np.ndarray):
+    if isinstance(values, np.ndarray) and values.flags.writeable:
         values = values.view()
         values.setflags(write=False)
     return values

@@ -48,7 +48,7 @@ class TorchCodes(DeviceCodes):
         vectors, offset = (torch.from_numpy(part).to(self.device) for part in (directions, bias))
         total = 0.0
         for part in self.row_slices():
-            block = torch.from_numpy(np.ascontiguousarray(values[part])).to(self.device).double()
+            block = torch.from_numpy(np.require(values[part], requirements=("C", "W"))).to(self.device).double()
             total += float((block - self.tensor[part].double() @ vectors - offset).square().sum())
         return total
 

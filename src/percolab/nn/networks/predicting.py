@@ -18,7 +18,7 @@ def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
     device = next(model.parameters()).device
 
     def predicted(X: NDArray[Any]) -> NDArray[Any]:
-        out = predict(model, torch.from_numpy(np.ascontiguousarray(X, np.float32)).to(device))
+        out = predict(model, torch.from_numpy(np.require(X, np.float32, ("C", "W"))).to(device))
         found: NDArray[Any] = (out.argmax(dim=1) if out.ndim > 1 else out).cpu().numpy()
         return found
 
