@@ -17,8 +17,8 @@ import torch
 from timing import Row, show
 
 import percolab as pl
+from percolab.ground.devices import choose_device, device_name
 from percolab.nn import TrainConfig, TrainResult, experiment, train
-from percolab.nn.networks.device import choose_device, device_name
 
 DATA = {"paper-one-cluster": "one-cluster", "paper-multi-cluster": "multi-cluster"}
 AIMS = {"paper-one-cluster": "8 in 80 s on one H200, aim 50", "paper-multi-cluster": "8 in 6 min on one H200"}

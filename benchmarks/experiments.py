@@ -21,6 +21,7 @@ from timing import Row, show
 from torch.utils.data import DataLoader, TensorDataset
 
 import percolab as pl
+from percolab.ground.devices import choose_device, device_name
 from percolab.nn import (
     ProbeConfig,
     ResidualMLP,
@@ -31,7 +32,6 @@ from percolab.nn import (
     split_rows,
     train,
 )
-from percolab.nn.networks.device import choose_device, device_name
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ from rich.table import Table
 
 import percolab as pl
 from percolab.engines.clusters import Clusters
-from percolab.engines.native import engine, trees, values, walk
-from percolab.engines.native.stand import Stand
+from percolab.engines.native import engine, positions, trees, values
+from percolab.engines.native.parts import Stand
 from percolab.ground import parallel
 from percolab.ground.memory import readable
 from percolab.ground.progress import silent
@@ -99,7 +99,7 @@ def stages(n: int, repeats: int) -> None:
             clock.append(time.perf_counter())
             values.draw_values(grown, np.empty(0), key, 1, silent)
             clock.append(time.perf_counter())
-            walk.embed(recipe, grown, walk.Entries.none(recipe), 1, silent)
+            positions.embed(recipe, grown, positions.Entries.none(recipe), 1, silent)
             clock.append(time.perf_counter())
             drawn = DIM * stand.n_latents + (DIM + (DIM + 2) * (mode != "one_cluster")) * stand.founder.size
             runs.append([*np.diff(clock), gaussians_alone(drawn)])

@@ -21,8 +21,8 @@ import torch
 from timing import Row, show
 
 import percolab as pl
+from percolab.ground.devices import choose_device, device_name
 from percolab.nn import CorpusTrainConfig, Transformer, train
-from percolab.nn.networks.device import choose_device, device_name
 from percolab.nn.training.steps import mean_loss
 
 WAYS = {

@@ -12,7 +12,7 @@ import percolab as pl
 from percolab import exports
 from percolab.dataset.dataset import Dataset
 from percolab.show import card, drawing, summary
-from percolab.store import reading, worlds
+from percolab.store import finished, worlds
 
 HUGE = np.array([-(2**63), -(2**62), -(2**32), -2, -1, 0, 1, 2, 3, 2**31, 2**32, 2**62, 2**63 - 2, 2**63 - 1])
 
@@ -216,7 +216,7 @@ def stored(folder):
     """Yield for each kind of store the columns to spoil, and a function that reads the store with others."""
     for k, ds in enumerate(datasets()):
         ds.save(folder / f"{k}.zarr", sync=False)
-        store = reading.Complete(folder / f"{k}.zarr")
+        store = finished.Complete(folder / f"{k}.zarr")
         names = [name for name in store.layouts if name.rpartition("/")[2] in (*FOREST, "source_row", "latent_active")]
         columns = {name: store.array(name)[:] for name in names}
         if store.layouts["y"].dtype.kind == "i":

@@ -25,7 +25,7 @@ import zarr.storage  # noqa: F401
 
 import percolab as pl
 from percolab import exports
-from percolab.ground import moves
+from percolab.ground import files
 from percolab.store import runners, schema
 
 OLD, NEW = pl.Recipe(700, 3, seeds=1), pl.Recipe(700, 3, seeds=2)  # as many points, so that parts of both fit together
@@ -49,9 +49,9 @@ def prepare():
 
 def without_exchange():
     def unsupported(*_):
-        raise moves.UnsupportedError
+        raise files.UnsupportedError
 
-    moves._renameat2 = unsupported
+    files._renameat2 = unsupported
 
 
 def save(made, path, sync):
@@ -242,7 +242,7 @@ def before_changes(call):
         call()
         return rename(*arguments)
 
-    rename, moves._renameat2 = moves._renameat2, renamed
+    rename, files._renameat2 = files._renameat2, renamed
     sys.addaudithook(hook)
 
 

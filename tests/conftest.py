@@ -70,12 +70,12 @@ def ray_cluster():
 @pytest.fixture(params=["exchange", "steps"])
 def system(request, monkeypatch):
     """A system that can exchange two names, and one that cannot."""
-    from percolab.ground import moves
+    from percolab.ground import files
 
     if request.param == "steps":
 
         def unsupported(*_):
-            raise moves.UnsupportedError
+            raise files.UnsupportedError
 
-        monkeypatch.setattr(moves, "_renameat2", unsupported)
+        monkeypatch.setattr(files, "_renameat2", unsupported)
     return request.param

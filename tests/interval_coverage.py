@@ -14,7 +14,7 @@ import percolab as pl
 from percolab import intervals
 from percolab.experiments import scaling
 from percolab.features.concepts import SUMMARY_RATIO, by_row, find_concepts
-from percolab.intervals.lines import line_through_origin, log_lines
+from percolab.intervals import line_through_origin, log_lines
 
 NETWORKS, EACH, GROUPS = 5, 6, (20, 50)
 KINDS = {

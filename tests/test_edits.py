@@ -19,11 +19,10 @@ from sameness import assert_same, refused
 
 import percolab as pl
 from percolab import exports
-from percolab.checks.independent import Subject
+from percolab.checks.independence import Subject
 from percolab.model.edits import Do, Move, Shift, Turn
 from percolab.show import card
 from percolab.show.summary import summarise, table
-from percolab.store import reading
 
 
 @lru_cache(maxsize=16)
@@ -106,7 +105,7 @@ def test_do_on_a_stored_dataset_leaves_positions_on_disk(tmp_path):
     made().save(tmp_path / "ds.zarr")
     loaded = pl.load(tmp_path / "ds.zarr")
     after = loaded.do(z={4: 1.0})
-    assert isinstance(after.X, reading.StoredArray)
+    assert isinstance(after.X, pl.StoredArray)
     assert_same(after, made().do(z={4: 1.0}))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import percolab as pl
-from percolab.engines import embedding, lanes
+from percolab.engines import embedding
 from percolab.ground.compiled import kernel
 
 TYPES = [("float32", "float32"), ("float64", "float64"), ("float32", "float64")]
@@ -16,12 +16,12 @@ DIMS = [2, 7, 16, 33, 100]
 
 @kernel
 def product(u, v):
-    return lanes.product(u, v)
+    return embedding.product(u, v)
 
 
 @kernel
 def products(u, v):
-    return lanes.products(u, v)
+    return embedding.products(u, v)
 
 
 def written_out(u, v):

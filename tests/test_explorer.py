@@ -159,8 +159,7 @@ def test_columns_are_those_of_the_points(dataset):
 
 def test_a_networks_predictions(dataset):
     from percolab.nn import ResidualMLP
-    from percolab.nn.networks.model import predict
-    from percolab.nn.networks.predicting import predictor
+    from percolab.nn.networks.model import predict, predictor
 
     torch = pytest.importorskip("torch")
     X = torch.from_numpy(np.asarray(dataset.X, np.float32))

@@ -10,14 +10,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 import percolab as pl
 from percolab import figures
 from percolab.cli import main
-from percolab.figures import bethe_lattice, coalescent_run, timing
+from percolab.figures import samplers, schematics
 from percolab.show import card, dataset_card, style
 
 # ---------------------------------------------------------------------- the paper's figures
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", figures.MODULES)
+@pytest.mark.parametrize("number", figures.FIGURES)
 def test_every_figure_is_written(number, tmp_path):
     paths = figures.write(tmp_path, [number], quick=True)
     assert [path.suffix for path in paths] == [".png", ".pdf"]
@@ -26,7 +26,7 @@ def test_every_figure_is_written(number, tmp_path):
     assert all(path.stat().st_size > 10_000 for path in paths)
 
 
-@pytest.mark.parametrize("number", figures.MODULES)
+@pytest.mark.parametrize("number", figures.FIGURES)
 def test_nothing_is_clipped(number):
     """All text lies inside the page, and titles do not run into each other."""
     figure = figures.draw(number, quick=True)
@@ -59,7 +59,7 @@ def test_drawing_leaves_settings_alone():
 @pytest.mark.parametrize("n", [1, 2, 6, 40])
 @pytest.mark.parametrize("seed", [0, 3, 17])
 def test_the_run_is_the_cyclic_coalescent(n, seed):
-    states = coalescent_run.run(n, seed)
+    states = schematics.run(n, seed)
     assert [len(state.blocks) for state in states] == list(range(n, 0, -1))
     forest = pl.engines.cyclic_coalescent(n, seed)
     bonds = {frozenset(pair) for pair in forest.point_id[forest.bond].tolist()}
@@ -70,11 +70,11 @@ def test_the_run_is_the_cyclic_coalescent(n, seed):
 
 
 def test_the_bethe_lattice_is_one():
-    parent, shell, _ = bethe_lattice.lattice(6)
+    parent, shell, _ = schematics.lattice(6)
     degree = np.bincount(parent[1:], minlength=parent.size) + (parent >= 0)
     assert np.all(degree[shell < 6] == 3)
     assert parent.size == 1 + 3 * (2**6 - 1)
-    occupied, infinite = bethe_lattice.percolate(parent, shell, 0.6, np.random.default_rng(0))
+    occupied, infinite = schematics.percolate(parent, shell, 0.6, np.random.default_rng(0))
     joined = occupied[1:] & occupied[parent[1:]]
     assert np.array_equal(infinite[1:][joined], infinite[parent[1:]][joined])
     assert not infinite[~occupied].any()
@@ -83,10 +83,10 @@ def test_the_bethe_lattice_is_one():
 
 
 def test_the_plain_loop_builds_a_graph():
-    graph = timing.plain_loop(50, 0)
+    graph = samplers.plain_loop(50, 0)
     assert graph.number_of_nodes() == 50
-    assert timing.networkx_tree(50, 0).number_of_edges() == 49
-    assert timing.measure(timing.plain_loop, np.array([10, 20]), 3).shape == (2, 3)
+    assert samplers.networkx_tree(50, 0).number_of_edges() == 49
+    assert samplers.measure(samplers.plain_loop, np.array([10, 20]), 3).shape == (2, 3)
 
 
 @pytest.mark.slow

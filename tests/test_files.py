@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from percolab.ground import files, locks, moves
+from percolab.ground import files, locks
 
 
 def names(folder):
@@ -35,34 +35,34 @@ def test_rename_new_never_replaces(tmp_path, system):
     for source in (folder("from", "b"), file("from.txt")):
         for target in (*taken, tmp_path / "link"):
             with pytest.raises(FileExistsError):
-                moves.rename_new(source, target)
+                files.rename_new(source, target)
         assert source.exists()
-        moves.rename_new(source, tmp_path / "free")
+        files.rename_new(source, tmp_path / "free")
         assert (tmp_path / "free").exists()
         assert not source.exists()
         (tmp_path / "free").rename(tmp_path / f"{source.name} moved")
     assert (tmp_path / "full" / "a").read_text() == "full"
     assert (tmp_path / "file").read_text() == "file"
     assert os.readlink(tmp_path / "link") == "nowhere"
-    moves.rename_new(folder("again", "c"), folder("empty"))
+    files.rename_new(folder("again", "c"), folder("empty"))
     assert names(tmp_path / "empty") == ["c"]
     with pytest.raises(FileExistsError):
-        moves.rename_new(file("one"), folder("empty too"))  # not even that, for a file
+        files.rename_new(file("one"), folder("empty too"))  # not even that, for a file
     with pytest.raises(FileNotFoundError):
-        moves.rename_new(tmp_path / "nothing", tmp_path / "free")
+        files.rename_new(tmp_path / "nothing", tmp_path / "free")
 
 
 def test_rename_new_where_there_are_no_hard_links(tmp_path, monkeypatch):
     def refused(*_):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(moves, "_system_call", lambda: None)
+    monkeypatch.setattr(files, "_system_call", lambda: None)
     monkeypatch.setattr(os, "link", refused)
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
     with pytest.raises(FileExistsError):
-        moves.rename_new(tmp_path / "a", tmp_path / "b")
-    moves.rename_new(tmp_path / "a", tmp_path / "c")
+        files.rename_new(tmp_path / "a", tmp_path / "b")
+    files.rename_new(tmp_path / "a", tmp_path / "c")
     assert (tmp_path / "b").read_text() == "b"
     assert (tmp_path / "c").read_text() == "a"
 
@@ -71,13 +71,13 @@ def test_exchange(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "other").write_text("other")
     try:
-        moves.exchange(tmp_path / "one", tmp_path / "other")
-    except moves.UnsupportedError:
+        files.exchange(tmp_path / "one", tmp_path / "other")
+    except files.UnsupportedError:
         pytest.skip("this system cannot exchange")
     assert (tmp_path / "one").read_text() == "other"
     assert (tmp_path / "other").is_dir()
     with pytest.raises(FileNotFoundError):
-        moves.exchange(tmp_path / "one", tmp_path / "nothing")
+        files.exchange(tmp_path / "one", tmp_path / "nothing")
 
 
 # ---------------------------------------------------------------------- locks
@@ -231,14 +231,14 @@ def test_names_that_are_too_long_are_refused_before_the_work(tmp_path):
 
 def test_files_are_on_the_disk_before_they_have_their_names(tmp_path, monkeypatch):
     events = []
-    fsync, replaced, moved = os.fsync, os.replace, moves.rename_new
+    fsync, replaced, moved = os.fsync, os.replace, files.rename_new
 
     def name_of(opened):
         return Path(os.readlink(f"/proc/self/fd/{opened}"))
 
     monkeypatch.setattr(os, "fsync", lambda opened: (events.append(("sync", name_of(opened))), fsync(opened)))
     monkeypatch.setattr(os, "replace", lambda *names: (events.append(("name", Path(names[1]))), replaced(*names)))
-    monkeypatch.setattr(moves, "rename_new", lambda *names: (events.append(("name", Path(names[1]))), moved(*names)))
+    monkeypatch.setattr(files, "rename_new", lambda *names: (events.append(("name", Path(names[1]))), moved(*names)))
     for overwrite in (False, True):
         events.clear()
         write(tmp_path / "a", tmp_path / "b", overwrite=overwrite)
@@ -270,7 +270,7 @@ def killed_before(step, monkeypatch, function):
         return changed
 
     with monkeypatch.context() as patch:
-        for module, name in ((os, "rename"), (os, "replace"), (os, "link"), (Path, "unlink"), (moves, "_renameat2")):
+        for module, name in ((os, "rename"), (os, "replace"), (os, "link"), (Path, "unlink"), (files, "_renameat2")):
             patch.setattr(module, name, counted(getattr(module, name)))
         with suppress(Killed):
             function()

@@ -15,7 +15,7 @@ import pytest
 import percolab as pl
 from percolab.cli import errors, main
 from percolab.ground import foreign_files
-from percolab.store import beginning, schema
+from percolab.store import schema, unfinished
 
 ROOT = Path(__file__).parent
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202eevil"
@@ -75,7 +75,7 @@ def edit_array(path, name, **values):
 
 def craft(path, ds, **columns):
     """Write a dataset with other columns, in good order otherwise."""
-    store = beginning.begin(path, ds.recipe, ds.forest.n_points, ds.forest.n_clusters)
+    store = unfinished.begin(path, ds.recipe, ds.forest.n_points, ds.forest.n_clusters)
     for kind, names in schema.KINDS.items():
         whole = {name: getattr(ds.forest if name in schema.FOREST_COLUMNS else ds, name) for name in names}
         store.write(kind, 0, {name: np.asarray(columns.get(name, column)) for name, column in whole.items()})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import percolab as pl
-from percolab.store import chunks, indexing, schema
+from percolab.store import chunks, schema, stored_array
 
 N, D = 50, 3
 
@@ -152,7 +152,7 @@ def test_an_unsigned_number_beyond_signed_ones_is_out_of_bounds(arrays):
 def test_huge_arrays_cost_nothing_to_plan():
     shape = (10**15, 100)
     for index in (slice(5, 10**15, 10**14), (10**15 - 1, 3), [10**15 - 1, -(10**15)], (..., slice(2, 4))):
-        plan = indexing.plan(index, shape)
+        plan = stored_array.plan(index, shape)
         assert sum(needed.size for needed in plan.needed if not isinstance(needed, slice)) <= 10
 
 

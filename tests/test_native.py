@@ -13,8 +13,8 @@ from scipy.sparse.csgraph import breadth_first_order, dijkstra
 import percolab as pl
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import skeleton, trees
+from percolab.engines.native.parts import Stand
 from percolab.engines.native.splitting import split
-from percolab.engines.native.stand import Stand
 from percolab.rng import philox
 
 MODES = ["one_cluster", "distribution"]

@@ -12,9 +12,9 @@ import torch
 
 import percolab as pl
 from percolab.nn import CorpusTrainConfig, LabelScore, ResidualMLP, TrainConfig, load_model, train
-from percolab.nn.networks.scores import label_score
+from percolab.nn.networks.model import member_weights, stack
+from percolab.nn.networks.objective import label_score
 from percolab.nn.training import run
-from percolab.nn.training.ensemble import member, stack
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -42,10 +42,10 @@ def test_a_stack_computes_what_its_members_compute():
     stacked(x).square().sum().backward()
     for i, one in enumerate(members):
         one(x[i]).square().sum().backward()
-        gradients = member({name: p.grad for name, p in stacked.named_parameters()}, i)
+        gradients = member_weights({name: p.grad for name, p in stacked.named_parameters()}, i)
         for name, p in one.named_parameters():
             assert torch.allclose(gradients[name], p.grad, rtol=1e-4, atol=1e-5)
-            assert torch.equal(member(stacked.state_dict(), i)[name], p)
+            assert torch.equal(member_weights(stacked.state_dict(), i)[name], p)
             assert stacked.get_parameter(name).grad.stride() == stacked.get_parameter(name).stride()
 
 

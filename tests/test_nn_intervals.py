@@ -9,7 +9,7 @@ from interval_coverage import KINDS, STATISTICS, held, nested
 
 import percolab as pl
 from percolab import intervals
-from percolab.intervals.lines import log_lines
+from percolab.intervals import log_lines
 
 # ---------------------------------------------------------------------- the law
 

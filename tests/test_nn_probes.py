@@ -9,9 +9,8 @@ from sklearn.linear_model import Ridge
 
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
-from percolab.nn.probing import latent_values
 from percolab.nn.probing.errors import LEAST_BASELINE
-from percolab.nn.probing.places import find_places, random_points, whole_subtrees
+from percolab.nn.probing.places import find_places, random_points, targets_of, whole_subtrees
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -62,23 +61,23 @@ def held_out_in_turn(places, part):
     return [(inside & (part != fold), inside & (part == fold)) for fold in range(part.max() + 1)]
 
 
-def targets_of(dataset, places):
+def targets_at(dataset, places):
     rows = np.arange(len(dataset))
-    return latent_values.targets_of(dataset.forest, dataset.latent_z, places, rows, CONFIG.draws, CONFIG.seed)
+    return targets_of(dataset.forest, dataset.latent_z, places, rows, CONFIG.draws, CONFIG.seed)
 
 
 def test_rows_and_targets_are_as_defined(dataset):
     places, _ = plans(dataset, "random")
     assert places.depths.tolist() == [0, 5, 10, 20, 40]
-    found = targets_of(dataset, places)
-    at = {column: k for k, column in enumerate(latent_values.columns(CONFIG.draws))}
+    found = targets_at(dataset, places)
+    at = {column: k for k, column in enumerate(places.columns(CONFIG.draws))}
     assert found.shape == (len(dataset), 5, len(at))
     assert list(at) == [("z", 0), ("sum", 0)] + [
         (name, draw)
         for name in ("z_redrawn", "sum_redrawn", "z_shuffled", "sum_shuffled")
         for draw in range(CONFIG.draws)
     ]
-    fresh = latent_values.fresh_values(dataset.forest, CONFIG.draws, CONFIG.seed)
+    fresh = places.fresh_values(dataset.forest, CONFIG.draws, CONFIG.seed)
     assert np.abs(np.corrcoef(fresh.T) - np.eye(CONFIG.draws)).max() < 0.1
     for index, depth in enumerate(places.depths):
         expected, latent = rows_at(dataset, depth)
@@ -113,7 +112,7 @@ def test_random_split_has_exact_counts(dataset):
 @pytest.mark.parametrize("protocol", ["random", "subtree"])
 def test_probes_equal_scikit_learn(dataset, features, result, protocol):
     places, part = plans(dataset, protocol)
-    held_out, targets = held_out_in_turn(places, part), targets_of(dataset, places)
+    held_out, targets = held_out_in_turn(places, part), targets_at(dataset, places)
     table = result.per_latent[result.per_latent["draw"] < 2]
     alphas = result.penalties.set_index(["protocol", "target", "draw", "representation", "fold"])
     compared = 0
@@ -124,8 +123,8 @@ def test_probes_equal_scikit_learn(dataset, features, result, protocol):
                 train = trained[at]
                 mean, std = A[at[train]].astype(float).mean(0), A[at[train]].astype(float).std(0) + 1e-6
                 standard = (A[at] - mean) / std
-                for k, (target, draw) in enumerate(latent_values.columns(CONFIG.draws)):
-                    if target not in latent_values.LATENT_TARGETS or draw > 1:
+                for k, (target, draw) in enumerate(places.columns(CONFIG.draws)):
+                    if target not in places.LATENT_TARGETS or draw > 1:
                         continue
                     t = targets[at, index, k]
                     alpha = alphas.loc[(protocol, target, draw, name, fold), "alpha"]
@@ -249,7 +248,7 @@ def test_relative_errors_leave_out_what_is_one_by_construction(result):
 def test_the_penalty_is_chosen_by_holding_out_subtrees_of_the_training_rows(dataset, features, result):
     """Against scikit-learn: fits without a part and one other, scored on that one, each latent counting alike."""
     places, parts = plans(dataset, "subtree")
-    forest, targets = dataset.forest, targets_of(dataset, places)
+    forest, targets = dataset.forest, targets_at(dataset, places)
     table = result.per_latent
     table = table[(table["protocol"] == "subtree") & (table["target"] == "z") & (table["representation"] == "features")]
     for part in range(parts.max() + 1):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from percolab.nn import ResidualMLP, Transformer, activations
-from percolab.nn.networks.recording import label, representations
+from percolab.nn.networks.activations import label, representations
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 

@@ -11,7 +11,7 @@ import pytest
 
 import percolab as pl
 from percolab import exports
-from percolab.ground import files, moves
+from percolab.ground import files
 from percolab.store import runners, shards
 
 OLD, NEW = pl.Recipe(300, 3, seeds=1), pl.Recipe(300, 3, seeds=2)
@@ -188,7 +188,7 @@ def cut_at_every_change(write, overwrite, made, folder, patch, **options):
             before = [_entry(path) for path in paths]
             result = change(*args, **more)
             if paths[0].parent == folder / "now":
-                how = "remove" if change is unlink else "exchange" if args[2:] == (moves._EXCHANGE,) else "rename"
+                how = "remove" if change is unlink else "exchange" if args[2:] == (files._EXCHANGE,) else "rename"
                 disk.changed(how, [path.name for path in (*paths, paths[0])[:2]], (*before, None)[:2])
             look()
             return result
@@ -197,7 +197,7 @@ def cut_at_every_change(write, overwrite, made, folder, patch, **options):
 
     unlink = os.unlink
     with pytest.MonkeyPatch.context() as watching:
-        for module, name in ((os, "rename"), (os, "replace"), (os, "link"), (os, "unlink"), (moves, "_renameat2")):
+        for module, name in ((os, "rename"), (os, "replace"), (os, "link"), (os, "unlink"), (files, "_renameat2")):
             watching.setattr(module, name, watched(getattr(module, name)))
         write(made[NEW], folder / "now", overwrite=overwrite, **options)
     look()

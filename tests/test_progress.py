@@ -6,7 +6,7 @@ import time
 import pytest
 
 from percolab.ground import progress
-from percolab.nn.training.progress import by_epoch
+from percolab.nn.training.history import by_epoch
 
 
 @pytest.fixture

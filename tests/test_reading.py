@@ -11,7 +11,7 @@ import zarr
 from sameness import assert_same
 
 import percolab as pl
-from percolab.store import arrays, schema
+from percolab.store import schema, stored_array
 
 BLOCK_BYTES = 1 << 12
 """Many blocks, as in a large dataset."""
@@ -39,7 +39,7 @@ def path(saved, tmp_path, monkeypatch):
 
 def test_reading_is_lazy(ds, path):
     loaded = pl.load(path)
-    assert isinstance(loaded.X, arrays.StoredArray)
+    assert isinstance(loaded.X, stored_array.StoredArray)
     assert (loaded.X.shape, loaded.X.dtype, loaded.X.ndim, len(loaded)) == (ds.X.shape, ds.X.dtype, 2, len(ds))
     rows = np.random.default_rng(0).permutation(len(ds))[:50]
     for index in (3, slice(5, 90), (slice(None), 2), (slice(None, 7), slice(1, 3)), rows, rows.tolist(), rows < 1000):
@@ -70,7 +70,7 @@ def test_a_loaded_dataset_travels_by_its_path(ds, path, monkeypatch):
     assert len(small) < 1000
     monkeypatch.chdir("/")
     again = pickle.loads(small)
-    assert isinstance(again.X, arrays.StoredArray)
+    assert isinstance(again.X, stored_array.StoredArray)
     assert_same(again, ds)
     assert again.provenance["loaded_from"] == str(path)
     assert_same(copy.copy(loaded), ds)
@@ -106,7 +106,7 @@ def test_filter_leaves_positions_on_disk(ds, path):
     loaded = pl.load(path)
     shutil.move(path / "X" / "c", path.parent / "elsewhere")
     part = loaded.filter(20)
-    assert isinstance(part.X, arrays.StoredArray)
+    assert isinstance(part.X, stored_array.StoredArray)
     assert len(part) == len(part.X) == part.X.shape[0] == part.forest.n_points < len(ds)
     with pytest.raises(IndexError, match=f"index {len(part)} is out of bounds"):
         part.X[len(part)]

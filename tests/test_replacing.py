@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import percolab as pl
-from percolab.ground import locks, moves
-from percolab.store import beginning, reading, replacing, runners, saving, schema, shards, worlds
+from percolab.ground import files, locks
+from percolab.store import commit, finished, runners, schema, shards, unfinished, worlds
 
 OLD = pl.Recipe(400, 3, seeds=1)
 NEW = pl.Recipe(500, 3, seeds=2)
@@ -55,7 +55,7 @@ def contents(path):
 
 
 def save(dataset, path, **options):
-    saving.save(dataset, path, **options)
+    commit.save(dataset, path, **options)
 
 
 def make(dataset, path, **options):
@@ -114,14 +114,14 @@ def test_what_appears_during_a_run_stays(appear, old, new, tmp_path, system):
 def test_only_datasets_are_overwritten_even_if_they_appear_late(write, appear, old, new, tmp_path, monkeypatch):
     path = tmp_path / "ds.zarr"
     old.save(path)
-    put = replacing.put
+    put = commit.put
 
     def late(complete, target, **options):
         shutil.rmtree(path)
         appear(path, old)
         put(complete, target, **options)
 
-    monkeypatch.setattr(replacing, "put", late)
+    monkeypatch.setattr(commit, "put", late)
     with pytest.raises(FileExistsError, match="output must be a percolab dataset to be overwritten"):
         write(new, path, overwrite=True)
     assert (path / "notes.txt" if path.is_dir() else path).read_text() == "years of work"
@@ -142,7 +142,7 @@ class Killed(BaseException):
 
 def killed_at_every_step(monkeypatch, write, after):
     """Replace again and again, each time stopped before a later step, and look at what is there."""
-    steps = [(os, "rename"), (os, "replace"), (Path, "unlink"), (shutil, "rmtree"), (moves, "_renameat2")]
+    steps = [(os, "rename"), (os, "replace"), (Path, "unlink"), (shutil, "rmtree"), (files, "_renameat2")]
     for survived in range(1000):
         left = survived
         killed = False
@@ -187,7 +187,7 @@ def test_killed_at_any_moment_of_replacing(old, new, path, monkeypatch):
         new.save(path.with_name("new.zarr"))
 
     def write():
-        replacing.put(path.with_name("new.zarr"), path, overwrite=True, sync=False)
+        commit.put(path.with_name("new.zarr"), path, overwrite=True, sync=False)
 
     assert killed_at_every_step(monkeypatch, write, after) >= 3
     assert seen == {OLD, NEW}
@@ -195,7 +195,7 @@ def test_killed_at_any_moment_of_replacing(old, new, path, monkeypatch):
 
 @WRITERS
 def test_where_two_names_cannot_be_exchanged_nothing_is_replaced(write, new, path, monkeypatch):
-    monkeypatch.setattr(moves, "_system_call", lambda: None)
+    monkeypatch.setattr(files, "_system_call", lambda: None)
     before = contents(path)
     with pytest.raises(FileExistsError, match="output must not exist on a file system that cannot exchange two names"):
         write(new, path, overwrite=True)
@@ -207,7 +207,7 @@ def test_where_two_names_cannot_be_exchanged_nothing_is_replaced(write, new, pat
 
 
 def test_what_appears_where_names_cannot_be_exchanged_stays(old, new, tmp_path, monkeypatch):
-    monkeypatch.setattr(moves, "_system_call", lambda: None)
+    monkeypatch.setattr(files, "_system_call", lambda: None)
     path = tmp_path / "ds.zarr"
 
     def progress(stage, done, total):
@@ -297,23 +297,23 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(write, new, path):
 
 @pytest.mark.parametrize("how", ["replaced", "removed", "repaired", "copied"])
 def test_a_loaded_dataset_notices_that_its_store_is_another(how, old, new, path):
-    loaded, columns = pl.load(path), reading.open_columns(path, ["y"])
+    loaded, columns = pl.load(path), finished.Complete(path)
     y = loaded.y
     if how == "replaced":
         new.save(path, overwrite=True)
     elif how == "removed":
         shutil.rmtree(path)
     elif how == "repaired":  # which makes it unfinished for a while
-        beginning.begin(path, OLD, old.forest.n_points, old.forest.n_clusters)
+        unfinished.begin(path, OLD, old.forest.n_points, old.forest.n_clusters)
     else:  # the same bytes, in other files: nothing to complain of
         shutil.copytree(path, path.with_name("copy"))
         shutil.rmtree(path)
         path.with_name("copy").rename(path)
         assert (loaded.X[:] == old.X).all()
-        assert (columns["y"][:] == y).all()
+        assert (columns.array("y")[:] == y).all()
         return
     said = r"ds.zarr was changed after it was loaded: load it again$"
-    for read in (lambda: loaded.X[3], lambda: loaded.forest, lambda: columns["y"][:], lambda: loaded.X[[5, 3]]):
+    for read in (lambda: loaded.X[3], lambda: loaded.forest, lambda: columns.array("y")[:], lambda: loaded.X[[5, 3]]):
         with pytest.raises(pl.StoreError, match=said):
             read()
 

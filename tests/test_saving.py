@@ -12,7 +12,7 @@ from sameness import assert_same
 
 import percolab as pl
 from percolab.ground import files
-from percolab.store import reading, replacing, schema, unfinished
+from percolab.store import commit, finished, schema, unfinished
 
 BLOCK_BYTES = 1 << 12
 """Many blocks, as in a large dataset."""
@@ -46,7 +46,7 @@ def test_round_trip(ds, path):
     assert loaded.provenance == ds.provenance
     loaded.save(path.with_name("again.zarr"))
     assert_same(pl.load(path.with_name("again.zarr"), verify=True), ds)
-    assert reading.digests(path) == reading.digests(path.with_name("again.zarr"))
+    assert finished.Complete(path).sha256 == finished.Complete(path.with_name("again.zarr")).sha256
 
 
 def test_what_is_loaded_makes_itself_again(ds, path):
@@ -62,12 +62,12 @@ def test_an_empty_dataset_is_a_dataset(tmp_path):
 
 
 def test_existing_output_is_refused(ds, path):
-    before = reading.digests(path)
+    before = finished.Complete(path).sha256
     with pytest.raises(FileExistsError, match="output must not exist unless overwrite is given"):
         ds.save(path)
     smaller = ds.filter(20)
     smaller.save(path, overwrite=True)
-    assert reading.digests(path) != before
+    assert finished.Complete(path).sha256 != before
     assert_same(pl.load(path, verify=True), smaller)
     assert sorted(p.name for p in path.parent.iterdir()) == ["ds.zarr"]
 
@@ -93,31 +93,31 @@ def test_missing_and_unwritable_directories(ds, tmp_path):
 
 
 def test_a_failed_write_leaves_what_was_there(ds, path, monkeypatch):
-    before = reading.digests(path)
+    before = finished.Complete(path).sha256
 
     def disk_full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    for module, broken in ((unfinished, "_put_record"), (unfinished.Unfinished, "finish"), (replacing, "put")):
+    for module, broken in ((unfinished, "_put_record"), (unfinished.Unfinished, "finish"), (commit, "put")):
         with monkeypatch.context() as patch:
             patch.setattr(module, broken, disk_full)
             with pytest.raises(OSError, match="No space left"):
                 ds.filter(20).save(path, overwrite=True)
-        assert reading.digests(path) == before
+        assert finished.Complete(path).sha256 == before
         assert_same(pl.load(path, verify=True), ds)
         assert [p.name for p in path.parent.iterdir()] == ["ds.zarr"]
 
 
 KILLED = """
 import sys, time, percolab as pl
-from percolab.store import saving, schema
+from percolab.store import commit, schema
 schema.BLOCK_BYTES = 1 << 12
 def report(stage, done, total):
     if done > total / 2:
         print("half", flush=True)
         time.sleep(60)
 ds = pl.generate(pl.Recipe(3000, 6, seeds=3, engine="paper"))
-saving.save(ds, sys.argv[1], overwrite=True, progress=report)
+commit.save(ds, sys.argv[1], overwrite=True, progress=report)
 """
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.model_selection import GroupKFold
 
 import percolab as pl
-from percolab.rng import mt19937
+from percolab.worlds import splits
 from percolab.worlds.splits import PARTS
 
 
@@ -30,20 +30,20 @@ def one():
 @settings(max_examples=100, deadline=None)
 def test_permutation_is_that_of_torch(n, seed):
     expected = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    np.testing.assert_array_equal(mt19937.permutation(n, seed), expected)
+    np.testing.assert_array_equal(splits.permutation(n, seed), expected)
 
 
 @pytest.mark.parametrize("n", [200_000, 123_672, 1_048_577, 2_100_001])  # the last two take several blocks
 def test_long_permutations_are_those_of_torch(n):
     for seed in (0, 42, 2**32 + 1):
         expected = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-        np.testing.assert_array_equal(mt19937.permutation(n, seed), expected)
+        np.testing.assert_array_equal(splits.permutation(n, seed), expected)
 
 
 def test_permutation_with_wide_draws(monkeypatch):
     """Torch takes this path from 214,748,364 on, where the two were compared once; here the rule is checked."""
-    monkeypatch.setattr(mt19937, "WIDE", 0)
-    monkeypatch.setattr(mt19937, "BLOCK", 30)
+    monkeypatch.setattr(splits, "WIDE", 0)
+    monkeypatch.setattr(splits, "BLOCK", 30)
     n, seed = 100, 7
     raw = np.random.RandomState(seed).randint(0, 2**32, 2 * n, dtype=np.uint64).tolist()
     order = []
@@ -51,7 +51,7 @@ def test_permutation_with_wide_draws(monkeypatch):
         at = ((raw[2 * i] << 32) + raw[2 * i + 1]) % (i + 1)
         order.append(i)
         order[i], order[at] = order[at], i
-    assert mt19937.permutation(n, seed).tolist() == order
+    assert splits.permutation(n, seed).tolist() == order
 
 
 def test_by_rows_is_the_split_of_the_paper(ds):

@@ -17,7 +17,7 @@ import percolab as pl
 from percolab import exports
 from percolab.loaders import mixing, streaming
 from percolab.loaders.streaming import Columns, Share, Stream
-from percolab.store import arrays, schema
+from percolab.store import schema, stored_array
 
 DIM = 4
 BLOCK = 32  # rows of a chunk of X; chunks of y and of the other columns have 64
@@ -46,7 +46,7 @@ def saved(dataset, path, block=BLOCK):
 def reads(monkeypatch):
     """The slices that are read, as (array, start, stop)."""
     found = []
-    read, read_into = arrays.StoredArray.__getitem__, arrays.StoredArray.read_into
+    read, read_into = stored_array.StoredArray.__getitem__, stored_array.StoredArray.read_into
 
     def recorded(array, index):
         found.append((array.name, index.start, index.stop))
@@ -57,8 +57,8 @@ def reads(monkeypatch):
             found.append((array.name, start, start + len(out)))
         read_into(array, start, out)
 
-    monkeypatch.setattr(arrays.StoredArray, "__getitem__", recorded)
-    monkeypatch.setattr(arrays.StoredArray, "read_into", recorded_into)
+    monkeypatch.setattr(stored_array.StoredArray, "__getitem__", recorded)
+    monkeypatch.setattr(stored_array.StoredArray, "read_into", recorded_into)
     return found
 
 

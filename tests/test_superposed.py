@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import percolab as pl
-from percolab.checks import superposed as laws
+from percolab.checks import factors as laws
 from percolab.rng import philox
-from percolab.worlds import generation, mixing, permutations, rotations
+from percolab.worlds import generation, rotations, samples
 from percolab.worlds.recipe import recipe_from_dict
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
@@ -37,7 +37,7 @@ def keyed_permutation(length, factor, block, seed):
     """Return the rows of a block by Fisher and Yates, one draw at a time, in Python's integers."""
     order = list(range(length))
     for t, i in enumerate(range(length - 1, 0, -1)):
-        words = philox.block(permutations.node(factor, block), t // 2, philox.WORLD_ROWS, np.uint64(seed))
+        words = philox.block(samples.node(factor, block), t // 2, philox.WORLD_ROWS, np.uint64(seed))
         j = int(words[t % 2]) * (i + 1) >> 64
         order[i], order[j] = order[j], order[i]
     return order
@@ -203,7 +203,7 @@ def test_each_block_of_samples_has_every_row_once():
 def test_permutations_are_uniform():
     found = np.empty((24_000, 4), np.int64)
     for block, order in enumerate(found):
-        permutations.shuffle(order, permutations.node(1, block), philox.WORLD_ROWS, np.uint64(9))
+        samples.shuffle(order, samples.node(1, block), philox.WORLD_ROWS, np.uint64(9))
     counts = np.unique(found @ 4 ** np.arange(4), return_counts=True)[1]
     assert counts.size == 24
     assert np.sum((counts - 1000) ** 2 / 1000) < 60  # chi-square of 23 degrees of freedom: 1 in 30,000 is above
@@ -236,10 +236,10 @@ def test_turning_is_multiplying_with_the_matrix(d, D, dtype):
     source = np.random.default_rng(d).normal(size=(23, d)).astype(dtype)
     rows = np.random.default_rng(D).integers(23, size=29)
     X = np.full((29, D), np.nan, dtype)
-    mixing.add_factor(source, rows, 2.0, rotation, X, fresh=True, threads=1)
+    samples.add_factor(source, rows, 2.0, rotation, X, fresh=True, threads=1)
     expected = 2 * source[rows].astype(np.float64) @ rotation.matrix().T
     np.testing.assert_allclose(X, expected, atol=2e-5 if dtype == np.float32 else 1e-13)
-    mixing.add_factor(source, rows, 1.0, rotation, X, fresh=False, threads=2)
+    samples.add_factor(source, rows, 1.0, rotation, X, fresh=False, threads=2)
     np.testing.assert_allclose(X, 1.5 * expected, atol=3e-5 if dtype == np.float32 else 1e-13)
 
 
@@ -270,25 +270,25 @@ def test_factors_may_overlap_in_few_dimensions():
 
 def test_spread_is_the_mean_variance_of_columns():
     X = np.random.default_rng(1).normal(size=(9001, 5)) * [1, 2, 3, 4, 5] + 1e4
-    assert mixing.spread(X, 2) == pytest.approx(np.sqrt(X.var(axis=0).mean()), rel=1e-12)
-    assert mixing.spread(X, 1) == mixing.spread(X, 3)
+    assert samples.spread(X, 2) == pytest.approx(np.sqrt(X.var(axis=0).mean()), rel=1e-12)
+    assert samples.spread(X, 1) == samples.spread(X, 3)
 
 
 BYTES = """
 import hashlib
 import numpy as np
-from percolab.worlds import mixing, permutations
+from percolab.worlds import samples
 from percolab.worlds.rotations import Rotation
 found = hashlib.sha256()
 for dtype in (np.float32, np.float64):
     for d, D in ((7, 7), (64, 64), (30, 11), (11, 30)):
         source = (np.arange(5000 * d) * 2654435761 % 1000003).reshape(-1, d).astype(dtype) / dtype(7)
         rows, X = np.empty(6000, np.int64), np.empty((6000, D), dtype)
-        permutations.fill_rows(1, 5000, 3, 1, rows)
-        sigma = mixing.spread(source, 1)
+        samples.fill_rows(1, 5000, 3, 1, rows)
+        sigma = samples.spread(source, 1)
         rotation = Rotation.draw(1, d, D, 4)
-        mixing.add_factor(source, rows, 1 / sigma, rotation, X, fresh=True, threads=1)
-        mixing.add_factor(source, rows, 0.3, rotation, X, fresh=False, threads=1)
+        samples.add_factor(source, rows, 1 / sigma, rotation, X, fresh=True, threads=1)
+        samples.add_factor(source, rows, 0.3, rotation, X, fresh=False, threads=1)
         for part in (rows, X, rotation.columns, np.float64(sigma)):
             found.update(part.tobytes())
 print(found.hexdigest())

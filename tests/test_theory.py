@@ -134,7 +134,7 @@ def test_tree_limits():
 
 def test_height_and_diameter_of_sampled_trees():
     import percolab as pl
-    from percolab.checks.independent import Subject
+    from percolab.checks.independence import Subject
 
     n, heights = 3000, []
     for seed in range(60):
@@ -281,6 +281,6 @@ def test_bethe_strength_on_a_real_lattice():
 
 
 def test_prufer_codes_are_all_trees():
-    from percolab.checks.small import _decode
+    from percolab.checks.merger_trees import _decode
 
     assert len({frozenset(map(frozenset, _decode(code, 5))) for code in product(range(5), repeat=3)}) == 125

@@ -18,7 +18,7 @@ import zarr
 
 import percolab as pl
 from percolab.engines.paper import engine
-from percolab.store import beginning, reading, saving, schema
+from percolab.store import commit, finished, schema, unfinished
 from percolab.store.schema import COLUMNS, KINDS
 from percolab.store.unfinished import Unfinished, open_unfinished
 
@@ -58,7 +58,7 @@ def contents(path):
 
 
 def begin(ds, location, **options):
-    return beginning.begin(location, ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=CELL, **options)
+    return unfinished.begin(location, ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=CELL, **options)
 
 
 def column(ds, name):
@@ -128,13 +128,13 @@ def test_chunks_lie_in_cells_and_do_not_depend_on_the_data(ds, tmp_path, monkeyp
     monkeypatch.setattr(schema, "BLOCK_BYTES", 1 << 22)
     recipe = replace(ds.recipe, n_points=10**9, dim=100, dtype="float32")
     for name, cell in (("a.zarr", schema.CELL), ("b.zarr", 1 << 10)):
-        group = zarr.open_group(beginning.begin(tmp_path / name, recipe, 10**9, 10**8, cell=cell).location)
+        group = zarr.open_group(unfinished.begin(tmp_path / name, recipe, 10**9, 10**8, cell=cell).location)
         rows = {array: group[array].chunks[0] for array in COLUMNS}
         assert all(cell % r == 0 for r in rows.values())
         assert rows["X"] == min(cell, 8192)
         assert rows["y"] == cell
     with pytest.raises(ValueError, match="cell must be a power of two, got 100"):
-        beginning.begin(tmp_path / "c.zarr", recipe, 10**9, 10**8, cell=100)
+        unfinished.begin(tmp_path / "c.zarr", recipe, 10**9, 10**8, cell=100)
     assert not (tmp_path / "c.zarr").exists()
 
 
@@ -192,7 +192,7 @@ def test_another_recipe_engine_or_format_is_refused(ds, tmp_path, monkeypatch, s
         begin(other, path)
     for module, name, message in (
         (engine, "VERSION", r"engine_version of the store at .* must be 99 to resume, got 1"),
-        (beginning, "FORMAT", r"format of the store at .* must be 99 to resume, got 1"),
+        (unfinished, "FORMAT", r"format of the store at .* must be 99 to resume, got 1"),
         (schema, "BLOCK_BYTES", r"array X of .* must be .* in blocks of \(4, 2\) to resume, got .* of \(64, 2\)"),
     ):
         with monkeypatch.context() as patch:
@@ -200,10 +200,10 @@ def test_another_recipe_engine_or_format_is_refused(ds, tmp_path, monkeypatch, s
             with pytest.raises(FileExistsError, match=message):
                 begin(ds, path)
     with pytest.raises(FileExistsError, match=r"array X of .* must be float64 \(499, 2\) .* got float64 \(500, 2\)"):
-        beginning.begin(path, ds.recipe, 499, ds.forest.n_clusters, cell=CELL)
+        unfinished.begin(path, ds.recipe, 499, ds.forest.n_clusters, cell=CELL)
     if status == "writing":
         with pytest.raises(FileExistsError, match=r"cell of the store at .* must be 512 to resume, got 128"):
-            beginning.begin(path, ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=512)
+            unfinished.begin(path, ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=512)
     after = contents(path)
     assert {name: after[name] for name in before} == before
     complete(ds, path)
@@ -331,7 +331,7 @@ def test_a_complete_store_is_unfinished_while_it_is_repaired(ds, files, tmp_path
     path = tmp_path / "ds.zarr"
     complete(ds, path)
     # What a writer that came too late left behind, here with other cells, vouches for nothing.
-    late = beginning.begin(tmp_path / "late.zarr", ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=2 * CELL)
+    late = unfinished.begin(tmp_path / "late.zarr", ds.recipe, ds.forest.n_points, ds.forest.n_clusters, cell=2 * CELL)
     write(late, ds, "point", 0)
     shutil.copytree(tmp_path / "late.zarr" / "unfinished", path / "unfinished")
     assert pl.load(path, verify=True).recipe == ds.recipe
@@ -622,7 +622,7 @@ def test_a_store_in_memory(ds, files, memory):
     assert contents_at(memory) == files
     loaded = pl.load(memory, verify=True)
     np.testing.assert_array_equal(loaded.X[5:90], ds.X[5:90])
-    assert reading.digests(memory) == {name: reading.digests(memory)[name] for name in COLUMNS}
+    assert finished.Complete(memory).sha256 == {name: finished.Complete(memory).sha256[name] for name in COLUMNS}
     assert loaded.provenance["loaded_from"] == memory
     for overwrite in (False, True):
         with pytest.raises(FileExistsError, match="output must not exist, since URLs are not overwritten"):
@@ -657,7 +657,7 @@ def test_an_interrupted_save_to_a_url_is_resumed(ds, files, memory):
         raise Killed
 
     with pytest.raises(Killed):
-        saving.save(ds, memory, progress=stop)
+        commit.save(ds, memory, progress=stop)
     with pytest.raises(FileExistsError, match="cell of the store at"):
         begin(ds, memory)
     with pytest.raises(FileExistsError, match="min_cluster_size of the store at"):

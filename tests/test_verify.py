@@ -14,8 +14,8 @@ import planted
 import pytest
 
 import percolab as pl
-from percolab.checks import dimension, latents, result, sizes, small, space, trees
-from percolab.checks.independent import Subject
+from percolab.checks import bond_trees, merger_trees, sizes, space, verdicts
+from percolab.checks.independence import Subject
 from percolab.cli import main
 
 
@@ -179,7 +179,7 @@ def test_labels_that_follow_the_tree():
 def test_balanced_trees():
     forest = planted.balanced(1 << 17)
     subject = Subject(SimpleNamespace(recipe=pl.Recipe(forest.n_points, 2, "one_cluster", seeds=0), forest=forest))
-    found = {check.law for module in (trees, latents) for check in module.checks(subject) if check.failed}
+    found = {check.law for module in (bond_trees, merger_trees) for check in module.checks(subject) if check.failed}
     assert found >= {"degree", "graph distance", "ends of bonds", "split law", "depth", "depth, Rayleigh limit"}
 
 
@@ -297,17 +297,17 @@ def test_walks_that_keep_their_direction():
 
 def test_points_on_a_sheet_have_dimension_two():
     ds = pl.generate(pl.Recipe(70_000, 12, "one_cluster", seeds=0))
-    assert dimension.fractal_dimension(Subject(ds)).verdict == "pass"
+    assert space.fractal_dimension(Subject(ds)).verdict == "pass"
     rng = np.random.default_rng(0)
     X = np.zeros((70_000, 12), np.float32)
     X[:, :2] = rng.uniform(-10, 10, size=(70_000, 2))
-    check = dimension.fractal_dimension(Subject(replace(ds, X=X)))
+    check = space.fractal_dimension(Subject(replace(ds, X=X)))
     assert check.failed
     assert float(check.measured.split()[0]) == pytest.approx(2, abs=0.2)
 
 
 def test_parts_of_positions_are_enough(monkeypatch):
-    monkeypatch.setattr("percolab.checks.independent.MOST_ENTRIES", 200_000)
+    monkeypatch.setattr("percolab.checks.independence.MOST_ENTRIES", 200_000)
     ds = many()
     part = Subject(ds).part
     assert 0 < len(part.X) * ds.recipe.dim <= 200_000
@@ -355,42 +355,42 @@ def test_values_that_follow_their_parents():
 
 @pytest.mark.parametrize("engine", ["native", "paper"])
 def test_samplers_grow_every_small_tree_alike(engine):
-    six = small.small_forest(engine, 6, 500_000, 0)
-    check = small.prufer(six, (6,))
+    six = merger_trees.small_forest(engine, 6, 500_000, 0)
+    check = merger_trees.prufer(six, (6,))
     assert check.verdict == "pass"
     assert "500,000 trees of 6 points, 1,296 codes" in check.note
-    assert small.joint(small.small_forest(engine, 5, 200_000, 0), (5,)).verdict == "pass"
+    assert merger_trees.joint(merger_trees.small_forest(engine, 5, 200_000, 0), (5,)).verdict == "pass"
 
 
 @pytest.mark.parametrize("engine", ["native", "paper"])
 def test_small_forests_are_forests(engine):
-    forest = small.small_forest(engine, 5, 1000, 3)
+    forest = merger_trees.small_forest(engine, 5, 1000, 3)
     forest.validate()
     assert forest.n_clusters == 1000
     assert np.array_equal(forest.cluster_size, np.full(1000, 5))
 
 
 def test_the_paper_sampler_is_the_cyclic_coalescent():
-    forest = small.small_forest("paper", 6, 3, 11)
+    forest = merger_trees.small_forest("paper", 6, 3, 11)
     alone = pl.engines.cyclic_coalescent(6, 11)
     assert forest.cluster(0).equals(alone)
 
 
 def test_trees_are_named_by_their_prufer_codes():
     for engine in ("native", "paper"):
-        forest = small.small_forest(engine, 5, 50, 1)
-        code, _ = small.tree_codes(forest, np.flatnonzero(forest.latent_size == 5), 5)
+        forest = merger_trees.small_forest(engine, 5, 50, 1)
+        code, _ = merger_trees.tree_codes(forest, np.flatnonzero(forest.latent_size == 5), 5)
         for c in range(50):
             one = forest.cluster(c)
             rank = np.argsort(np.argsort(one.point_id))
             bonds = {frozenset(pair) for pair in rank[one.bond].tolist()}
             digits = tuple((code[c] // 5 ** (2 - i)) % 5 for i in range(3))
-            assert bonds == {frozenset(pair) for pair in small._decode(digits, 5)}
+            assert bonds == {frozenset(pair) for pair in merger_trees._decode(digits, 5)}
 
 
 def test_joint_law_counts_all_orders():
     for n, cells in ((3, 6), (4, 84), (5, 2040)):
-        law = small.joint_law(n)
+        law = merger_trees.joint_law(n)
         assert len(law) == cells
         assert sum(law.values()) == pytest.approx(1)
 
@@ -442,16 +442,16 @@ def test_p_values_are_not_too_small():
 def test_spread_of_the_fractal_dimension():
     """The error bar of the slope covers what clusters differ by."""
     n, d = 65_536, 12
-    low, high = dimension.window(n)
+    low, high = space.window(n)
     logs = []
     for seed in range(60):
         ds = pl.generate(pl.Recipe(n, d, "one_cluster", seeds=seed))
         X = np.asarray(ds.X) / np.float32(ds.recipe.step * np.sqrt(d))
-        centres = np.sort(np.random.default_rng(seed).choice(n, dimension.CENTRES, replace=False))
-        near, far = dimension.pair_counts(X, centres, np.array([low, high])).sum(axis=0)
+        centres = np.sort(np.random.default_rng(seed).choice(n, space.CENTRES, replace=False))
+        near, far = space.pair_counts(X, centres, np.array([low, high])).sum(axis=0)
         logs.append(np.log(far / near))
-    expected = dimension.expected_slope(n, d) * np.log(high / low)
-    granted = dimension.TREE_VARIANCE + dimension.SPACE_VARIANCE / d
+    expected = space.expected_slope(n, d) * np.log(high / low)
+    granted = space.TREE_VARIANCE + space.SPACE_VARIANCE / d
     assert np.var(logs) < 1.5 * granted
     assert abs(np.mean(logs) - expected) < 4 * np.sqrt(granted / 60)
 
@@ -460,12 +460,12 @@ def test_spread_of_the_fractal_dimension():
 
 
 def test_verdicts():
-    assert result.statistical("a", "b", "c", 1e-6).failed
-    assert result.statistical("a", "b", "c", float("nan")).failed
-    assert result.exact("a", "b", "c", float("nan"), 1).failed
-    assert not result.exact("a", "b", "c", 1, 1).failed
-    assert result.smallest(0.2, 0.5) == 0.4
-    assert result.too_small("a", "b", "5 points", "3").note == "needs 5 points, has 3"
+    assert verdicts.statistical("a", "b", "c", 1e-6).failed
+    assert verdicts.statistical("a", "b", "c", float("nan")).failed
+    assert verdicts.exact("a", "b", "c", float("nan"), 1).failed
+    assert not verdicts.exact("a", "b", "c", 1, 1).failed
+    assert verdicts.smallest(0.2, 0.5) == 0.4
+    assert verdicts.too_small("a", "b", "5 points", "3").note == "needs 5 points, has 3"
 
 
 # ---------------------------------------------------------------------- the command line

@@ -8,10 +8,10 @@ from percolab.ground import machine as machine  # first: it refuses machines on 
 from percolab.corpora.beliefs import Beliefs
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import make_percolation
-from percolab.ground.surface import surface
+from percolab.ground.extras import surface
 from percolab.ground.version import __version__
 from percolab.model.ancestry import Ragged
 from percolab.model.cuts import Partition
@@ -19,21 +19,19 @@ from percolab.model.forest import Forest
 from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.target import Target
-from percolab.store.arrays import StoredArray
 from percolab.store.schema import StoreError
 from percolab.store.shards import StoreReport, generate_store
+from percolab.store.stored_array import StoredArray
 from percolab.store.worlds import load
-from percolab.worlds.generation import generate, superpose
-from percolab.worlds.presets import PRESETS
+from percolab.worlds.generation import PRESETS, generate, superpose
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import Truth, truth
+from percolab.worlds.superposed import Superposed, Truth, truth
 
 if TYPE_CHECKING:
     from percolab import benchmark, engines, exports, features, nn, show, streaming, study, theory
-    from percolab.checks.result import Check
     from percolab.checks.suite import Verification, verify
+    from percolab.checks.verdicts import Check
     from percolab.study.comparison import Comparison, compare
 
 __all__ = [
@@ -83,13 +81,11 @@ __all__ = [
 ]
 
 # What brings SciPy, Zarr or torch along is imported when first used.
-_MODULES = ("benchmark", "engines", "exports", "features", "nn", "show", "streaming", "study", "theory")
 _HOMES = {
-    "Check": "checks.result",
-    "Comparison": "study",
-    "Verification": "checks.suite",
-    "compare": "study",
-    "verify": "checks.suite",
+    "": "benchmark engines exports features nn show streaming study theory",
+    "checks.suite": "Verification verify",
+    "checks.verdicts": "Check",
+    "study": "Comparison compare",
 }
 _FORMERLY = {
     "Cut": "Partition",
@@ -106,4 +102,4 @@ _FORMERLY = {
     "targets": "engines.targets",
 }
 
-__getattr__, __dir__ = surface(__name__, __all__, _HOMES | {name: name for name in _MODULES}, formerly=_FORMERLY)
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, formerly=_FORMERLY)

@@ -1,8 +1,8 @@
 """Batches as NumPy arrays: from a store larger than memory, or of documents made as they are used."""
 
-from percolab.ground.surface import surface
+from percolab.ground.extras import surface
+from percolab.loaders.document_stream import DocumentStream
 from percolab.loaders.mixing import Batch
-from percolab.loaders.remaking import DocumentStream
 from percolab.loaders.streaming import Share, Stream
 
 __all__ = ["Batch", "DocumentStream", "Share", "Stream"]

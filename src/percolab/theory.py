@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from scipy.special import betaln, gammaln
 
 from percolab.ground.compiled import kernel
-from percolab.ground.surface import surface
+from percolab.ground.extras import surface
 from percolab.ground.validation import check_integer, check_number, check_probability
 from percolab.model.recipe import CRITICAL_CREATE_PROB
 

@@ -10,7 +10,6 @@ from sklearn.linear_model import Ridge
 import percolab as pl
 from percolab import intervals
 from percolab.experiments import crossed, directions, edit, relevance, responses, steering, trained
-from percolab.intervals import binning, lines
 from percolab.nn import ResidualMLP, activations
 from percolab.nn.probing import siblings
 from percolab.nn.probing.places import find_places, held_out, read_places
@@ -169,14 +168,14 @@ def test_pairs_of_any_groups_of_labels(seed, n, labels, step):
 
 def test_bins_have_as_many_values_each_and_keep_equal_ones_together():
     values = np.repeat([1, 2, 3, 10, 50], [25, 25, 25, 20, 5])
-    bins, edges = binning.equal_bins(np.random.default_rng(0).permutation(values))
+    bins, edges = intervals.equal_bins(np.random.default_rng(0).permutation(values))
     assert np.bincount(bins).tolist() == [25, 25, 25, 25]
     assert edges[0] == 1
     assert edges[-1] == 50
-    bins, _ = binning.equal_bins(values)
+    bins, _ = intervals.equal_bins(values)
     for value in np.unique(values):
         assert np.unique(bins[values == value]).size == 1
-    logs, _ = binning.log_bins([1, 20, 200, 2000, 10_000], 4)
+    logs, _ = intervals.log_bins([1, 20, 200, 2000, 10_000], 4)
     assert logs.tolist() == [0, 1, 2, 3, 3]
 
 
@@ -480,7 +479,7 @@ def test_along_probes_directions_a_network_that_follows_the_law_responds_by_it()
     for t in range(9):
         vectors = along[torch.from_numpy(places.depth_index), t]
         response, _ = directions.steer(A, lambda h: h[:, :3] @ weight, inside, vectors, (1.0,))
-        found.append(lines.line_through_origin(law, response[:, 0]).slope)
+        found.append(intervals.line_through_origin(law, response[:, 0]).slope)
     assert found[0] == pytest.approx(1, abs=0.3)  # by chance values of two depths go together in the largest clusters
     null = intervals.prediction(found[1:])
     assert null.low < 0 < null.high < found[0]

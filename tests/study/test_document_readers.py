@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge  # noqa: E402
 
 import percolab as pl  # noqa: E402
 from percolab.features.methods import Oracle  # noqa: E402
-from percolab.nn.networks import device  # noqa: E402
+from percolab.ground import devices  # noqa: E402
 from percolab.study import compare  # noqa: E402
 from percolab.study.readers import as_reader  # noqa: E402
 from percolab.study.sources import Raw  # noqa: E402
@@ -195,7 +195,7 @@ def test_methods_learn_from_training_documents_and_are_scored_on_the_others(seen
 def test_the_raw_input_is_read_in_blocks_and_permuted_by_document(seen, monkeypatch):
     view = seen[0]
     wanted = view.data.bag(view.inputs).reshape(view.inputs.size, -1)
-    monkeypatch.setattr(device, "BLOCK_NUMBERS", 7 * 24 * 256)
+    monkeypatch.setattr(devices, "BLOCK_NUMBERS", 7 * 24 * 256)
     read = Raw().read(view, ["raw"], CPU)["raw"]
     np.testing.assert_array_equal(read, wanted)
     moved = Raw(permuted=True).read(view, ["permuted"], CPU)["permuted"].numpy()

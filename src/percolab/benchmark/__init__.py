@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.ground.surface import surface
+from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
     from percolab.benchmark.running import benchmark
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS", "Budget", "Task", "benchmark", "task"]
 
-_HOMES = {
-    "TASKS": "benchmark.tasks",
-    "Budget": "features.specs",
-    "Task": "benchmark.tasks",
-    "benchmark": "benchmark.running",
-    "task": "benchmark.tasks",
-}
+_HOMES = {"benchmark.running": "benchmark", "benchmark.tasks": "TASKS Task task", "features.specs": "Budget"}
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

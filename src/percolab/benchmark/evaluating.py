@@ -20,9 +20,9 @@ from percolab.features.result import Score
 from percolab.features.scoring import best_f1, score
 from percolab.features.specs import ORACLE, READING, Entry, make, on_device
 from percolab.features.truth import find_truth
-from percolab.nn.networks.replacing import loss_recovered
+from percolab.nn.networks.activations import loss_recovered
 from percolab.nn.probing.siblings import find_siblings, ready, separation, sums
-from percolab.worlds.truth import truth
+from percolab.worlds.superposed import truth
 
 DIGITS = 4
 """Of what a cell keeps of every concept."""

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from percolab.benchmark.tasks import RAW, UNTRAINED, Task, relevant_factor
 from percolab.ground import locks
+from percolab.ground.devices import on_device
 from percolab.ground.files import write_json
 from percolab.ground.progress import Progress
 from percolab.ground.version import __version__
-from percolab.nn.networks.device import on_device
+from percolab.nn.networks.activations import activations
 from percolab.nn.networks.model import ResidualMLP
-from percolab.nn.networks.recording import activations
-from percolab.nn.training.progress import by_epoch
+from percolab.nn.training.history import by_epoch
 from percolab.nn.training.training import load_model
 from percolab.store.schema import StoreError
 from percolab.store.worlds import load
@@ -32,7 +32,7 @@ from percolab.study.networks import train_resumed
 from percolab.worlds.generation import generate
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 NETWORKS, DATA = "networks", "data"
 DIGITS = 16

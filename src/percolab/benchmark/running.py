@@ -20,11 +20,12 @@ from percolab.benchmark.tasks import TASKS, TRUTH, Task, task
 from percolab.features.concepts import SUMMARY_RATIO
 from percolab.features.specs import Entry, entry, has_sae_lens, needs_sae_lens, standard
 from percolab.ground import text
+from percolab.ground.devices import Device, choose_device, device_name
+from percolab.ground.extras import missing
 from percolab.ground.files import write_json
 from percolab.ground.progress import Display, Progress, shown
 from percolab.ground.validation import check_integer, check_number
 from percolab.ground.version import provenance
-from percolab.nn.networks.device import Device, choose_device, device_name
 from percolab.study.directory import holds
 from percolab.study.directory import read_json as read
 
@@ -180,7 +181,7 @@ def _entries(one: Task, methods: Iterable[str], only: Sequence[str] | None) -> l
         entries = [known.get(name) or _named(name, one) for name in dict.fromkeys(only)]
     for found in entries:
         if needs_sae_lens(found) and not has_sae_lens():
-            raise ImportError(f"{found.name} needs SAELens: pip install 'percolab[sae]'")
+            raise missing(f"{found.name} needs", "SAELens", "sae")
     return entries
 
 

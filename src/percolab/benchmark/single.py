@@ -15,12 +15,12 @@ from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
 from percolab.features.specs import MODEST, ORACLE, READING, Entry, make, on_device
 from percolab.features.specs import entry as as_entry
+from percolab.ground.devices import Device, choose_device
 from percolab.ground.progress import Display, Progress, shown
-from percolab.nn.networks.device import Device, choose_device
+from percolab.nn.networks.activations import activations, label
 from percolab.nn.networks.model import ResidualMLP
-from percolab.nn.networks.recording import activations, label
 from percolab.show import pages
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 STAGE = "methods"
 COLUMNS = (

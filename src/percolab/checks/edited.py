@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks.independent import Subject
-from percolab.checks.result import Check, exact, too_small
+from percolab.checks.independence import Subject
+from percolab.checks.verdicts import Check, exact, too_small
 from percolab.dataset.editing import WALK_ROOT, turned_directions
 from percolab.engines import embedding
 from percolab.engines.native import positions

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks import plots
-from percolab.checks.independent import Subject
-from percolab.checks.result import Check, does_not_apply, exact, p_of_score, statistical, too_small
+from percolab.checks import verdicts
+from percolab.checks.independence import Subject
+from percolab.checks.verdicts import Check, does_not_apply, exact, p_of_score, statistical, too_small
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from percolab.checks.result import Draw
+    from percolab.checks.verdicts import Draw
     from percolab.model.forest import Forest
 
 Ints = NDArray[np.int64]
@@ -142,7 +142,7 @@ def _not_cut(forest: Forest, starts: Ints, size: Ints, max_size: int) -> int:
 
 def _draw_sizes(size: Ints) -> Draw:
     def draw(axes: Axes) -> None:
-        axes.loglog(np.arange(1, size.size + 1), np.sort(size)[::-1], ".", markersize=3, color=plots.BLUE)
+        axes.loglog(np.arange(1, size.size + 1), np.sort(size)[::-1], ".", markersize=3, color=verdicts.BLUE)
         axes.set_xlabel("class, by size")
         axes.set_ylabel("rows")
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
-from percolab.checks import plots, small
-from percolab.checks.independent import Subject
-from percolab.checks.result import Check, p_of_score, statistical, too_small
+from percolab.checks import merger_trees, verdicts
+from percolab.checks.independence import Subject
+from percolab.checks.verdicts import Check, p_of_score, statistical, too_small
 from percolab.model.forest import Forest
 
 Ints = NDArray[np.int64]
@@ -28,8 +28,8 @@ def checks(subject: Subject) -> Iterator[Check]:
     yield giant(subject)
     yield cycles(subject)
     free = free_of_cycles(subject.forest)
-    yield small.prufer(subject.forest, (6, 5, 4), free)
-    yield small.joint(subject.forest, (5, 4), free)
+    yield merger_trees.prufer(subject.forest, (6, 5, 4), free)
+    yield merger_trees.joint(subject.forest, (5, 4), free)
 
 
 def free_of_cycles(forest: Forest) -> NDArray[np.bool_]:
@@ -87,7 +87,9 @@ def tree_clusters(subject: Subject) -> Check:
     difference = counts - means
     square = float(difference @ np.linalg.solve(covariance, difference))
     note = f"{counts.size} bins of sizes up to {sizes[edges[-1] - 1]:,}; exact means"
-    draw = plots.bars(sizes[edges[:-1]], counts, means, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy")
+    draw = verdicts.bars(
+        sizes[edges[:-1]], counts, means, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy"
+    )
     p = float(chi2.sf(square, counts.size))
     return statistical(law, f"χ² about {counts.size}", f"χ² = {square:.1f}", p, note, draw)
 

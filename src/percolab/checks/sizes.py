@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
-from percolab.checks import plots
-from percolab.checks.independent import SEED, Subject
-from percolab.checks.result import Check, Floats, exact, p_of_score, p_of_uniforms, statistical, too_small
+from percolab.checks import verdicts
+from percolab.checks.independence import SEED, Subject
+from percolab.checks.verdicts import Check, Floats, exact, p_of_score, p_of_uniforms, statistical, too_small
 from percolab.ground.compiled import kernel
+from percolab.ground.extras import needing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from percolab.checks.result import Draw
+    from percolab.checks.verdicts import Draw
 
 Ints = NDArray[np.int64]
 
@@ -66,8 +67,8 @@ def number_of_clusters(subject: Subject, p: float) -> Check:
 
     def draw(axes: Axes) -> None:
         x = np.linspace(expected - 5 * spread, expected + 5 * spread, 200)
-        axes.plot(x, np.exp(-(((x - expected) / spread) ** 2) / 2), color=plots.INK, linestyle=":", label="expected")
-        axes.axvline(found, color=plots.BLUE, label="measured")
+        axes.plot(x, np.exp(-(((x - expected) / spread) ** 2) / 2), color=verdicts.INK, linestyle=":", label="expected")
+        axes.axvline(found, color=verdicts.BLUE, label="measured")
         axes.set_xlabel("number of clusters")
         axes.set_yticks([])
         axes.legend(frameon=False)
@@ -95,7 +96,7 @@ def attachment(subject: Subject) -> Check:
     p = p_of_uniforms(place)
     note = "exact: place of the joined cluster among those there, by birth"
     measured = f"mean place {place.mean():.4f} (½)"
-    return statistical(law, expected, measured, p, note, plots.uniforms(place, "place of the joined cluster"))
+    return statistical(law, expected, measured, p, note, verdicts.uniforms(place, "place of the joined cluster"))
 
 
 @kernel
@@ -150,10 +151,8 @@ def exponent(subject: Subject, p: float) -> Check:
 
 def fit_exponent(size: Ints, least: int) -> float:
     """Return the exponent of a discrete power law for sizes from `least` on, by maximum likelihood."""
-    try:
+    with needing("this check needs", "verify"):
         import powerlaw
-    except ImportError as error:
-        raise ImportError("this check needs powerlaw: pip install 'percolab[verify]'") from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of small fits; what they are worth is in our own error bar
         fit = powerlaw.Fit(size[size >= least], xmin=least, discrete=True, verbose=False)
@@ -212,7 +211,7 @@ def distribution(subject: Subject, p: float) -> Check:
     square = float(difference @ np.linalg.solve(covariance, difference))
     p_value = float(f.sf(square * (SIMULATIONS - k + 1) / (SIMULATIONS * k), k, SIMULATIONS - k + 1))
     note = f"{k} bins; exact means for this n, covariance of {SIMULATIONS} simulated runs"
-    draw = plots.bars(edges, counts, expected, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy")
+    draw = verdicts.bars(edges, counts, expected, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy")
     return statistical(law, f"χ² about {k}", f"χ² = {square:.1f}", p_value, note, draw)
 
 
@@ -270,12 +269,12 @@ def _draw_ccdf(size: Ints, p: float, alpha: float, least: int) -> Draw:
     share = np.cumsum(count[::-1])[::-1] / size.size
 
     def draw(axes: Axes) -> None:
-        axes.loglog(s, share, ".", color=plots.BLUE, label="measured")
+        axes.loglog(s, share, ".", color=verdicts.BLUE, label="measured")
         reference = theory.size_ccdf(s, p)
-        axes.loglog(s, reference * share[0] / reference[0], ":", color=plots.INK, label="theory, large n")
+        axes.loglog(s, reference * share[0] / reference[0], ":", color=verdicts.INK, label="theory, large n")
         tail = s >= least
         start = share[tail][0] * (s[tail] / s[tail][0]) ** (1 - alpha)
-        axes.loglog(s[tail], start, "--", color=plots.ORANGE, label=f"fit, exponent {alpha:.3f}")
+        axes.loglog(s[tail], start, "--", color=verdicts.ORANGE, label=f"fit, exponent {alpha:.3f}")
         axes.set_xlabel("cluster size s")
         axes.set_ylabel("share of clusters with size ≥ s")
         axes.legend(frameon=False)

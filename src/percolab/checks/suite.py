@@ -15,22 +15,33 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.checks import bond_trees, edited, labels, merger_trees, random_graph, sizes, space, values
+from percolab.checks.independence import Subject
+from percolab.checks.verdicts import Check, does_not_apply, exact
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.generation import generate
-from percolab.ground.progress import Progress, shown
+from percolab.ground import files
+from percolab.ground.progress import Progress, shown, silent
+from percolab.ground.version import __version__
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
-from percolab.worlds.remade import remade
-from percolab.worlds.superposed import Superposed
+from percolab.show import pages, style
+from percolab.store.schema import StoreError
+from percolab.worlds.superposed import Superposed, remade
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from percolab.checks.result import Check
+    from percolab.checks.verdicts import Check
+
 
 SUITE_POINTS, SUITE_DIM, SUITE_SEED = 200_000, 100, 0
 SMALL_TREES, PAIRED_TREES = 500_000, 200_000
@@ -40,6 +51,9 @@ SUITE_WORDS = "the standard suite: data made by both engines for the purpose"
 
 UNTRIED = ("not enough data", "does not apply")
 STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow", "does not apply": "dim"}
+_KINDS = (sizes, bond_trees, merger_trees, space, values, labels, edited)
+_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, values, labels, edited)
+_KINDS_OF_A_SUBSAMPLE = (values, labels)
 
 
 @dataclass(frozen=True)
@@ -118,9 +132,9 @@ class Verification:
         return f"Verification({self.summary})"
 
     def _repr_html_(self) -> str:
-        from percolab.checks import report
-
-        return report.as_html(self)
+        groups = groupby(self.checks, lambda check: check.data)
+        tables = [part for data, group in groups for part in _table(data, [*group])]
+        return "".join([pages.paragraph(self.summary), *tables])
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the checks as plain values, ready for JSON."""
@@ -129,9 +143,7 @@ class Verification:
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write one HTML page with a figure for each law, into a folder or to a file; return where it is."""
-        from percolab.checks import report
-
-        return report.write_report(self, path)
+        return write_report(self, path)
 
 
 def verify(
@@ -157,8 +169,6 @@ def verify(
     progress
         True shows a bar; a function is called with (data, kinds of laws done, kinds in all).
     """
-    from percolab.checks.laws import all_checks
-
     with shown(progress) as tell:
         if isinstance(dataset, Corpus | StoredDocuments):
             return Verification(tuple(_documents(dataset, tell)), describe_documents(dataset))
@@ -197,11 +207,10 @@ def _name(provenance: dict[str, Any]) -> str:
 
 
 def _world(world: Superposed, progress: Progress) -> Iterator[Check]:
-    from percolab.checks import superposed
-    from percolab.checks.laws import all_checks
+    from percolab.checks import factors
 
     progress("world", 0, 1)
-    for check in superposed.checks(world):
+    for check in factors.checks(world):
         yield replace(check, data="world")
     progress("world", 1, 1)
     for k, factor in enumerate(world.factors):
@@ -223,7 +232,6 @@ def _documents(documents: Corpus | StoredDocuments, progress: Progress) -> Itera
 
 
 def _suite(progress: Progress) -> Iterator[Check]:
-    from percolab.checks.laws import all_checks
 
     for engine in ENGINE_NAMES:
         yield from _sampler(engine, progress)
@@ -235,11 +243,161 @@ def _suite(progress: Progress) -> Iterator[Check]:
 
 
 def _sampler(engine: str, progress: Progress) -> Iterator[Check]:
-    from percolab.checks import small
 
     name = f"{engine} sampler"
     progress(name, 0, 2)
-    yield replace(small.prufer(small.small_forest(engine, 6, SMALL_TREES, SUITE_SEED), (6,)), data=name)
+    yield replace(merger_trees.prufer(merger_trees.small_forest(engine, 6, SMALL_TREES, SUITE_SEED), (6,)), data=name)
     progress(name, 1, 2)
-    yield replace(small.joint(small.small_forest(engine, 5, PAIRED_TREES, SUITE_SEED), (5,)), data=name)
+    yield replace(merger_trees.joint(merger_trees.small_forest(engine, 5, PAIRED_TREES, SUITE_SEED), (5,)), data=name)
     progress(name, 2, 2)
+
+
+# ---------------------------------------------------------------------- laws
+#
+# The laws that a dataset must obey, each as a check that can fail.
+# One module for each kind of law: `sizes`, `trees`, `latents`, `small`, `space`, `dimension`, `values`;
+# `random_graph` in place of the first four where clusters have cycles, `labels` for targets that are not sums,
+# `edited` for what edits set. Every check takes what it needs from a `Subject` and returns a `Check`. `suite.verify`
+# runs them.
+
+
+def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws") -> Iterator[Check]:
+    """Yield every check of a dataset; if its forest breaks the data model, only that."""
+    total = 1 + len(_KINDS)
+    progress(stage, 0, total)
+    subject = Subject(dataset)
+    first = _structure(subject)
+    yield first
+    if first.failed:
+        return
+    kinds: tuple[Any, ...] = _KINDS
+    if dataset.source_row is not None:
+        kinds = _KINDS_OF_A_SUBSAMPLE
+        why = "a subsample has lost latents, and some of its bonds have other ends"
+        yield does_not_apply("clusters, trees and positions", "the laws of whole clusters", why)
+    elif dataset.recipe.mode == "random_graph":
+        kinds = _KINDS_OF_A_RANDOM_GRAPH
+        why = "a cluster in which a bond closed a cycle is not a uniform tree"
+        yield does_not_apply("depths and distances", "the laws of uniform trees", why)
+    for done, kind in enumerate(kinds, 1):
+        progress(stage, done, total)
+        yield from kind.checks(subject)
+    progress(stage, total, total)
+
+
+def _structure(subject: Subject) -> Check:
+    """Check the invariants of the forest, and that all arrays fit it and the recipe, and are finite."""
+    law, expected, forest = "data model", "every invariant holds", subject.forest
+    try:
+        forest.validate()
+        _validate_arrays(subject)
+    except StoreError:  # what cannot be read breaks no law
+        raise
+    except ValueError as error:
+        return exact(law, expected, "broken", 1, 0, f"{error}; no other law was tried")
+    return exact(law, expected, "they do", 0, 0, f"{forest.n_points:,} points, {forest.n_clusters:,} clusters")
+
+
+def _validate_arrays(subject: Subject) -> None:
+    dataset, forest, recipe = subject.dataset, subject.forest, subject.recipe
+    n, n_latents = forest.n_points, forest.n_latents
+    target = recipe.target
+    shapes = {"X": (n, recipe.dim), "y": (n, *target.y_shape), "latent_z": (n_latents,), "point_z": (n,)}
+    for name, shape in shapes.items():
+        found = getattr(dataset, name).shape
+        if found != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {found}")
+    if np.dtype(dataset.y.dtype) != target.y_dtype:
+        raise ValueError(f"y must be {target.y_dtype} with target {target.kind!r}, got {dataset.y.dtype}")
+    if dataset.source_row is None:
+        _validate_sizes(subject)
+        for edit in recipe.edits:
+            edit.check(n, n_latents)
+    else:
+        _validate_sources(subject, dataset.source_row)
+    for name, column in (("y", dataset.y), ("latent_z", dataset.latent_z), ("point_z", dataset.point_z)):
+        if not np.isfinite(column).all():
+            raise ValueError(f"{name} must be finite, got {column[~np.isfinite(column)][0]}")
+    if not all(np.isfinite(subject.part.X[lo : lo + (1 << 15)]).all() for lo in range(0, len(subject.part.X), 1 << 15)):
+        raise ValueError("X must be finite, got a row that is not")
+
+
+def _validate_sizes(subject: Subject) -> None:
+    n, recipe, size = subject.forest.n_points, subject.recipe, subject.forest.cluster_size
+    least = recipe.min_cluster_size
+    if n > recipe.n_points or (least == 1 and n != recipe.n_points):
+        raise ValueError(f"n_points must be {recipe.n_points} as in the recipe, got {n}")
+    if n and size[-1] < least:
+        raise ValueError(f"cluster sizes must be at least {least} as in the recipe, got {size[-1]}")
+
+
+def _validate_sources(subject: Subject, source_row: NDArray[np.int64]) -> None:
+    """Check that rows of a subsample come from different rows, in leaf order within each cluster."""
+    forest = subject.forest
+    if source_row.shape != (forest.n_points,):
+        raise ValueError(f"source_row must have shape ({forest.n_points},), got {source_row.shape}")
+    if np.unique(source_row).size < source_row.size:
+        raise ValueError("source_row must not repeat, got a row twice")
+    falls = np.flatnonzero(np.diff(source_row) <= 0) + 1
+    inside = falls[~np.isin(falls, forest.cluster_start)]
+    if inside.size:
+        raise ValueError(f"source_row[{inside[0]}] must be above the one before it, got {source_row[inside[0]]}")
+
+
+# ---------------------------------------------------------------------- report
+#
+# The report of a verification: one HTML page with a figure for each law.
+
+
+FILE_NAME = "verify.html"
+NO_BREAK = "\u00a0"
+LOOKS = {"pass": "good", "fail": "bad", "not enough data": "mixed", "does not apply": "mixed"}
+"""How a page shows each verdict."""
+WORDS = (
+    "One line for each law: what theory expects, what was measured, and how likely data as far off would be if the law "
+    "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
+    "that these data are too few for says what it would need. Below the table, a figure for each law."
+)
+
+
+def report_path(path: str | os.PathLike[str]) -> Path:
+    """Return the file of a report: `path` itself if it ends in .html, else a file in that folder."""
+    place = Path(path)
+    return place if place.suffix == ".html" else place / FILE_NAME
+
+
+def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
+    """Write the page into a folder, or to a file that ends in .html; return where it is."""
+    target = report_path(path)
+    with style.sheet():
+        body = [
+            html for data, group in groupby(outcome.checks, lambda check: check.data) for html in _part(data, [*group])
+        ]
+    lead = f"{outcome.subject or 'data without a name'}. percolab {__version__}: {outcome.summary}."
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with files.new_files(target, overwrite=True) as (file,):
+        file.write(pages.page("Laws that the data obey", lead, [pages.paragraph(WORDS), *body]))
+    return target
+
+
+def _part(data: str, checks: list[Check]) -> list[str]:
+    """Return the table and the figures of one dataset."""
+    return [*_table(data, checks), pages.grid(_picture(check) for check in checks if check.draw is not None)]
+
+
+def _table(data: str, checks: list[Check]) -> list[str]:
+    """Return the heading and the table of one dataset."""
+    head = ("law", "expected", "measured", "p or error", "note", "verdict")
+    rows = [
+        (check.law, check.expected, check.measured, check.evidence.replace(" ", NO_BREAK), check.note, check.verdict)
+        for check in checks
+    ]
+    table = pages.table(rows, head, [LOOKS[check.verdict] for check in checks], stack=True)
+    return [*([pages.heading(data)] if data else []), table]
+
+
+def _picture(check: Check) -> str:
+    assert check.draw is not None
+    figure = style.new_figure(4.6, 3.2)
+    check.draw(figure.subplots())
+    return pages.picture(figure, f"{check.law}: {check.verdict}. {check.note}")

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks import plots
-from percolab.checks.result import Check, exact, p_of_counts, p_of_score, smallest, statistical, too_small
+from percolab.checks import verdicts
+from percolab.checks.verdicts import Check, exact, p_of_counts, p_of_score, smallest, statistical, too_small
 from percolab.corpora.beliefs import Beliefs
 from percolab.corpora.collection import COLUMNS, StoredDocuments
 from percolab.corpora.corpus import Corpus
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents
 
 Floats = NDArray[np.float64]
 
@@ -200,7 +200,7 @@ def _counted(law: str, counts: NDArray[np.int64], expected: Floats, what: str) -
     pull = np.abs(cells[0] - cells[1]) / np.sqrt(cells[1])
     measured = f"{impossible:,} impossible" if impossible else f"largest score {pull.max(initial=0):.2f}"
     note = f"{total:,} draws, {cells[0].size:,} cells of {what}"
-    return statistical(law, "independent draws", measured, p, note, plots.pulls(*cells, "cells"))
+    return statistical(law, "independent draws", measured, p, note, verdicts.pulls(*cells, "cells"))
 
 
 def _together(counts: NDArray[np.int64], expected: Floats) -> tuple[Floats, Floats]:

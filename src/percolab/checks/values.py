@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks import plots
+from percolab.checks import verdicts
 from percolab.checks.edited import drawn, has_set_values
-from percolab.checks.independent import Subject
-from percolab.checks.result import (
+from percolab.checks.independence import Subject
+from percolab.checks.verdicts import (
     Check,
     does_not_apply,
     exact,
@@ -69,7 +69,7 @@ def values(subject: Subject) -> Check:
         p_values.append(p_of_score(float(product.sum()) / math.sqrt(below.size)))
     note = f"{z.size:,} values{_left_out(latents, points)}; also that latents do not follow their parents"
     measured = f"{z.mean():.4f} ± {z.std():.4f}"
-    return statistical(law, "0 ± 1", measured, smallest(*p_values), note, plots.histogram(z, "z", normal=True))
+    return statistical(law, "0 ± 1", measured, smallest(*p_values), note, verdicts.histogram(z, "z", normal=True))
 
 
 def _left_out(latents: NDArray[np.bool_], points: NDArray[np.bool_]) -> str:
@@ -101,8 +101,8 @@ def sums(subject: Subject) -> Check:
     shown = subject.choices("sums").choice(y.size, min(y.size, 2000), replace=False)
 
     def draw(axes: Axes) -> None:
-        axes.plot(expected[shown], y[shown], ".", markersize=2, color=plots.BLUE)
-        axes.axline((0, 0), slope=1, color=plots.INK, linestyle=":")
+        axes.plot(expected[shown], y[shown], ".", markersize=2, color=verdicts.BLUE)
+        axes.axline((0, 0), slope=1, color=verdicts.INK, linestyle=":")
         axes.set_xlabel("Σ z / √(1 + depth)")
         axes.set_ylabel("y")
 
@@ -154,8 +154,8 @@ def interventions(subject: Subject) -> Check:
     sizes, moved = np.array(effect).T
 
     def draw(axes: Axes) -> None:
-        axes.loglog(sizes, moved, "o", color=plots.BLUE)
-        axes.axline((1, 1), (10, 10), color=plots.INK, linestyle=":")
+        axes.loglog(sizes, moved, "o", color=verdicts.BLUE)
+        axes.axline((1, 1), (10, 10), color=verdicts.INK, linestyle=":")
         axes.set_xlabel("points of the latent changed")
         axes.set_ylabel("targets that moved")
 
@@ -179,7 +179,7 @@ def targets_over_clusters(subject: Subject) -> Check:
         p_values.append(p_of_uniforms(ndtr(several)))
     note = f"one point of each of {y.size:,} clusters, and of the {several.size:,} with latents alone"
     measured = f"{y.mean():.4f} ± {y.std():.4f}"
-    return statistical(law, "0 ± 1", measured, smallest(*p_values), note, plots.histogram(y, "y", normal=True))
+    return statistical(law, "0 ± 1", measured, smallest(*p_values), note, verdicts.histogram(y, "y", normal=True))
 
 
 def _clusters_as_drawn(subject: Subject) -> NDArray[np.bool_]:

@@ -238,12 +238,12 @@ def _write(make: Callable[[], Dataset], output: str, overwrite: bool, quiet: boo
     """Make a dataset of another, write it, and say what it is."""
     from percolab.ground.progress import bar
     from percolab.show import summary
-    from percolab.store import saving
+    from percolab.store import commit
 
-    saving.check_target(output, overwrite=overwrite)
+    commit.check_target(output, overwrite=overwrite)
     with bar(visible=not quiet, label="making") as display:
         dataset = make()
-        saving.save(dataset, output, overwrite=overwrite, progress=display)
+        commit.save(dataset, output, overwrite=overwrite, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(dataset))}")
 

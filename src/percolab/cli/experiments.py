@@ -25,6 +25,7 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
+from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice, check_integer
 from percolab.nn.config import FIT_FROM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
@@ -70,9 +71,9 @@ def need_packages() -> None:
     import importlib.util
 
     needed = {"torch": "torch", "sklearn": "scikit-learn", "pandas": "pandas", "matplotlib": "matplotlib"}
-    missing = [name for module, name in needed.items() if importlib.util.find_spec(module) is None]
-    if missing:
-        raise ImportError(f"this command needs {', '.join(missing)}: pip install 'percolab[nn]'")
+    absent = [name for module, name in needed.items() if importlib.util.find_spec(module) is None]
+    if absent:
+        raise missing("this command needs", ", ".join(absent), "nn")
 
 
 @contextmanager
@@ -172,10 +173,9 @@ def train(
     need_packages()
     from percolab.corpora.corpus import Corpus
     from percolab.ground.progress import bar
-    from percolab.nn.networks.objective import objective
-    from percolab.nn.networks.scores import NAMES
-    from percolab.nn.training import checkpoint, loss_curves, training
-    from percolab.nn.training.progress import by_epoch, logger
+    from percolab.nn.networks.objective import NAMES, objective
+    from percolab.nn.training import checkpoint, history, training
+    from percolab.nn.training.history import by_epoch, logger
     from percolab.study import pictures
 
     chosen = given(
@@ -206,11 +206,11 @@ def train(
             data, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
         )
     title = f"Training on {PurePath(path).name}"
-    figures = {"training": loss_curves.training_curve(result.history, title)}
+    figures = {"training": history.training_curve(result.history, title)}
     scores = {part: training.numbers(getattr(result, part)) for part in ("test", "validation")}
     tables = {}
     if isinstance(data, Corpus):
-        figures["excess"] = loss_curves.excess_curve(result.test, title)
+        figures["excess"] = history.excess_curve(result.test, title)
         tables = {name: getattr(result.test, name).to_dict("list") for name in ("by_position", "by_size")}
     pictures.write(figures, output)
     files.write_json(output / "result.json", {**scores, **tables, "seconds": result.seconds, "device": result.device})
@@ -234,7 +234,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
     need_packages()
     from percolab.nn.networks import baseline
-    from percolab.nn.networks.scores import NAMES
+    from percolab.nn.networks.objective import NAMES
     from percolab.store import worlds
 
     scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
@@ -278,7 +278,7 @@ def probe(
     from percolab.nn.probing import controls, probed_networks
     from percolab.store import worlds
     from percolab.study import pictures
-    from percolab.worlds.truth import truth
+    from percolab.worlds.superposed import truth
 
     if (output / "per_latent.csv").exists() and not overwrite:
         raise FileExistsError(f"output must not hold probes unless overwrite is given, got {str(output)!r}")

@@ -87,7 +87,7 @@ def _predictions(run: Path, dataset: Any) -> Any:
     from percolab.cli.experiments import need_packages
 
     need_packages()
-    from percolab.nn.networks.predicting import predictor
+    from percolab.nn.networks.model import predictor
     from percolab.nn.training.training import load_model
 
     return predictor(load_model(run, dataset))

@@ -34,9 +34,9 @@ from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
 from percolab.store.schema import AnyRecipe
-from percolab.worlds.presets import PRESETS
+from percolab.worlds.generation import PRESETS
 from percolab.worlds.recipe import Superposition, recipe_from_dict
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 DTYPES = ("float32", "float64")
 
@@ -167,10 +167,10 @@ def make(
     """Make a dataset or a world in memory, write it, and say what it is."""
     from percolab.ground import progress
     from percolab.show import summary
-    from percolab.store import saving, worlds
+    from percolab.store import commit, worlds
     from percolab.worlds import generation
 
-    saving.check_target(output, overwrite=overwrite)
+    commit.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet) as display:
         made: AnyDataset
         if isinstance(recipe, Superposition):
@@ -178,7 +178,7 @@ def make(
             worlds.save(world, output, overwrite=overwrite, sync=sync, progress=display)
         else:
             made = dataset = generation.generate(recipe, threads=threads, progress=display)
-            saving.save(dataset, output, overwrite=overwrite, sync=sync, progress=display)
+            commit.save(dataset, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(made))}")
 

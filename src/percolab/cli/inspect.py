@@ -51,7 +51,7 @@ def info(
     from percolab.ground.progress import bar
     from percolab.show import summary
     from percolab.store import worlds
-    from percolab.worlds.truth import truth
+    from percolab.worlds.superposed import truth
 
     if explorer is not None and html is None:
         raise ValueError(f"explorer must be left out without html, got {str(explorer)!r}")

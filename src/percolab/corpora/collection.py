@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.corpus import Corpus
-from percolab.dataset.lazy import Lazy
+from percolab.dataset.dataset import Lazy
 from percolab.ground.validation import check_integer
 
 if TYPE_CHECKING:
-    from percolab.store.arrays import StoredArray
+    from percolab.store.stored_array import StoredArray
 
 KIND = "documents"
 """What the JSON of a range says it is."""

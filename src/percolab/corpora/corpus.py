@@ -12,14 +12,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.corpora import bags
-from percolab.corpora import documents as drawing
 from percolab.corpora import lexicon as lexicons_
+from percolab.corpora import sampler
+from percolab.corpora import sampler as drawing
 from percolab.corpora.beliefs import Beliefs, Filter
-from percolab.corpora.counterfactual import counterfactual
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents, counterfactual
 from percolab.dataset.dataset import GIVEN, Dataset
-from percolab.ground import html, parallel
+from percolab.ground import parallel, text
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_integer, check_number, check_probability, check_seed
 from percolab.model.forest import Forest
@@ -227,7 +226,7 @@ class Corpus:
             Number of threads; None takes all cores.
         """
         share = check_probability("decay", decay)
-        return bags.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
+        return sampler.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
 
     def _as_tokens(self, tokens: ArrayLike) -> NDArray[np.int32]:
         given = np.asarray(tokens)
@@ -261,7 +260,7 @@ class Corpus:
         lines = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lexicons"}
         lines |= {"shares": ", ".join(f"{share:g}" for share in self.shares), "seed": str(self.seed)}
         lines |= {f"lexicon {k}": repr(source) for k, source in enumerate(self.lexicons)}
-        return html.table("Corpus", {"tokens": self.n_tokens, **lines})
+        return text.table("Corpus", {"tokens": self.n_tokens, **lines})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the corpus as plain values, ready for JSON; a lexicon without a recipe as its columns."""

@@ -15,7 +15,7 @@ from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.rng import philox
-from percolab.worlds.permutations import shuffle
+from percolab.worlds.samples import shuffle
 
 RATIO = 2 / 3
 """A context has at most this share of the tokens of the nearest context above it."""

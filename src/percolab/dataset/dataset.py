@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.dataset import editing, subsample, targets
-from percolab.dataset.lazy import Lazy, vouch
 from percolab.dataset.targets import Active
-from percolab.ground import html
+from percolab.ground import text
 from percolab.ground.text import printable
 from percolab.ground.validation import check_choice, check_integer
 from percolab.model import edits
@@ -24,14 +23,122 @@ from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 
 if TYPE_CHECKING:
-    from percolab.store.arrays import StoredArray
+    from percolab.store.stored_array import StoredArray
+
 
 BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
 """What a dataset says of itself that its recipe does not make."""
 
 
+class Lazy:
+    """A dataclass that may be made without its fields, given a function that reads them."""
+
+    @classmethod
+    def lazy(cls, read: Callable[[str], Any]) -> Self:
+        """Return one whose fields are read by name when first asked for."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "_read", read)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only when a field is not there yet, which happens in lazy ones alone.
+        read = self.__dict__.get("_read")
+        if read is None or name not in {field.name for field in fields(type(self))}:  # type: ignore[arg-type]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.__dict__[name] = locked(read(name))
+        return self.__dict__[name]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(field.name for field in fields(type(self)))})  # type: ignore[arg-type]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was loaded travels by its path: what was read of it is read again where it arrives.
+        read = self.__dict__.get("_read")
+        return dict(self.__dict__) if read is None else {"_read": read}
+
+
+def locked(values: Any) -> Any:
+    """Return an array that cannot be written to, in the same memory; what is no array is returned as it is."""
+    if isinstance(values, dict):
+        return {name: locked(column) for name, column in values.items()}
+    if isinstance(values, np.ndarray) and values.flags.writeable:
+        values = values.view()
+        values.setflags(write=False)
+    return values
+
+
+class Samples(Lazy):
+    """Rows of X and y with their truth: what a `Dataset` and a superposed world have in common."""
+
+    X: NDArray[Any] | StoredArray
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def _is_vouched(self) -> bool:
+        """Whether the fields come from where they can be trusted: a field that is replaced loses this."""
+        return "_vouched" in self.__dict__ or "_read" in self.__dict__
+
+    def vouch(self) -> Self:
+        """Mark this as what its recipe makes, or as known to differ in what its provenance says.
+
+        Arrays become read-only: what is edited in place would still pass for what the recipe makes.
+        """
+        names = [field.name for field in fields(type(self)) if "_read" not in self.__dict__]  # type: ignore[arg-type]
+        self.__dict__.update({name: locked(getattr(self, name)) for name in names}, _vouched=True)
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "_vouched" in state:
+            self.vouch()
+
+    def _changed(self, **changes: Any) -> Self:
+        """Return this with other fields, which come from where they can be trusted if these do."""
+        changed: Self = replace(self, **changes)  # type: ignore[type-var]
+        return changed.vouch() if self._is_vouched else changed
+
+    def in_memory(self) -> Self:
+        """Return the same with every array read into memory."""
+        return self._changed(X=np.asarray(self.X))
+
+    def input_tokens(self, vocabulary: int) -> NDArray[np.int32]:
+        """Return X as (n, d) tokens: each number's bin, of `vocabulary` bins of its column that hold as many rows."""
+        return targets.input_tokens(np.asarray(self.X), vocabulary)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
+        """Write it to a Zarr store. What is at `path` stays unless this succeeds.
+
+        Parameters
+        ----------
+        path
+            A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
+        overwrite
+            Replace a dataset that is there, in one step, once this is complete. Nothing else is ever replaced.
+        sync
+            Have everything on the disk before it is at its path, so that not even a power cut leaves half.
+        """
+        _SAVE[type(self)](self, path, overwrite=overwrite, sync=sync)
+
+
+class Save(Protocol):
+    """Writes a dataset or a world to a path or a URL."""
+
+    def __call__(self, dataset: Any, path: str | os.PathLike[str], /, *, overwrite: bool, sync: bool) -> None:
+        """Write it."""
+
+
+_SAVE: dict[type, Save] = {}
+
+
+def save_with(kind: type[Samples], save: Save) -> None:
+    """Take what `save` of a kind of samples calls: the store is built on them, so it comes to them, not they to it."""
+    _SAVE[kind] = save
+
+
 @dataclass(frozen=True, eq=False)
-class Dataset(Lazy):
+class Dataset(Samples):
     """Points in R^d on percolation clusters, a target per point, and everything that produced them.
 
     Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release. Neighbouring
@@ -76,10 +183,7 @@ class Dataset(Lazy):
         told = self.provenance
         made = {key: told[key] for key in ("created", "percolab", "engine_version") if key in told}
         # Sizes of clusters would have to be read from disk, so they are left to `forest`.
-        return html.table("Dataset", lines | made) + self.recipe._repr_html_()
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
+        return text.table("Dataset", lines | made) + self.recipe._repr_html_()
 
     @cached_property
     def release_order(self) -> NDArray[np.int64]:
@@ -97,16 +201,6 @@ class Dataset(Lazy):
         if not self._is_vouched:
             return BY_HAND
         return None if self.target.is_rule else GIVEN
-
-    @property
-    def _is_vouched(self) -> bool:
-        """Whether the fields come from where they can be trusted: a field that is replaced loses this."""
-        return "_vouched" in self.__dict__ or "_read" in self.__dict__
-
-    def _changed(self, **changes: Any) -> Dataset:
-        """Return the dataset with other fields, which come from where they can be trusted if these do."""
-        dataset = replace(self, **changes)
-        return vouch(dataset) if self._is_vouched else dataset
 
     # ------------------------------------------------------------------ parts and copies
 
@@ -140,24 +234,6 @@ class Dataset(Lazy):
             point_z=self.point_z[:n],
             extra={name: column[: n_latents if name in LATENT_COLUMNS else n] for name, column in self.extra.items()},
         )
-
-    def in_memory(self) -> Dataset:
-        """Return the same dataset with every array read into memory."""
-        return self._changed(X=np.asarray(self.X))
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
-        """Write the dataset to a Zarr store. What is at `path` stays unless this succeeds.
-
-        Parameters
-        ----------
-        path
-            A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
-        overwrite
-            Replace a dataset that is there, in one step, once this one is complete. Nothing else is ever replaced.
-        sync
-            Have everything on the disk before the dataset is at its path, so that not even a power cut leaves half.
-        """
-        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
 
     def take(self, rows: ArrayLike, *, y: str = "kept") -> Dataset:
         """Return a subsample with the hierarchy that it inherits. Linear time.
@@ -421,10 +497,6 @@ class Dataset(Lazy):
             raise ValueError(f"target must be 'classes' for classes to be nodes, got {self.target.kind!r}")
         return targets.class_nodes(self.forest, self.y)
 
-    def input_tokens(self, vocabulary: int) -> NDArray[np.int32]:
-        """Return X as (n, d) tokens: each number's bin, of `vocabulary` bins of its column that hold as many rows."""
-        return targets.input_tokens(np.asarray(self.X), vocabulary)
-
 
 LATENT_COLUMNS = ("latent_active",)
 """Extra columns with a line for each latent; the others have one for each point."""
@@ -433,18 +505,3 @@ ACTIVE_COLUMNS = ("latent_active", "point_active")
 
 def _active_of(extra: Mapping[str, NDArray[Any]]) -> Active | None:
     return Active(*(extra[name] for name in ACTIVE_COLUMNS)) if "latent_active" in extra else None
-
-
-class Save(Protocol):
-    """Writes a dataset to a path or a URL."""
-
-    def __call__(self, dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool, sync: bool) -> None:
-        """Write it."""
-
-
-_SAVE: list[Save] = []
-
-
-def save_with(save: Save) -> None:
-    """Take what `Dataset.save` calls: the store is built on datasets, so it comes to them and not they to it."""
-    _SAVE[:] = [save]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.engines import embedding
-from percolab.engines.native import turning
+from percolab.engines.native import positions
 from percolab.engines.paper import engine as paper
 from percolab.ground.compiled import kernel
 from percolab.model import ways
@@ -26,7 +26,7 @@ from percolab.rng import philox
 Floats = NDArray[np.float64]
 
 WALK_ROOT: Mapping[str, Callable[[Recipe, Forest, int], int]] = {
-    "native": turning.walk_root,
+    "native": positions.walk_root,
     "paper": paper.walk_root,
 }
 """What finds the row at which the walk of a cluster starts, by the name of the engine."""
@@ -145,8 +145,8 @@ def turned_directions(recipe: Recipe, forest: Forest, edit: Turn, before: Sequen
 
 
 def _turned(recipe: Recipe, forest: Forest, way: Way, edit: Turn, before: Sequence[Edit]) -> NDArray[Any]:
-    vector, path = turning.vector_below(recipe, forest, way.cluster, _sides(way), _seeds(recipe, before, way)[:-1])
-    return turning.turned_directions(forest, edit.latent, int(way.size[-1]), vector, path, edit.seed)
+    vector, path = positions.vector_below(recipe, forest, way.cluster, _sides(way), _seeds(recipe, before, way)[:-1])
+    return positions.turned_directions(forest, edit.latent, int(way.size[-1]), vector, path, edit.seed)
 
 
 def _sides(way: Way) -> NDArray[np.int64]:
@@ -167,7 +167,7 @@ def _vector_of_row(recipe: Recipe, forest: Forest, edits: Sequence[Edit], row: i
     """Return the unit vector of a row, after some edits."""
     way = ways.way_to(forest, int(forest.path(row)[-1]), row)
     last = int(row >= way.start[-1] + forest.left_size[way.latent[-1]])
-    vector, _ = turning.vector_below(
+    vector, _ = positions.vector_below(
         recipe, forest, way.cluster, np.append(_sides(way), last), _seeds(recipe, edits, way)
     )
     return vector

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from percolab.dataset import editing, targets
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.lazy import vouch
-from percolab.engines.arrays import Arrays
+from percolab.engines import Arrays
 from percolab.engines.native import engine as native
 from percolab.engines.paper import engine as paper
 from percolab.ground import parallel
@@ -74,7 +73,7 @@ def _dataset(recipe: Recipe, arrays: Arrays, engine_version: int) -> Dataset:
     editing.replay(recipe, forest, arrays.X, *values)
     if recipe.edits or recipe.target != Target():
         y = targets.make(recipe.target, forest, *values)
-    return vouch(Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version=engine_version)))
+    return Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version=engine_version)).vouch()
 
 
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None

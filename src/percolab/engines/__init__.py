@@ -5,9 +5,14 @@ Public are the random processes alone, and rows of a dataset without the rest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from percolab.ground.surface import surface
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.ground.extras import surface
+from percolab.model.forest import Forest
 
 if TYPE_CHECKING:
     from percolab.engines.growth import attachment
@@ -30,16 +35,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ClusterTable": "engines.native.rows",
-    "GeneratedRows": "engines.native.rows",
-    "attachment": "engines.growth",
-    "cluster_of": "engines.native.engine",
-    "cluster_table": "engines.native.rows",
-    "cyclic_coalescent": "engines.paper.coalescent",
-    "generate_rows": "engines.native.rows",
-    "node_paths": "engines.native.engine",
-    "split_forest": "engines.native.engine",
-    "targets": "model.sums",
+    "engines.growth": "attachment",
+    "engines.native.engine": "cluster_of node_paths split_forest",
+    "engines.native.rows": "ClusterTable GeneratedRows cluster_table generate_rows",
+    "engines.paper.coalescent": "cyclic_coalescent",
+    "model.sums": "targets",
 }
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES)
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """A forest, positions, targets and the values behind them."""
+
+    forest: Forest
+    X: NDArray[Any]
+    """(n, d) positions"""
+    y: NDArray[np.float64]
+    """(n,) targets"""
+    latent_z: NDArray[np.float64]
+    """(n-C,) values of latents"""
+    point_z: NDArray[np.float64]
+    """(n,) values of points"""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines.prefetch import prefetch
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
+from percolab.ground.intrinsics import prefetch
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.signedinteger[Any]]

@@ -5,7 +5,7 @@ A latent with unit vector v draws a Gaussian u, takes its part orthogonal to v, 
 latent over rows [a, b) is kept in row a of X itself: its left child starts at the same row, its right child at the
 first row of the right interval, so no latent vector is ever stored anywhere else.
 
-Sums over coordinates are those of `lanes`, and all else is one operation after another: X has the same bits on every
+Sums over coordinates are those of `product`, and all else is one operation after another: X has the same bits on every
 processor.
 """
 
@@ -15,20 +15,25 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from percolab.engines import lanes
 from percolab.ground.compiled import kernel
 
 HALF_ROOT = math.sqrt(0.5)
 
 
 # ---------------------------------------------------------------------- directions
+LANES = 16
+"""Part of the definition of the data."""
 
 
 @kernel
 def normalise(vector):
     """Scale a vector to unit length, in place."""
-    inverse = vector.dtype.type(1) / np.sqrt(lanes.product(vector, vector))
+    inverse = vector.dtype.type(1) / np.sqrt(product(vector, vector))
     for j in range(vector.size):
         vector[j] *= inverse
 
@@ -44,10 +49,10 @@ def split_direction(gauss, left, right):
     half_root = number(HALF_ROOT)
     along, square = number(1), number(0)
     while square < number(0.1) * along * along:
-        along = lanes.product(left, gauss)
+        along = product(left, gauss)
         for j in range(left.size):
             gauss[j] -= along * left[j]
-        square = lanes.product(gauss, gauss)
+        square = product(gauss, gauss)
     scale = half_root / np.sqrt(square)
     for j in range(left.size):
         v, w = half_root * left[j], scale * gauss[j]
@@ -63,7 +68,7 @@ def split_far(gauss, left, right):
     length of v, which is 1 but for rounding, is divided out, or errors would grow from parent to child.
     """
     number = left.dtype.type
-    product, square, length = lanes.products(gauss, left)
+    product, square, length = products(gauss, left)
     along = product / length
     off = square - along * product
     if off < number(0.1) * square:
@@ -187,3 +192,97 @@ def walk(X, order, parent, origin, stride):
         else:
             for j in range(X.shape[1]):
                 X[row, j] = X[above, j] + stride * X[row, j]
+
+
+# ---------------------------------------------------------------------- lanes
+#
+# Sums over coordinates, to the bit on every processor.
+# A sum of floating-point numbers depends on its order, and a compiler that may choose the order takes the one that
+# suits the vector registers at hand. Here it is fixed: coordinate j is added to lane j mod 16, the lanes are folded
+# in halves (8, 4, 2, 1), and the coordinates left over, fewer than 16, are added to that one by one. Products are
+# rounded before they are added; LLVM fuses the two only where it is told that it may. Sixteen lanes fill the widest
+# registers there are, and are as many narrower ones elsewhere: numba has no vectors, so the loop is written in LLVM's
+# terms.
+
+
+@intrinsic
+def product(typing_context, u, v):
+    """Return u·v in the precision of v; both are contiguous, and u is at least as long as v."""
+    if not _are_vectors(u, v):
+        return None
+
+    def emit(context, builder, signature, arguments):
+        return _Sums(context, builder, signature, arguments).of_products([(0, 1)])[0]
+
+    return v.dtype(u, v), emit
+
+
+@intrinsic
+def products(typing_context, u, v):
+    """Return u·v, u·u and v·v, in one pass, each as `product` does."""
+    if not _are_vectors(u, v):
+        return None
+
+    def emit(context, builder, signature, arguments):
+        sums = _Sums(context, builder, signature, arguments).of_products([(0, 1), (0, 0), (1, 1)])
+        return context.make_tuple(builder, signature.return_type, sums)
+
+    return types.UniTuple(v.dtype, 3)(u, v), emit
+
+
+def _are_vectors(*arrays):
+    return all(isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C" for array in arrays)
+
+
+class _Sums:
+    """Writes the sums of products of vectors; the last vector sets their length and precision."""
+
+    def __init__(self, context, builder, signature, arguments):
+        self.builder, self.types = builder, signature.args
+        self.arrays = [context.make_array(t)(context, builder, a) for t, a in zip(self.types, arguments, strict=True)]
+        self.elements = [context.get_value_type(t.dtype) for t in self.types]
+        self.size = builder.extract_value(self.arrays[-1].shape, 0)
+
+    def of_products(self, pairs):
+        """Return Σ x_a x_b for each pair (a, b) of vectors."""
+        builder, index = self.builder, self.size.type
+        whole = builder.and_(self.size, ir.Constant(index, -LANES))
+        lanes = self._add_up(pairs, LANES, ir.Constant(index, 0), whole)
+        folded = [self._fold(lane) for lane in lanes]
+        return self._add_up(pairs, 1, whole, self.size, folded)
+
+    def _add_up(self, pairs, width, start, stop, begin=None):
+        """Add products to sums of this many lanes, from coordinate `start` on."""
+        builder = self.builder
+        zero = ir.Constant(self._number(-1, width), None)
+        totals = [cgutils.alloca_once_value(builder, zero if begin is None else begin[p]) for p in range(len(pairs))]
+        step = ir.Constant(self.size.type, width)
+        with cgutils.for_range_slice(builder, start, stop, step, self.size.type) as (at, _):
+            x = [self._load(k, at, width) for k in range(len(self.arrays))]
+            for total, (a, b) in zip(totals, pairs, strict=True):
+                builder.store(builder.fadd(builder.load(total), builder.fmul(x[a], x[b])), total)
+        return [builder.load(total) for total in totals]
+
+    def _number(self, k, width):
+        """Return the type of one coordinate of a vector, or of several side by side."""
+        return ir.VectorType(self.elements[k], width) if width > 1 else self.elements[k]
+
+    def _load(self, k, at, width):
+        """Load coordinates of a vector, in the precision of the sums."""
+        kind = self._number(k, width)
+        pointer = self.builder.bitcast(self.builder.gep(self.arrays[k].data, [at]), kind.as_pointer())
+        value = self.builder.load(pointer, align=self.types[k].dtype.bitwidth // 8)
+        wanted = self._number(-1, width)
+        return value if kind == wanted else self.builder.fpext(value, wanted)
+
+    def _fold(self, lanes):
+        """Add the upper half of the lanes to the lower one until one is left."""
+        builder, word, width = self.builder, ir.IntType(32), LANES
+        while width > 1:
+            width //= 2
+            halves = []
+            for first in (0, width):
+                mask = ir.Constant(ir.VectorType(word, width), list(range(first, first + width)))
+                halves.append(builder.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), mask))
+            lanes = builder.fadd(*halves)
+        return builder.extract_element(lanes, ir.Constant(word, 0))

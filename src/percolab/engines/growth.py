@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines.prefetch import prefetch
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
+from percolab.ground.intrinsics import prefetch
 from percolab.ground.validation import check_integer, check_probability, check_seed
 from percolab.rng import pcg64, philox
 

@@ -25,13 +25,11 @@ from numpy.typing import NDArray
 
 from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
-from percolab.intervals import Estimate, central, jackknife, kin
-from percolab.intervals.binning import log_bins
+from percolab.intervals import Estimate, central, jackknife, kin, log_bins
 from percolab.model.target import Target
 from percolab.nn.config import TrainConfig
-from percolab.nn.networks.recording import label
-from percolab.nn.probing.latent_values import fresh_values, path_sums
-from percolab.nn.probing.places import read_places
+from percolab.nn.networks.activations import label
+from percolab.nn.probing.places import fresh_values, path_sums, read_places
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure

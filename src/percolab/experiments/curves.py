@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas
 
-from percolab.nn.networks.recording import label
+from percolab.nn.networks.activations import label
 from percolab.nn.probing.controls import TRAINED
 from percolab.show import style
 from percolab.show.style import BLUE, GREY, ORANGE, PALETTE

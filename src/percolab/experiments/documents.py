@@ -28,8 +28,8 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.corpora.corpus import Corpus
+from percolab.ground.devices import choose_device
 from percolab.intervals import Estimate, over_seeds
-from percolab.nn.networks.device import choose_device
 from percolab.nn.networks.excess import excess
 from percolab.nn.networks.transformer import Transformer
 from percolab.study import scales

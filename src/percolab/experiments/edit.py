@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.experiments.directions import forward_from, streams
-from percolab.intervals import Estimate, jackknife, mean_interval
-from percolab.intervals.lines import line_through_origin
+from percolab.intervals import Estimate, jackknife, line_through_origin, mean_interval
 from percolab.model.forest import Forest
 from percolab.nn.config import TrainConfig
+from percolab.nn.networks.activations import activations, label
 from percolab.nn.networks.model import ResidualMLP, predict
-from percolab.nn.networks.recording import activations, label
 from percolab.nn.probing.siblings import find_siblings
 from percolab.study.cells import Array, Cell, Here
 from percolab.study.estimates import Row, layers_of, row, select

@@ -10,7 +10,7 @@ import numpy as np
 
 from percolab.experiments.findings import Measured, blocks, by_fom, power_laws
 from percolab.model.forest import Forest
-from percolab.nn.networks.recording import RAW, label
+from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import controls
 from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors

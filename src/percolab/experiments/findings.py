@@ -15,12 +15,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.intervals import REDRAWS, Estimate, bootstrap, kin, places, quantiles, rank_correlation, redrawn
-from percolab.intervals.binning import log_bins
-from percolab.intervals.lines import log_lines
+from percolab.intervals import (
+    REDRAWS,
+    Estimate,
+    bootstrap,
+    kin,
+    log_bins,
+    log_lines,
+    places,
+    quantiles,
+    rank_correlation,
+    redrawn,
+)
 from percolab.model.forest import Forest
 from percolab.nn.config import FIT_FROM
-from percolab.nn.networks.recording import RAW, label
+from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
 
 Floats = NDArray[np.float64]

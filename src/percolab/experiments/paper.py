@@ -29,12 +29,12 @@ import torch
 from percolab.experiments import curves, figures, findings, paper_tables
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.config import FIT_FROM, UNTRAINED, ProbeConfig, TrainConfig
+from percolab.nn.networks.activations import RAW, label
 from percolab.nn.networks.baseline import baselines
-from percolab.nn.networks.recording import RAW, label
 from percolab.nn.probing import controls
 from percolab.nn.probing.controls import ByKind
 from percolab.nn.probing.errors import ProbeErrors
-from percolab.nn.probing.latent_values import LATENT_TARGETS, TARGETS, TRUE_TARGETS
+from percolab.nn.probing.places import LATENT_TARGETS, TARGETS, TRUE_TARGETS
 from percolab.nn.probing.probed_networks import Source, Sources, listed
 from percolab.nn.probing.prober import Prober
 from percolab.show import summary

@@ -9,7 +9,7 @@ import numpy as np
 
 from percolab.experiments.findings import ALSO, FAILS, HOLDS, IN_PART, UNDECIDED
 from percolab.intervals import Estimate
-from percolab.nn.networks.recording import RAW, label
+from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.controls import RANDOM, TRAINED
 from percolab.show import pages
 

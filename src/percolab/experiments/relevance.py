@@ -29,10 +29,9 @@ from numpy.typing import NDArray
 
 from percolab.features.methods import KMeans, Neurons
 from percolab.features.scoring import score
-from percolab.intervals import kin, mean_interval, share_interval
-from percolab.intervals.binning import equal_bins
+from percolab.intervals import equal_bins, kin, mean_interval, share_interval
 from percolab.nn.config import TrainConfig
-from percolab.nn.networks.recording import label
+from percolab.nn.networks.activations import label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.siblings import Siblings, find_siblings
 from percolab.study.cells import Array, Here

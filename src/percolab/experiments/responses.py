@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.intervals import Estimate, jackknife, prediction
-from percolab.intervals.lines import line_through_origin
+from percolab.intervals import Estimate, jackknife, line_through_origin, prediction
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -52,10 +52,9 @@ from percolab.features.methods import KMeans
 from percolab.features.scoring import score
 from percolab.intervals import kin
 from percolab.nn.config import TrainConfig
-from percolab.nn.networks.recording import RAW, activations, label
+from percolab.nn.networks.activations import RAW, activations, label
 from percolab.nn.probing import siblings
-from percolab.nn.probing.latent_values import fresh_values
-from percolab.nn.probing.places import Places, read_places
+from percolab.nn.probing.places import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
 from percolab.study.draws import STEP

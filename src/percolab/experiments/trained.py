@@ -24,14 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.experiments.relevance import kept_epochs
-from percolab.intervals import Estimate, jackknife, kin, mean_interval
-from percolab.intervals.binning import log_bins
+from percolab.intervals import Estimate, jackknife, kin, log_bins, mean_interval
 from percolab.nn.config import TrainConfig
-from percolab.nn.networks.recording import RAW, label
+from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE
-from percolab.nn.probing.latent_values import fresh_values, path_sums
-from percolab.nn.probing.places import read_places
+from percolab.nn.probing.places import fresh_values, path_sums, read_places
 from percolab.nn.probing.siblings import find_siblings
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, layers_of, row, select

@@ -21,18 +21,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from percolab.corpora.collection import StoredDocuments
+from percolab.corpora.collection import DocumentRange, StoredDocuments
+from percolab.corpora.corpus import Corpus
 from percolab.exports import sequences
-from percolab.exports.handing import to_ray, to_torch, to_torch_stream
 from percolab.exports.hdf5 import hdf5_paths, read_hdf5, to_hdf5
-from percolab.exports.huggingface import huggingface_paths, read_huggingface, to_huggingface
 from percolab.exports.release import Release, npz_paths, read_npz, to_npz
-from percolab.exports.tables import csv_paths, parquet_paths, read_csv, read_parquet, to_csv, to_parquet
-from percolab.ground.surface import surface
+from percolab.exports.tables import (
+    csv_paths,
+    huggingface_paths,
+    parquet_paths,
+    read_csv,
+    read_huggingface,
+    read_parquet,
+    to_csv,
+    to_huggingface,
+    to_parquet,
+)
+from percolab.ground.extras import needing, surface
+from percolab.ground.files import PathLike
 from percolab.ground.validation import check_choice
+from percolab.worlds.superposed import AnyDataset
 
 if TYPE_CHECKING:
+    import ray.data
+
     from percolab.loaders.torch_data import StreamingDataset, TokenDataset, TorchDataset
+
 
 __all__ = [
     "Release",
@@ -86,7 +100,49 @@ def format_of(name: str, dataset: Any) -> Format:
     return known[check_choice("format", name, tuple(known))]
 
 
-# What `to_torch` and `to_torch_stream` return, for annotations. They need torch: imported when first used.
-_HOMES = dict.fromkeys(("StreamingDataset", "TokenDataset", "TorchDataset"), "loaders.torch_data")
+# What `to_torch` and `to_torch_stream` return, for annotations.
+_HOMES = {"loaders.torch_data": "StreamingDataset TokenDataset TorchDataset"}
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="torch")
+
+
+# ---------------------------------------------------------------------- for torch and Ray
+
+
+def to_torch(dataset: AnyDataset | Corpus | DocumentRange | StoredDocuments) -> TorchDataset | TokenDataset:
+    """Return a ``torch.utils.data.Dataset`` of ``(X[i], y[i])``, read when asked for: float32, labels int64.
+
+    Of a superposed world these are its samples; for the y of one factor, hand over ``world.swapped(k)``. Of documents,
+    item i is the tokens of document i, int64, made when asked for unless they are in a store; of a corpus these are
+    the documents below 2^40, so do not shuffle them.
+    """
+    with needing("a torch Dataset needs", "torch"):
+        from percolab.loaders.torch_data import TokenDataset, TorchDataset
+    if isinstance(dataset, Corpus | DocumentRange | StoredDocuments):
+        return TokenDataset(dataset)
+    return TorchDataset(dataset.X, dataset.y)
+
+
+def to_torch_stream(path: PathLike | Corpus | DocumentRange, batch_size: int, **options: Any) -> StreamingDataset:
+    """Return a ``torch.utils.data.IterableDataset`` of shuffled batches of the store at `path`, never whole in memory.
+
+    Of a corpus or a range of documents: batches that are made as they are used. Options are those of
+    `percolab.loaders.torch_data.StreamingDataset`.
+    """
+    with needing("a torch Dataset needs", "torch"):
+        from percolab.loaders.torch_data import StreamingDataset
+    return StreamingDataset(path, batch_size, **options)
+
+
+def to_ray(path: PathLike, *, override_num_blocks: int | None = None, **options: Any) -> ray.data.Dataset:
+    """Return a ``ray.data.Dataset`` of the points of the store at `path`, read by Ray's workers when asked for.
+
+    Options are those of `percolab.loaders.ray_data.PercolabSource`; `override_num_blocks` is Ray's: the read tasks.
+    """
+    with needing("a Ray Dataset needs", "ray"):
+        import ray.data
+
+        from percolab.loaders.ray_data import PercolabSource
+    source = PercolabSource(path, **options)
+    made: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
+    return made

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import LATENT_COLUMNS, Dataset
-from percolab.dataset.lazy import vouch
+from percolab.ground.extras import needing
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers
@@ -24,8 +24,7 @@ from percolab.model.forest import Forest
 from percolab.model.graphs import latent_columns
 from percolab.model.recipe import Recipe
 from percolab.worlds.recipe import KIND
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
 
 BLOCK_BYTES = 1 << 24
 """Bytes of X read, and written as one row group, at a time."""
@@ -199,7 +198,7 @@ def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
             raise ValueError(f"{name} must be float64, got {getattr(found, name).dtype}")
     if ("latent_active" in extra) != ("point_active" in extra):
         raise ValueError("latent_active and point_active must come together")
-    return vouch(found) if is_intact(found, told) else found
+    return found.vouch() if is_intact(found, told) else found
 
 
 def check_shape(name: str, column: Any, shape: tuple[int, ...]) -> None:
@@ -221,9 +220,7 @@ def _count(letter: str, columns: Columns) -> int:
 
 def arrow(what: str) -> Any:
     """Return pyarrow, or say that it is needed, and pandas with it."""
-    try:
+    with needing(f"{what} needs", "frames"):
         import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
         import pyarrow
-    except ImportError as error:
-        raise ImportError(f"{what} needs {error.name}: pip install 'percolab[frames]'") from error
     return pyarrow

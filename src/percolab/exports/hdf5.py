@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.lazy import vouch
 from percolab.exports.columns import (
     DIGEST,
     EXPORT,
@@ -29,6 +28,7 @@ from percolab.exports.columns import (
     is_intact,
 )
 from percolab.ground import memory
+from percolab.ground.extras import needing
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.foreign_files import parse_json, reading
 from percolab.ground.progress import Progress, silent
@@ -37,9 +37,7 @@ from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.store import worlds
 from percolab.worlds.recipe import KIND, Superposition
-from percolab.worlds.remade import RemadeArray
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
 
 
 def hdf5_paths(path: PathLike) -> tuple[Path]:
@@ -166,7 +164,7 @@ def _read_world(file: Any) -> Superposed:
         raise ValueError(f"rows must be int64, got {rows.dtype}")
     worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
     found = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
-    return vouch(found) if is_intact(found, file.attrs) else found
+    return found.vouch() if is_intact(found, file.attrs) else found
 
 
 def _read_truth(group: Any) -> dict[str, Any]:
@@ -187,8 +185,6 @@ def _column(group: Any, key: str) -> NDArray[Any]:
 
 
 def _h5py() -> Any:
-    try:
+    with needing("HDF5 needs", "hdf5"):
         import h5py
-    except ImportError as error:
-        raise ImportError("HDF5 needs h5py: pip install 'percolab[hdf5]'") from error
     return h5py

@@ -18,11 +18,10 @@ from percolab.dataset.dataset import Dataset
 from percolab.exports import sequences
 from percolab.exports.columns import Samples
 from percolab.ground.files import PathLike, new_files
-from percolab.ground.foreign_files import arrays
+from percolab.ground.foreign_files import arrays, from_archive
 from percolab.ground.progress import Progress, silent
-from percolab.ground.sparse import from_archive
 from percolab.ground.validation import check_numbers
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.ground.surface import surface
+from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
     from percolab.features.methods import ICA, PCA, KMeans, Method, Neurons, Oracle, RandomDictionary
@@ -34,12 +34,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "available": "features.register",
-    "find_method": "features.register",
-    "Score": "features.result",
-    "score": "features.scoring",
-    **dict.fromkeys(("ICA", "PCA", "KMeans", "Method", "Neurons", "Oracle", "RandomDictionary"), "features.methods"),
-    **dict.fromkeys(("BatchTopK", "Gated", "JumpReLU", "Matryoshka", "SparseAutoencoder", "TopK"), "features.saes"),
+    "features.methods": "ICA KMeans Method Neurons Oracle PCA RandomDictionary",
+    "features.register": "available find_method",
+    "features.result": "Score",
+    "features.saes": "BatchTopK Gated JumpReLU Matryoshka SparseAutoencoder TopK",
+    "features.scoring": "score",
 }
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="features")

@@ -21,10 +21,10 @@ from percolab.features.counting import even_ranges, score_f1
 from percolab.features.firing import Firing, decode
 from percolab.features.truth import ConceptIntervals
 from percolab.ground.compiled import kernel
+from percolab.ground.intrinsics import multiply_high
 from percolab.ground.parallel import Task, run
-from percolab.rng.intrinsics import multiply_high
 from percolab.rng.philox import CHANCE, block
-from percolab.worlds.permutations import shuffle
+from percolab.worlds.samples import shuffle
 
 RARE = 32
 """Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins."""

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.corpus import Corpus
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents
 from percolab.features.codes import Codes, DenseCodes, SparseCodes
 from percolab.features.concepts import Labels, by_row
 from percolab.ground import foreign_files, memory
-from percolab.ground.sparse import as_csr, from_archive
+from percolab.ground.foreign_files import as_csr, from_archive
 from percolab.ground.text import shown
 from percolab.ground.validation import check_choice, check_numbers
 from percolab.model.forest import Forest

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents
 from percolab.features.chance import permuted
 from percolab.features.concepts import SUMMARY_RATIO
 from percolab.features.inputs import Asked, as_array, check_ratio, find_labels
 from percolab.features.truth import find_truth
+from percolab.ground.extras import needing
 from percolab.ground.validation import check_integer, check_probability, check_seed
 
 if TYPE_CHECKING:
@@ -325,7 +326,5 @@ def _check_rows(name: str, count: int, values: Floats) -> Floats:
 
 
 def _sklearn(part: str) -> Any:
-    try:
+    with needing("this method needs", "features", "scikit-learn"):
         return import_module(f"sklearn.{part}")
-    except ImportError as error:
-        raise ImportError("this method needs scikit-learn: pip install 'percolab[features]'") from error

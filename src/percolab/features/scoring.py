@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
@@ -30,6 +30,7 @@ from percolab.features.result import Score, concept_means, feature_means, summar
 from percolab.features.truth import ConceptIntervals, find_truth
 from percolab.features.union import unions
 from percolab.ground.compiled import ahead
+from percolab.ground.extras import needing
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
@@ -293,10 +294,8 @@ def _result(
     extra: dict[str, float],
     settings: dict[str, Any],
 ) -> Score:
-    try:
+    with needing("tables need", "features"):
         import pandas
-    except ImportError as error:
-        raise ImportError("tables need pandas: pip install 'percolab[features]'") from error
     concept_table = pandas.DataFrame({name: columns[name] for name in CONCEPT_COLUMNS})
     feature_table = pandas.DataFrame(features)
     counted = summarised(concept_table, settings["rows"])

@@ -1,6 +1,7 @@
 """The paper's figures that need no trained network, and one of our own, from the library's data: ``percolab figures``.
 
-One module for each figure, with a function ``draw(quick)`` that returns it; `quick` draws it from less data.
+One function draws each figure, from less data where `quick`: `schematics` explain, `clusters_drawn` show datasets,
+`samplers` compare the two engines.
 Needs matplotlib, networkx and powerlaw, in the extras ``plot``, ``graphs`` and ``verify``.
 """
 
@@ -19,17 +20,17 @@ from percolab.show import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MODULES = {
-    1: "data_model",
-    2: "bethe_lattice",
-    3: "coalescent_run",
-    6: "hierarchies",
-    8: "cluster_sizes",
-    9: "uniformity",
-    10: "timing",
-    11: "three_regimes",
+FIGURES = {
+    1: ("clusters_drawn", "data_model"),
+    2: ("schematics", "bethe_lattice"),
+    3: ("schematics", "coalescent_run"),
+    6: ("schematics", "hierarchies"),
+    8: ("clusters_drawn", "cluster_sizes"),
+    9: ("samplers", "uniformity"),
+    10: ("samplers", "timing"),
+    11: ("clusters_drawn", "three_regimes"),
 }
-"""Number of the figure in the paper, and the module that draws it; the last is not in the paper."""
+"""Number of the figure in the paper, and the module and function that draw it; the last is not in the paper."""
 FORMATS = ("png", "pdf")
 
 
@@ -39,9 +40,9 @@ EXPERIMENT = (4, 5, 7)
 
 def draw(number: int, *, quick: bool = False) -> Figure:
     """Return a figure by its number."""
-    module = import_module(f"percolab.figures.{MODULES[_check(number)]}")
+    module, name = FIGURES[_check(number)]
     with style.sheet():
-        figure: Figure = module.draw(quick)
+        figure: Figure = getattr(import_module(f"percolab.figures.{module}"), name)(quick)
         return figure
 
 
@@ -65,7 +66,7 @@ def write(
     progress
         True shows a bar; a function is called with ("figures", figures done, figures in all).
     """
-    chosen = [_check(number) for number in only or MODULES]
+    chosen = [_check(number) for number in only or FIGURES]
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -79,7 +80,7 @@ def write(
 
 def _write(number: int, folder: Path, quick: bool) -> list[Path]:
     figure = draw(number, quick=quick)
-    paths = [folder / f"figure{number:02d}_{MODULES[number]}.{form}" for form in FORMATS]
+    paths = [folder / f"figure{number:02d}_{FIGURES[number][1]}.{form}" for form in FORMATS]
     with style.sheet(), new_files(*paths, overwrite=True) as files:
         for file, form in zip(files, FORMATS, strict=True):
             figure.savefig(file, format=form, metadata={"CreationDate": None} if form == "pdf" else None)
@@ -87,7 +88,7 @@ def _write(number: int, folder: Path, quick: bool) -> list[Path]:
 
 
 def _check(number: int) -> int:
-    if number not in MODULES:
+    if number not in FIGURES:
         elsewhere = ", which percolab reproduce draws" if number in EXPERIMENT else ""
-        raise ValueError(f"only must be one of {', '.join(map(str, MODULES))}, got {number}{elsewhere}")
+        raise ValueError(f"only must be one of {', '.join(map(str, FIGURES))}, got {number}{elsewhere}")
     return number

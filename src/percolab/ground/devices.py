@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 import torch
 
 Device = str | torch.device
@@ -21,3 +27,52 @@ def choose_device(device: Device = "auto") -> torch.device:
     if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
         raise ValueError(f"device must be there, got {device!r} and torch sees {torch.cuda.device_count()} CUDA GPU(s)")
     return torch.device(device)
+
+
+# ---------------------------------------------------------------------- device
+#
+# Where the numbers are: a device and its name, checked data on it, TF32.
+
+
+__all__ = ["Device", "choose_device", "device_name", "on_device", "tf32"]
+
+BLOCK_NUMBERS = 1 << 23
+"""Numbers that are read at a time."""
+
+
+def device_name(device: torch.device) -> str:
+    """Return the device in words, for a record of where a run was made."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+
+
+def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """Return an array, in memory or on disk, as a tensor on the device; refuse what is not finite."""
+    if isinstance(values, torch.Tensor):
+        tensor = values.to(device, dtype)
+        if not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        return tensor
+    tensor = torch.empty(tuple(values.shape), dtype=dtype, device=device)
+    rows = max(1, BLOCK_NUMBERS // max(1, math.prod(values.shape[1:])))
+    for lo in range(0, len(values), rows):
+        block = np.asarray(values[lo : lo + rows])
+        finite = np.isfinite(block)
+        if not finite.all():
+            first = np.argwhere(~finite)[0]
+            raise ValueError(f"{name} must be finite, got {block[tuple(first)]} in row {lo + int(first[0])}")
+        tensor[lo : lo + len(block)] = torch.from_numpy(np.require(block, requirements=("C", "W")))
+    return tensor
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Let float32 matrix products on CUDA round their factors to TF32 (10 bits), or not; put back what was set."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

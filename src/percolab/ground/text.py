@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import reprlib
 import unicodedata
+from collections.abc import Mapping
+from html import escape
 
 _OBEYED = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
 """Unicode categories of what steers a terminal, hides or turns text round, or cannot be encoded."""
@@ -32,3 +34,22 @@ def one_line(said: BaseException | str) -> str:
     """Return what an exception or a text says, in one line that is safe to print and not endless."""
     line = printable(" ".join(str(said).split())) or type(said).__name__
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+
+
+# ---------------------------------------------------------------------- html
+#
+# What notebooks show of an object: a small table, in the notebook's own style.
+
+
+def table(title: str, lines: Mapping[str, object]) -> str:
+    """Return a table of names and values under a title, as HTML. All text is escaped; whole numbers get commas."""
+    rows = "".join(
+        f'<tr><th scope="row" style="text-align: left">{escape(name)}</th>'
+        f'<td style="text-align: left">{escape(_text(value))}</td></tr>'
+        for name, value in lines.items()
+    )
+    return f'<table><caption style="text-align: left">{escape(title)}</caption><tbody>{rows}</tbody></table>'
+
+
+def _text(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

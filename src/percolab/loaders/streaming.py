@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from percolab.ground.validation import check_integer, check_seed
 from percolab.loaders.mixing import READERS, Batch, Batches, Room, ahead, cut, mixed, worked_ahead
 from percolab.store import worlds
-from percolab.store.arrays import StoredArray
 from percolab.store.locations import Location, absolute
+from percolab.store.stored_array import StoredArray
 
 Range = tuple[int, int]
 """The first row and the one after the last."""

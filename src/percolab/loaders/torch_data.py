@@ -17,13 +17,13 @@ from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.ground.validation import check_integer
 from percolab.loaders import sharing
+from percolab.loaders.document_stream import DocumentStream, as_range
 from percolab.loaders.mixing import Room
-from percolab.loaders.remaking import DocumentStream, as_range
 from percolab.loaders.streaming import Share, Stream
 from percolab.store.locations import Location
 
 if TYPE_CHECKING:
-    from percolab.store.arrays import StoredArray
+    from percolab.store.stored_array import StoredArray
 
 Sample = tuple[torch.Tensor, torch.Tensor]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.ground import html
+from percolab.ground import text
 from percolab.ground.validation import check_integer
 from percolab.model import graphs, hierarchy, invariants, kinship
 from percolab.model.ancestry import Ragged, minima_table
@@ -106,7 +106,7 @@ class Forest:
 
     def _repr_html_(self) -> str:
         size = self.cluster_size
-        return html.table(
+        return text.table(
             "Forest",
             {
                 "points": self.n_points,

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground.compiled import kernel
+from percolab.ground.intrinsics import two_product, two_sum
 from percolab.model.indices import listed
-from percolab.rng.doubledouble import two_product, two_sum
 
 if TYPE_CHECKING:
     from percolab.model.forest import Forest

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from percolab.ground import html
+from percolab.ground import text
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_choice, check_integer, check_number, check_probability, check_seed
 from percolab.model.edits import Edit, as_edits
@@ -246,7 +246,7 @@ class Recipe:
     def _repr_html_(self) -> str:
         lines = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "seeds"}
         seeds = {f"seeds.{name}": str(seed) for name, seed in asdict(self.seeds).items()}
-        return html.table("Recipe", {name: value for name, value in (lines | seeds).items() if value is not None})
+        return text.table("Recipe", {name: value for name, value in (lines | seeds).items() if value is not None})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, ready for JSON; edits and target are left out where there are none."""

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.ground.surface import surface
+from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
     from percolab.experiments.running import experiment, represent, reproduce, scaling
     from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig, TrainSeeds
     from percolab.nn.interventions import ablate, patch, steer
+    from percolab.nn.networks.activations import LossRecovered, activations, loss_recovered, representations
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
     from percolab.nn.networks.excess import DocumentScore, excess, kl
     from percolab.nn.networks.model import ResidualMLP
-    from percolab.nn.networks.recording import activations, representations
-    from percolab.nn.networks.replacing import LossRecovered, loss_recovered
-    from percolab.nn.networks.scores import LabelScore, RegressionScore
+    from percolab.nn.networks.objective import LabelScore, RegressionScore
     from percolab.nn.networks.transformer import Transformer
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
@@ -32,44 +31,22 @@ if TYPE_CHECKING:
     from percolab.worlds.splits import Split, split_rows
 
 _HOMES = {
-    "CorpusTrainConfig": "nn.config",
-    "DocumentScore": "nn.networks.excess",
-    "LabelScore": "nn.networks.scores",
-    "LinearProbe": "nn.probing.linear",
-    "LossRecovered": "nn.networks.replacing",
-    "ProbeConfig": "nn.config",
-    "ProbeErrors": "nn.probing.errors",
-    "ProbeResult": "nn.probing.errors",
-    "RegressionScore": "nn.networks.scores",
-    "ResidualMLP": "nn.networks.model",
-    "Split": "worlds.splits",
-    "TrainConfig": "nn.config",
-    "TrainSeeds": "nn.config",
-    "TrainResult": "nn.training.training",
-    "Transformer": "nn.networks.transformer",
-    "ablate": "nn.interventions",
-    "activations": "nn.networks.recording",
-    "baselines": "nn.networks.baseline",
-    "experiment": "experiments.running",
-    "excess": "nn.networks.excess",
-    "kl": "nn.networks.excess",
-    "linear_probe": "nn.probing.linear",
-    "load_model": "nn.training.training",
-    "loss_recovered": "nn.networks.replacing",
-    "nearest_neighbours": "nn.networks.baseline",
-    "patch": "nn.interventions",
-    "probes": "nn.probing.prober",
-    "representations": "nn.networks.recording",
-    "represent": "experiments.running",
-    "reproduce": "experiments.running",
-    "scaling": "experiments.running",
-    "Settings": "study.settings",
-    "split_rows": "worlds.splits",
-    "steer": "nn.interventions",
-    "train": "nn.training.training",
-    "train_ensemble": "nn.training.training",
+    "experiments.running": "experiment represent reproduce scaling",
+    "nn.config": "CorpusTrainConfig ProbeConfig TrainConfig TrainSeeds",
+    "nn.interventions": "ablate patch steer",
+    "nn.networks.activations": "LossRecovered activations loss_recovered representations",
+    "nn.networks.baseline": "baselines nearest_neighbours",
+    "nn.networks.excess": "DocumentScore excess kl",
+    "nn.networks.model": "ResidualMLP",
+    "nn.networks.objective": "LabelScore RegressionScore",
+    "nn.networks.transformer": "Transformer",
+    "nn.probing.errors": "ProbeErrors ProbeResult",
+    "nn.probing.linear": "LinearProbe linear_probe",
+    "nn.probing.prober": "probes",
+    "nn.training.training": "TrainResult load_model train train_ensemble",
+    "study.settings": "Settings",
+    "worlds.splits": "Split split_rows",
 }
-_FORMERLY = {"Score": "nn.RegressionScore", "train_ensemble": "nn.train"}
 
 __all__ = [
     "CorpusTrainConfig",
@@ -108,5 +85,8 @@ __all__ = [
     "steer",
     "train",
 ]
+
+
+_FORMERLY = {"Score": "nn.RegressionScore", "train_ensemble": "nn.train"}
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, formerly=_FORMERLY, extra="nn")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from percolab.ground.compiled import kernel
-from percolab.rng.intrinsics import bits_of_double, double_of_bits, multiply_high
+from percolab.ground.intrinsics import bits_of_double, double_of_bits, multiply_high
 
 Pool = tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]
 

@@ -18,9 +18,9 @@ import math
 
 import numpy as np
 
+from percolab.ground import intrinsics as word
 from percolab.ground.compiled import inlined, kernel
-from percolab.rng import intrinsics as word
-from percolab.rng.intrinsics import (
+from percolab.ground.intrinsics import (
     bits_of_double,
     bits_of_float,
     double_of_bits,

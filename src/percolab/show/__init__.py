@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.ground.surface import surface
+from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
     from percolab.show.dataset_card import card
@@ -13,12 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Explorer", "Server", "card", "draw", "explore"]
 
-_HOMES = {
-    "Explorer": "show.explorer",
-    "Server": "show.explorer",
-    "card": "show.dataset_card",
-    "draw": "show.drawing",
-    "explore": "show.explorer",
-}
+_HOMES = {"show.dataset_card": "card", "show.drawing": "draw", "show.explorer": "Explorer Server explore"}
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, formerly={"draw_document": "show.draw"})

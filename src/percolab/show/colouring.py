@@ -15,7 +15,7 @@ from percolab.ground.validation import check_choice, check_integer
 from percolab.model.forest import Forest
 from percolab.show import style
 from percolab.show.style import PALETTE
-from percolab.worlds.truth import Truth
+from percolab.worlds.superposed import Truth
 
 if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable

@@ -18,7 +18,7 @@ from percolab.show import colouring, style
 from percolab.show.belief_map import draw_document
 from percolab.show.colouring import TRUNK, Colouring
 from percolab.show.style import PALETTE
-from percolab.worlds.truth import AnyDataset, truth
+from percolab.worlds.superposed import AnyDataset, truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

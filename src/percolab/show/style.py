@@ -8,6 +8,8 @@ from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from percolab.ground.extras import needing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
@@ -22,7 +24,7 @@ PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 ROLES = {"trained": BLUE, "untrained": ORANGE, "raw": GREEN, "other": VERMILION, "permuted": "#8a8a8a"}
 """The colour of each role of a network, the same in all figures."""
 INK, GREY, MIDDLE, FAINT = "#222222", "#8a8a8a", "#b5b5b5", "#d5d5d5"
-MISSING = "figures need matplotlib: pip install 'percolab[plot]'"
+MATPLOTLIB = ("figures need", "plot")
 
 SHEET: Any = {
     "figure.dpi": 100,
@@ -54,20 +56,16 @@ SHEET: Any = {
 @contextmanager
 def sheet() -> Iterator[None]:
     """Draw in this style, and leave matplotlib's settings as they were. Needs matplotlib, in the extra ``plot``."""
-    try:
+    with needing(*MATPLOTLIB):
         import matplotlib
-    except ImportError as error:
-        raise ImportError(MISSING) from error
     with matplotlib.rc_context(SHEET):
         yield
 
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches, not registered with pyplot; notebooks show it all the same."""
-    try:
+    with needing(*MATPLOTLIB):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(MISSING) from error
     figure = Figure(figsize=(width, height), layout="constrained")
     figure._repr_png_ = partial(as_png, figure)  # type: ignore[attr-defined]
     return figure

@@ -10,10 +10,9 @@ import numpy as np
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.ground.memory import readable
 from percolab.ground.text import printable
-from percolab.store import locations, reading
+from percolab.store import finished, locations
 from percolab.store.locations import Location
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset, Superposed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -102,7 +101,7 @@ def summarise_store(location: Location, dataset: AnyDataset | StoredDocuments) -
         return {**summarise_documents(dataset.recipe), **floor, "provenance": dict(dataset.provenance)}
     if isinstance(dataset, Superposed) or len(dataset) <= LARGE:
         return summarise(dataset)
-    start = reading.open_columns(location, ["cluster_start"])["cluster_start"]
+    start = finished.Complete(location).array("cluster_start")
     n_clusters = len(start) - 1
     # Clusters are sorted by size, the largest first.
     alone = bisect(range(n_clusters), False, key=lambda c: int(start[c + 1]) - int(start[c]) == 1)

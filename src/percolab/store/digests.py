@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.progress import Progress, silent
+from percolab.ground.validation import check_choice
 from percolab.store import metadata
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
-from percolab.store.schema import DIGEST_BYTES, StoreError
+from percolab.store.schema import DIGEST_BYTES, Content, StoreError
 from percolab.store.sources import Source
+
+THREADS = 4
+"""Threads that read back, and that write to a URL, where most of the time goes into waiting for an answer."""
+
+Block = tuple[str, int]
+"""The name of an array and the number of one of its blocks."""
+Missing = dict[str, list[int]]
+"""Cells of each kind that are not there or are damaged."""
 
 
 def of_block(data: NDArray[Any]) -> bytes:
@@ -26,7 +38,7 @@ def of_array(blocks: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(blocks)).hexdigest()
 
 
-def fault(chunks: Chunks, block: int, digest: bytes) -> str | None:
+def block_fault(chunks: Chunks, block: int, digest: bytes) -> str | None:
     """Read a block and compare it with its digest; return what is wrong with it, or None."""
     try:
         rows = chunks.read(block)
@@ -41,7 +53,7 @@ def fault(chunks: Chunks, block: int, digest: bytes) -> str | None:
 def check_array(chunks: Chunks, blocks: Sequence[bytes]) -> None:
     """Compare every block of an array with its digest; raise `StoreError` naming the first that differs."""
     for block, digest in enumerate(blocks):
-        said = fault(chunks, block, digest)
+        said = block_fault(chunks, block, digest)
         if said is not None:
             raise StoreError(said)
 
@@ -57,3 +69,92 @@ def recorded(source: Source, name: str, n_blocks: int, sha256: Mapping[str, Any]
     if of_array(found) != sha256.get(name):
         raise StoreError(f"array {name} does not match its digest: the list of block digests was changed")
     return found
+
+
+# ---------------------------------------------------------------------- cells
+#
+# The cells of a store: what one writer owns, and what is checked at a time.
+# The rows of a store are cut into cells of `CELL` rows: of points, of latents, of clusters and of cluster edges.
+# Every chunk lies in one cell, so each cell can be written by another process, on another machine, in any order. The
+# arrays and their chunks depend on the shapes and types of the data alone, so a finished store does not show how it
+# was made.
+
+
+class Cells(ABC):
+    """The cells of a store, complete or not, and the digests that they should have."""
+
+    cell: int
+    """rows of a cell"""
+
+    @property
+    @abstractmethod
+    def content(self) -> Content:
+        """What the store holds."""
+
+    @abstractmethod
+    def chunks(self, name: str) -> Chunks:
+        """Return the chunks of an array."""
+
+    @abstractmethod
+    def expected(self, kind: str, index: int) -> Sequence[bytes] | None:
+        """Return the digests of the blocks of a cell, or None if nothing vouches for it."""
+
+    def n_rows(self, kind: str) -> int:
+        """Return the number of points, latents, clusters or cluster edges: `kind` says what rows are."""
+        kinds = self.content.kinds
+        return self.chunks(kinds[check_choice("kind", kind, tuple(kinds))][0]).layout.shape[0]
+
+    def n_cells(self, kind: str) -> int:
+        """Return the number of cells of a kind."""
+        return -(-self.n_rows(kind) // self.cell)
+
+    def span(self, kind: str, index: int) -> tuple[int, int]:
+        """Return the first row of a cell and the row after its last."""
+        return index * self.cell, min((index + 1) * self.cell, self.n_rows(kind))
+
+    def cells(self) -> Iterator[tuple[str, int]]:
+        """Yield every cell: its kind and its number."""
+        return ((kind, index) for kind in self.content.kinds for index in range(self.n_cells(kind)))
+
+    def blocks(self, kind: str, index: int) -> list[Block]:
+        """Return every block of a cell, array after array."""
+        lo, hi = self.span(kind, index)
+        steps = [(name, self.chunks(name).layout.block_rows) for name in self.content.kinds[kind]]
+        return [(name, block) for name, step in steps for block in range(lo // step, -(-hi // step))]
+
+    # ------------------------------------------------------------------ checking
+
+    def missing(self, progress: Progress = silent) -> Missing:
+        """Return the cells of each kind that nothing vouches for or that do not match. Each block is read once.
+
+        Parameters
+        ----------
+        progress
+            Called with a stage, how many cells were looked at and how many there are.
+        """
+        found: Missing = {kind: [] for kind in self.content.kinds}
+        for kind, index, fault in self.faults(progress):
+            if fault is not None:
+                found[kind].append(index)
+        return found
+
+    def faults(self, progress: Progress = silent) -> Iterator[tuple[str, int, str | None]]:
+        """Read every cell, several at a time; yield each with what is wrong with it, or None."""
+        cells = list(self.cells())
+        with ThreadPoolExecutor(THREADS) as pool:
+            try:
+                for done, ((kind, index), fault) in enumerate(zip(cells, pool.map(self._fault, cells), strict=True), 1):
+                    progress("checking", done, len(cells))
+                    yield kind, index, fault
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _fault(self, cell: tuple[str, int]) -> str | None:
+        record = self.expected(*cell)
+        if record is None:
+            return f"{cell[0]} cell {cell[1]} is not written"
+        blocks = zip(self.blocks(*cell), record, strict=False)  # a record may be longer than the last cell needs
+        return next(
+            (said for (name, block), digest in blocks if (said := block_fault(self.chunks(name), block, digest))),
+            None,
+        )

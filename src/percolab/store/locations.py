@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from percolab.ground.extras import missing
 from percolab.ground.text import one_line
 from percolab.store import objects
 
@@ -66,7 +67,7 @@ def file_system(location: Location) -> tuple[Any, str]:
         raise ImportError(f"a store at a URL needs {package}: pip install {package}") from error
     except ImportError as error:
         if url.partition("://")[0] in objects.SCHEMES:
-            raise ImportError(f"{url} needs obstore: pip install 'percolab[url]'") from error
+            raise missing(f"{url} needs", "obstore", "url") from error
         raise ImportError(f"{url} needs another package: {one_line(error)}") from error
     except ValueError as error:
         raise ValueError(f"location must be a path or a URL that fsspec knows, got {url!r}") from error

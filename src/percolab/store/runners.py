@@ -23,6 +23,7 @@ from pickle import PicklingError
 from typing import Any
 
 from percolab.ground import parallel
+from percolab.ground.extras import missing
 from percolab.ground.text import one_line
 from percolab.ground.validation import check_choice
 from percolab.store import on_ray
@@ -46,7 +47,7 @@ def check(runner: str) -> None:
     """Raise, in one line, unless there is such a runner and what it needs is installed."""
     check_choice("runner", runner, RUNNERS)
     if runner == "ray" and find_spec("ray") is None:
-        raise ImportError("runner='ray' needs Ray: pip install 'percolab[ray]'")
+        raise missing("runner='ray' needs", "Ray", "ray")
 
 
 def run(

@@ -25,8 +25,8 @@ from percolab.ground import files, memory, parallel, version
 from percolab.ground.progress import Progress, bar, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
-from percolab.store import beginning, exclusion, locations, metadata, reading, replacing, runners, saving, schema
-from percolab.store.cells import Missing
+from percolab.store import commit, exclusion, finished, locations, metadata, runners, schema, unfinished
+from percolab.store.digests import Missing
 from percolab.store.locations import Location
 from percolab.store.schema import AnyRecipe, StoreError
 from percolab.store.sources import source
@@ -118,7 +118,7 @@ def generate_store(
             files.sweep(Path(target))
         made = _make_store(recipe, working, how, report, check_alone)
         if how.moved:
-            replacing.put(Path(working), Path(target), overwrite=True, sync=sync)
+            commit.put(Path(working), Path(target), overwrite=True, sync=sync)
         return made
 
 
@@ -152,7 +152,7 @@ def _working_location(target: str, recipe: AnyRecipe, overwrite: bool) -> str:
             return _beside(target)
         _drop(_beside(target), target)
     try:
-        status = beginning.status(target, recipe)
+        status = unfinished.status(target, recipe)
     except FileExistsError:
         if not overwrite:
             raise
@@ -162,7 +162,7 @@ def _working_location(target: str, recipe: AnyRecipe, overwrite: bool) -> str:
         return target
     if not on_disk:
         raise FileExistsError(f"output must not exist at a URL, which cannot be overwritten, got {target!r}")
-    saving.check_target(target, overwrite=True)
+    commit.check_target(target, overwrite=True)
     return _beside(target)
 
 
@@ -170,7 +170,7 @@ def _drop(location: str, target: str) -> None:
     """Remove a store that was to replace the target but is of another recipe."""
     metadata.attributes(source(location), location)  # raises unless it is ours
     with exclusion.alone(location, target):
-        replacing.remove(Path(location), Path(target))
+        commit.remove(Path(location), Path(target))
 
 
 def _count(recipe: AnyRecipe, n_rows: int, shards: int | None) -> int:
@@ -267,11 +267,11 @@ def _make_store(
     recipe: AnyRecipe, location: str, how: How, progress: Progress, check_alone: Callable[[], None]
 ) -> StoreReport:
     """Make what is missing of a store, and finish it; read what is there once."""
-    status = beginning.status(location, recipe)
+    status = unfinished.status(location, recipe)
     missing = None
     if status == "complete":
         with suppress(StoreError):  # where metadata are damaged, begin makes them again
-            there = reading.Complete(location)
+            there = finished.Complete(location)
             missing = there.missing(progress)
             if not any(missing.values()):
                 n_rows = there.n_rows(next(iter(there.content.kinds)))
@@ -286,7 +286,7 @@ def _make_store(
         _check_memory(recipe, n_rows, shards, workers)
     if status is None:
         _check_room(location, recipe, n_rows, n_clusters)
-    store = beginning.begin(location, recipe, n_rows, n_clusters)
+    store = unfinished.begin(location, recipe, n_rows, n_clusters)
     if how.sync and status is None:
         store.sync()  # so that after a power cut the run is resumed
     if missing is None:

@@ -16,23 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.collection import DocumentRange, StoredDocuments
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, save_with
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
-from percolab.store import digests, locations, metadata, saving, schema
-from percolab.store.arrays import StoredArray
+from percolab.store import commit, digests, locations, metadata, schema
 from percolab.store.chunks import Chunks
+from percolab.store.finished import Complete, Opened
 from percolab.store.locations import Location
-from percolab.store.opened import Opened
-from percolab.store.reading import Complete
 from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
 from percolab.store.sources import source
+from percolab.store.stored_array import StoredArray
 from percolab.store.unfinished import Unfinished
 from percolab.worlds.recipe import KIND, Superposition
-from percolab.worlds.remade import RemadeArray
-from percolab.worlds.superposed import Superposed, save_with
+from percolab.worlds.superposed import RemadeArray, Superposed
 
 SAMPLE_COLUMNS = ("X", "y", "rows")
 CYCLE_COLUMNS = ("extra_bond", "extra_latent")
@@ -103,11 +101,11 @@ def open_columns(
 def save(
     world: Superposed, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
 ) -> None:
-    """Write a world to a path or a URL, as `saving.save` writes a dataset."""
-    saving.write_whole(path, lambda location: _write(world, location, progress), overwrite=overwrite, sync=sync)
+    """Write a world to a path or a URL, as `commit.save` writes a dataset."""
+    commit.write_whole(path, lambda location: _write(world, location, progress), overwrite=overwrite, sync=sync)
 
 
-save_with(save)
+save_with(Superposed, save)
 
 
 def _write(world: Superposed, path: Location, progress: Progress) -> None:

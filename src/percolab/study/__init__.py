@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.ground.surface import surface
+from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
-    from percolab.intervals.estimate import Estimate
+    from percolab.intervals import Estimate
     from percolab.study.comparison import Comparison, compare
     from percolab.study.contrasts import Contrast
     from percolab.study.measured import Measured, Units
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "Contrast", "Estimate", "Measured", "Units", "compare"]
 
 _HOMES = {
-    "Comparison": "study.comparison",
-    "Contrast": "study.contrasts",
-    "Estimate": "intervals.estimate",
-    "Measured": "study.measured",
-    "Units": "study.measured",
-    "compare": "study.comparison",
+    "intervals": "Estimate",
+    "study.comparison": "Comparison compare",
+    "study.contrasts": "Contrast",
+    "study.measured": "Measured Units",
 }
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

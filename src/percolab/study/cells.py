@@ -88,7 +88,7 @@ class Outcome:
 
 def compute(task: tuple[Cell[Any], Here, Sequence[Any]]) -> Outcome:
     """Compute a cell, wherever this process is; a fault becomes part of the outcome."""
-    from percolab.nn.networks.device import choose_device, device_name
+    from percolab.ground.devices import choose_device, device_name
 
     cell, here, needed = task
     begun, result, error = time.perf_counter(), None, None

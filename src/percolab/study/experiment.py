@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
 import numpy as np
 
+from percolab.ground.devices import Device, choose_device, device_name
 from percolab.ground.files import replacing, write_json, write_table
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
 from percolab.nn.config import SCALES
-from percolab.nn.networks.device import Device, choose_device, device_name
 from percolab.nn.training import run as training_run
 from percolab.store.worlds import load
 from percolab.study import page, pictures, scales

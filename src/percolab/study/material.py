@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from percolab.corpora.corpus import Corpus
+from percolab.ground.devices import choose_device, on_device
 from percolab.ground.progress import Progress
 from percolab.intervals import places
-from percolab.nn.networks.device import choose_device, on_device
-from percolab.nn.networks.recording import RAW, activations, representations
+from percolab.nn.networks.activations import RAW, activations, representations
 from percolab.nn.probing.places import Places, find_places
 from percolab.store.worlds import load
 from percolab.study.cells import Here
@@ -25,7 +25,7 @@ from percolab.study.networks import Networks
 from percolab.study.settings import Settings
 from percolab.worlds.generation import generate
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Truth, truth
 
 Ints = NDArray[np.int64]
 

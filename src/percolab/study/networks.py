@@ -18,11 +18,11 @@ from percolab.corpora.corpus import Corpus
 from percolab.ground.text import one_line
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import ResidualMLP
-from percolab.nn.training.progress import by_epoch
+from percolab.nn.training.history import by_epoch
 from percolab.nn.training.training import TrainResult, train
 from percolab.study.cells import Here
 from percolab.worlds.splits import Split
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 
 @dataclass(frozen=True, eq=False)

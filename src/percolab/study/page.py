@@ -9,7 +9,7 @@ from typing import Any
 
 from percolab.ground.progress import clock
 from percolab.intervals import verdict
-from percolab.nn.networks.recording import label
+from percolab.nn.networks.activations import label
 from percolab.show import pages
 from percolab.study.estimates import ENOUGH, Row
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from percolab.ground.files import replacing
 from percolab.ground.progress import Progress, silent
-from percolab.nn.networks.recording import label
+from percolab.nn.networks.activations import label
 from percolab.show import style
 from percolab.show.style import GREY, INK, PALETTE
 from percolab.study.estimates import Row

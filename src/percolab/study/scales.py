@@ -13,7 +13,7 @@ from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study.draws import AnyRecipe
-from percolab.worlds.presets import PRESETS
+from percolab.worlds.generation import PRESETS
 from percolab.worlds.recipe import Superposition
 
 HIERARCHY = ("one-cluster", "multi-cluster")

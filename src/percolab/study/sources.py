@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from percolab.nn.networks.device import on_device
-from percolab.nn.networks.recording import activations
+from percolab.ground.devices import on_device
+from percolab.nn.networks.activations import activations
 from percolab.study.measured import PERMUTED, RAW
 from percolab.study.subject import DocumentView, View
 

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from percolab.corpora.beliefs import Beliefs
 from percolab.corpora.corpus import Corpus
-from percolab.corpora.documents import Documents
+from percolab.corpora.sampler import Documents
 from percolab.features.concepts import Labels, by_row
 from percolab.features.inputs import ABOUT, TRUTHS, Asked, find_labels
 from percolab.ground.validation import check_choice, check_integer
 from percolab.study.measured import Floats, Ints
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
 
 AnyData = AnyDataset | Corpus
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any, overload
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 
 from percolab.dataset import generation
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.lazy import vouch
 from percolab.engines import needs
 from percolab.ground import memory, parallel
 from percolab.ground.progress import Progress, bar, silent
@@ -19,11 +19,9 @@ from percolab.ground.validation import check_choice
 from percolab.ground.version import provenance
 from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
-from percolab.worlds import mixing, permutations
-from percolab.worlds.presets import PRESETS
+from percolab.worlds import samples
 from percolab.worlds.recipe import Superposition
-from percolab.worlds.remade import remade
-from percolab.worlds.superposed import Superposed, rotation_of, superposed_targets
+from percolab.worlds.superposed import Superposed, remade, rotation_of, superposed_targets
 
 Factor = Recipe | Dataset | str
 """What a factor of a world can be given as."""
@@ -87,7 +85,7 @@ def generate(
         return generation.generate(recipe, threads=threads, progress=progress)  # type: ignore[arg-type]
     count = parallel.thread_count(threads)
     with bar() if progress is True else nullcontext(progress or silent) as shown:
-        return vouch(_superpose(recipe, count, shown))
+        return _superpose(recipe, count, shown).vouch()
 
 
 def superpose(
@@ -154,10 +152,10 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
         if k == 0:
             rows = np.empty((count, len(source)), np.int64).T  # rows of one factor lie side by side
             X = _first_sum(recipe, source)
-        permutations.fill_rows(k, len(source), recipe.seed, threads, rows[:, k])
+        samples.fill_rows(k, len(source), recipe.seed, threads, rows[:, k])
         scale = recipe.scales[k] / sigma[k]
         how = rotation_of(recipe, k)
-        mixing.add_factor(source, rows[:, k], scale, how, X, fresh=k == 0, threads=threads)
+        samples.add_factor(source, rows[:, k], scale, how, X, fresh=k == 0, threads=threads)
         progress("sum", (k + 1) * len(X), count * len(X))
         kept.append(remade(factor))
         del factor, source  # before the next one is made
@@ -175,7 +173,7 @@ def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> 
 
 
 def _spread(k: int, source: NDArray[Any], threads: int) -> float:
-    sigma = mixing.spread(source, threads) if len(source) else 0.0
+    sigma = samples.spread(source, threads) if len(source) else 0.0
     if not sigma > 0:
         raise ValueError(f"factor {k} must have points at two places or more, got {len(source)} of them")
     return sigma
@@ -196,3 +194,22 @@ def _require_memory(recipe: Superposition) -> None:
     one = max(n * f.dim * np.dtype(f.dtype).itemsize for n, f in zip(sizes, recipe.factors, strict=True))
     what = f"factors must fit in memory: {len(sizes)} of {max(sizes):,} points or less need about"
     memory.require(sizes[0] * sample + truths + one, what)
+
+
+# ---------------------------------------------------------------------- presets
+#
+# Recipes by name: the paper's two datasets, and two superposed worlds.
+
+
+def _clusters(count: int, n_points: int, dim: int) -> list[Recipe]:
+    return [Recipe(n_points, dim, "one_cluster", seeds=seed, engine="native") for seed in range(count)]
+
+
+PRESETS: Mapping[str, Recipe | Superposition] = MappingProxyType(
+    {
+        **PAPER_PRESETS,
+        "superposed-2": Superposition(_clusters(2, 100_000, 32), seed=0),
+        "superposed-4": Superposition(_clusters(4, 200_000, 64), rotate=True, seed=0),
+    }
+)
+"""Recipes by name: the paper's two datasets (Sec. 5 and App. B); two clusters added; four, each rotated first."""

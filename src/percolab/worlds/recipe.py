@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.ground import html
+from percolab.ground import text
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe
@@ -113,7 +113,7 @@ class Superposition:
             "seed": str(self.seed),
         }
         lines |= {f"factor {k}": repr(factor) for k, factor in enumerate(self.factors)}
-        return html.table("Superposition", {name: value for name, value in lines.items() if value != ""})
+        return text.table("Superposition", {name: value for name, value in lines.items() if value != ""})
 
     @property
     def engine(self) -> str:

@@ -14,12 +14,11 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.ground import html
+from percolab.ground import text
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.forest import Forest
-from percolab.rng.mt19937 import permutation, uniforms
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Truth, truth
 
 Ints = NDArray[np.int64]
 
@@ -30,6 +29,11 @@ SPLIT_SEED = 42
 """The fractions and the seed of the paper."""
 USUAL_GROUPS = 50
 """Least number of subtrees that a dataset falls into, where their size is not given."""
+WIDE = (2**32 - 1) // 20
+"""Length from which torch takes 64 bits a draw."""
+
+BLOCK = 1 << 20
+"""Draws made at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +56,7 @@ class Split:
 
     def _repr_html_(self) -> str:
         most = {} if self.max_size is None else {"most rows of a subtree": f"{self.max_size:,}"}
-        return html.table("Split", self._shown() | most)
+        return text.table("Split", self._shown() | most)
 
     def _shown(self) -> dict[str, str]:
         """Return how many rows are where."""
@@ -233,3 +237,55 @@ def _with_margin(known: Truth | Forest, split: Split, margin: int) -> Split:
     if near.all():
         raise ValueError(f"margin must leave training rows, got {margin}")
     return replace(split, train=split.train[~near], left_out=np.sort(split.train[near]))
+
+
+# ---------------------------------------------------------------------- mt19937
+#
+# MT19937 as torch and NumPy seed it, and the permutation that ``torch.randperm`` draws with it, without torch.
+# The permutation is Fisher and Yates' shuffle. Below a length of `WIDE` the entry at i is exchanged with the one at i
+# + (draw mod n - i), for i = 0 … n - 2. From there on the remainder of 32 bits would favour low places too much, so
+# two draws make one of 64 bits, the first its upper half, and the shuffle runs inside out: i is put at (draw mod i +
+# 1), and what stood there at i.
+
+
+def stream_of(seed: int) -> np.random.RandomState:
+    """Return the generator of a seed, of which the lower 32 bits count. NumPy promises never to change its stream."""
+    return np.random.RandomState(seed % 2**32)
+
+
+def uniforms(n: int, seed: int) -> NDArray[np.float64]:
+    """Return n numbers, uniform in [0, 1)."""
+    return stream_of(seed).random_sample(n)
+
+
+def permutation(n: int, seed: int) -> NDArray[np.int64]:
+    """Return the permutation of 0 … n - 1 that ``torch.randperm`` gives with a CPU generator of this seed."""
+    stream = stream_of(seed)
+    order = np.arange(n)
+    for lo in range(0, n, BLOCK):
+        count = min(BLOCK, n - lo)
+        if n < WIDE:
+            shuffle(order, lo, np.frombuffer(stream.bytes(4 * count), "<u4"))
+        else:
+            halves = np.frombuffer(stream.bytes(8 * count), "<u4").astype(np.uint64).reshape(-1, 2)
+            shuffle_inside_out(order, lo, halves[:, 0] << np.uint64(32) | halves[:, 1])
+    return order
+
+
+@kernel
+def shuffle(order, first, draws):
+    """Exchange entries first, first + 1, … each with itself or one behind it."""
+    for k in range(draws.size):
+        i = first + k
+        j = i + np.int64(draws[k]) % (order.size - i)
+        order[i], order[j] = order[j], order[i]
+
+
+@kernel
+def shuffle_inside_out(order, first, draws):
+    """Put first, first + 1, … each at its own place or one before it."""
+    for k in range(draws.size):
+        i = first + k
+        j = np.int64(draws[k] % np.uint64(i + 1))
+        order[i] = order[j]
+        order[j] = i

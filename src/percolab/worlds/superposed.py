@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset import targets
-from percolab.dataset.dataset import Dataset
-from percolab.dataset.lazy import Lazy, vouch
-from percolab.ground import html
+from percolab.dataset.dataset import BY_HAND, Dataset, Samples
+from percolab.dataset.generation import generate
+from percolab.ground import text
 from percolab.ground.text import printable
 from percolab.model.forest import Forest
+from percolab.model.recipe import Recipe
 from percolab.worlds.recipe import Superposition
 from percolab.worlds.rotations import Rotation
 
 if TYPE_CHECKING:
-    from percolab.store.arrays import StoredArray
+    from percolab.store.stored_array import StoredArray
 
-BY_HAND = "arrays replaced by hand"
-"""What a world says of itself that its recipe does not make."""
+
 OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_target")
 """What datasets have and worlds do not."""
 
 
 @dataclass(frozen=True, eq=False)
-class Superposed(Lazy):
+class Superposed(Samples):
     """Samples that have a point of each of K percolation datasets, the factors; see `Superposition`.
 
     The truth is the forest and the values of each factor, and the table of rows: `percolab.truth` gives those of one
@@ -64,10 +62,7 @@ class Superposed(Lazy):
         if self.modification:
             lines["modified"] = self.modification
         made = {key: self.provenance[key] for key in ("created", "percolab") if key in self.provenance}
-        return html.table("Superposed world", lines | made) + self.recipe._repr_html_()
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
+        return text.table("Superposed world", lines | made) + self.recipe._repr_html_()
 
     # ------------------------------------------------------------------ what it is
 
@@ -77,12 +72,7 @@ class Superposed(Lazy):
         told = self.provenance.get("modified")
         if told:
             return printable(str(told))
-        return None if "_vouched" in self.__dict__ or "_read" in self.__dict__ else BY_HAND
-
-    def _changed(self, **changes: Any) -> Superposed:
-        """Return the world with other fields, as much its recipe's as this one is."""
-        world = replace(self, **changes)
-        return world if self.modification == BY_HAND else vouch(world)
+        return None if self._is_vouched else BY_HAND
 
     # ------------------------------------------------------------------ what y depends on
 
@@ -137,10 +127,6 @@ class Superposed(Lazy):
         """(n,) the samples in the release order of factor 0, whose rows they follow."""
         return self.factors[0].release_order
 
-    def input_tokens(self, vocabulary: int) -> NDArray[np.int32]:
-        """Return X as (n, D) tokens: each number's bin, of `vocabulary` bins of its column that hold as many rows."""
-        return targets.input_tokens(np.asarray(self.X), vocabulary)
-
     def __getattr__(self, name: str) -> Any:
         # Reached only for what is not there.
         if name in OF_ONE_HIERARCHY:
@@ -148,14 +134,6 @@ class Superposed(Lazy):
                 f"a superposed world has no {name!r}: use it on the dataset of a factor, and superpose its recipe"
             )
         return super().__getattr__(name)
-
-    def in_memory(self) -> Superposed:
-        """Return the same world with every array read into memory."""
-        return self._changed(X=np.asarray(self.X))
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
-        """Write the world to a Zarr store; see `percolab.store`. What is at `path` stays unless this succeeds."""
-        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
 
 
 def superposed_targets(
@@ -187,16 +165,145 @@ def rotation_of(recipe: Superposition, factor: int) -> Rotation | None:
     return Rotation.draw(factor, recipe.factors[factor].dim, recipe.dim, recipe.seed)
 
 
-class Save(Protocol):
-    """Writes a world to a path or a URL."""
-
-    def __call__(self, world: Superposed, path: str | os.PathLike[str], *, overwrite: bool, sync: bool) -> None:
-        """Write it."""
+# ---------------------------------------------------------------------- remade
+#
+# Positions that are made again when they are asked for.
 
 
-_SAVE: list[Save] = []
+class RemadeArray:
+    """The X of a dataset, made again from its recipe when first indexed, and kept from then on."""
+
+    def __init__(self, recipe: Recipe, shape: tuple[int, ...]) -> None:
+        self._recipe, self._shape = recipe, shape
+        self._made: NDArray[Any] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of its elements."""
+        return np.dtype(self._recipe.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._shape[0] * self._shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array once it is made."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def __repr__(self) -> str:
+        return f"RemadeArray(shape={self._shape}, dtype={self.dtype})"
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        part: NDArray[Any] = self._whole()[index]
+        return part
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        whole = self._whole()
+        if copy:
+            return whole.astype(dtype or whole.dtype)
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def first(self, n_rows: int) -> NDArray[Any]:
+        """Return the first rows, which are made now."""
+        return self[:n_rows]
+
+    def _whole(self) -> NDArray[Any]:
+        if self._made is None:
+            self._made = np.asarray(generate(self._recipe).X)
+        return self._made
 
 
-def save_with(save: Save) -> None:
-    """Take what `Superposed.save` calls: the store is built on worlds, so it comes to them and not they to it."""
-    _SAVE[:] = [save]
+def remade(dataset: Dataset) -> Dataset:
+    """Return a dataset without its X in memory: it is made again from the recipe when asked for."""
+    kept = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name != "X"}
+    kept["X"] = RemadeArray(dataset.recipe, dataset.X.shape)
+    # Read, and not replaced: a dataset whose fields are replaced does not count as what its recipe makes.
+    return Dataset.lazy(kept.__getitem__)
+
+
+# ---------------------------------------------------------------------- truth
+#
+# The truth behind samples: one hierarchy, and the row of it that each sample has, for every kind of dataset.
+
+
+AnyDataset = Dataset | Superposed
+"""What has samples, targets and truths."""
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """One hierarchy behind the samples of a dataset: sample i is row ``rows[i]`` of `forest`."""
+
+    dataset: Dataset
+    """the percolation dataset that the hierarchy is of; in a superposed world, a factor"""
+    rows: NDArray[np.int64]
+    """(n,) the row of it that each sample has: repeats are possible, and rows that no sample has"""
+
+    @property
+    def forest(self) -> Forest:
+        """Its clusters, points, bonds and latents."""
+        return self.dataset.forest
+
+    @property
+    def latent_z(self) -> NDArray[np.float64]:
+        """(n_latents,) value of every latent."""
+        return self.dataset.latent_z
+
+    @property
+    def point_z(self) -> NDArray[np.float64]:
+        """(n_points,) value of every point, by row of the forest."""
+        return self.dataset.point_z
+
+    @property
+    def y(self) -> NDArray[np.float64]:
+        """(n_points,) targets of the hierarchy itself, by row of the forest."""
+        return self.dataset.y
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether sample i is row i: the samples of a latent are then a slice, that of `Forest.points_of`."""
+        return self.rows.size == self.forest.n_points and bool((self.rows == np.arange(self.rows.size)).all())
+
+    def samples_of(self, latent: int) -> NDArray[np.int64]:
+        """Return the samples whose point is below a latent, in increasing order."""
+        below = self.forest.points_of(latent)
+        if self.in_order:
+            return np.arange(below.start, below.stop)
+        return np.flatnonzero((self.rows >= below.start) & (self.rows < below.stop))
+
+    def latent_at_depth(self, depth: int) -> NDArray[np.int64]:
+        """Return, for every sample, the latent of its point at this depth, or -1 where it has none."""
+        return self.forest.latent_at_depth(depth)[self.rows]
+
+
+def truth(dataset: AnyDataset, factor: int | None = None) -> Truth:
+    """Return the hierarchy behind a dataset, or behind one factor of a superposed world, by sample.
+
+    Parameters
+    ----------
+    dataset
+        A dataset or a world.
+    factor
+        Which factor of a world; it may be left out where there is one hierarchy.
+    """
+    if isinstance(dataset, Superposed):
+        k = dataset.recipe.check_factor(factor)
+        return Truth(dataset.factors[k], dataset.rows[:, k])
+    if factor is not None and factor != 0:
+        raise ValueError(f"factor must be 0 or left out for a dataset of one hierarchy, got {factor!r}")
+    return Truth(dataset, np.arange(dataset.forest.n_points))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from percolab.engines.native.stand import last_at_most
+from percolab.engines.native.parts import last_at_most
 from percolab.ground.compiled import kernel
+from percolab.ground.intrinsics import multiply_high
 from percolab.rng import philox
-from percolab.rng.intrinsics import multiply_high
 
 SHUFFLED = 1024
 """Clusters of at most this many points are shuffled; in larger ones each row's number can be found alone."""

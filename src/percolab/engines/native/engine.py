@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines import needs
-from percolab.engines.arrays import Arrays
+from percolab.engines import Arrays, needs
 from percolab.engines.clusters import Clusters
 from percolab.engines.growth import attach_keyed, follow_to_founder
-from percolab.engines.native import random_graph, trees, values, walk
+from percolab.engines.native import positions, random_graph, trees, values
+from percolab.engines.native.parts import BRANCH, TIP, TOKEN, Stand
 from percolab.engines.native.pieces import GROUP
 from percolab.engines.native.skeleton import Expansion
-from percolab.engines.native.stand import BRANCH, TIP, TOKEN, Stand
 from percolab.ground import parallel
 from percolab.ground.compiled import ahead, kernel
 from percolab.ground.progress import Progress, silent
@@ -82,7 +81,7 @@ def _build_graph(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
 def _fill(recipe: Recipe, forest: Forest, grown: trees.Trees, threads: int, progress: Progress) -> Arrays:
     """Draw values and positions for trees that are grown."""
     drawn = values.draw_values(grown, np.zeros(0), seed_key(recipe.seeds.value), threads, progress)
-    X = walk.embed(recipe, grown, walk.Entries.none(recipe), threads, progress)
+    X = positions.embed(recipe, grown, positions.Entries.none(recipe), threads, progress)
     return Arrays(forest, X, drawn.y, drawn.latent_z, drawn.point_z)
 
 

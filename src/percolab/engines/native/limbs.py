@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from percolab.engines import embedding
 from percolab.engines.clusters import Clusters, batches
 from percolab.engines.native import directions, positions, skeleton, values
+from percolab.engines.native.parts import Records, Stand, end_of, last_at_most
+from percolab.engines.native.positions import Entries, Walk
 from percolab.engines.native.skeleton import Expansion
-from percolab.engines.native.stand import Records, Stand, end_of, last_at_most
 from percolab.engines.native.trees import Trees
-from percolab.engines.native.walk import Entries, Walk
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
 from percolab.ground.progress import Progress

@@ -9,16 +9,25 @@ do not depend on their order: positions are the same however a cluster is shared
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from percolab.engines import embedding
 from percolab.engines.native import directions
+from percolab.engines.native.parts import last_at_most
 from percolab.engines.native.pieces import GROUP, next_group, trace, trace_work
-from percolab.engines.native.stand import last_at_most
+from percolab.engines.native.trees import Trees
+from percolab.ground import parallel
 from percolab.ground.compiled import kernel
+from percolab.ground.progress import Progress
+from percolab.model.forest import Forest
+from percolab.model.recipe import Recipe
 from percolab.rng import philox
+from percolab.rng.philox import seed_key
 
 UNIT = 2.0**-42
 """Unit of anchors."""
@@ -27,6 +36,8 @@ AT_ROOT = -1
 
 
 # ---------------------------------------------------------------------- where the walk enters
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
 
 
 @kernel
@@ -221,3 +232,160 @@ def shift(lo, hi, inside, piece, anchor, X):
         for row in range(first, first + size):
             for j in range(offset.size):
                 X[row, j] += offset[j]
+
+
+# ---------------------------------------------------------------------- walk
+#
+# The walk through the trees of a stand: the steps of `positions`, in order, on all threads.
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Where the walk enters each limb of a stand, and what is known of it there."""
+
+    end: NDArray[np.int64]
+    """(J,) end of the bond by which it enters, or `AT_ROOT`"""
+    vector: NDArray[Any]
+    """(J, d) unit vector of the limb's top"""
+    anchor: NDArray[np.int64]
+    """(J, d) where it comes from, in units of `UNIT`"""
+
+    @classmethod
+    def none(cls, recipe: Recipe) -> Entries:
+        """Return the entries of a stand without limbs."""
+        shape = (0, recipe.dim)
+        return cls(np.empty(0, np.int64), np.empty(shape, recipe.dtype), np.empty(shape, np.int64))
+
+
+def embed(recipe: Recipe, trees: Trees, entries: Entries, threads: int, progress: Progress) -> NDArray[Any]:
+    """Return the positions of a stand: displacements inside pieces, then anchors where a piece is not a cluster."""
+    X = np.empty((trees.stand.n_rows, recipe.dim), recipe.dtype)
+    walk = Walk(recipe, trees, entries, X)
+    walk.split_skeleton(slice(None))
+    trees.for_pieces("positions", walk.walk_pieces, threads=threads, progress=progress)
+    inside = np.flatnonzero(trees.expansion.tip["parent"] != -1)
+    if inside.size:
+        anchor = walk.anchors(inside)
+        edges = np.linspace(0, inside.size, min(inside.size, 8 * threads) + 1).astype(int).tolist()
+        rest = inside, trees.expansion.tip, anchor, X
+        parallel.run([(shift, (lo, hi, *rest)) for lo, hi in pairwise(edges)], threads)
+    return X
+
+
+class Walk:
+    """The steps that turn a stand's trees into positions in X; rows of X that it does not pass are left alone."""
+
+    def __init__(self, recipe: Recipe, trees: Trees, entries: Entries, X: NDArray[Any]) -> None:
+        self.recipe, self.trees, self.entries, self.X = recipe, trees, entries, X
+        self.key, self.scale = seed_key(recipe.seeds.embed), np.sqrt(recipe.dim)
+        self.has_origin = recipe.mode != "one_cluster"
+        parts = trees.expansion
+        self.entry = np.full(parts.tip.size, AT_ROOT)
+        """end by which the walk enters each piece, or `AT_ROOT`"""
+        if parts.skeleton.size or entries.end.size:
+            known = entries.end, trees.end_row, self.key
+            enter_tips(parts.tip, parts.skeleton, parts.first_end, *known, self.entry)
+
+    def split_skeleton(self, chosen: Any) -> None:
+        """Put the vectors of limbs in X, and hand vectors down the chosen latents of the skeleton."""
+        self.X[self.trees.stand.limb["first"]] = self.entries.vector
+        skeleton = self.trees.expansion.skeleton[chosen]
+        if skeleton.size:
+            rows = skeleton["first"].copy(), skeleton["first"] + skeleton["left"]
+            directions.split_skeleton(skeleton["parent"].copy(), skeleton["path"].copy(), *rows, self.X, self.key)
+
+    def walk_pieces(self, lo: int, hi: int) -> None:
+        """Fill the rows of pieces lo … hi - 1."""
+        trees, measures = self.trees, (self.recipe.step, self.scale, self.has_origin)
+        columns = trees.left_size, trees.bond, trees.end_row
+        walk_pieces(lo, hi, trees.expansion.tip, self.entry, *columns, self.X, self.key, *measures)
+
+    def anchors(self, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the anchors of these pieces, which must be all that the walk passes on the way to them."""
+        parts = self.trees.expansion
+        tops = np.flatnonzero(parts.skeleton["parent"] == -1)
+        origin_of = np.full(parts.skeleton.size, -1)
+        origin_of[tops] = np.arange(tops.size)
+        origin = np.zeros((tops.size if self.has_origin else 0, self.recipe.dim), np.int64)
+        origin_anchors(parts.skeleton["path"][tops], self.key, self.scale, origin)
+        anchor = np.zeros((inside.size, self.recipe.dim), np.int64)
+        known = self.entry, parts.first_end
+        start_anchors(parts.tip, parts.skeleton, inside, *known, self.entries.anchor, origin_of, origin, anchor)
+        follow_anchors(parts.tip, inside, *known, self.trees.end_row, self.X, anchor)
+        return anchor
+
+
+# ---------------------------------------------------------------------- turning
+#
+# Directions of native data, drawn again: for one latent and all below it, from any seed.
+# A latent's Gaussian is a function of the embed seed and of its path, so the vector of any node follows from the way
+# down to it, and the directions below it can be drawn from another seed without the rest.
+
+
+def walk_root(recipe: Recipe, forest: Forest, cluster: int) -> int:
+    """Return the row at which the walk of a cluster starts. Time proportional to its depth and to find its founder."""
+    first, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
+    path = _top_path(forest, cluster)
+    key = np.uint64(recipe.seeds.embed)
+    return first + int(choose_root(first - cluster, stop - first, path, forest.left_size, key))
+
+
+def vector_below(
+    recipe: Recipe, forest: Forest, cluster: int, sides: Ints, seeds: Words
+) -> tuple[NDArray[Any], np.uint64]:
+    """Return the unit vector and the path of the node reached from the top of a cluster, left (0) or right (1) at each.
+
+    `seeds` are what the splits on the way were drawn from, one for each side.
+    """
+    X = np.empty((2, recipe.dim), recipe.dtype)
+    path = _follow(X, _top_path(forest, cluster), sides, np.uint64(recipe.seeds.embed), seeds)
+    return X[0], np.uint64(path)
+
+
+def turned_directions(
+    forest: Forest, latent: int, n_rows: int, vector: NDArray[Any], path: np.uint64, seed: int
+) -> NDArray[Any]:
+    """Return the unit vectors of the rows of a latent, given its vector and path, with all splits drawn from `seed`."""
+    X = np.empty((n_rows, vector.size), vector.dtype)
+    X[0] = vector
+    _hand_down(forest.left_size[latent : latent + n_rows - 1], path, np.uint64(seed), X)
+    return X
+
+
+def _top_path(forest: Forest, cluster: int) -> np.uint64:
+    """Return the path of a cluster's top: it follows from the point that started the cluster, the first to be born."""
+    founder = forest.point_id[slice(*forest.cluster_start[cluster : cluster + 2])].min()
+    return np.uint64(philox.cluster_path(founder))
+
+
+@kernel
+def _follow(X, path, sides, key, keys):
+    """Put the vector of a node in the first row of X, by the splits from the top of its cluster; return its path."""
+    draws = directions.draw_work(X.shape[1])
+    paths, rows, others = np.full(1, path, np.uint64), np.zeros(1, np.int64), np.ones(1, np.int64)
+    directions.unit_vectors(paths, rows, 1, X, philox.VECTOR, key, draws)
+    for k in range(sides.size):
+        directions.split_vectors(paths, rows, others, 1, X, keys[k], draws)
+        if sides[k]:
+            X[0] = X[1]
+        left_path, right_path = philox.child_paths(paths[0])
+        paths[0] = right_path if sides[k] else left_path
+    return paths[0]
+
+
+@kernel
+def _hand_down(left_size, path, key, X):
+    """Hand the vector in the first row of X down the latents of an interval."""
+    size = np.empty(X.shape[0], np.int64)
+    paths, left_row, right_row = np.empty(X.shape[0], np.uint64), np.empty_like(size), np.empty_like(size)
+    size[0], paths[0], left_row[0] = X.shape[0], path, 0
+    for i in range(left_size.size):
+        left = left_size[i]
+        left_path, right_path = philox.child_paths(paths[i])
+        right_row[i] = left_row[i] + left
+        if left > 1:
+            size[i + 1], paths[i + 1], left_row[i + 1] = left, left_path, left_row[i]
+        if size[i] - left > 1:
+            size[i + left], paths[i + left], left_row[i + left] = size[i] - left, right_path, right_row[i]
+    draws = directions.draw_work(X.shape[1])
+    directions.split_vectors(paths, left_row, right_row, left_size.size, X, key, draws)

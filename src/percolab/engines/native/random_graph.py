@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.compiled import kernel
+from percolab.ground.intrinsics import multiply_high
 from percolab.model.forest import Forest
 from percolab.rng import philox
-from percolab.rng.intrinsics import multiply_high
 
 Ints = NDArray[np.int64]
 

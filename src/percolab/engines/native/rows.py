@@ -19,9 +19,9 @@ from percolab.engines.clusters import Clusters
 from percolab.engines.native import births, limbs, trees
 from percolab.engines.native.engine import find_clusters
 from percolab.engines.native.limbs import Crown
-from percolab.engines.native.stand import Stand, end_of
+from percolab.engines.native.parts import Stand, end_of
+from percolab.engines.native.positions import Entries, embed
 from percolab.engines.native.values import draw_values
-from percolab.engines.native.walk import Entries, embed
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer

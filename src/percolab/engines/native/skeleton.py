@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.engines.native.parts import BRANCH, TIP, TOKEN, Records, Stand, end_of
 from percolab.engines.native.splitting import split
-from percolab.engines.native.stand import BRANCH, TIP, TOKEN, Records, Stand, end_of
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
 

@@ -22,7 +22,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from percolab.ground.compiled import kernel
-from percolab.rng.doubledouble import divide, multiply, root, two_product
+from percolab.ground.intrinsics import divide, multiply, root, two_product
 
 SCAN = 32
 """p_n(1), p_n(2), … are added up to here (86% of draws end there); beyond it an equation is solved."""

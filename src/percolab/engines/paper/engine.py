@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines import embedding, needs
-from percolab.engines.arrays import Arrays
+from percolab.engines import Arrays, embedding, needs
 from percolab.engines.clusters import Clusters, batches
 from percolab.engines.growth import attachment
 from percolab.engines.paper import coalescent

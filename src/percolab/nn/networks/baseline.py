@@ -21,11 +21,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown, silent
-from percolab.nn.networks.device import Device, choose_device, on_device
-from percolab.nn.networks.scores import LabelScore, RegressionScore, label_score, r_squared, score
+from percolab.nn.networks.objective import LabelScore, RegressionScore, label_score, r_squared, score
 from percolab.worlds.splits import SPLIT_SEED, Split, split_rows
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 RIDGE_ALPHA = 1.0
 LOGISTIC_STEPS = 200

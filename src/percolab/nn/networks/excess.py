@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn import functional
 
 from percolab.corpora.corpus import HELD_OUT, Corpus
+from percolab.ground.devices import Device, choose_device
 from percolab.ground.validation import check_integer
 from percolab.nn.config import CorpusTrainConfig
-from percolab.nn.networks.device import Device, choose_device
+from percolab.nn.networks.activations import POSITIONS
 from percolab.nn.networks.model import evaluating
-from percolab.nn.networks.recording import POSITIONS
 
 MEASURES = ["loss", "floor", "excess"]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from percolab.ground.validation import check_integer
@@ -132,3 +136,90 @@ def check_fits(model: nn.Module, dim: int, device: torch.device, outputs: int | 
         raise ValueError(f"model must give one number a point, got {out.numel() // 2}")
     if outputs is not None and out.shape != (2, outputs):
         raise ValueError(f"model must give {outputs} numbers a point, one a class, got {out.numel() // 2}")
+
+
+# ---------------------------------------------------------------------- predicting
+#
+# A network as a function of rows of X, in arrays: what those take who know nothing of torch.
+
+
+def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return a function from rows of X to predictions: numbers, or the labels of the largest logits."""
+    device = next(model.parameters()).device
+
+    def predicted(X: NDArray[Any]) -> NDArray[Any]:
+        out = predict(model, torch.from_numpy(np.require(X, np.float32, ("C", "W"))).to(device))
+        found: NDArray[Any] = (out.argmax(dim=1) if out.ndim > 1 else out).cpu().numpy()
+        return found
+
+    return predicted
+
+
+# ---------------------------------------------------------------------- ensemble
+#
+# Several networks of one shape as one: their weights stacked, their products batched.
+# A step of one small network leaves most of a GPU idle, and most of its time is the launching of kernels; stacked, E
+# networks launch as many as one. They share nothing else: each has its own weights, rows and optimiser state, and the
+# gradient of the summed loss with respect to a member's weights is that of its own loss. Only the paper's networks
+# are stacked; networks of other kinds stay as they are and compute one after another.
+
+
+class StackedLinear(nn.Module):
+    """x W^T + b for each of E members: (E, n, in) to (E, n, out).
+
+    Weights are kept as W^T, (E, in, out): their gradient then comes out in their own layout, as the optimiser wants it.
+    """
+
+    def __init__(self, members: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([member.weight.detach().T for member in members]))
+        self.bias = nn.Parameter(torch.stack([member.bias.detach() for member in members]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return every member's output for its own rows."""
+        return torch.baddbmm(self.bias[:, None], x, self.weight)
+
+
+class Members(nn.Module):
+    """Networks of any kind side by side: each maps its own rows, one network after another."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return every member's output for its own rows (E, n, …)."""
+        outputs = [shaped(member(rows), rows) for member, rows in zip(self.members, x, strict=True)]
+        return torch.stack(outputs)
+
+
+def joined(members: Sequence[nn.Module]) -> nn.Module:
+    """Return one module of all members: itself if it is one, a stack of the paper's networks, others side by side."""
+    if len(members) == 1:
+        return members[0]
+    return stack(members) if all(type(member) is ResidualMLP for member in members) else Members(members)
+
+
+def stack(members: Sequence[nn.Module]) -> nn.Module:
+    """Return a module that maps (E, n, d) as the members map (n, d) each; weights are copied.
+
+    Members have the same layers: linear ones with a bias, and others that act on each number alone. The weights have
+    the members' names, and one dimension more; see `member`.
+    """
+    stacked = copy.deepcopy(members[0])
+    for name, layer in members[0].named_modules():
+        if isinstance(layer, nn.Linear):
+            parent, _, own = name.rpartition(".")
+            layers = [member.get_submodule(name) for member in members]
+            setattr(stacked.get_submodule(parent), own, StackedLinear(layers))  # type: ignore[arg-type]
+    return stacked
+
+
+def member_weights(weights: Mapping[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
+    """Return a copy of the weights of one member of several; matrices from a stack are transposed back."""
+    prefix = f"members.{index}."
+    alone = {name.removeprefix(prefix): value.clone() for name, value in weights.items() if name.startswith(prefix)}
+    if alone:
+        return alone
+    own = {name: value[index] for name, value in weights.items()}
+    return {name: value.T.contiguous() if value.ndim == 2 else value.clone() for name, value in own.items()}

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from percolab.ground.extras import needing
 from percolab.ground.validation import check_integer
 from percolab.nn.networks.model import seeded
 
@@ -156,11 +157,9 @@ class Transformer(nn.Module):
         Its hook ``blocks.N.hook_out`` is the output of ``blocks.N`` here. The older `HookedTransformer` would do as
         well, but TransformerLens removes it in its version 4.
         """
-        try:
+        with needing("to_transformer_lens needs", "sae"):
             from transformer_lens.config import TransformerBridgeConfig
             from transformer_lens.model_bridge import TransformerBridge
-        except ImportError as error:
-            raise ImportError(f"to_transformer_lens needs {error.name}: pip install 'percolab[sae]'") from error
         shape, device = self.shape, self.output.weight.device
         config = TransformerBridgeConfig(
             d_model=shape["d_model"],

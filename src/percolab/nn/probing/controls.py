@@ -19,16 +19,16 @@ import pandas
 import torch
 from numpy.typing import NDArray
 
+from percolab.ground.devices import Device
 from percolab.ground.progress import Progress, silent
 from percolab.intervals import Estimate, central, over_seeds
 from percolab.model.forest import Forest
 from percolab.nn.config import ProbeConfig
-from percolab.nn.networks.device import Device
-from percolab.nn.networks.recording import RAW
+from percolab.nn.networks.activations import RAW
 from percolab.nn.probing.errors import ProbeErrors
-from percolab.nn.probing.latent_values import LATENT_TARGETS, TRUE_TARGETS, fresh_values
+from percolab.nn.probing.places import LATENT_TARGETS, TRUE_TARGETS, fresh_values
 from percolab.nn.probing.prober import Prober
-from percolab.worlds.truth import AnyDataset, truth
+from percolab.worlds.superposed import AnyDataset, truth
 
 Floats = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from percolab.ground import html
+from percolab.ground import text
 from percolab.model.forest import Forest
-from percolab.nn.probing.latent_values import LATENT_TARGETS, TARGETS, Column
+from percolab.nn.probing.places import LATENT_TARGETS, TARGETS, Column
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -198,4 +198,4 @@ class ProbeResult:
             for name in part.squared
             if not np.isnan(error := part.typical(name, "z"))
         }
-        return html.table("Probes: error over that of the training mean, median over depths", lines)
+        return text.table("Probes: error over that of the training mean, median over depths", lines)

@@ -12,17 +12,16 @@ import scipy.stats
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.ground import html
+from percolab.ground import text
+from percolab.ground.devices import Device, choose_device
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.model.indices import listed
-from percolab.nn.networks.device import Device, choose_device
 from percolab.nn.probing import ridge
-from percolab.nn.probing.latent_values import fresh_values, path_sums
-from percolab.nn.probing.places import locate
+from percolab.nn.probing.places import fresh_values, locate, path_sums
 from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Samples
 from percolab.worlds.splits import Split
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Truth, truth
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -96,7 +95,7 @@ class LinearProbe:
             "held-out rows": int(self.table["n_test"].max()),
             "penalty": " to ".join(f"{one:g}" for one in sorted({self.alpha.min(), self.alpha.max()})),
         }
-        return html.table(f"Linear probe: {self._what()}", lines)
+        return text.table(f"Linear probe: {self._what()}", lines)
 
 
 def linear_probe(
@@ -117,9 +116,9 @@ def linear_probe(
     """Fit a ridge regression from activations to something known of their rows, and score it on held-out rows.
 
     Activations are standardised by the training lines, (a - mean) / (std + 1e-6); the penalty is ``alpha |w|²`` for the
-    standardised weights. The weights that are returned are for activations as they are: `weights` times the standard
-    deviations of the activations gives the standardised ones. Activations are read block by block, and never held as a whole: every line once, and twice
-    where it first chooses among penalties and is then fitted.
+    standardised weights. The weights that are returned are for activations as they are: times the standard deviations
+    of the activations they are the standardised ones. Activations are read block by block, and never held as a whole:
+    every line once, and twice where it first chooses among penalties and is then fitted.
 
     Parameters
     ----------

@@ -11,17 +11,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown
 from percolab.nn.config import ProbeConfig, TrainConfig
-from percolab.nn.networks.device import Device, choose_device, on_device
+from percolab.nn.networks.activations import RAW, activations
 from percolab.nn.networks.model import ResidualMLP
-from percolab.nn.networks.recording import RAW, activations
 from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.prober import Prober
 from percolab.nn.training import checkpoint
 from percolab.nn.training.training import load_model
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 
 def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:

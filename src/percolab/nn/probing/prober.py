@@ -10,16 +10,26 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown
 from percolab.model.indices import listed
 from percolab.nn.config import ProbeConfig
-from percolab.nn.networks.device import Device, choose_device, on_device
-from percolab.nn.networks.recording import RAW
+from percolab.nn.networks.activations import RAW
 from percolab.nn.probing.errors import ProbeErrors, ProbeResult
-from percolab.nn.probing.latent_values import LATENT_TARGETS, Column, columns, targets_of
-from percolab.nn.probing.places import Floats, Ints, Places, find_places, random_points, whole_subtrees
+from percolab.nn.probing.places import (
+    LATENT_TARGETS,
+    Column,
+    Floats,
+    Ints,
+    Places,
+    columns,
+    find_places,
+    random_points,
+    targets_of,
+    whole_subtrees,
+)
 from percolab.nn.probing.ridge import TEST, CrossFit, Samples, Scores
-from percolab.worlds.truth import AnyDataset, truth
+from percolab.worlds.superposed import AnyDataset, truth
 
 
 def probes(
@@ -39,7 +49,7 @@ def probes(
     and a probe may learn where each latent is. Protocol ``"subtree"`` holds out whole subtrees, so a probe is scored on
     latents none of whose points it has seen; its penalty is chosen by holding out subtrees of the training rows.
     Besides z and its sum, controls are fitted: fresh values and permuted targets, several draws of each; see
-    `percolab.nn.probing.latent_values.TARGETS`. For probes of one's own targets or split, see `linear_probe`.
+    `percolab.nn.probing.places.TARGETS`. For probes of one's own targets or split, see `linear_probe`.
 
     Parameters
     ----------

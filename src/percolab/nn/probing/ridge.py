@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from percolab.ground.devices import Device, choose_device
 from percolab.model.indices import listed
-from percolab.nn.networks.device import Device, choose_device
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -32,7 +32,7 @@ PARTS = {
 }
 """What a checkpoint holds besides its format: recipe, the configuration of each of E members, a digest of targets and
 split, epochs or steps done and their time, losses (E, rows of the history, …), states of the generators that shuffle
-rows, weights by name (see `ensemble` for several members), and the optimiser's state by parameter."""
+rows, weights by name (see `networks.model.joined` for several members), and the optimiser's state by parameter."""
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:

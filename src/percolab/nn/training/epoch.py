@@ -17,9 +17,7 @@ from torch import nn
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict, shaped
 from percolab.nn.networks.objective import Objective
-from percolab.nn.training.half import Half
-from percolab.nn.training.overlap import Lanes, overlapped
-from percolab.nn.training.replay import Pace, record
+from percolab.nn.training.gpu import Half, Lanes, Pace, overlapped, record
 
 
 @dataclass(frozen=True)

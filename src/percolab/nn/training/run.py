@@ -18,14 +18,14 @@ import torch
 from torch import nn
 
 from percolab.ground import files, memory
+from percolab.ground.devices import device_name
 from percolab.ground.text import one_line, shown
 from percolab.ground.version import provenance
 from percolab.nn.config import AnyTrainConfig
-from percolab.nn.networks.device import device_name
+from percolab.nn.networks.model import member_weights
 from percolab.nn.training import checkpoint
-from percolab.nn.training.ensemble import member
 from percolab.nn.training.epoch import Epoch
-from percolab.nn.training.progress import EpochProgress
+from percolab.nn.training.history import EpochProgress
 from percolab.nn.training.steps import Steps
 
 CHECKPOINT_SECONDS = 30.0
@@ -219,7 +219,7 @@ class Run:
     def weights(self, index: int, weights: Weights | None = None) -> Weights:
         """Return the weights of a member, now or as they were kept."""
         now = self.model.state_dict() if weights is None else weights
-        return member(now, index) if len(self.plan.configs) > 1 else now
+        return member_weights(now, index) if len(self.plan.configs) > 1 else now
 
     def _tell(self, progress: EpochProgress | None, told: int) -> int:
         """Fetch the losses of the rows not told yet, which waits for the device, and tell their mean over members."""

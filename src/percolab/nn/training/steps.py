@@ -17,8 +17,8 @@ from torch.nn import functional
 from percolab.corpora.corpus import Corpus
 from percolab.nn.config import CorpusTrainConfig
 from percolab.nn.networks.excess import token_losses
-from percolab.nn.training.ensemble import Members
-from percolab.nn.training.replay import Pace, record
+from percolab.nn.networks.model import Members
+from percolab.nn.training.gpu import Pace, record
 
 AHEAD = 8
 """Steps whose documents are made before they are used, and steps that Python may be ahead of a GPU."""

@@ -13,9 +13,9 @@ from torch import nn
 
 from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.dataset.dataset import Dataset
+from percolab.ground.devices import on_device
 from percolab.ground.text import one_line
 from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig
-from percolab.nn.networks.device import on_device
 from percolab.nn.networks.excess import excess
 from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating, predict
 from percolab.nn.networks.objective import objective

@@ -16,13 +16,13 @@ from torch import nn
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
 from percolab.ground import memory
+from percolab.ground.devices import Device, choose_device, device_name, tf32
 from percolab.ground.progress import bar
 from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig, training_from
-from percolab.nn.networks.device import Device, choose_device, device_name, tf32
-from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.model import ResidualMLP, joined, member_weights
 from percolab.nn.networks.transformer import Transformer
-from percolab.nn.training import checkpoint, ensemble
-from percolab.nn.training.progress import EpochProgress, by_epoch
+from percolab.nn.training import checkpoint
+from percolab.nn.training.history import EpochProgress, by_epoch
 from percolab.nn.training.run import Plan, Run, Weights, check_same, fitting
 from percolab.nn.training.subjects import DocumentsOf, Rows, new_mlp, new_transformer, subject
 from percolab.worlds.splits import Split
@@ -218,7 +218,7 @@ def train(
     for each in models:
         on.check(each.to(device))
     with tf32(configs[0].tf32):
-        run = Run(plan, ensemble.joined(models), on.begin(graph, compiled), state)
+        run = Run(plan, joined(models), on.begin(graph, compiled), state)
         if overwrite and state is None:
             plan.clear()  # not before all is known to fit: a run that is refused leaves what was there
         _loop(run, progress)
@@ -271,7 +271,7 @@ def load_model(
     _check_size(config, n_members, state)
     model: ResidualMLP | Transformer
     with fitting():
-        weights = ensemble.member(state["model"], member) if n_members > 1 else state["model"]
+        weights = member_weights(state["model"], member) if n_members > 1 else state["model"]
         if isinstance(data, Corpus):
             model = new_transformer(config, data)  # type: ignore[arg-type]
         else:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from percolab.ground.progress import Progress
 from percolab.show.explorer import firing, planes, trees
 from percolab.show.explorer.firing import Features
-from percolab.worlds.superposed import Superposed
-from percolab.worlds.truth import AnyDataset, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
 
 MOST_PLANE_ROWS = 400_000
 """Points of all sets of components together, six bytes each."""

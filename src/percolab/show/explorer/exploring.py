@@ -16,7 +16,7 @@ from percolab.ground.validation import check_integer, check_number, check_seed
 from percolab.show.explorer import data, firing, page
 from percolab.show.explorer.packing import pack
 from percolab.show.explorer.serve import LOOPBACK, Server
-from percolab.worlds.truth import AnyDataset
+from percolab.worlds.superposed import AnyDataset
 
 MOST_POINTS = 100_000
 """Points that are drawn unless more are asked for."""

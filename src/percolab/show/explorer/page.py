@@ -10,12 +10,12 @@ import base64
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from percolab.ground.extras import needing
 from percolab.show import style
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource
 
-MISSING = "the explorer needs Bokeh: pip install 'percolab[explore]'"
 SCRIPTS = (
     "unpack.js",
     "trees.js",
@@ -41,14 +41,12 @@ MARKS = {
 
 def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str:
     """Return the page of packed data with a figure of space and `n_trees` of trees; served, it may ask for more."""
-    try:
+    with needing("the explorer needs", "explore", "Bokeh"):
         from bokeh.document import Document
         from bokeh.embed import file_html
         from bokeh.models import CustomJS
         from bokeh.resources import Resources
         from jinja2 import Template
-    except ImportError as error:
-        raise ImportError(MISSING) from error
     document = Document()
     for figure in (_space(), *(_tree(k, n_trees) for k in range(n_trees))):
         document.add_root(figure)

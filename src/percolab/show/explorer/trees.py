@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.model.forest import Forest
-from percolab.worlds.truth import Truth
+from percolab.worlds.superposed import Truth
 
 MOST_LISTED = 200_000
 """Latents up to which all are listed; of more, concepts only."""

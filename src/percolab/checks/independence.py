@@ -1,0 +1,375 @@
+"""Independent parts of a forest, which is what p-values rest on.
+
+The points of one cluster are strongly dependent: a cluster's tree is a single draw, however many points it has. But
+cutting a bond of a uniform tree leaves two trees that are independent and uniform given their points. So latents that
+do not contain each other, chosen from the top down by size alone, are independent uniform trees of their sizes, each
+with its own merger tree of the same law. One cluster of 200,000 points holds thousands of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.dataset.dataset import Dataset
+from percolab.dataset.editing import WALK_ROOT, shift_vector
+from percolab.ground.compiled import kernel
+from percolab.model.edits import Move, Shift, Turn
+from percolab.model.forest import Forest
+from percolab.model.recipe import Recipe
+
+Ints = NDArray[np.int64]
+
+BLOCK = 1024
+"""Most points of a block."""
+MOST_ENTRIES = 150_000_000
+"""Entries of X that are read; of a larger dataset, some clusters and latents."""
+SEED = 20_240_611
+"""Seed of the choices that checks make, with the recipe: the same data always get the same verdict."""
+Floats = NDArray[np.float64]
+Rooted = tuple[Ints, Ints]
+"""Parent and height of every row along bonds, from the first row of each cluster."""
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Latents that do not contain each other: given their sizes, independent uniform trees."""
+
+    latent: Ints
+    start: Ints
+    size: Ints
+
+    def of_size(self, least: int) -> Blocks:
+        """Return the blocks of at least this many points."""
+        kept = self.size >= least
+        return Blocks(self.latent[kept], self.start[kept], self.size[kept])
+
+    def __len__(self) -> int:
+        return self.latent.size
+
+
+def blocks(forest: Forest, largest: int) -> Blocks:
+    """Return the latents of at most `largest` points whose parent has more, or that have no parent."""
+    size, parent = forest.latent_size, forest.latent_parent
+    above = np.where(parent >= 0, size[parent], np.iinfo(np.int64).max) if size.size else size
+    latent = np.flatnonzero((size <= largest) & (above > largest))
+    return Blocks(latent, forest.latent_start[latent], size[latent])
+
+
+class Subject:
+    """A dataset under examination, with what several checks need."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.recipe = dataset.recipe
+        self.forest = dataset.forest
+
+    def choices(self, purpose: str) -> np.random.Generator:
+        """Return a generator for the choices of one check of this dataset: which points, which pairs."""
+        words = (self.recipe.to_json(), purpose)
+        return np.random.default_rng([SEED, *(zlib.crc32(word.encode()) for word in words)])
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Blocks of at most `BLOCK` points."""
+        return blocks(self.forest, BLOCK)
+
+    @cached_property
+    def rooted(self) -> tuple[Ints, Ints]:
+        """Parent (-1 at the first row of each cluster) and height above it of every point, along bonds."""
+        parent, height = np.empty(self.forest.n_points, np.int64), np.empty(self.forest.n_points, np.int64)
+        _root(self.forest.cluster_start, self.forest.bond, parent, height)
+        return parent, height
+
+    @cached_property
+    def pairs(self) -> tuple[Blocks, Ints, Ints]:
+        """Two distinct random points of every block of at least 16 points, and their graph distance."""
+        chosen, rng = self.blocks.of_size(16), self.choices("pairs")
+        first = rng.integers(chosen.size)
+        second = rng.integers(chosen.size - 1)
+        second += second >= first
+        pair = np.column_stack([chosen.start + first, chosen.start + second])
+        return chosen, pair, self.distances(pair)
+
+    def distances(self, pair: Ints) -> Ints:
+        """Return the graph distance of each pair of points of the same cluster."""
+        distance = np.empty(len(pair), np.int64)
+        _distances(*self.rooted, pair, distance)
+        return distance
+
+    @cached_property
+    def moved(self) -> list[Moved]:
+        """What edits moved: the edits of a subsample were made to what it was taken from."""
+        has_moves = any(isinstance(edit, Shift | Move) for edit in self.recipe.edits)
+        return moves(self.dataset, self.rooted) if has_moves and self.dataset.source_row is None else []
+
+    @property
+    def slack(self) -> float:
+        """What moves add to the size of numbers that were rounded, as a length."""
+        return reach(self.recipe) + sum(moved.slack for moved in self.moved)
+
+    @cached_property
+    def part(self) -> Part:
+        """The positions that are read, with all moves taken back."""
+        part = Part.of(self.dataset, MOST_ENTRIES)
+        if not self.moved:
+            return part
+        X = np.array(part.X, np.float64)
+        for moved in self.moved:
+            rows = np.flatnonzero(moved.times)
+            place = part.place(moved.start + rows)
+            X[place[place >= 0]] -= moved.times[rows[place >= 0], None] * moved.shift
+        return replace(part, X=X.astype(part.X.dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Rows of X that are closed under bonds: all, or some clusters and latents of a dataset too large to read."""
+
+    start: Ints
+    """(m,) first rows of the intervals read"""
+    stop: Ints
+    """(m,) and where they end"""
+    X: NDArray[np.floating]
+    """their rows, interval after interval"""
+
+    @classmethod
+    def of(cls, dataset: Dataset, most_entries: int) -> Part:
+        """Read all of X, or random parts of it that have at most this many entries."""
+        n, d = dataset.X.shape
+        if n * d <= most_entries:
+            return cls(np.zeros(1, np.int64), np.array([n]), np.asarray(dataset.X))
+        rows = most_entries // d
+        parts = blocks(dataset.forest, max(2, rows // 8))
+        order = np.random.default_rng(SEED).permutation(len(parts))
+        order = np.sort(order[np.cumsum(parts.size[order]) <= rows])
+        start, stop = parts.start[order], parts.start[order] + parts.size[order]
+        X = np.concatenate([np.asarray(dataset.X[lo:hi]) for lo, hi in zip(start, stop, strict=True)])
+        return cls(start, stop, X)
+
+    def place(self, rows: Ints) -> Ints:
+        """Return where rows of the dataset are in `X`, -1 for those not read."""
+        offset = np.concatenate([[0], np.cumsum(self.stop - self.start)])[:-1]
+        at = np.searchsorted(self.start, rows, side="right") - 1
+        inside = (at >= 0) & (rows < self.stop[at])
+        return np.where(inside, rows - self.start[at] + offset[at], -1)
+
+
+# ---------------------------------------------------------------------- trees along bonds
+
+
+@kernel
+def _root(cluster_start, bond, parent, height):
+    """Fill parent and height of every point, breadth first from the first row of each cluster."""
+    n = parent.size
+    offset = np.zeros(n + 2, np.int64)
+    for i in range(bond.shape[0]):
+        offset[bond[i, 0] + 2] += 1
+        offset[bond[i, 1] + 2] += 1
+    for r in range(2, n + 2):
+        offset[r] += offset[r - 1]
+    neighbour = np.empty(2 * bond.shape[0], np.int64)
+    for i in range(bond.shape[0]):
+        for side in range(2):
+            r = bond[i, side]
+            neighbour[offset[r + 1]] = bond[i, 1 - side]
+            offset[r + 1] += 1
+    queue = np.empty(n, np.int64)
+    for c in range(cluster_start.size - 1):
+        head, tail = 0, 1
+        queue[0] = cluster_start[c]
+        parent[queue[0]], height[queue[0]] = -1, 0
+        while head < tail:
+            r = queue[head]
+            head += 1
+            for j in range(offset[r], offset[r + 1]):
+                to = neighbour[j]
+                if to != parent[r]:
+                    parent[to], height[to] = r, height[r] + 1
+                    queue[tail] = to
+                    tail += 1
+
+
+@kernel
+def _distances(parent, height, pair, distance):
+    """Fill the graph distance of each pair of points of the same cluster, by climbing to where their paths meet."""
+    for i in range(pair.shape[0]):
+        a, b = pair[i, 0], pair[i, 1]
+        steps = 0
+        while a != b:
+            if height[a] < height[b]:
+                a, b = b, a
+            a = parent[a]
+            steps += 1
+        distance[i] = steps
+
+
+@kernel
+def distance_sums(parent, height, start, stop):
+    """Return, for the points of one cluster, how many points hang on each, and the sum of its distances to all.
+
+    Crossing a bond away from the root, to a point with k points on it, brings k points closer and takes s - k away.
+    """
+    size = stop - start
+    below, total = np.ones(size, np.int64), np.zeros(size, np.float64)
+    levels = np.zeros(size + 1, np.int64)
+    for r in range(start, stop):
+        levels[height[r] + 1] += 1
+        total[0] += height[r]
+    for h in range(1, size + 1):
+        levels[h] += levels[h - 1]
+    order = np.empty(size, np.int64)
+    for r in range(start, stop):
+        order[levels[height[r]]] = r
+        levels[height[r]] += 1
+    for i in range(size - 1, 0, -1):
+        below[parent[order[i]] - start] += below[order[i] - start]
+    for i in range(1, size):
+        r = order[i]
+        total[r - start] = total[parent[r] - start] + size - 2 * below[r - start]
+    return below, total
+
+
+# ---------------------------------------------------------------------- moves
+#
+# Moves taken back, so that positions can be checked against their laws.
+# A `Move` lengthens one bond, and a `Shift` all bonds that lead into a latent or out of it. What they added is
+# subtracted again: for a move from all rows beyond the bond, found here by cutting the bond in the tree. Then every
+# bond must have its length, and all other laws of positions hold. A `Turn` draws steps anew from the same law:
+# nothing needs to be taken back, and what earlier edits added to these steps is gone.
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """What an edit added to the rows of a cluster."""
+
+    start: int
+    """first row of the cluster"""
+    times: NDArray[np.int8]
+    """how often the vector was added to each row, or subtracted"""
+    shift: Floats
+    slack: float
+    """size of the numbers it follows from: rounding is a share of this"""
+
+    def difference(self, near: int, far: int) -> Floats:
+        """Return what the edit added to the vector from one row to another."""
+        times = [self.times[row - self.start] if 0 <= row - self.start < self.times.size else 0 for row in (near, far)]
+        return (times[1] - times[0]) * self.shift
+
+
+def moves(dataset: Dataset, rooted: Rooted) -> list[Moved]:
+    """Return what shifts and moves of a dataset added, the last first, as far as later turns left it."""
+    forest, taken = dataset.forest, list[Moved]()
+    turned = np.zeros(forest.n_points, np.bool_)
+    for edit in reversed(dataset.recipe.edits):
+        if isinstance(edit, Turn):
+            turned[forest.points_of(edit.latent)] = True
+        if not isinstance(edit, Shift | Move):
+            continue
+        tree = Tree.of(dataset, rooted, edit.latent)
+        times = np.zeros(tree.parent.size, np.int8)
+        if isinstance(edit, Shift):
+            rows = forest.points_of(edit.latent)
+            times[rows.start - tree.start : rows.stop - tree.start] = 1
+            vector, slack = shift_vector(edit, dataset.recipe.dim), 0.0
+        else:
+            near, far, times[:] = tree.beyond(*forest.bond[edit.latent])
+            vector, slack = _move_vector(dataset, edit, near, far, taken)
+        tree.forget(turned, times)
+        if times.any():
+            taken.append(Moved(tree.start, times, vector, slack))
+    return taken
+
+
+def _move_vector(dataset: Dataset, edit: Move, near: int, far: int, later: list[Moved]) -> tuple[Floats, float]:
+    """Return the vector that a move added, from X and what was added later; and the size of what it follows from."""
+    shift = np.asarray(edit.by, np.float64)
+    if shift.ndim:
+        return shift, 0.0
+    ends = np.asarray(dataset.X[np.array([near, far])], np.float64)
+    vector = ends[1] - ends[0] - sum(moved.difference(near, far) for moved in later)
+    grown = float(shift / (1 + shift))
+    return grown * vector, abs(grown) * float(np.linalg.norm(ends, axis=1).sum())
+
+
+def reach(recipe: Recipe) -> float:
+    """Return how far moves led away at most, undone ones included: rows were rounded where they were."""
+    total, shifted, length = 0.0, 0.0, dict[int, float]()
+    for edit in recipe.edits:
+        if isinstance(edit, Shift):
+            distance = float(np.linalg.norm(edit.by))
+            shifted += distance  # by so much any bond may be longer
+        elif isinstance(edit, Move):
+            bond = length.get(edit.latent, recipe.step * np.sqrt(recipe.dim))
+            distance = float(np.linalg.norm(edit.by)) * (1.0 if isinstance(edit.by, tuple) else bond + shifted)
+            length[edit.latent] = bond + distance
+        else:
+            continue
+        total += distance
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The bonds of one cluster, as a tree from its first row; rows are counted from that one."""
+
+    start: int
+    parent: Ints
+    """-1 for the first row"""
+    order: Ints
+    """rows, parents first"""
+    root: int
+    """where the walk starts"""
+
+    @classmethod
+    def of(cls, dataset: Dataset, rooted: Rooted, latent: int) -> Tree:
+        """Return the tree of the cluster of a latent."""
+        forest, (parent, height) = dataset.forest, rooted
+        cluster = int(forest.latent_cluster[latent])
+        start, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
+        root = WALK_ROOT[dataset.recipe.engine](dataset.recipe, forest, cluster)
+        order = np.argsort(height[start:stop], kind="stable")
+        return cls(start, np.maximum(parent[start:stop] - start, -1), order, root - start)
+
+    def beyond(self, a: int, b: int) -> tuple[int, int, NDArray[np.bool_]]:
+        """Return the near and the far end of a bond, seen from the walk's root, and which rows are beyond it."""
+        lower, upper = (a, b) if self.parent[a - self.start] == b - self.start else (b, a)
+        below = np.zeros(self.parent.size, np.bool_)
+        _mark_below(self.parent, self.order, lower - self.start, below)
+        return (lower, upper, ~below) if below[self.root] else (upper, lower, below)
+
+    def forget(self, turned: NDArray[np.bool_], times: NDArray[np.int8]) -> None:
+        """Take out of an edit what was added to the steps of turned rows; a step leads to a row, from the walk's root.
+
+        The root has no step: a turn leaves it where it was, but for its own direction.
+        """
+        steps = times - np.where(self.parent >= 0, times[self.parent], 0)
+        leads_to = np.arange(self.parent.size)
+        row = self.root
+        while self.parent[row] >= 0:  # here the walk goes up the tree
+            leads_to[row] = self.parent[row]
+            row = int(self.parent[row])
+        steps[turned[self.start : self.start + self.parent.size][leads_to]] = 0
+        kept = times[self.root]
+        _add_up(self.parent, self.order, steps, times)
+        times += kept - times[self.root]
+
+
+@kernel
+def _mark_below(parent, order, at, below):
+    """Mark a row and all rows that hang on it, given rows in an order that has parents first."""
+    below[at] = True
+    for row in order:
+        if parent[row] >= 0 and below[parent[row]]:
+            below[row] = True
+
+
+@kernel
+def _add_up(parent, order, steps, total):
+    """Fill the sum of the steps down to each row, given rows in an order that has parents first."""
+    for row in order:
+        total[row] = steps[row] + (total[parent[row]] if parent[row] >= 0 else 0)

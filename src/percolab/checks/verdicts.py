@@ -1,0 +1,226 @@
+"""One law checked: what was expected, what was measured, and the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.show import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    Draw = Callable[[Axes], None]
+    from matplotlib.axes import Axes
+
+
+Floats = NDArray[np.float64]
+
+PASS, FAIL, TOO_SMALL, ELSEWHERE = "pass", "fail", "not enough data", "does not apply"
+
+ALARM = 1e-5
+"""A law fails if its p-value is below this. P-values rest on independent parts and on exact or cautious variances; this
+leaves room for what is approximate in them, so that correct data fail a law less than once in 10,000 times."""
+BLUE, ORANGE, INK = style.BLUE, style.VERMILION, style.INK
+BAND = 2.23
+"""Kolmogorov's statistic times √n stays below this with probability 0.9999."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One law, compared with data."""
+
+    law: str
+    expected: str
+    measured: str
+    """empty where the data are too few to measure it"""
+    verdict: str
+    """"pass", "fail", "not enough data" or "does not apply\""""
+    p_value: float | None = None
+    """probability of data as far from the law as these, or farther, if the law holds"""
+    error: float | None = None
+    """for laws that hold exactly: the largest deviation found"""
+    note: str = ""
+    data: str = ""
+    """what was checked"""
+    draw: Draw | None = field(default=None, repr=False, compare=False)
+    """draws the comparison on a matplotlib Axes"""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the law is broken."""
+        return self.verdict == FAIL
+
+    @property
+    def evidence(self) -> str:
+        """The p-value or the deviation, in words."""
+        if self.p_value is not None:
+            return f"p = {self.p_value:.2g}"
+        return "" if self.error is None else f"error {self.error:.2g}"
+
+
+def statistical(
+    law: str, expected: str, measured: str, p_value: float, note: str = "", draw: Draw | None = None
+) -> Check:
+    """Return a check that fails if its p-value is below `ALARM`; a p-value that is not a number fails too."""
+    p = float(p_value)
+    return Check(law, expected, measured, PASS if p >= ALARM else FAIL, p_value=p, note=note, draw=draw)
+
+
+def exact(
+    law: str, expected: str, measured: str, error: float, tolerance: float, note: str = "", draw: Draw | None = None
+) -> Check:
+    """Return a check that fails if the deviation is above `tolerance`, or is not a number."""
+    verdict = PASS if float(error) <= tolerance else FAIL
+    return Check(law, expected, measured, verdict, error=float(error), note=note, draw=draw)
+
+
+def too_small(law: str, expected: str, need: str, found: str) -> Check:
+    """Return the verdict on data that cannot decide: what would be needed, and what there is."""
+    return Check(law, expected, "", TOO_SMALL, note=f"needs {need}, has {found}")
+
+
+def does_not_apply(law: str, expected: str, why: str) -> Check:
+    """Return the verdict on data that the law is not about: edited, taken, or with another target."""
+    return Check(law, expected, "", ELSEWHERE, note=why)
+
+
+# ---------------------------------------------------------------------- p-values
+
+
+def p_of_uniforms(values: Floats) -> float:
+    """Return the two-sided Kolmogorov-Smirnov p-value that independent values are uniform on [0, 1]."""
+    from scipy.stats import kstest
+
+    return float(kstest(values, "uniform").pvalue)
+
+
+def p_of_score(score: float, degrees: float = math.inf) -> float:
+    """Return the two-sided p-value of a score: normal, or Student's with these degrees of freedom."""
+    from scipy.stats import norm, t
+
+    law: Any = norm if math.isinf(degrees) else t(degrees)
+    return float(2 * law.sf(abs(score)))
+
+
+def p_of_quadratic(difference: Floats, covariance: NDArray[np.float64]) -> tuple[float, float, int]:
+    """Return chi-square, p-value and degrees of freedom of a normal vector with this covariance, of any rank."""
+    from scipy.stats import chi2
+
+    scale = np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))
+    values, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
+    kept = values > 1e-9 * values[-1]
+    total = float(np.sum((axes[:, kept].T @ (difference / scale)) ** 2 / values[kept]))
+    degrees = int(kept.sum())
+    return total, float(chi2.sf(total, degrees)), degrees
+
+
+def smallest(*p_values: float) -> float:
+    """Return the p-value of the least of several (Bonferroni)."""
+    return min(1.0, len(p_values) * min(p_values))
+
+
+def p_of_counts(counts: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Return the p-value of Pearson's chi-square for independent draws among cells."""
+    from scipy.stats import chi2
+
+    return float(chi2.sf(np.sum((counts - expected) ** 2 / expected), len(counts) - 1))
+
+
+# ---------------------------------------------------------------------- plots
+#
+# How checks are drawn: few kinds of figures, each on an Axes it is given.
+
+
+def uniforms(values: NDArray[np.float64], what: str) -> Draw:
+    """Draw how the distribution function of values that should be uniform differs from the diagonal."""
+    n = values.size
+    level = np.quantile(values, np.linspace(0, 1, 201))
+    gap = np.searchsorted(np.sort(values), level, side="right") / n - level
+
+    def draw(axes: Axes) -> None:
+        axes.axhspan(-BAND / np.sqrt(n), BAND / np.sqrt(n), color=BLUE, alpha=0.15, linewidth=0)
+        axes.axhline(0, color=INK, linestyle=":", linewidth=1)
+        axes.plot(level, gap, color=BLUE)
+        axes.set_xlabel(what)
+        axes.set_ylabel("observed share - expected")
+        axes.set_title(f"{n:,} independent values; band: 99.99%")
+
+    return draw
+
+
+def bars(
+    x: NDArray[Any],
+    counts: NDArray[Any],
+    expected: NDArray[Any],
+    error: NDArray[Any],
+    xlabel: str,
+    *,
+    log: str = "y",
+    labels: list[str] | None = None,
+) -> Draw:
+    """Draw counts with error bars, and what was expected."""
+
+    def draw(axes: Axes) -> None:
+        axes.errorbar(x, counts, yerr=error, fmt="o", markersize=4, color=BLUE, capsize=2, label="measured")
+        axes.plot(x, expected, color=INK, linestyle=":", marker="_", markersize=9, label="expected")
+        if "x" in log:
+            axes.set_xscale("log")
+        if "y" in log:
+            axes.set_yscale("log")
+        if labels is not None:
+            axes.set_xticks(x, labels)
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel("count")
+        axes.legend()
+
+    return draw
+
+
+def pulls(counts: NDArray[Any], expected: NDArray[Any], what: str) -> Draw:
+    """Draw how many standard errors the counts of many cells lie from what was expected, against the normal law."""
+    pull = (counts - expected) / np.sqrt(expected)
+
+    def draw(axes: Axes) -> None:
+        edges = np.linspace(-5, 5, 41)
+        centres = (edges[1:] + edges[:-1]) / 2
+        axes.stairs(
+            np.histogram(np.clip(pull, -5, 5), edges)[0],
+            edges,
+            fill=True,
+            color=BLUE,
+            alpha=0.7,
+            label=f"{counts.size:,} {what}",
+        )
+        normal = np.exp(-(centres**2) / 2) / np.sqrt(2 * np.pi) * counts.size * (edges[1] - edges[0])
+        axes.plot(centres, normal, color=INK, linestyle=":", label="normal law")
+        axes.set_xlabel("(count - expected) / standard error")
+        axes.set_ylabel(what)
+        axes.legend()
+
+    return draw
+
+
+def histogram(values: NDArray[np.float64], xlabel: str, *, mean: float | None = None, normal: bool = False) -> Draw:
+    """Draw a histogram, with the mean expected or the standard normal law."""
+    low, high = (-5.0, 5.0) if normal else (float(np.min(values)), float(np.max(values)))
+    count, edges = np.histogram(values, bins=60, range=(low, high if high > low else low + 1), density=True)
+
+    def draw(axes: Axes) -> None:
+        axes.stairs(count, edges, fill=True, color=BLUE, alpha=0.7, label="measured")
+        if normal:
+            x = np.linspace(-5, 5, 201)
+            axes.plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), color=INK, linestyle=":", label="normal law")
+        if mean is not None:
+            axes.axvline(mean, color=INK, linestyle=":", label="expected mean")
+            axes.axvline(float(values.mean()), color=ORANGE, label="measured mean")
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel("density")
+        axes.legend()
+
+    return draw

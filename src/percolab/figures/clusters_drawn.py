@@ -1,0 +1,188 @@
+"""Figures of datasets: the data model (1), cluster sizes (8), and random graphs in three regimes (11)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab import theory
+from percolab.checks.sizes import FIT_FROM, fit_exponent
+from percolab.dataset.dataset import Dataset
+from percolab.dataset.generation import generate
+from percolab.engines.growth import attachment
+from percolab.model.forest import Forest
+from percolab.model.recipe import PRESETS, Recipe, Seeds
+from percolab.show import colouring, drawing, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+SHOWN = 40
+"""Least size of a cluster that is drawn with its bonds; of the others only the points."""
+LARGE = 10
+"""Number of clusters that the projection is made for."""
+GREYS = ("#6f6f6f", "#8c8c8c", "#a5a5a5", "#bbbbbb")
+DEGREES = {0.5: "below", 1.0: "critical", 2.0: "above"}
+SWEEP = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0)
+GRAPH_SEED = 1
+
+
+def data_model(quick: bool = False) -> Figure:
+    """Draw a cluster distribution, its largest cluster coloured by latents, beside the latent tree of that cluster."""
+    n = 3000 if quick else 12_000
+    dataset = generate(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
+    forest = dataset.forest.cluster(0)
+    groups = colouring.disjoint_groups(forest, len(style.PALETTE))
+    look = colouring.by_groups(forest, groups)
+    figure = style.new_figure(9.5, 4.4)
+    space, tree = figure.subplots(1, 2, width_ratios=[1.35, 1])
+    _draw_clusters(space, dataset, look)
+    style.panel_letter(space, "a", "inputs: clusters in space")
+    drawing.draw_tree(tree, forest, look)
+    tree.set_title("")  # the figure has titles of its own
+    style.panel_letter(tree, "b", "targets: latents of the coloured cluster")
+    return figure
+
+
+def _draw_clusters(axes: Axes, dataset: Dataset, look: colouring.Colouring) -> None:
+    """Draw all points in the plane where large clusters are widest."""
+    from matplotlib.collections import LineCollection
+
+    forest, X = dataset.forest, np.asarray(dataset.X, np.float64)
+    size = int(forest.cluster_size[0])
+    plane = _projection(X, dataset.forest.cluster_start[: LARGE + 1])
+    rows = np.arange(size, forest.n_points)
+    axes.scatter(plane[rows, 0], plane[rows, 1], s=0.8, color=style.FAINT, linewidths=0, zorder=1, rasterized=True)
+    for c in range(1, int(np.count_nonzero(forest.cluster_size >= SHOWN))):
+        top = int(forest.cluster_start[c]) - c
+        bonds = forest.bond[top : top + int(forest.cluster_size[c]) - 1]
+        grey = GREYS[c % len(GREYS)]
+        axes.add_collection(LineCollection(list(plane[bonds]), colors=grey, linewidths=0.7, zorder=2, rasterized=True))
+    order = look.bond_order
+    lines = list(plane[forest.bond[: size - 1]][order])
+    axes.add_collection(LineCollection(lines, colors="white", linewidths=3.0, zorder=3, rasterized=True))
+    axes.add_collection(LineCollection(lines, colors=look.latents[order], linewidths=1.5, zorder=4, rasterized=True))
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.02)
+    axes.set_xlabel("first principal component of large clusters")
+    axes.set_ylabel("second principal component")
+
+
+def _projection(X: NDArray[Any], start: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return all rows in the first two principal components of the clusters that start here, each of equal weight."""
+    parts = [X[lo:hi] for lo, hi in pairwise(start)]
+    mean = np.mean([part.mean(axis=0) for part in parts], axis=0)
+    moment = np.mean([(part - mean).T @ (part - mean) / len(part) for part in parts], axis=0)
+    top = np.linalg.eigh(moment)[1][:, [-1, -2]]
+    top = top * np.sign(top[np.abs(top).argmax(axis=0), [0, 1]])
+    return np.asarray((X - mean) @ top)
+
+
+# ---------------------------------------------------------------------- cluster sizes
+#
+# Figure 8: the distribution of cluster sizes of the paper's multi-cluster dataset, before its filter.
+
+
+def cluster_sizes(quick: bool = False) -> Figure:
+    """Draw the share of clusters with at least s points, the fitted power law, and the exact law."""
+    recipe = PRESETS["paper-multi-cluster"]
+    size = np.bincount(attachment(recipe.n_points, recipe.attachment_prob, recipe.seeds.graph))
+    s, count = np.unique(size, return_counts=True)
+    share = np.cumsum(count[::-1])[::-1] / size.size
+    fitted = size[size >= FIT_FROM]
+    alpha = fit_exponent(fitted, FIT_FROM)
+    error = (alpha - 1) / np.sqrt(fitted.size)
+    figure = style.new_figure(5.6, 4.0)
+    axes = figure.subplots()
+    axes.loglog(s, share, "o", markersize=3.2, color=style.BLUE, label=f"{size.size:,} clusters")
+    grid = np.geomspace(1, s[-1], 200)
+    axes.loglog(
+        grid,
+        theory.size_ccdf(grid),
+        color=style.BLACK,
+        linewidth=1.2,
+        label="theory, $\\Gamma(s)\\,\\Gamma(5/2)/\\Gamma(s+3/2)$",
+    )
+    tail = grid[grid >= FIT_FROM]
+    start = share[np.searchsorted(s, FIT_FROM)]
+    text = f"fit for s ≥ {FIT_FROM}: slope {alpha - 1:.3f} ± {error:.3f}"
+    axes.loglog(tail, start * (tail / FIT_FROM) ** (1 - alpha), "--", color=style.VERMILION, linewidth=2, label=text)
+    axes.axvline(FIT_FROM, ymin=0.35, color=style.GREY, linewidth=0.8, linestyle=":")
+    axes.set_xlabel("cluster size s")
+    axes.set_ylabel("share of clusters with size ≥ s")
+    axes.set_ylim(0.5 / size.size, 2)
+    axes.legend(loc="lower left")
+    return figure
+
+
+# ---------------------------------------------------------------------- three regimes
+#
+# Figure 11, which the paper does not have: random graphs below, at and above the critical point.
+
+
+def three_regimes(quick: bool = False) -> Figure:
+    """Draw the sizes of clusters in the three regimes, and the giant and the cycles as bonds are added."""
+    n, fewer = (20_000, 5_000) if quick else (1_000_000, 100_000)
+    figure = style.new_figure(10.5, 3.6)
+    panels = figure.subplots(1, 4, width_ratios=[1, 1, 1, 1.25])
+    for letter, axes, (degree, name) in zip("abc", panels, DEGREES.items(), strict=False):
+        _draw_sizes(axes, forest_of(n, degree), n, degree)
+        style.panel_letter(axes, letter, f"{name}: c = {degree:g}")
+    _draw_sweep(panels[3], fewer)
+    style.panel_letter(panels[3], "d", "giant and cycles")
+    return figure
+
+
+def forest_of(n: int, degree: float) -> Forest:
+    """Return the clusters of a random graph."""
+    return generate(Recipe(n, 2, "random_graph", mean_degree=degree, seeds=GRAPH_SEED)).forest
+
+
+def _draw_sizes(axes: Axes, forest: Forest, n: int, degree: float) -> None:
+    """Draw how many clusters have each size, in bins that grow, beside Borel's law."""
+    size, top = forest.cluster_size, int(forest.cluster_size[0])
+    is_giant = degree > 1
+    edges = _bins(int(size[1]) if is_giant else top)
+    count = np.histogram(size[1:] if is_giant else size, edges)[0]
+    width = np.diff(edges)
+    seen = count > 0
+    middle = np.sqrt(edges[:-1] * (edges[1:] - 1.0))
+    axes.loglog(middle[seen], (count / width)[seen], "o", markersize=3.2, color=style.BLUE, label=f"{n:,} points")
+    grid = np.unique(np.geomspace(1, 10 * top if degree < 1 else top, 300).astype(np.int64))
+    law = n * theory.cluster_law(grid, degree) / grid
+    shown = law > 0.2 / max(1, width[-1])
+    axes.loglog(grid[shown], law[shown], color=style.BLACK, linewidth=1.1, label="Borel's law")
+    if is_giant:
+        axes.loglog([top], [1], "s", markersize=5, color=style.VERMILION, label=f"giant: {top / n:.1%} of points")
+        axes.axvline(n * theory.giant_share(degree), color=style.GREY, linewidth=0.8, linestyle=":")
+    axes.set_xlabel("cluster size s")
+    axes.set_ylabel("clusters of s points")
+    axes.legend(loc="upper right")
+
+
+def _bins(top: int) -> NDArray[np.int64]:
+    """Return the edges of bins of sizes: single ones up to 10, then wider and wider."""
+    wide = np.geomspace(11, max(12, top + 1), max(2, int(6 * np.log10(max(12, top + 1)))))
+    return np.unique(np.concatenate([np.arange(1, 12), wide.astype(np.int64), [max(12, top + 1)]]))
+
+
+def _draw_sweep(axes: Axes, n: int) -> None:
+    """Draw the largest cluster and the bonds that close a cycle, over n, against their limits."""
+    forests = [forest_of(n, degree) for degree in SWEEP]
+    giant = [int(forest.cluster_size[0]) / n for forest in forests]
+    cycles = [forest.n_extra_bonds / n for forest in forests]
+    fine = np.linspace(0, SWEEP[-1], 200)
+    axes.plot(SWEEP, giant, "s", markersize=4, color=style.VERMILION, label="points in the largest cluster")
+    axes.plot(fine, [theory.giant_share(c) for c in fine], color=style.BLACK, linewidth=1.1)
+    axes.plot(SWEEP, cycles, "o", markersize=4, color=style.GREEN, label="bonds that close a cycle")
+    axes.plot(fine, [theory.cycles_per_point(c) for c in fine], color=style.BLACK, linewidth=1.1, label="theory")
+    axes.axvline(1, color=style.GREY, linewidth=0.8, linestyle=":")
+    axes.set_xlabel("mean degree c")
+    axes.set_ylabel(f"over the {n:,} points")
+    axes.set_ylim(-0.03, 1.35)
+    axes.legend(loc="upper left")

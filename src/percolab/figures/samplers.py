@@ -1,0 +1,179 @@
+"""Figures of the samplers of trees: uniform trees and their degrees (9), and the time that a tree takes (10)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab import theory
+from percolab.checks.merger_trees import small_forest, tree_codes
+from percolab.engines.native.engine import split_forest
+from percolab.engines.paper.coalescent import cyclic_coalescent
+from percolab.show import style
+
+if TYPE_CHECKING:
+    import networkx
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+TREES, POINTS, LARGE = 500_000, 6, 1_000_000
+SAMPLERS = (
+    ("cyclic coalescent", "paper", cyclic_coalescent, style.BLUE, "o"),
+    ("top-down splitting", "native", split_forest, style.ORANGE, "s"),
+)
+Sampler = Callable[[int, int], Any]
+
+TRIALS = 5
+OURS, BASELINES = (100, 1_000_000, 9), (100, 100_000, 7)
+"""Least and largest number of points, and how many numbers in between, ends included."""
+SLOPE_FROM = 3000
+"""Sizes from which slopes are fitted: below, calling a function costs more than what it does."""
+
+
+def uniformity(quick: bool = False) -> Figure:
+    """Draw counts of Prüfer codes of 500,000 trees of 6 points, and degrees of a tree of a million."""
+    figure = style.new_figure(9.0, 3.7)
+    codes, degrees = figure.subplots(1, 2)
+    _draw_codes(codes, TREES // 10 if quick else TREES)
+    _draw_degrees(degrees, LARGE // 20 if quick else LARGE)
+    return figure
+
+
+def _draw_codes(axes: Axes, n_trees: int) -> None:
+    from scipy.stats import poisson
+
+    cells = theory.tree_count(POINTS)
+    mean = n_trees / cells
+    width = max(1, round(mean**0.5 / 3))
+    reach = int(4.5 * mean**0.5 / width) * width
+    edges = np.arange(round(mean) - reach, round(mean) + reach + 1, width) - 0.5
+    middle = (edges[1:] + edges[:-1]) / 2
+    for i, (name, engine, _, colour, mark) in enumerate(SAMPLERS):
+        forest = small_forest(engine, POINTS, n_trees, 0)
+        code, _ = tree_codes(forest, np.flatnonzero(forest.latent_size == POINTS), POINTS)
+        found, _ = np.histogram(np.bincount(code, minlength=cells), edges)
+        x = middle + (i - 0.5) * 0.3 * width
+        axes.errorbar(x, found, np.sqrt(found), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name)
+    expected = cells * np.diff(poisson.cdf(edges, mean))
+    axes.plot(middle, expected, ":", color=style.BLACK, label=f"Poisson, mean {mean:.1f}")
+    axes.set_xlabel(f"times a code occurred, of {n_trees:,} trees")
+    axes.set_ylabel(f"number of codes, of {cells:,}")
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.3)
+    axes.legend(loc="upper right")
+    style.panel_letter(axes, "a", f"Prüfer codes, n = {POINTS}")
+
+
+def _draw_degrees(axes: Axes, n: int) -> None:
+    k = np.arange(1, 12)
+    for i, (name, _, sample, colour, mark) in enumerate(SAMPLERS):
+        degree = np.bincount(sample(n, 0).bond.ravel(), minlength=n)
+        count = np.bincount(degree, minlength=k[-1] + 1)[1:12]
+        seen = count > 0
+        x = (k + (i - 0.5) * 0.16)[seen]
+        axes.errorbar(
+            x, count[seen], np.sqrt(count[seen]), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name
+        )
+    axes.plot(k, n * theory.degree_law(k), ":", color=style.BLACK, label="1 + Poisson(1)")
+    axes.set_yscale("log")
+    axes.set_ylim(0.3, 3 * n)
+    axes.set_xticks(k)
+    axes.set_xlabel("degree")
+    axes.set_ylabel("number of points")
+    axes.legend(loc="upper right")
+    style.panel_letter(axes, "b", f"degrees, n = {n:,}")
+
+
+# ---------------------------------------------------------------------- timing
+#
+# Figure 10: the time to sample a tree, for both samplers and two linear baselines.
+
+
+def plain_loop(n: int, seed: int) -> networkx.Graph:
+    """Return a graph with n - 1 random edges, added one by one: what merely building a graph costs."""
+    import networkx
+
+    graph = networkx.empty_graph(n)
+    for a, b in np.random.default_rng(seed).integers(0, n, size=(n - 1, 2)).tolist():
+        graph.add_edge(a, b)
+    return graph
+
+
+def networkx_tree(n: int, seed: int) -> networkx.Graph:
+    """Return a uniform labelled tree, from a Prüfer code."""
+    import networkx
+
+    return networkx.random_labeled_tree(n, seed=seed)
+
+
+METHODS: tuple[tuple[str, Sampler, tuple[int, int, int], str, str], ...] = (
+    ("cyclic coalescent", cyclic_coalescent, OURS, style.BLUE, "o"),
+    ("top-down splitting", split_forest, OURS, style.ORANGE, "s"),
+    ("networkx random_labeled_tree", networkx_tree, BASELINES, style.GREEN, "^"),
+    ("plain graph-building loop", plain_loop, BASELINES, style.PURPLE, "D"),
+)
+
+
+def measure(sample: Sampler, sizes: NDArray[np.int64], trials: int) -> NDArray[np.float64]:
+    """Return the seconds of each trial at each size; a first call, which may compile, is not counted."""
+    sample(16, 0)
+    seconds = np.empty((sizes.size, trials))
+    for trial in range(trials):  # all sizes in turn, so that a busy moment does not fall on one size alone
+        for i, n in enumerate(sizes.tolist()):
+            start = time.perf_counter()
+            sample(n, trial)
+            seconds[i, trial] = time.perf_counter() - start
+    return seconds
+
+
+def timing(quick: bool = False) -> Figure:
+    """Draw seconds against n for all methods, with fitted slopes, and all methods relative to the plain loop."""
+    figure = style.new_figure(9.0, 3.9)
+    absolute, relative = figure.subplots(1, 2)
+    measured = {}
+    for name, sample, (least, most, count), _, _ in METHODS:
+        sizes = np.unique(np.geomspace(least, 3000 if quick else most, 4 if quick else count).astype(int))
+        measured[name] = sizes, measure(sample, sizes, 2 if quick else TRIALS)
+    for name, _, _, colour, mark in METHODS:
+        _draw_times(absolute, name, *measured[name], colour, mark)
+    base_sizes, base = measured[METHODS[-1][0]]
+    for name, _, _, colour, mark in METHODS[:-1]:
+        sizes, seconds = measured[name]
+        shared = np.isin(sizes, base_sizes)
+        ratio = np.median(seconds[shared], axis=1) / np.median(base[np.isin(base_sizes, sizes)], axis=1)
+        relative.plot(sizes[shared], ratio, marker=mark, markersize=4.5, color=colour, label=name)
+    relative.axhline(1, color=style.PURPLE, linestyle="--", linewidth=1.2, label="plain graph-building loop")
+    for axes in (absolute, relative):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("number of points n")
+    absolute.set_ylabel(f"seconds, median and range of {TRIALS} trials")
+    absolute.set_ylim(top=absolute.get_ylim()[1] * 30)
+    absolute.legend(loc="upper left", fontsize=7.5)
+    relative.set_ylabel("time / time of the plain loop")
+    relative.legend(loc="best", fontsize=7.5)
+    style.panel_letter(absolute, "a", "time to sample one tree")
+    style.panel_letter(relative, "b", "relative to the plain loop")
+    return figure
+
+
+def _draw_times(
+    axes: Axes, name: str, sizes: NDArray[np.int64], seconds: NDArray[np.float64], colour: str, mark: str
+) -> None:
+    middle = np.median(seconds, axis=1)
+    spread = [middle - seconds.min(axis=1), seconds.max(axis=1) - middle]
+    label = name
+    fitted = sizes >= SLOPE_FROM
+    if fitted.sum() >= 3:
+        slope, offset = np.polyfit(np.log(sizes[fitted]), np.log(middle[fitted]), 1)
+        axes.plot(
+            sizes[fitted], np.exp(offset) * sizes[fitted] ** slope, "--", color=style.BLACK, linewidth=0.9, zorder=1
+        )
+        label = f"{name}, slope {slope:.2f}"
+    axes.errorbar(
+        sizes, middle, spread, fmt=mark, markersize=4.5, color=colour, capsize=2, label=label, linestyle="none"
+    )

@@ -1,0 +1,76 @@
+"""Public names, imported when first asked for; older ones, which warn; what is said where an extra is missing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from typing import Any
+
+
+def missing(what: str, package: str, extra: str) -> ImportError:
+    """Return the error that names a package which is not installed, and the extra that brings it."""
+    return ImportError(f"{what} {package}: pip install 'percolab[{extra}]'")
+
+
+@contextmanager
+def needing(what: str, extra: str, package: str = "") -> Iterator[None]:
+    """Import in this block what an extra brings; where it is not installed, say so in one line.
+
+    Parameters
+    ----------
+    what
+        Subject and verb of the sentence, as ``"HDF5 needs"``.
+    extra
+        What to install.
+    package
+        The name that people know the package by, if its modules have another.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").startswith("percolab"):
+            raise
+        raise missing(what, package or str(error.name), extra) from error
+
+
+def surface(
+    package: str,
+    names: Sequence[str],
+    homes: Mapping[str, str] | None = None,
+    *,
+    formerly: Mapping[str, str] | None = None,
+    extra: str | None = None,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package, or a module.
+
+    Parameters
+    ----------
+    package
+        Its full name.
+    names
+        All that `dir` shows: its ``__all__``.
+    homes
+        The modules below `percolab` whose names are imported when they are first asked for: the names of each, with
+        spaces between them. Those of ``""`` are modules themselves.
+    formerly
+        Older names, with the name below `percolab` that each has now. They warn, and go away in the next release.
+    extra
+        What to install for the homes.
+    """
+    home = {name: module for module, held in (homes or {}).items() for name in held.split()}
+    older = formerly or {}
+
+    def find(name: str) -> Any:
+        if name in older:
+            gone = f"{package}.{name} is now percolab.{older[name]}; the older name goes away in the next release"
+            warnings.warn(gone, DeprecationWarning, stacklevel=2)
+        elif name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        path, _, attribute = f"percolab.{older[name]}".rpartition(".") if name not in home else ("", "", name)
+        with needing(f"{package} needs", extra) if extra else nullcontext():
+            module = import_module(path or f"percolab.{home[name] or name}")
+        return module if home.get(name) == "" else getattr(module, attribute)
+
+    return find, lambda: sorted(names)

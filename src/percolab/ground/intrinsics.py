@@ -1,0 +1,146 @@
+"""Instructions that numba has no name for: wide products, bit casts, and arithmetic that stays in 32 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from percolab.ground.compiled import kernel
+
+_FOR_WRITING, _KEEP, _DATA = 1, 3, 1
+
+
+def _bitcast(source, target):
+    """Return an intrinsic that reads the bits of one scalar type as another."""
+
+    @intrinsic
+    def cast(typing_context, value):
+        def emit(context, builder, signature, args):
+            return builder.bitcast(args[0], context.get_value_type(target))
+
+        return target(source), emit
+
+    return cast
+
+
+def _int32_operation(name):
+    """Return an intrinsic for one operation on int32: numba itself would widen it to 64 bits, and halve the lanes."""
+
+    @intrinsic
+    def operation(typing_context, a, b):
+        def emit(context, builder, signature, args):
+            return getattr(builder, name)(*args)
+
+        return types.int32(types.int32, types.int32), emit
+
+    return operation
+
+
+float_of_bits = _bitcast(types.int32, types.float32)
+bits_of_float = _bitcast(types.float32, types.int32)
+double_of_bits = _bitcast(types.int64, types.float64)
+bits_of_double = _bitcast(types.float64, types.int64)
+add, and_, xor = _int32_operation("add"), _int32_operation("and_"), _int32_operation("xor")
+shl, shr, sar = _int32_operation("shl"), _int32_operation("lshr"), _int32_operation("ashr")
+
+
+@intrinsic
+def low_word(typing_context, value):
+    """Return the low 32 bits of a uint64, as int32."""
+
+    def emit(context, builder, signature, args):
+        return builder.trunc(args[0], ir.IntType(32))
+
+    return types.int32(types.uint64), emit
+
+
+@intrinsic
+def multiply_high(typing_context, a, b):
+    """Return the high 64 bits of the product of two uint64."""
+
+    def emit(context, builder, signature, args):
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), emit
+
+
+# ---------------------------------------------------------------------- doubledouble
+#
+# Numbers of 106 bits as unevaluated sums of two doubles (Dekker 1971): the few operations that `splitting` needs.
+
+
+@kernel
+def two_sum(a, b):
+    """Return a + b rounded, and what rounding lost."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+@kernel
+def _halves(a):
+    """Return two doubles of at most 26 bits each whose sum is a."""
+    scaled = 134217729.0 * a
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+@kernel
+def two_product(a, b):
+    """Return a · b rounded, and what rounding lost."""
+    product = a * b
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+@kernel
+def multiply(a, b):
+    """Return the product of two pairs."""
+    high, low = two_product(a[0], b[0])
+    return two_sum(high, low + (a[0] * b[1] + a[1] * b[0]))
+
+
+@kernel
+def divide(a, b):
+    """Return the quotient of two pairs."""
+    high = a[0] / b[0]
+    back = multiply((high, 0.0), b)
+    return two_sum(high, ((a[0] - back[0]) + (a[1] - back[1])) / b[0])
+
+
+@kernel
+def root(a):
+    """Return the square root of a positive pair."""
+    high = np.sqrt(a[0])
+    square = two_product(high, high)
+    return two_sum(high, ((a[0] - square[0]) + (a[1] - square[1])) / (2.0 * high))
+
+
+# ---------------------------------------------------------------------- prefetch
+#
+# Asking for memory before it is needed, where a kernel goes through an array in random order.
+
+
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Have the processor fetch array[index] meanwhile, to be written; nothing else. The index counts from the start."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        held = context.make_array(kind)(context, builder, arguments[0])
+        place = cgutils.get_item_pointer(context, builder, kind, held, [arguments[1]], wraparound=False)
+        address, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        called = ir.FunctionType(ir.VoidType(), [address, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, called, "llvm.prefetch.p0i8")
+        builder.call(function, [builder.bitcast(place, address), word(_FOR_WRITING), word(_KEEP), word(_DATA)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate

@@ -1,0 +1,502 @@
+"""Estimates with intervals: one law for every number that this package reports.
+
+**What varies.** A statistic is of a table: networks, or seeds, by units, such as latents, concepts or test rows. Both
+are samples. Units are nested, so neighbours in a hierarchy are not independent: units count in blocks of kin (`kin`),
+runs of neighbours in leaf order.
+
+**Law.** The interval is value ± t·√V. With V_s the variance along seeds, V_b that along blocks, and V_sb that of what
+varies with both at once, which is in each of the two,
+
+    V = max(V_s, V_b, V_s + V_b - V_sb),
+
+as for the mean of a two-way table of random effects. t is Student's quantile with the degrees of freedom of
+Satterthwaite, V² / (V_s²/f_s + V_b²/f_b + V_sb²/(f_s f_b)), where f_s and f_b are one less than the number of seeds and
+of blocks. Blocks of unequal sizes m count by their effective number, (Σm)²/Σm². An axis with fewer than two parts adds
+nothing: the interval is then about the other one alone. So it is for the largest latents of a cluster, which are all
+nested in one another.
+
+**Variances** along the axes come from leaving parts out (`jackknife`, `mean_interval`) where the statistic is smooth.
+Where it is a median or a rank correlation, for which leaving parts out is no guide, they come from redrawing blocks
+(`bootstrap`), with the factor n/(n-1) that a bootstrap lacks. Positive statistics have their interval on the scale of
+logarithms, shares one that stays within 0 and 1 (`share_interval`). So all intervals mean the same: 95% of them hold
+what the statistic is over all networks and all units of the kind. They hold it more often, up to 99%, where cells vary
+independently and neither networks nor blocks do; and less often, 82%, for a share near 1 where networks alone differ:
+five of them cannot show that a few are unlike the rest. ``python tests/interval_coverage.py`` measures how often.
+
+Where a single draw falls, rather than a mean, is told by `central` and `prediction`. Beside the law are
+bins of units (`equal_bins`, `log_bins`) and straight lines, which intervals are often about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from numpy.typing import ArrayLike, NDArray
+
+from percolab.model.forest import Forest
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+LEAST_PARTS = 2
+"""Effective number of parts, at least, from which a spread can be told."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    seeds: int = 0
+    """networks, or draws, behind it"""
+    units: int = 0
+    """concepts, or latents, behind it"""
+    p: float | None = None
+    """where a null is stated: the probability of a value as far from it"""
+
+    @property
+    def found(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.low > 0 or self.high < 0
+
+    def through(self, rising: Callable[[float], float]) -> Estimate:
+        """Return the estimate of a rising function of the number."""
+        value, low, high = (float(rising(number)) for number in (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high)
+
+    def within(self, least: float, most: float) -> Estimate:
+        """Return the part of the interval that the number can be in."""
+        return replace(self, low=float(np.clip(self.low, least, most)), high=float(np.clip(self.high, least, most)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, as a row of a table of effects."""
+        values = asdict(self)
+        del values["p"]
+        return {**values, "leaves_out_0": self.found}
+
+    def text(self, form: str = ".3g") -> str:
+        """Return the number with its interval, where it has one: the one way in which estimates are written."""
+        if np.isnan(self.value):
+            return ""
+        ends = "" if np.isnan(self.low) else f" ({self.low:{form}} to {self.high:{form}})"
+        return f"{self.value:{form}}{ends}"
+
+    def __str__(self) -> str:
+        return self.text(".2f")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The variance of a statistic along an axis, or in all, and its degrees of freedom."""
+
+    variance: float
+    freedom: float
+
+    @property
+    def quantile(self) -> float:
+        """Student's t."""
+        return float(scipy.stats.t.ppf(TAILS[1], self.freedom))
+
+
+def effective(counts: ArrayLike) -> float:
+    """Return the effective number of parts of these sizes: their number where all are equal, else less."""
+    sizes = np.asarray(counts, np.float64)
+    return float(sizes.sum() ** 2 / (sizes**2).sum()) if sizes.any() else 0.0
+
+
+def along(squares: float, parts: float) -> Spread | None:
+    """Return the spread along an axis from the sum of squares of what each part adds; None where parts are too few."""
+    if parts < LEAST_PARTS - 1e-9 or not np.isfinite(squares):
+        return None
+    return Spread(squares * parts / (parts - 1), parts - 1)
+
+
+def total(axes: Sequence[Spread | None], both: float = 0.0) -> Spread | None:
+    """Return the spread of a statistic from those along its axes; `both` is the variance that is in each of them."""
+    known = [axis for axis in axes if axis is not None]
+    if not known:
+        return None
+    largest = max(known, key=lambda axis: (axis.variance, axis.freedom))
+    variance = sum(axis.variance for axis in known) - both
+    if variance <= largest.variance:
+        return largest
+    freedoms = [axis.freedom for axis in known]
+    squares = sum(axis.variance**2 / axis.freedom for axis in known) + both**2 / float(np.prod(freedoms))
+    return Spread(variance, variance**2 / squares)
+
+
+def interval(
+    value: float, spread: Spread | None, seeds: int, units: int, *, positive: bool = False, null: float | None = None
+) -> Estimate:
+    """Return a number with Student's interval.
+
+    Parameters
+    ----------
+    value, spread
+        The number and its spread; None, where nothing is known of it, gives NaN.
+    seeds, units
+        What is behind it.
+    positive
+        Whether the interval is taken on the scale of logarithms.
+    null
+        Value that `p` is about.
+    """
+    if spread is None or not np.isfinite(value):
+        return Estimate(value, np.nan, np.nan, seeds, units)
+    error = spread.variance**0.5
+    half = spread.quantile * error if error else 0.0
+    p = None
+    if null is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p = float(2 * scipy.stats.t.sf(np.abs(np.float64(value - null)) / error, spread.freedom))
+    if positive and value > 0:
+        factor = float(np.exp(half / value))
+        return Estimate(value, value / factor, value * factor, seeds, units, p)
+    return Estimate(value, value - half, value + half, seeds, units, p)
+
+
+def central(draws: ArrayLike, seeds: int = 0, units: int = 0) -> Estimate:
+    """Return the mean of many draws, and where the central 95% of them are."""
+    values = np.asarray(draws, np.float64)
+    low, high = np.quantile(values, TAILS)
+    return Estimate(float(values.mean()), float(low), float(high), seeds, units)
+
+
+def prediction(draws: ArrayLike, units: int = 0) -> Estimate:
+    """Return the mean of a few draws, and where 95% of further draws fall (Student's t)."""
+    known = np.asarray(draws, np.float64)
+    known = known[np.isfinite(known)]
+    value = float(known.mean()) if known.size else np.nan
+    spread = Spread(float(known.var(ddof=1)) * (1 + 1 / known.size), known.size - 1) if known.size > 1 else None
+    return interval(value, spread, known.size, units)
+
+
+def verdict(estimate: Estimate, sign: int = 1) -> str:
+    """Return in words what an interval says about an effect that is expected to have a sign."""
+    if not np.isfinite(estimate.low):
+        return "not measured"
+    if not estimate.found:
+        return "not found"
+    return "found" if np.sign(estimate.value) == sign else "found, with the other sign"
+
+
+# ---------------------------------------------------------------------- blocks of kin
+
+BLOCKS = 10
+"""Blocks of each hierarchy. More of them share more with their neighbours, fewer leave fewer degrees of freedom."""
+
+
+def places(forest: Forest, latents: ArrayLike) -> Ints:
+    """Return the place of each latent: the row that is reached from it by going to the larger child at every step.
+
+    A latent and one inside it have the same place if the one inside is the larger child all the way down. So latents
+    that are mostly the same rows have one place, wherever they begin, and those of other places share at most half.
+    """
+    n, children = forest.n_points, forest.latent_children
+    size = np.concatenate([np.ones(n, np.int64), forest.latent_size])
+    below = np.arange(n + forest.n_latents)
+    below[n:] = children[np.arange(len(children)), size[children].argmax(1)]
+    while (below[n:] >= n).any():  # each round doubles the number of steps
+        below = below[below]
+    found: Ints = below[n:][np.asarray(latents)]
+    return found
+
+
+def kin(place: ArrayLike, hierarchy: ArrayLike | None = None, count: int = BLOCKS) -> Ints:
+    """Return a block for each unit: runs of neighbours in leaf order, of about equal number.
+
+    Units of the same place are in one block.
+
+    Parameters
+    ----------
+    place
+        (U,) a row of each unit, in leaf order: see `places` for latents that are nested.
+    hierarchy
+        (U,) the hierarchy of each, where there are several: no block has units of two.
+    count
+        Blocks of each hierarchy.
+    """
+    where = np.asarray(place)
+    which = np.zeros(where.size, np.int64) if hierarchy is None else np.asarray(hierarchy)
+    block = np.zeros(where.size, np.int64)
+    for i, name in enumerate(np.unique(which)):
+        own = which == name
+        _, at, sizes = np.unique(where[own], return_inverse=True, return_counts=True)
+        middle = np.cumsum(sizes) - sizes / 2
+        block[own] = i * count + (middle * count / own.sum()).astype(np.int64)[at]
+    return np.unique(block, return_inverse=True)[1].astype(np.int64)
+
+
+# ---------------------------------------------------------------------- leaving out seeds and blocks
+
+Statistic = Callable[[Ints, Ints], float]
+"""Takes the indices of the seeds and of the units that are kept, and returns a number."""
+
+
+def jackknife(statistic: Statistic, seeds: int, blocks: Ints) -> Estimate:
+    """Return a statistic with the interval from leaving out each seed, each block, and each seed with each block.
+
+    Parameters
+    ----------
+    statistic
+        Called with the indices of the seeds and of the units that are kept.
+    seeds
+        How many there are.
+    blocks
+        (U,) the block of each unit: all of a block are left out together.
+    """
+    units = _without(blocks)
+    left = np.array([[statistic(some, kept) for kept in units] for some in _without(np.arange(seeds))])
+    value, own_seed, own_block = float(left[0, 0]), left[1:, :1], left[:1, 1:]
+    sizes = [np.ones(len(own_seed)), np.array([blocks.size - kept.size for kept in units[1:]], np.float64)]
+    # What a part adds to the statistic: of a mean, the sum of its deviations over the number of all.
+    rest, other = 1 - 1 / seeds, 1 - sizes[1] / max(1, blocks.size)
+    by_seed, by_block = (value - own_seed) * rest, (value - own_block) * other
+    by_both = (value - own_seed - own_block + left[1:, 1:]) * rest * other
+    return interval(value, _spread(by_seed[:, 0], by_block[0], by_both, sizes), seeds, blocks.size)
+
+
+def _without(parts: Ints) -> list[Ints]:
+    """Return all indices, then those without each part in turn; no more than the first where there is one part."""
+    names = np.unique(parts)
+    left = [np.flatnonzero(parts != name) for name in names] if names.size > 1 else []
+    return [np.arange(parts.size), *left]
+
+
+def _spread(by_seed: Floats, by_block: Floats, by_both: Floats, sizes: list[Floats]) -> Spread | None:
+    """Return the spread from what each seed, each block, and each pair of the two add; NaN are left out."""
+    axes: list[Spread | None] = []
+    factor = 1.0
+    for added, size in zip((by_seed, by_block), sizes, strict=True):
+        known = np.isfinite(added)
+        parts = effective(size[known]) if known.any() else 0.0
+        axes.append(along(float(((added[known] - added[known].mean()) ** 2).sum()), parts) if known.any() else None)
+        factor *= parts / (parts - 1) if axes[-1] is not None else 0.0
+    return total(axes, factor * float(np.nansum(by_both**2)))
+
+
+def mean_interval(values: ArrayLike, blocks: Ints | None = None) -> Estimate:
+    """Return the mean of (seeds, units) numbers with its interval; NaN are left out.
+
+    Parameters
+    ----------
+    values
+        (seeds, units).
+    blocks
+        (units,) what counts together; None: every unit by itself.
+    """
+    value, spread, (seeds, units) = _mean(values, blocks)
+    return interval(value, spread, seeds, units)
+
+
+def _mean(values: ArrayLike, blocks: Ints | None) -> tuple[float, Spread | None, tuple[int, int]]:
+    """Return the mean of (seeds, units) numbers, its spread, and how many seeds and units are behind it."""
+    table = np.asarray(values, np.float64)
+    known = np.isfinite(table)
+    parts = np.arange(table.shape[1]) if blocks is None else blocks
+    behind = int(known.any(1).sum()), int(known.any(0).sum())
+    count = int(known.sum())
+    if not count:
+        return np.nan, None, behind
+    value = float(table[known].mean())
+    names, place = np.unique(parts, return_inverse=True)
+    added, counts = np.zeros((2, len(table), names.size))
+    np.add.at(added.T, place, np.where(known, table - value, 0).T / count)
+    np.add.at(counts.T, place, known.T)
+    rows, columns = counts.sum(1), counts.sum(0)
+    by_seed, by_block = added.sum(1), added.sum(0)
+    by_both = added - rows[:, None] / count * by_block - by_seed[:, None] * columns / count
+    by_seed, by_block = np.where(rows, by_seed, np.nan), np.where(columns, by_block, np.nan)
+    return value, _spread(by_seed, by_block, by_both, [rows, columns]), behind
+
+
+def over_seeds(values: ArrayLike) -> Estimate:
+    """Return the mean of a number that each of several networks has, with its interval, which is Student's."""
+    return mean_interval(np.asarray(values, np.float64).reshape(-1, 1))
+
+
+def share_interval(values: ArrayLike, blocks: Ints | None = None) -> Estimate:
+    """Return the mean of (seeds, units) numbers that are 0 or 1, or ties of ½, with an interval within 0 and 1.
+
+    It is Wilson's, with Student's t in place of the normal quantile, for as many independent trials as have the
+    variance found; where all are alike, for as many as there are units. A share near 0 or 1 of which one network in
+    many would have another needs more networks than a few: no interval can tell.
+    """
+    value, spread, (seeds, units) = _mean(values, blocks)
+    if spread is None:
+        return interval(value, spread, seeds, units)
+    most = value * (1 - value)
+    trials = most / spread.variance if spread.variance > 0 and most > 0 else units
+    t2 = spread.quantile**2
+    middle = (value + t2 / (2 * trials)) / (1 + t2 / trials)
+    half = (t2 * (most / trials + t2 / (4 * trials**2))) ** 0.5 / (1 + t2 / trials)
+    # Rounding must not put a share of 0 or 1 outside.
+    low, high = max(0.0, min(value, middle - half)), min(1.0, max(value, middle + half))
+    return Estimate(value, low, high, seeds, units)
+
+
+# ---------------------------------------------------------------------- redrawing blocks
+#
+# Statistics are computed for all draws at once, from weights (1 + B, U), how often each unit counts: the first row is
+# the data as they are. Each network has a statistic of its own, and the estimate is their mean, so networks need not be
+# redrawn: their variance is the usual one.
+
+REDRAWS = 500
+
+
+def redrawn(blocks: Ints, redraws: int = REDRAWS, seed: int = 0) -> Floats:
+    """Return weights (1 + redraws, U): how often each unit counts when blocks are drawn with replacement."""
+    names, place = np.unique(blocks, return_inverse=True)
+    random = np.random.default_rng((seed, 2))
+    drawn = random.multinomial(names.size, np.full(names.size, 1 / names.size), redraws)
+    return np.concatenate([np.ones((1, blocks.size)), drawn[:, place].astype(np.float64)])
+
+
+def bootstrap(statistics: Floats, blocks: Ints, *, positive: bool = False, null: float | None = None) -> Estimate:
+    """Return the mean over networks of a statistic, with its interval.
+
+    Parameters
+    ----------
+    statistics
+        (networks, 1 + B) by network, for the weights of `redrawn`; NaN where none of the units was drawn.
+    blocks
+        (U,) the block of each unit that the statistic is of.
+    positive
+        Whether the interval is taken on the scale of logarithms.
+    null
+        Value that `p` is about.
+    """
+    n, counts = len(statistics), np.unique(blocks, return_counts=True)[1]
+    drawn = statistics[:, 1:]
+    drawn = drawn[:, np.isfinite(drawn).all(0)]
+    own, means = statistics[:, 0], drawn.mean(0)
+    parts = effective(counts) if drawn.size else 0.0
+    by_network = along(float(((own - own.mean()) ** 2).sum()) / n**2, n)
+    by_block = along(float(means.var()) if drawn.size else np.nan, parts)
+    both = 0.0
+    if by_network is not None and by_block is not None:
+        both = float((drawn - means).var(1).sum()) / (n * (n - 1)) * parts / (parts - 1)
+    return interval(
+        float(own.mean()), total([by_network, by_block], both), n, blocks.size, positive=positive, null=null
+    )
+
+
+# ---------------------------------------------------------------------- statistics with weights
+
+
+def quantiles(values: Floats, weights: Floats, q: float = 0.5) -> Floats:
+    """Return (N, B) quantiles of values (N, U), each counted as often as its weight (B, U) says; NaN of nothing.
+
+    A whole weight w counts as w equal values; between two values it is halfway, as the usual median.
+    """
+    total_weight = weights.sum(1)
+    at = q * (total_weight - 1)
+    found = np.empty((len(values), len(weights)))
+    for i, row in enumerate(values):
+        order = np.argsort(row)
+        up_to = np.cumsum(weights[:, order], 1)
+        ordered = row[order]
+        low = (up_to > np.floor(at)[:, None]).argmax(1)
+        high = (up_to > np.ceil(at)[:, None]).argmax(1)
+        part = at - np.floor(at)
+        found[i] = ordered[low] * (1 - part) + ordered[high] * part
+    found[:, total_weight == 0] = np.nan
+    return found
+
+
+def rank_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
+    """Return (B,) Spearman's rank correlations of x and y (U,), each counted as often as its weight (B, U) says."""
+    a, b = _ranks(x, weights), _ranks(y, weights)
+    n = np.maximum(weights.sum(1, keepdims=True), 1)
+    a = a - (weights * a).sum(1, keepdims=True) / n
+    b = b - (weights * b).sum(1, keepdims=True) / n
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Floats = (weights * a * b).sum(1) / np.sqrt((weights * a * a).sum(1) * (weights * b * b).sum(1))
+    return found
+
+
+def _ranks(values: Floats, weights: Floats) -> Floats:
+    """Return (B, U) ranks of values (U,); equal values have their mean rank."""
+    order = np.argsort(values, kind="stable")
+    up_to = np.cumsum(weights[:, order], 1)
+    found = np.empty_like(weights)
+    found[:, order] = up_to - weights[:, order] / 2
+    _, place = np.unique(values, return_inverse=True)
+    if place.max(initial=-1) + 1 < values.size:
+        sums, counts = (_sums(part, place) for part in (found * weights, weights))
+        with np.errstate(invalid="ignore"):
+            found = (sums / counts)[:, place]
+    return np.nan_to_num(found)
+
+
+def _sums(values: Floats, place: Ints) -> Floats:
+    """Return (B, groups) sums of values (B, U) over groups."""
+    sums = np.zeros((len(values), int(place.max()) + 1))
+    np.add.at(sums.T, place, values.T)
+    return sums
+
+
+# ---------------------------------------------------------------------- bins and straight lines
+
+
+def equal_bins(values: ArrayLike, count: int = 4) -> tuple[Ints, Floats]:
+    """Return the bin of each value, of `count` with about as many values each, and the edges.
+
+    Equal values stay together, so where there are many of them there are fewer bins.
+    """
+    numbers = np.asarray(values, np.float64)
+    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, count + 1), method="higher"))
+    return np.digitize(numbers, edges[1:-1]).astype(np.int64), edges
+
+
+def log_bins(values: ArrayLike, count: int = 5) -> tuple[Ints, Floats]:
+    """Return the bin of each positive value, of `count` logarithmic ones that cover them all, and the edges."""
+    numbers = np.asarray(values, np.float64)
+    edges = np.geomspace(numbers.min() * (1 - 1e-9), numbers.max() * (1 + 1e-9), count + 1)
+    return np.digitize(numbers, edges[1:-1]).astype(np.int64), edges
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through the origin, fitted by least squares."""
+
+    slope: float
+    r2: float
+    """1 - squares left over squares of y; negative where the line is worse than 0"""
+
+
+def line_through_origin(x: ArrayLike, y: ArrayLike) -> Line:
+    """Fit y = slope · x."""
+    a, b = np.asarray(x, np.float64).ravel(), np.asarray(y, np.float64).ravel()
+    square, total = float(a @ a), float(b @ b)
+    if square == 0:
+        return Line(np.nan, np.nan)
+    slope = float(a @ b) / square
+    rest = float(((b - slope * a) ** 2).sum())
+    return Line(slope, 1 - rest / total if total > 0 else np.nan)
+
+
+def log_lines(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return slopes, intercepts and R² of least squares of log10 y (…, k, B) on log10 x (k,); NaN below 3 points."""
+    good = (x > 0)[:, None] & (y > 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        u = np.where(good, np.log10(np.where(x > 0, x, 1))[:, None], np.nan)
+        v = np.where(good, np.log10(y), np.nan)
+        mean: Callable[[Floats], Floats] = lambda values: _mean_of_good(values, good)  # noqa: E731
+        du, dv = u - mean(u)[..., None, :], v - mean(v)[..., None, :]
+        uu, uv, vv = mean(du * du), mean(du * dv), mean(dv * dv)
+        slope = np.where(good.sum(-2) >= 3, uv / uu, np.nan)
+        return slope, mean(v) - slope * mean(u), np.where(vv > 0, slope * uv / vv, np.nan)
+
+
+def _mean_of_good(values: Floats, good: Any) -> Floats:
+    found: Floats = np.where(good, values, 0).sum(-2) / np.maximum(good.sum(-2), 1)
+    return found

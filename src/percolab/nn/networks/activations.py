@@ -1,0 +1,241 @@
+"""Activations: what chosen modules of a network give for every point, or for every position of every document."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from percolab.ground.devices import Device, choose_device, on_device
+from percolab.ground.text import one_line
+from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating, predict
+from percolab.nn.networks.objective import objective
+from percolab.nn.networks.transformer import Transformer, check_tokens
+
+RAW = "raw"
+"""Name of the representation that is the input itself."""
+POSITIONS = 1 << 14
+"""Points, or positions of documents, of one forward pass."""
+PARTS = {"": "residual stream", "hidden": "hidden", "delta": "update"}
+"""Parts of a block in words."""
+
+
+def representations(model: nn.Module) -> list[str]:
+    """Return the modules that are read by default: the input layer, each block's hidden layer, and each block."""
+    if not isinstance(model, ResidualMLP | Transformer):
+        kinds = "ResidualMLP or Transformer"
+        raise ValueError(f"names must be given for a model other than {kinds}, got a {type(model).__name__}")
+    return ["input", *(f"blocks.{i}{part}" for i in range(len(model.blocks)) for part in (".hidden", ""))]
+
+
+def activations(
+    model: nn.Module,
+    X: Any,
+    names: Sequence[str] | None = None,
+    *,
+    batch_size: int | None = None,
+    device: Device = "auto",
+) -> dict[str, torch.Tensor]:
+    """Return the outputs of named modules for every row of X, in one pass, as float32 tensors of the outputs' shapes.
+
+    A layer of an MLP gives (n, width). A layer of a transformer, for tokens (n, T), gives (n, T, width): positions are
+    kept. A module that returns a tuple is read by the tuple's first element, as attention and recurrent layers put
+    their output there.
+
+    Parameters
+    ----------
+    model
+        Any module; it is put in evaluation mode for the pass and moved to the device.
+    X
+        (n, …) array or tensor; a stored X is read block by block. Integers stay integers (int64), other numbers
+        become float32.
+    names
+        Module names as in ``model.named_modules()``; None takes those of `representations`. In a `ResidualMLP` or a
+        `Transformer` ``"blocks.0"`` is the residual stream after the first block, ``"blocks.0.delta"`` what this block
+        adds to it, and ``"blocks.0.hidden"`` its hidden layer after the nonlinearity.
+    batch_size
+        Rows of a forward pass; None takes 16,384 points or as many positions.
+    device
+        Where to compute and keep the activations.
+    """
+    device = choose_device(device)
+    chosen = list(representations(model) if names is None else names)
+    modules = dict(model.named_modules())
+    for name in chosen:
+        if name not in modules or not name:
+            known = ", ".join(key for key in modules if key)
+            raise ValueError(f"names must be modules of the model ({known}), got {name!r}")
+    inputs = _inputs(model, X, device)
+    model.to(device)
+    if isinstance(model, ResidualMLP):
+        check_fits(model, inputs.shape[1], device, model.outputs)
+    outputs: dict[str, torch.Tensor] = {}
+    hooks = [modules[name].register_forward_hook(_store(name, outputs)) for name in chosen]
+    recorded: dict[str, torch.Tensor] = {}
+    rows = batch_size or max(1, POSITIONS // (1 if inputs.is_floating_point() else math.prod(inputs.shape[1:])))
+    try:
+        with evaluating(model):
+            for first, part in zip(range(0, len(inputs), rows), inputs.split(rows), strict=True):
+                outputs.clear()
+                _run(model, part)
+                for name in chosen:
+                    output = _rows(name, outputs.get(name), len(part))
+                    if name not in recorded:
+                        recorded[name] = torch.empty(len(inputs), *output.shape[1:], device=device)
+                    recorded[name][first : first + len(part)] = output
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: recorded[name] for name in chosen}
+
+
+def _inputs(model: nn.Module, X: Any, device: torch.device) -> torch.Tensor:
+    """Return X on the device, integers as integers unless the model is known to take points."""
+    values = X if hasattr(X, "dtype") and hasattr(X, "shape") else np.asarray(X)
+    kind = str(values.dtype).removeprefix("torch.")
+    integers = kind.startswith(("int", "uint")) and not isinstance(model, ResidualMLP)
+    inputs = on_device("X", values, device, torch.int64 if integers else torch.float32)
+    if isinstance(model, Transformer) and integers and inputs.numel():
+        check_tokens("X", inputs, model.shape["n_tokens"])
+    return inputs
+
+
+def _store(name: str, outputs: dict[str, torch.Tensor]) -> Any:
+    """Return a hook that keeps a module's output."""
+
+    def hook(module: nn.Module, args: Any, output: Any) -> None:
+        value = output[0] if isinstance(output, tuple | list) and output else output
+        if not isinstance(value, torch.Tensor):
+            rule = "names must be modules that give a tensor, or a tuple that begins with one"
+            raise ValueError(f"{rule}, got {name!r}, which gives a {type(value).__name__}")
+        if name in outputs:
+            raise ValueError(f"names must be modules that run once in a pass, got {name!r}, which runs more than once")
+        outputs[name] = value
+
+    return hook
+
+
+def _run(model: nn.Module, part: torch.Tensor) -> None:
+    """Run the model; what torch says of an input that does not fit becomes one line."""
+    try:
+        model(part)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, IndexError, TypeError) as error:
+        given = f"{str(part.dtype).removeprefix('torch.')} of shape (n, {', '.join(map(str, part.shape[1:]))})"
+        raise ValueError(f"X must be what the model takes, got {given}: {one_line(error)}") from error
+
+
+def _rows(name: str, output: torch.Tensor | None, n: int) -> torch.Tensor:
+    """Return a module's output for n rows with a dimension of rows and one of width, at least."""
+    if output is None:
+        raise ValueError(f"names must be modules that run in a pass, got {name!r}, which does not")
+    if output.ndim == 0 or len(output) != n:
+        rule = "names must be modules that give one row for each row of X"
+        raise ValueError(f"{rule}, got {name!r}, which gives shape {tuple(output.shape)} for {n} rows")
+    return output[:, None] if output.ndim == 1 else output
+
+
+def label(name: str) -> str:
+    """Return a representation's name in words: block 0 is the first."""
+    if name == RAW:
+        return "raw input"
+    if name == "input":
+        return "input layer"
+    if name.startswith("random."):
+        return f"random features, width {name.removeprefix('random.')}"
+    block, _, part = name.removeprefix("blocks.").partition(".")
+    return f"block {block}, {PARTS[part]}" if block.isdigit() and part in PARTS else name
+
+
+# ---------------------------------------------------------------------- replacing
+#
+# What a network loses when a layer's activations are replaced by what a method makes of them.
+
+
+@dataclass(frozen=True)
+class LossRecovered:
+    """The network's own loss, mean squared error or cross-entropy, with a layer as it is and replaced."""
+
+    loss: float
+    """as it is"""
+    replaced: float
+    """by reconstructions"""
+    ablated: float
+    """by the mean of the activations, the same on every row"""
+
+    @property
+    def share(self) -> float:
+        """Share of what the mean loses that reconstructions keep; NaN where the mean loses nothing."""
+        lost = self.ablated - self.loss
+        return (self.ablated - self.replaced) / lost if lost > 0 else float("nan")
+
+
+def loss_recovered(
+    model: nn.Module,
+    X: Any,
+    y: Any,
+    name: str,
+    reconstructions: Any,
+    *,
+    batch_size: int = 1 << 14,
+    device: Device = "auto",
+) -> LossRecovered:
+    """Return the loss of a network on some rows: as it is, and with one module's output replaced.
+
+    Parameters
+    ----------
+    model
+        A module that maps (n, d) to n numbers, or to (n, C) logits where y are labels.
+    X
+        (n, d) points.
+    y
+        (n,) what the network was trained for.
+    name
+        The module, as in ``model.named_modules()``, or ``"raw"`` for X itself.
+    reconstructions
+        (n, width) what its output is replaced by.
+    batch_size
+        Rows of a forward pass.
+    device
+        Where to compute.
+    """
+    device, target = choose_device(device), np.asarray(y)
+    goal = objective(target)
+    inputs = on_device("X", X, device, torch.float32)
+    wanted = on_device("y", target, device, goal.dtype)
+    given = on_device("reconstructions", reconstructions, device, torch.float32)
+    model.to(device)
+    found = inputs if name == RAW else activations(model, inputs, [name], batch_size=batch_size, device=device)[name]
+    if given.shape != found.shape:
+        raise ValueError(f"reconstructions must have shape {tuple(found.shape)}, got {tuple(given.shape)}")
+    module = None if name == RAW else dict(model.named_modules())[name]
+
+    def loss(values: torch.Tensor | None) -> float:
+        output = _predict(model, inputs, module, values, batch_size)
+        return float(goal.loss(output.double(), wanted.double() if wanted.is_floating_point() else wanted))
+
+    return LossRecovered(loss(None), loss(given), loss(found.double().mean(0).float().expand_as(found)))
+
+
+def _predict(
+    model: nn.Module, X: torch.Tensor, module: nn.Module | None, values: torch.Tensor | None, batch_size: int
+) -> torch.Tensor:
+    """Return predictions with the output of a module, or X where there is none, replaced by values if there are any."""
+    if values is None or module is None:
+        return predict(model, X if values is None else values, batch_size)
+    parts = iter(values.split(batch_size))
+
+    def replace(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+        return torch.reshape(next(parts), output.shape)
+
+    hook = module.register_forward_hook(replace)
+    try:
+        return predict(model, X, batch_size)
+    finally:
+        hook.remove()

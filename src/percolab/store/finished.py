@@ -1,0 +1,225 @@
+"""Datasets on disk: a Zarr v3 group that is either complete or recognisably not a dataset.
+
+The group holds one array per column (X, y, latent_z, point_z and the five columns of the forest), each cut into blocks
+of rows, one chunk a block. Attributes hold recipe, provenance, a digest per array and one of all that is said here.
+`digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every chunk also
+carries a CRC32C that is checked when it is read.
+
+`commit.save` writes beside its target under another name and moves the store there when complete, so an interrupted
+write leaves what was there before. At a URL, where nothing can be moved, it writes to the target itself. The status
+attribute says "complete" only at the very end; `unfinished` says how a store gets there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.corpora.collection import DocumentRange
+from percolab.ground.progress import Progress, silent
+from percolab.ground.text import one_line
+from percolab.model.forest import Forest
+from percolab.model.recipe import Recipe
+from percolab.store import metadata, schema
+from percolab.store.chunks import Chunks
+from percolab.store.digests import Cells, check_array, recorded
+from percolab.store.locations import Location, absolute
+from percolab.store.schema import FOREST_COLUMNS, AnyRecipe, Content, StoreError
+from percolab.store.sources import source
+from percolab.store.stored_array import StoredArray
+
+EXTRA_OF_FOREST = ("extra_bond", "extra_latent")
+
+
+class Opened:
+    """What a store says of itself, as it was when it was opened: what is read later is of the same store, or raises.
+
+    Parameters
+    ----------
+    location
+        Where it is.
+    """
+
+    identity: str
+    """digest of all that the store says of itself, digests of the arrays included"""
+
+    def __init__(self, location: Location) -> None:
+        self.given = location
+        self.location = absolute(location)
+        self.source = source(self.location)
+        self._stamp = self._look()
+        self.attributes = metadata.attributes(self.source, location)
+
+    def check_unchanged(self) -> None:
+        """Raise if another dataset is there, or none, since the store was opened."""
+        now = self._look()
+        if now == self._stamp:
+            return
+        try:
+            there = metadata.attributes(self.source, self.given)
+        except (FileNotFoundError, StoreError):
+            there = {}
+        if there.get("metadata_sha256") != self.identity or there.get("status") != "complete":
+            raise self._changed()
+        self._stamp = now
+
+    def check_identity(self, identity: str) -> None:
+        """Raise unless this is the store that had this identity when it was opened before."""
+        if self.identity != identity:
+            raise self._changed()
+
+    def _changed(self) -> StoreError:
+        return StoreError(f"{self.given} was changed after it was loaded: load it again")
+
+    def stored(self, chunks: Chunks) -> StoredArray:
+        """Return an array of this store, which is read when it is indexed."""
+        return StoredArray(chunks, unchanged=self.check_unchanged)
+
+    def forest(self, recipe: Recipe, column: Callable[[str], Any], extra: tuple[str, ...] = ()) -> Forest:
+        """Return a forest, checked: compiled code trusts it, and it may come from a stranger.
+
+        Parameters
+        ----------
+        recipe
+            What it was made from.
+        column
+            Gives a stored column by name.
+        extra
+            Fields that it has besides those of every forest.
+        """
+        forest = Forest(**{name: column(name)[:] for name in (*FOREST_COLUMNS, *extra)})
+        born = forest.n_clusters if recipe.min_cluster_size == 1 else recipe.n_points
+        try:
+            forest.check_structure()
+            for name, ids, limit in (
+                ("point_id", forest.point_id, recipe.n_points),
+                ("cluster_id", forest.cluster_id, born),
+            ):
+                if ids.size and not 0 <= ids.min() <= ids.max() < limit:
+                    raise ValueError(f"{name} must be from 0 to {limit - 1}, got {ids.min()} to {ids.max()}")
+        except ValueError as fault:
+            raise StoreError(f"{self.given} is damaged: {one_line(fault)}") from fault
+        return forest
+
+    def _look(self) -> object:
+        try:
+            return self.source.stamp(metadata.ROOT)
+        except OSError:
+            return None
+
+
+class Complete(Opened, Cells):
+    """A complete store. Opening it reads and checks all that it says of itself, and no data.
+
+    Parameters
+    ----------
+    location
+        Where it is.
+    """
+
+    def __init__(self, location: Location) -> None:
+        super().__init__(location)
+        metadata.check_complete(self.attributes, location)
+        self.recipe: AnyRecipe = schema.recipe_of(self.attributes, location)
+        self.cell = schema.cell_of(self.recipe)
+        names, modified = self.attributes["sha256"], "modified" in self.attributes["provenance"]
+        self.layouts = metadata.layouts(self.source, self.recipe, location, names, modified=modified)
+        self.identity = metadata.check_digest(self.attributes, self.layouts, location)
+        self._digests: dict[str, list[bytes] | StoreError] = {}
+        self._chunks = {name: Chunks(self.source, name, layout) for name, layout in self.layouts.items()}
+
+    @property
+    def content(self) -> Content:
+        """What the store holds."""
+        return schema.content_of(self.recipe)
+
+    @property
+    def sha256(self) -> dict[str, str]:
+        """The recorded digest of every array."""
+        return dict(self.attributes["sha256"])
+
+    def chunks(self, name: str) -> Chunks:
+        """Return the chunks of an array."""
+        return self._chunks[name]
+
+    def array(self, name: str) -> StoredArray:
+        """Return a column, which is read when it is indexed."""
+        return self.stored(self.chunks(name))
+
+    def __reduce__(self) -> tuple[Callable[..., Complete], tuple[str, str]]:
+        return reopen, (self.location, self.identity)
+
+    def field(self, name: str) -> Any:
+        """Return a field of the dataset, or of documents."""
+        match name:
+            case "recipe":
+                return self.recipe
+            case "provenance":
+                return {**self.attributes["provenance"], "loaded_from": str(self.given)}
+            case "X":
+                return self.array("X")
+            case _ if isinstance(self.recipe, DocumentRange):
+                return self.array(name)
+            case "extra":
+                return self._extra()
+            case "forest":
+                return self._forest()
+            case _:
+                return self.array(name)[:]
+
+    def _extra(self) -> dict[str, NDArray[Any]]:
+        """Return the columns that only some datasets have, but for those of the forest."""
+        found = {
+            name.removeprefix("extra/"): self.array(name)[:] for name in self.layouts if name in self.content.extra
+        }
+        return {
+            name: column.astype(np.bool_) if column.dtype == np.uint8 else column
+            for name, column in found.items()
+            if name not in EXTRA_OF_FOREST
+        }
+
+    def _forest(self) -> Forest:
+        assert isinstance(self.recipe, Recipe)
+        extra = tuple(name for name in EXTRA_OF_FOREST if f"extra/{name}" in self.layouts)
+        return self.forest(self.recipe, lambda name: self.array(f"extra/{name}" if name in extra else name), extra)
+
+    # ------------------------------------------------------------------ checking
+
+    def verify(self, progress: Progress = silent) -> None:
+        """Compare every block of every array with its digest; raise `StoreError` naming the first that differs."""
+        for name in self.layouts:
+            self._recorded(name)
+        for _, _, fault in self.faults(progress):
+            if fault is not None:
+                raise StoreError(fault)
+        for name in self.layouts.keys() & set(self.content.extra):  # these are in no cell
+            check_array(self.chunks(name), self._recorded(name))
+
+    def expected(self, kind: str, index: int) -> Sequence[bytes] | None:
+        """Return the digests of the blocks of a cell, or None if they were changed."""
+        try:
+            return [self._recorded(name)[block] for name, block in self.blocks(kind, index)]
+        except StoreError:
+            return None
+
+    def _recorded(self, name: str) -> list[bytes]:
+        if name not in self._digests:
+            n_blocks = self.layouts[name].n_blocks
+            try:
+                self._digests[name] = recorded(self.source, name, n_blocks, self.sha256, self.given)
+            except StoreError as fault:
+                self._digests[name] = fault
+        found = self._digests[name]
+        if isinstance(found, StoreError):
+            raise found
+        return found
+
+
+def reopen(location: Location, identity: str) -> Complete:
+    """Open a store again, in another process or later; raise if another dataset is there now."""
+    store = Complete(location)
+    store.check_identity(identity)
+    return store
