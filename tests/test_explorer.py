@@ -162,7 +162,7 @@ def test_a_networks_predictions(dataset):
     from percolab.nn.networks.model import predict, predictor
 
     torch = pytest.importorskip("torch")
-    X = torch.from_numpy(np.asarray(dataset.X, np.float32))
+    X = torch.tensor(dataset.X, dtype=torch.float32)
     model = ResidualMLP(5, 8, 1, 2, seed=0)
     columns = {
         column["name"]: column["values"]

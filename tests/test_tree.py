@@ -189,7 +189,7 @@ def test_moments_of_any_kind_of_array(ds, tmp_path, monkeypatch):
     monkeypatch.setattr("percolab.model.moments.BLOCK_BYTES", 999)
     monkeypatch.setattr("percolab.model.moments.KEPT_BYTES", 1)
     order = np.random.default_rng(0).permutation(2000)
-    for values in (ds.X, pl.load(tmp_path / "ds.zarr").X, mapped, torch.from_numpy(ds.X), scipy.sparse.csr_array(ds.X)):
+    for values in (ds.X, pl.load(tmp_path / "ds.zarr").X, mapped, torch.tensor(ds.X), scipy.sparse.csr_array(ds.X)):
         again = forest.moments(values, latents)
         for name in ("count", "total", "mean", "variance"):
             np.testing.assert_array_equal(getattr(again, name), getattr(expected, name))

@@ -137,12 +137,16 @@ def to_torch_stream(path: PathLike | Corpus | DocumentRange, batch_size: int, **
 def to_ray(path: PathLike, *, override_num_blocks: int | None = None, **options: Any) -> ray.data.Dataset:
     """Return a ``ray.data.Dataset`` of the points of the store at `path`, read by Ray's workers when asked for.
 
-    Options are those of `percolab.loaders.ray_data.PercolabSource`; `override_num_blocks` is Ray's: the read tasks.
+    Options are those of `percolab.loaders.ray_data.PercolabSource`; `override_num_blocks` is Ray's: the number of read
+    tasks. None takes two for each processor of the cluster; as many as Ray would choose read three to four times
+    slower. docs/scale.md has the rates, and what limits them.
     """
     with needing("a Ray Dataset needs", "ray"):
         import ray.data
 
         from percolab.loaders.ray_data import PercolabSource
     source = PercolabSource(path, **options)
+    if override_num_blocks is None:
+        override_num_blocks = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     made: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
     return made
