@@ -20,7 +20,7 @@ import psutil
 import timing
 
 import percolab as pl
-from percolab.loaders.streaming import Stream
+from percolab.loaders.row_stream import Stream
 from percolab.store import commit, objects
 
 SERVER = """

@@ -10,12 +10,11 @@ from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.generation import make_percolation
 from percolab.ground.extras import surface
 from percolab.ground.version import __version__
-from percolab.model.ancestry import Ragged
-from percolab.model.cuts import Partition
 from percolab.model.forest import Forest
+from percolab.model.kinship import Ragged
+from percolab.model.latent_groups import Partition
 from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.target import Target
@@ -23,10 +22,10 @@ from percolab.store.schema import StoreError
 from percolab.store.shards import StoreReport, generate_store
 from percolab.store.stored_array import StoredArray
 from percolab.store.worlds import load
-from percolab.worlds.generation import PRESETS, generate, superpose
-from percolab.worlds.recipe import Superposition
+from percolab.worlds.generation import PRESETS, generate, make_percolation, superpose
 from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import Superposed, Truth, truth
+from percolab.worlds.superposition import Superposition
 
 if TYPE_CHECKING:
     from percolab import benchmark, engines, exports, features, nn, show, streaming, study, theory

@@ -2,8 +2,8 @@
 
 from percolab.ground.extras import surface
 from percolab.loaders.document_stream import DocumentStream
-from percolab.loaders.mixing import Batch
-from percolab.loaders.streaming import Share, Stream
+from percolab.loaders.mixture import Batch
+from percolab.loaders.row_stream import Share, Stream
 
 __all__ = ["Batch", "DocumentStream", "Share", "Stream"]
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betaln, gammaln
 
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
 from percolab.ground.extras import surface
 from percolab.ground.validation import check_integer, check_number, check_probability
@@ -63,8 +64,6 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = surface(__name__, __all__)
-
-Floats = NDArray[np.float64]
 
 # ---------------------------------------------------------------------- percolation
 

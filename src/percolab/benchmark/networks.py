@@ -30,9 +30,9 @@ from percolab.store.worlds import load
 from percolab.study.directory import read_json as read
 from percolab.study.networks import train_resumed
 from percolab.worlds.generation import generate
-from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import AnyDataset
+from percolab.worlds.superposition import Superposition
 
 NETWORKS, DATA = "networks", "data"
 DIGITS = 16

@@ -12,7 +12,7 @@ from percolab.model.recipe import Recipe
 from percolab.nn.config import SCALES, TrainConfig
 from percolab.study import scales
 from percolab.study.scales import WORLDS
-from percolab.worlds.recipe import Superposition
+from percolab.worlds.superposition import Superposition
 
 TASKS = ("paper-one-cluster", "paper-multi-cluster", *WORLDS)
 RAW, UNTRAINED, TRAINED, TRUTH = "raw", "untrained", "trained", "truth"

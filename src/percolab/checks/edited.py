@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, exact, too_small
-from percolab.dataset.editing import WALK_ROOT, turned_directions
+from percolab.dataset.replay import WALK_ROOT, turned_directions
 from percolab.engines import embedding
 from percolab.engines.native import positions
 from percolab.model.edits import Do, Turn

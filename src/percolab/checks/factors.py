@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 
 from percolab.checks.independence import SEED
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small
-from percolab.dataset.generation import generate
+from percolab.dataset.construction import construct
+from percolab.ground.arrays import Floats, Ints
 from percolab.store.schema import StoreError
 from percolab.worlds.superposed import Superposed, superposed_targets
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MOST_SAMPLES = 512
 """Samples whose positions are summed again."""
@@ -120,7 +118,7 @@ class Measured:
         samples = np.sort(choice.choice(n, min(n, MOST_SAMPLES), replace=False))
         X, sigma = np.zeros((samples.size, recipe.dim)), np.empty(len(recipe.factors))
         for k, factor in enumerate(recipe.factors):
-            positions = np.asarray(generate(factor).X)
+            positions = np.asarray(construct(factor).X)
             mean = positions.mean(axis=0, dtype=np.float64)
             sigma[k] = math.sqrt(
                 sum(_square(column, at) for column, at in zip(positions.T, mean, strict=True)) / mean.size

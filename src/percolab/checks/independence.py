@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.editing import WALK_ROOT, shift_vector
+from percolab.dataset.replay import WALK_ROOT, shift_vector
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.model.edits import Move, Shift, Turn
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-
-Ints = NDArray[np.int64]
 
 BLOCK = 1024
 """Most points of a block."""
@@ -30,7 +29,6 @@ MOST_ENTRIES = 150_000_000
 """Entries of X that are read; of a larger dataset, some clusters and latents."""
 SEED = 20_240_611
 """Seed of the choices that checks make, with the recipe: the same data always get the same verdict."""
-Floats = NDArray[np.float64]
 Rooted = tuple[Ints, Ints]
 """Parent and height of every row along bonds, from the first row of each cluster."""
 

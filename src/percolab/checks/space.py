@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject, distance_sums
-from percolab.checks.verdicts import Check, Floats, exact, p_of_score, smallest, statistical, too_small
+from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small
 from percolab.engines.native import positions
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
 
 if TYPE_CHECKING:

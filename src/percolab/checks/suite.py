@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks import bond_trees, edited, labels, merger_trees, random_graph, sizes, space, values
+from percolab.checks import bond_trees, edited, labels, merger_trees, random_graph, sizes, space, value_laws
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, does_not_apply, exact
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
+from percolab.dataset.construction import construct
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.generation import generate
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown, silent
 from percolab.ground.version import __version__
@@ -51,9 +51,9 @@ SUITE_WORDS = "the standard suite: data made by both engines for the purpose"
 
 UNTRIED = ("not enough data", "does not apply")
 STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow", "does not apply": "dim"}
-_KINDS = (sizes, bond_trees, merger_trees, space, values, labels, edited)
-_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, values, labels, edited)
-_KINDS_OF_A_SUBSAMPLE = (values, labels)
+_KINDS = (sizes, bond_trees, merger_trees, space, value_laws, labels, edited)
+_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, value_laws, labels, edited)
+_KINDS_OF_A_SUBSAMPLE = (value_laws, labels)
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def _suite(progress: Progress) -> Iterator[Check]:
         for mode in ("one_cluster", "distribution"):
             recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
             name = f"{engine}, {mode}"
-            for check in all_checks(generate(recipe), progress, name):
+            for check in all_checks(construct(recipe), progress, name):
                 yield replace(check, data=name)
 
 
@@ -353,7 +353,7 @@ FILE_NAME = "verify.html"
 NO_BREAK = "\u00a0"
 LOOKS = {"pass": "good", "fail": "bad", "not enough data": "mixed", "does not apply": "mixed"}
 """How a page shows each verdict."""
-WORDS = (
+LEAD = (
     "One line for each law: what theory expects, what was measured, and how likely data as far off would be if the law "
     "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
     "that these data are too few for says what it would need. Below the table, a figure for each law."
@@ -376,7 +376,7 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
     lead = f"{outcome.subject or 'data without a name'}. percolab {__version__}: {outcome.summary}."
     target.parent.mkdir(parents=True, exist_ok=True)
     with files.new_files(target, overwrite=True) as (file,):
-        file.write(pages.page("Laws that the data obey", lead, [pages.paragraph(WORDS), *body]))
+        file.write(pages.page("Laws that the data obey", lead, [pages.paragraph(LEAD), *body]))
     return target
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.arrays import Floats
 from percolab.show import style
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     Draw = Callable[[Axes], None]
     from matplotlib.axes import Axes
 
-
-Floats = NDArray[np.float64]
 
 PASS, FAIL, TOO_SMALL, ELSEWHERE = "pass", "fail", "not enough data", "does not apply"
 

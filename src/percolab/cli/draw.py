@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
-from percolab.cli.options import Factor, Overwrite, Store, completion, examples, integer, number_option
+from percolab.cli.errors import command
+from percolab.cli.options import Factor, Overwrite, Store, completion, integer, number_option
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice, check_numbers
@@ -18,6 +18,16 @@ FORMATS = (".png", ".pdf", ".svg")
 NAMED = ("y", "z")
 
 
+@command(
+    "percolab draw one.zarr -o one.png",
+    "# the fourth largest cluster, for print",
+    "percolab draw big.zarr --cluster 3 -o fourth.pdf",
+    "# coloured by the target; by the fourth unit of a layer",
+    "percolab draw one.zarr --colour y -o targets.png",
+    "percolab draw one.zarr --colour activations.npy:3 -o unit.png",
+    "# a document over the tree of its lexicon",
+    "percolab draw docs.zarr --document 3 -o document.png",
+)
 def draw(
     path: Store,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Figure: .png, .pdf or .svg.")],
@@ -86,6 +96,11 @@ def _values(name: str, column: str | None) -> Any:
     return values
 
 
+@command(
+    "percolab figures -o figures",
+    "# the distribution of cluster sizes alone",
+    "percolab figures --only 8 -o figures",
+)
 def figures(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where to write them.")] = Path(
         "figures"
@@ -111,28 +126,3 @@ def figures(
     files.check_directory(output)
     for path in write(output, only or (), quick=quick, progress=True):
         print(f"wrote {path}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab draw one.zarr -o one.png",
-            "# the fourth largest cluster, for print",
-            "percolab draw big.zarr --cluster 3 -o fourth.pdf",
-            "# coloured by the target; by the fourth unit of a layer",
-            "percolab draw one.zarr --colour y -o targets.png",
-            "percolab draw one.zarr --colour activations.npy:3 -o unit.png",
-            "# a document over the tree of its lexicon",
-            "percolab draw docs.zarr --document 3 -o document.png",
-        ),
-    )(draw)
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab figures -o figures",
-            "# the distribution of cluster sizes alone",
-            "percolab figures --only 8 -o figures",
-        ),
-    )(figures)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
+from percolab.cli.errors import command
 from percolab.cli.options import (
     Overwrite,
     Quiet,
     Store,
     TargetWord,
     choice_option,
-    examples,
     number,
     number_option,
     read_target,
@@ -24,7 +23,7 @@ from percolab.cli.options import seed as seed_number
 from percolab.ground.foreign_files import read_array, read_json
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.recipe import PRESETS, Recipe
-from percolab.worlds.recipe import Superposition, recipe_from_dict
+from percolab.worlds.superposition import Superposition, recipe_from_dict
 
 if TYPE_CHECKING:
     from percolab.dataset.dataset import Dataset
@@ -33,6 +32,12 @@ Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zar
 EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATENT=NUMBER or turn:LATENT=SEED"
 
 
+@command(
+    "# the value of latent 17 becomes 2.5; then what lies beyond its bond moves away by half its length",
+    "percolab edit one.zarr do:17=2.5 move:17=0.5 -o edited.zarr",
+    "# the same X with half of the sibling pairs silent",
+    "percolab edit one.zarr --target silent -o silent.zarr",
+)
 def edit(
     path: Store,
     output: Output,
@@ -106,6 +111,7 @@ def _apply(dataset: Dataset, change: Edit) -> Dataset:
             return dataset.turn(change.latent, seed=change.seed)
 
 
+@command("percolab take one.zarr --size 1000 -o part.zarr")
 def take(
     path: Store,
     output: Output,
@@ -137,6 +143,12 @@ def take(
     _write(taken, output, overwrite, quiet)
 
 
+@command(
+    "# two hierarchies, of which only the first is in y",
+    "percolab superpose a.zarr b.zarr --weights 1,0 --seed 3 -o world.zarr",
+    "# the swap: the same X, y from the second",
+    "percolab superpose a.zarr b.zarr --weights 0,1 --seed 3 -o swapped.zarr",
+)
 def superpose(
     factors: Annotated[
         list[str],
@@ -246,29 +258,3 @@ def _write(make: Callable[[], Dataset], output: str, overwrite: bool, quiet: boo
         commit.save(dataset, output, overwrite=overwrite, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(dataset))}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# the value of latent 17 becomes 2.5; then what lies beyond its bond moves away by half its length",
-            "percolab edit one.zarr do:17=2.5 move:17=0.5 -o edited.zarr",
-            "# the same X with half of the sibling pairs silent",
-            "percolab edit one.zarr --target silent -o silent.zarr",
-        ),
-    )(edit)
-    app.command(
-        cls=Command,
-        epilog=examples("percolab take one.zarr --size 1000 -o part.zarr"),
-    )(take)
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# two hierarchies, of which only the first is in y",
-            "percolab superpose a.zarr b.zarr --weights 1,0 --seed 3 -o world.zarr",
-            "# the swap: the same X, y from the second",
-            "percolab superpose a.zarr b.zarr --weights 0,1 --seed 3 -o swapped.zarr",
-        ),
-    )(superpose)

@@ -11,14 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command, UnfinishedError
+from percolab.cli.errors import UnfinishedError, command
 from percolab.cli.options import (
     AsJson,
     Quiet,
     Store,
     choice_option,
     completion,
-    examples,
     given,
     number,
     number_option,
@@ -28,7 +27,7 @@ from percolab.ground import files
 from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice, check_integer
-from percolab.nn.config import FIT_FROM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
+from percolab.nn.config import FITTED_FOM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
 from percolab.study.scales import HIERARCHY
 
 Device = Annotated[
@@ -104,6 +103,11 @@ def print_report(directory: Path, results: dict[str, Any], words: str = "") -> N
     print(f"{directory / REPORT}: {words}{clock(sum(results['seconds'].values()))} in all")
 
 
+@command(
+    "percolab train one.zarr -o run",
+    "# after Ctrl-C",
+    "percolab train one.zarr -o run --resume",
+)
 def train(
     path: Annotated[
         str,
@@ -230,6 +234,7 @@ def _training_data(path: str) -> Any:
     return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
 
 
+@command("percolab baselines one.zarr")
 def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:
     """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
     need_packages()
@@ -247,6 +252,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
         print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 
 
+@command("percolab probe one.zarr --run run -o probes")
 def probe(
     path: Store,
     run: Annotated[Path, typer.Option("--run", metavar="DIR", help="A run of percolab train on this dataset.")],
@@ -302,6 +308,12 @@ def probe(
     print(f"{output}: {found.networks} networks, {found.seconds:.1f} s of probing")
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab reproduce one-cluster --scale small",
+    "# the paper's scale, for which a GPU is wanted",
+    "percolab reproduce multi-cluster -o multi",
+)
 def reproduce(
     name: Annotated[
         str,
@@ -314,8 +326,8 @@ def reproduce(
         int | None, number_option("--seeds", "Networks to train, each with its own seed. Default: 5, small: 2.")
     ] = None,
     fit_from: Annotated[
-        float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FIT_FROM)
-    ] = FIT_FROM,
+        float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FITTED_FOM)
+    ] = FITTED_FOM,
     draws: Draws = 1,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -341,26 +353,3 @@ def reproduce(
     if not quiet:
         test = results["training"]["test"]["r2"]["value"]
         print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab train one.zarr -o run",
-            "# after Ctrl-C",
-            "percolab train one.zarr -o run --resume",
-        ),
-    )(train)
-    app.command(cls=Command, epilog=examples("percolab baselines one.zarr"))(baselines)
-    app.command(cls=Command, epilog=examples("percolab probe one.zarr --run run -o probes"))(probe)
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# minutes on a laptop",
-            "percolab reproduce one-cluster --scale small",
-            "# the paper's scale, for which a GPU is wanted",
-            "percolab reproduce multi-cluster -o multi",
-        ),
-    )(reproduce)

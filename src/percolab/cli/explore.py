@@ -7,14 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
-from percolab.cli.options import Overwrite, Store, examples, number_option
+from percolab.cli.errors import command
+from percolab.cli.options import Overwrite, Store, number_option
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
 
 LOOPBACK = "127.0.0.1"
 
 
+@command(
+    "percolab explore small.zarr -o explorer.html",
+    "# with a network's predictions and the codes of a dictionary",
+    "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
+    "# a store larger than memory",
+    "percolab explore big.zarr --serve",
+)
 def explore(
     path: Store,
     output: Annotated[
@@ -99,17 +106,3 @@ def _scores(dataset: Any, codes: Any, rows: Any, min_size: int) -> list[Any]:
 
     count = len(getattr(dataset, "factors", (dataset,)))
     return [score(dataset, codes, rows, factor=k, min_size=min_size, ratio=1) for k in range(count)]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab explore small.zarr -o explorer.html",
-            "# with a network's predictions and the codes of a dictionary",
-            "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
-            "# a store larger than memory",
-            "percolab explore big.zarr --serve",
-        ),
-    )(explore)

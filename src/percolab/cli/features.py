@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from percolab.benchmark.tasks import TASKS
-from percolab.cli.errors import Command
+from percolab.cli.errors import command
 from percolab.cli.experiments import Device, need_packages, resumable
 from percolab.cli.options import (
     AsJson,
@@ -20,7 +20,6 @@ from percolab.cli.options import (
     Store,
     choice_option,
     completion,
-    examples,
     number,
     number_option,
 )
@@ -43,6 +42,12 @@ SHOWN = (
 """What the table on the terminal shows of a summary."""
 
 
+@command(
+    "percolab score one.zarr codes.npz",
+    "percolab score world.zarr codes.npz --factor 1 -o score.html",
+    "# methods on a network of percolab train, beside an untrained one",
+    "percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024",
+)
 def score(
     path: Store,
     codes: Annotated[
@@ -265,6 +270,14 @@ def _integers(name: str, words: list[str] | None) -> list[int] | None:
         raise ValueError(f"{name} must be integers, got {','.join(words or ())!r}") from None
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab benchmark --scale small --tasks superposed-2 --n-seeds 2",
+    "# a method of one's own beside the others",
+    "percolab benchmark --scale small --tasks superposed-2 --method my_package:MyMethod",
+    "# a part of the full benchmark, for which a GPU is wanted",
+    "percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500",
+)
 def benchmark(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: benchmark-SCALE.")
@@ -335,27 +348,3 @@ def benchmark(
     if cells["failed"]:
         print(f"error: the first of {cells['failed']} that failed is {results['failed'][0]}", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab score one.zarr codes.npz",
-            "percolab score world.zarr codes.npz --factor 1 -o score.html",
-            "# methods on a network of percolab train, beside an untrained one",
-            "percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024",
-        ),
-    )(score)
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# minutes on a laptop",
-            "percolab benchmark --scale small --tasks superposed-2 --n-seeds 2",
-            "# a method of one's own beside the others",
-            "percolab benchmark --scale small --tasks superposed-2 --method my_package:MyMethod",
-            "# a part of the full benchmark, for which a GPU is wanted",
-            "percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500",
-        ),
-    )(benchmark)

@@ -125,9 +125,3 @@ def read_target(word: str) -> Target:
 def given(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def examples(*lines: str) -> str:
-    """Return the end of a help page; lines that begin with # say what the next one does."""
-    shown = (f"[dim]{line}[/dim]" if line.startswith("#") else line for line in lines)
-    return "[bold]Examples[/bold]\n\n" + "\n".join(shown)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
+from percolab.cli.errors import command
 from percolab.cli.experiments import (
     Device,
     Draws,
@@ -22,13 +22,19 @@ from percolab.cli.experiments import (
     print_report,
     run_in,
 )
-from percolab.cli.options import Quiet, choice_option, completion, examples, number_option
+from percolab.cli.options import Quiet, choice_option, completion, number_option
 from percolab.experiments import FORMERLY, REPRESENT
 from percolab.ground.validation import check_choice
 from percolab.nn.config import SCALES
 from percolab.study.scales import DATA, HIERARCHY
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab represent relevance --scale small",
+    "# full scale, for which a GPU is wanted",
+    "percolab represent steering --data superposed-4 --draws 5 -o steering",
+)
 def represent(
     name: Annotated[
         str,
@@ -87,6 +93,10 @@ def represent(
         _print(directory, results)
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab scaling --scale small",
+)
 def scaling(
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     data: Annotated[
@@ -132,17 +142,3 @@ def _print(directory: Path, results: dict[str, Any]) -> None:
         number = Estimate(*(line["estimate"][part] for part in ("value", "low", "high"))).text()
         print(f"{line['what']}: {number}, {line['answer']}{note}")
     print_report(directory, results)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# minutes on a laptop",
-            "percolab represent relevance --scale small",
-            "# full scale, for which a GPU is wanted",
-            "percolab represent steering --data superposed-4 --draws 5 -o steering",
-        ),
-    )(represent)
-    app.command(cls=Command, epilog=examples("# minutes on a laptop", "percolab scaling --scale small"))(scaling)

@@ -20,9 +20,8 @@ from percolab.corpora.sampler import Documents, counterfactual
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import parallel, text
 from percolab.ground.foreign_files import parse_json
-from percolab.ground.validation import check_integer, check_number, check_probability, check_seed
+from percolab.ground.validation import check_integer, check_number, check_probability, check_seed, indices, one
 from percolab.model.forest import Forest
-from percolab.model.indices import indices, one
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
 

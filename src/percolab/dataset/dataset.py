@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.dataset import editing, subsample, targets
+from percolab.dataset import replay, subsample, targets
 from percolab.dataset.targets import Active
 from percolab.ground import text
 from percolab.ground.text import printable
@@ -310,7 +310,7 @@ class Dataset(Samples):
         if self._is_foreign and not np.array_equal(self.y, self._make(self.target)):
             raise ValueError(f"y must be what its target makes of z to follow new values, got one with {BY_HAND}")
         latent_z, own_z = self.latent_z.copy(), self.point_z.copy()
-        editing.set_values(edit, latent_z, own_z)
+        replay.set_values(edit, latent_z, own_z)
         y = targets.update(self.target, self.forest, latent_z, own_z, edit, self.y, self._active)
         return self._edited(edit, y=y, latent_z=latent_z, point_z=own_z)
 
@@ -331,7 +331,7 @@ class Dataset(Samples):
         """
         edit = Shift(latent, by if np.ndim(by) == 0 else np.asarray(by), seed)
         X = self._to_edit(edit)
-        editing.shift(self.forest, edit, X)
+        replay.shift(self.forest, edit, X)
         return self._edited(edit, X=X)
 
     def move(self, latent: int, by: float | ArrayLike) -> Dataset:
@@ -351,7 +351,7 @@ class Dataset(Samples):
         """
         edit = Move(latent, by if np.ndim(by) == 0 else np.asarray(by))
         X = self._to_edit(edit)
-        editing.move(self.recipe, self.forest, edit, X)
+        replay.move(self.recipe, self.forest, edit, X)
         return self._edited(edit, X=X)
 
     def beyond(self, latent: int) -> NDArray[np.int64]:
@@ -360,7 +360,7 @@ class Dataset(Samples):
         Time is proportional to the depth and to the number of these rows.
         """
         self._check_edit(Move(latent, 0))
-        intervals = editing.beyond(self.recipe, self.forest, latent)[2]
+        intervals = replay.beyond(self.recipe, self.forest, latent)[2]
         return np.concatenate([np.arange(rows.start, rows.stop) for rows in sorted(intervals, key=lambda r: r.start)])
 
     def turn(self, latent: int, seed: int) -> Dataset:
@@ -379,7 +379,7 @@ class Dataset(Samples):
         """
         edit = Turn(latent, seed)
         X = self._to_edit(edit)
-        editing.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
+        replay.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
         return self._edited(edit, X=X)
 
     def _to_edit(self, edit: Shift | Move | Turn) -> NDArray[Any]:

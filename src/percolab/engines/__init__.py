@@ -15,8 +15,8 @@ from percolab.ground.extras import surface
 from percolab.model.forest import Forest
 
 if TYPE_CHECKING:
-    from percolab.engines.growth import attachment
-    from percolab.engines.native.engine import cluster_of, node_paths, split_forest
+    from percolab.engines.cluster_growth import attachment
+    from percolab.engines.native import cluster_of, node_paths, split_forest
     from percolab.engines.native.rows import ClusterTable, GeneratedRows, cluster_table, generate_rows
     from percolab.engines.paper.coalescent import cyclic_coalescent
     from percolab.model.sums import targets
@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "engines.growth": "attachment",
-    "engines.native.engine": "cluster_of node_paths split_forest",
+    "engines.cluster_growth": "attachment",
+    "engines.native": "cluster_of node_paths split_forest",
     "engines.native.rows": "ClusterTable GeneratedRows cluster_table generate_rows",
     "engines.paper.coalescent": "cyclic_coalescent",
     "model.sums": "targets",

@@ -36,8 +36,8 @@ from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.store import worlds
-from percolab.worlds.recipe import KIND, Superposition
 from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
+from percolab.worlds.superposition import KIND, Superposition
 
 
 def hdf5_paths(path: PathLike) -> tuple[Path]:

@@ -95,7 +95,7 @@ class KMeans(Decodes):
 
         Once there are centres, it is the GPU that they are on.
         """
-        place = getattr(activations if self._model is None else self._model, "device", None)
+        place: Any = getattr(activations if self._model is None else self._model, "device", None)
         if self._model is None and self.device is not None:
             from percolab.ground.devices import choose_device
 

@@ -34,7 +34,7 @@ from percolab.ground.extras import needing
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
-from percolab.model.concepts import MIN_SIZE
+from percolab.model.latent_groups import MIN_SIZE
 
 Floats = NDArray[np.float64]
 

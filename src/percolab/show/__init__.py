@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
+    from percolab.show.cluster_picture import draw
     from percolab.show.dataset_card import card
-    from percolab.show.drawing import draw
     from percolab.show.explorer import Explorer, Server, explore
 
 __all__ = ["Explorer", "Server", "card", "draw", "explore"]
 
-_HOMES = {"show.dataset_card": "card", "show.drawing": "draw", "show.explorer": "Explorer Server explore"}
+_HOMES = {"show.dataset_card": "card", "show.cluster_picture": "draw", "show.explorer": "Explorer Server explore"}
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, formerly={"draw_document": "show.draw"})

@@ -16,9 +16,9 @@ from percolab.dataset.dataset import Dataset, save_with
 from percolab.ground import files
 from percolab.ground.progress import Progress, silent
 from percolab.store import exclusion, locations, metadata, unfinished
+from percolab.store.byte_sources import source
 from percolab.store.locations import Location
-from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, KINDS, StoreError
-from percolab.store.sources import source
+from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, ROW_KINDS, StoreError
 
 
 def save(
@@ -105,7 +105,7 @@ def _write(dataset: Dataset, path: Location, progress: Progress) -> None:
     total = sum(int(column.nbytes) for column in columns.values())
     done = 0
     store = unfinished.begin(path, dataset.recipe, dataset.forest.n_points, dataset.forest.n_clusters)
-    for kind, names in KINDS.items():
+    for kind, names in ROW_KINDS.items():
         for index in range(store.n_cells(kind)):
             lo, hi = store.span(kind, index)
             part = {name: columns[name][lo:hi] for name in names}

@@ -24,11 +24,11 @@ from percolab.ground.text import one_line
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.store import metadata, schema
+from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
 from percolab.store.digests import Cells, check_array, recorded
 from percolab.store.locations import Location, absolute
 from percolab.store.schema import FOREST_COLUMNS, AnyRecipe, Content, StoreError
-from percolab.store.sources import source
 from percolab.store.stored_array import StoredArray
 
 EXTRA_OF_FOREST = ("extra_bond", "extra_latent")

@@ -26,10 +26,10 @@ from percolab.ground.progress import Progress, bar, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
 from percolab.store import commit, exclusion, finished, locations, metadata, runners, schema, unfinished
+from percolab.store.byte_sources import source
 from percolab.store.digests import Missing
 from percolab.store.locations import Location
 from percolab.store.schema import AnyRecipe, StoreError
-from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
 
 Range = tuple[str, int, int]

@@ -22,11 +22,11 @@ from percolab.ground import files
 from percolab.ground.text import shown
 from percolab.ground.validation import check_integer
 from percolab.store import digests, locations, metadata, schema
+from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
 from percolab.store.digests import THREADS, Block, Cells
 from percolab.store.locations import Location
 from percolab.store.schema import DIGEST_BYTES, FORMAT, AnyRecipe, Content, Layout, StoreError
-from percolab.store.sources import source
 
 if TYPE_CHECKING:
     import zarr

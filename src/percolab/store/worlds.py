@@ -22,15 +22,15 @@ from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 from percolab.store import commit, digests, locations, metadata, schema
+from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
 from percolab.store.finished import Complete, Opened
 from percolab.store.locations import Location
 from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
-from percolab.store.sources import source
 from percolab.store.stored_array import StoredArray
 from percolab.store.unfinished import Unfinished
-from percolab.worlds.recipe import KIND, Superposition
 from percolab.worlds.superposed import RemadeArray, Superposed
+from percolab.worlds.superposition import KIND, Superposition
 
 SAMPLE_COLUMNS = ("X", "y", "rows")
 CYCLE_COLUMNS = ("extra_bond", "extra_latent")

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground import text
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.worlds.superposed import AnyDataset, Truth, truth
 
-Ints = NDArray[np.int64]
-
-KINDS = ("rows", "subtree", "cluster")
+SPLIT_KINDS = ("rows", "subtree", "cluster")
 PARTS = ("train", "validation", "test")
 FRACTIONS = (0.8, 0.1, 0.1)
 SPLIT_SEED = 42
@@ -122,7 +121,7 @@ def split_rows(
     Split
         By rows each part is in random order, else in that of the rows.
     """
-    check_choice("by", by, KINDS)
+    check_choice("by", by, SPLIT_KINDS)
     check_seed("seed", seed)
     check_integer("margin", margin, 0)
     shares = _shares(fractions)

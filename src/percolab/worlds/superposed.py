@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.dataset.construction import construct
 from percolab.dataset.dataset import BY_HAND, Dataset, Samples
-from percolab.dataset.generation import generate
 from percolab.ground import text
 from percolab.ground.text import printable
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-from percolab.worlds.recipe import Superposition
 from percolab.worlds.rotations import Rotation
+from percolab.worlds.superposition import Superposition
 
 if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
@@ -224,7 +224,7 @@ class RemadeArray:
 
     def _whole(self) -> NDArray[Any]:
         if self._made is None:
-            self._made = np.asarray(generate(self._recipe).X)
+            self._made = np.asarray(construct(self._recipe).X)
         return self._made
 
 

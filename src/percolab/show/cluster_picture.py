@@ -11,18 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
-from percolab.ground.validation import check_integer
+from percolab.ground.validation import check_integer, one
 from percolab.model.forest import Forest
-from percolab.model.indices import one
-from percolab.show import colouring, style
+from percolab.show import colours, style
 from percolab.show.belief_map import draw_document
-from percolab.show.colouring import TRUNK, Colouring
+from percolab.show.colours import TRUNK, Colouring
 from percolab.show.style import PALETTE
 from percolab.worlds.superposed import AnyDataset, truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 SEEN_SHARE = 1 / 250
 """Share of a cluster's points below which a latent is not drawn in the tree: it would be too narrow to be seen."""
@@ -80,7 +80,7 @@ def draw(
         return _draw_one_document(data, number)
     known = truth(data, factor)
     if colour is not None and not isinstance(colour, str):
-        colour = colouring.of_rows(known, colour)
+        colour = colours.of_rows(known, colour)
     owner = known.dataset
     with style.sheet():
         figure = style.new_figure(11, 5.2)
@@ -125,10 +125,10 @@ def _colouring(
     if colour is not None:
         if latents is not None:
             raise ValueError(f"latents must be left out with colour, got {latents}")
-        return colouring.by_values(forest, *colouring.values_of(dataset, cluster, colour))
+        return colours.by_values(forest, *colours.values_of(dataset, cluster, colour))
     if latents is not None:
-        return colouring.by_groups(forest, *colouring.chosen_groups(dataset, cluster, latents))
-    return colouring.by_groups(forest, colouring.disjoint_groups(forest, n_groups))
+        return colours.by_groups(forest, *colours.chosen_groups(dataset, cluster, latents))
+    return colours.by_groups(forest, colours.disjoint_groups(forest, n_groups))
 
 
 # ---------------------------------------------------------------------- what to draw
