@@ -28,7 +28,6 @@ from percolab.exports.hdf5 import hdf5_paths, read_hdf5, to_hdf5
 from percolab.exports.point_tables import (
     csv_paths,
     huggingface_paths,
-    parquet_paths,
     read_csv,
     read_huggingface,
     read_parquet,
@@ -80,15 +79,15 @@ class Format(NamedTuple):
 
 FORMATS = {
     "npz": Format(to_npz, npz_paths),
-    "parquet": Format(to_parquet, parquet_paths),
+    "parquet": Format(to_huggingface, huggingface_paths),
     "csv": Format(to_csv, csv_paths),
     "hdf5": Format(to_hdf5, hdf5_paths),
     "huggingface": Format(to_huggingface, huggingface_paths),
 }
-"""The formats of files, by name."""
+"""The formats of files, by the name that the command line has for them: Parquet is a folder that `datasets` opens."""
 DOCUMENT_FORMATS = {
     "npz": Format(to_npz, sequences.npz_paths),
-    "parquet": Format(to_parquet, sequences.parquet_paths),
+    "parquet": Format(to_huggingface, sequences.huggingface_paths),
     "huggingface": Format(to_huggingface, sequences.huggingface_paths),
 }
 """Those that documents have."""
