@@ -37,7 +37,7 @@ from percolab.benchmark.representations import (
     RENORMED,
     TRUTH,
     Representation,
-    Weights,
+    TrainedWeights,
     n_hierarchies,
     representations,
     train,
@@ -94,7 +94,7 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
         name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")
     }
     named["share"], named["tuned"] = s.options.share, s.options.tuned
-    networks = Cell(f"{s.prefix}networks", Weights, partial(train, s), named, lasting=False, stage="training")
+    networks = Cell(f"{s.prefix}networks", TrainedWeights, partial(train, s), named, lasting=False, stage="training")
     asked = {name: value for name, value in made_from["options"].items() if name != "budget"} | {"store": s.store}
     found: list[Cell[Any]] = [] if s.options.activations else [networks]
     for one in (entry(name, s.options.budget) for name in s.asked):
