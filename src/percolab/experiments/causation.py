@@ -41,7 +41,7 @@ CONTROL = {"interchange": RANDOM, "steering": "slope of a random direction", "ab
 def options(scale: str, seeds: int, training: Any) -> Options:
     """Return the options of a scale."""
     if scale == "small":
-        along, layers, count = "kmeans@n_features=64,topk@n_features=256+k=8+steps=400+batch_size=512", "blocks.0", 300
+        along, layers, count = "kmeans@n_features=64,topk@n_features=256+k=8+steps=400+batch_size=512", "blocks.0", 160
     else:
         along, layers, count = (
             "kmeans@n_features=512,topk@n_features=2048+k=16+steps=3000+batch_size=4096",
