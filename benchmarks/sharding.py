@@ -51,7 +51,7 @@ def write_noise(task: tuple[str, int, int]) -> int:
 
 def noise_store(path: Path, n: int, dim: int, shards: int) -> None:
     """Write noise to a store by as many processes as make a dataset."""
-    rows = min(schema.CELL, 1 << ((schema.BLOCK_BYTES // (4 * dim)).bit_length() - 1))
+    rows = min(schema.CELL, 1 << ((schema.CHUNK_BYTES // (4 * dim)).bit_length() - 1))
     zarr.create_array(path, shape=(n, dim), dtype=np.float32, chunks=(rows, dim), compressors=[Crc32cCodec()])
     edges = [min(n, -(-n * k // shards // schema.CELL) * schema.CELL) for k in range(shards + 1)]
     tasks = [(str(path), lo, hi) for lo, hi in pairwise(edges) if hi > lo]

@@ -11,7 +11,7 @@ import numpy as np
 import percolab as pl
 from percolab import exports
 from percolab.dataset.dataset import Dataset
-from percolab.show import card, drawing, summary
+from percolab.show import card, cluster_picture, summary
 from percolab.store import finished, worlds
 
 HUGE = np.array([-(2**63), -(2**62), -(2**32), -2, -1, 0, 1, 2, 3, 2**31, 2**32, 2**62, 2**63 - 2, 2**63 - 1])
@@ -142,7 +142,7 @@ def written(ds, random, folder):
 
 def drawn(ds, random, folder):
     yield partial(card.write_card, ds, folder / "card.html", overwrite=True)
-    yield partial(drawing.draw_cluster, ds, 0)
+    yield partial(cluster_picture.draw_cluster, ds, 0)
 
 
 def verified(ds, random, folder):

@@ -69,7 +69,7 @@ def test_the_table_is_sorted_by_size_and_birth(draws, least, large, threads, dty
 @pytest.mark.parametrize("least", [1, 50, 5000])
 def test_any_number_of_threads_gives_the_same_table(least, monkeypatch):
     monkeypatch.setattr(attachment, "CHUNK", 1 << 14)
-    monkeypatch.setattr("percolab.engines.native.engine.ALONE", 1)
+    monkeypatch.setattr("percolab.engines.native.ALONE", 1)
     recipe = pl.Recipe(100_000, 2, "custom", create_prob=0.01, seeds=3, min_cluster_size=least)
     one, *others = (pl.cluster_table(recipe, threads=threads).clusters for threads in (1, 2, 3, 20))
     for other in others:

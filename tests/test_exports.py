@@ -187,7 +187,7 @@ ROUND_TRIPS = [
 @pytest.mark.parametrize(("write", "read"), ROUND_TRIPS, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_read_back_to_the_bit(write, read, dtype, tmp_path, monkeypatch):
-    monkeypatch.setattr(columns, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(columns, "EXPORT_BYTES", 1000)
     made = pl.generate(pl.Recipe(600, 7, seeds=3, dtype=dtype))
     made.save(tmp_path / "ds.zarr")
     seen = []
@@ -238,7 +238,7 @@ def test_hdf5_has_the_columns_of_the_data_model(either, ds, tmp_path):
 
 def test_huggingface_opens_the_folder(either, ds, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(columns, "BLOCK_BYTES", 128 * 5 * 8)
+    monkeypatch.setattr(columns, "EXPORT_BYTES", 128 * 5 * 8)
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     exports.to_huggingface(either, tmp_path / "hub")
@@ -320,7 +320,7 @@ def test_formats_name_their_files(name, ds, tmp_path):
 
 
 def test_parquet(either, ds, tmp_path, monkeypatch):
-    monkeypatch.setattr(columns, "BLOCK_BYTES", 128 * 5 * 8)
+    monkeypatch.setattr(columns, "EXPORT_BYTES", 128 * 5 * 8)
     exports.to_parquet(either, tmp_path / "t.parquet")
     file = pq.ParquetFile(tmp_path / "t.points.parquet")
     assert file.metadata.num_row_groups == 5  # 600 rows in blocks of 128

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 import percolab as pl
 from percolab.engines.clusters import Clusters
-from percolab.engines.native import skeleton, trees
+from percolab.engines.native import growth, skeleton
 from percolab.engines.native.parts import Stand
 from percolab.engines.native.splitting import split
 from percolab.rng import philox
@@ -178,7 +178,7 @@ def many_clusters(size, count, seed=0):
     start = np.arange(count + 1) * size
     points = (founder[:, None] + np.arange(size)).reshape(-1)
     clusters = Clusters(start, np.arange(count), points)
-    forest = trees.grow_forest(clusters, np.uint64(seed), 2)
+    forest = growth.grow_forest(clusters, np.uint64(seed), 2)
     return replace(forest, point_id=forest.point_id % 1000)
 
 

@@ -17,7 +17,7 @@ import percolab as pl
 from percolab.checks import factors as laws
 from percolab.rng import philox
 from percolab.worlds import generation, rotations, samples
-from percolab.worlds.recipe import recipe_from_dict
+from percolab.worlds.superposition import recipe_from_dict
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
 

@@ -185,7 +185,7 @@ def test_moments_of_any_kind_of_array(ds, tmp_path, monkeypatch):
     ds.save(tmp_path / "ds.zarr")
     mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=ds.X.shape)
     mapped[:] = ds.X
-    monkeypatch.setattr("percolab.model.moments.BLOCK_BYTES", 999)
+    monkeypatch.setattr("percolab.model.moments.MOMENT_BYTES", 999)
     monkeypatch.setattr("percolab.model.moments.KEPT_BYTES", 1)
     order = np.random.default_rng(0).permutation(2000)
     for values in (ds.X, pl.load(tmp_path / "ds.zarr").X, mapped, torch.from_numpy(ds.X), scipy.sparse.csr_array(ds.X)):

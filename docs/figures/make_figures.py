@@ -11,7 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import percolab as pl
 from percolab.show import draw_document
-from percolab.show.drawing import PALETTE, draw_cluster
+from percolab.show.cluster_picture import PALETTE, draw_cluster
 
 HERE = Path(__file__).parent
 EXAMPLE = pl.Recipe(n_points=12, dim=2, seeds=8289, engine="paper")

@@ -11,15 +11,14 @@ from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.generation import make_percolation
 from percolab.engines.attachment import attachment
-from percolab.engines.native.engine import cluster_of, node_paths, split_forest
+from percolab.engines.native import cluster_of, node_paths, split_forest
 from percolab.engines.native.rows import Rows, Table, cluster_table, generate_rows
 from percolab.engines.paper.coalescent import cyclic_coalescent
 from percolab.ground.version import __version__
-from percolab.model.ancestry import Ragged
-from percolab.model.cuts import Cut
 from percolab.model.forest import Forest
+from percolab.model.kinship import Ragged
+from percolab.model.latent_groups import Cut
 from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.sums import targets
@@ -28,10 +27,10 @@ from percolab.store.schema import StoreError
 from percolab.store.shards import Made, generate_store
 from percolab.store.stored_array import StoredArray
 from percolab.store.worlds import load
-from percolab.worlds.generation import PRESETS, generate, superpose
-from percolab.worlds.recipe import Superposition
+from percolab.worlds.generation import PRESETS, generate, make_percolation, superpose
 from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import Superposed, Truth, truth
+from percolab.worlds.superposition import Superposition
 
 if TYPE_CHECKING:
     from percolab import benchmark, exports, features, nn, show, streaming, study, theory

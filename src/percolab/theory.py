@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betaln, gammaln
 
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_integer, check_number, check_probability
 from percolab.model.recipe import CRITICAL_CREATE_PROB
-
-Floats = NDArray[np.float64]
 
 # ---------------------------------------------------------------------- percolation
 

@@ -1,4 +1,4 @@
-"""The benchmark of methods: tasks x representations x methods x seeds, in cells that are files, with a report.
+"""The benchmark of methods, version 1: tasks, representations, methods at several sparsities, two endpoints per task.
 
 Needs the extra ``nn``, and for sparse autoencoders ``sae``. Importing this package imports neither.
 """
@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.benchmark.tasks import TASKS, Task, task
+from percolab.benchmark.tasks import TASKS, VERSION, Options, Task, task
 from percolab.features.specs import Budget
 from percolab.ground.extras import on_demand
 
 if TYPE_CHECKING:
-    from percolab.benchmark.running import benchmark
+    from percolab.benchmark.declaration import benchmark
+    from percolab.benchmark.submissions import check
 
-__all__ = ["TASKS", "Budget", "Task", "benchmark", "task"]
+__all__ = ["TASKS", "VERSION", "Budget", "Options", "Task", "benchmark", "check", "task"]
 
 
-__getattr__ = on_demand(__name__, {"benchmark.running": "benchmark"}, "the benchmark needs", "nn")
+__getattr__ = on_demand(
+    __name__,
+    {"benchmark.declaration": "benchmark", "benchmark.submissions": "check"},
+    "the benchmark needs",
+    "nn",
+)

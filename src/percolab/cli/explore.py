@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
-from percolab.cli.options import Overwrite, Store, examples, number_option
+from percolab.cli.errors import command
+from percolab.cli.options import Overwrite, Store, number_option, word_option
 from percolab.cli.options import seed as seed_number
 from percolab.corpora.collection import StoredDocuments
 from percolab.ground import files
@@ -16,20 +16,24 @@ from percolab.ground import files
 LOOPBACK = "127.0.0.1"
 
 
+@command(
+    "percolab explore small.zarr -o explorer.html",
+    "percolab explore docs.zarr -o documents.html",
+    "# with a network's predictions and the codes of a dictionary",
+    "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
+    "# a store larger than memory",
+    "percolab explore big.zarr --serve",
+)
 def explore(
     path: Store,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, .html.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, word_option("-o --output", "FILE", "The page, .html.")] = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", metavar="DIR", help="A run of percolab train, for predictions.", show_default=False),
+        word_option("--run", "DIR", "A run of percolab train, for predictions."),
     ] = None,
     features: Annotated[
         Path | None,
-        typer.Option(
-            "--features", metavar="FILE", help="Codes of features, .npz or .npy; they are scored.", show_default=False
-        ),
+        word_option("--features", "FILE", "Codes of features, .npz or .npy; they are scored."),
     ] = None,
     points: Annotated[int, number_option("--points", "Most points that are drawn.", default=100_000)] = 100_000,
     min_size: Annotated[int, number_option("--min-size", "Fewest points of a concept.", default=20)] = 20,
@@ -37,7 +41,7 @@ def explore(
     serve: Annotated[
         bool, typer.Option("--serve", help="Answer from the store instead of writing a file; until Ctrl-C.")
     ] = False,
-    host: Annotated[str, typer.Option("--host", metavar="NAME", help="Where --serve listens.")] = LOOPBACK,
+    host: Annotated[str, word_option("--host", "NAME", "Where --serve listens.")] = LOOPBACK,
     port: Annotated[int, number_option("--port", "Where --serve listens; 0 takes a free one.", default=0)] = 0,
     overwrite: Overwrite = False,
 ) -> None:
@@ -128,18 +132,3 @@ def _scores(dataset: Any, codes: Any, rows: Any, min_size: int) -> list[Any]:
 
     count = len(getattr(dataset, "factors", (dataset,)))
     return [score(dataset, codes, rows, factor=k, min_size=min_size, ratio=1) for k in range(count)]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab explore small.zarr -o explorer.html",
-            "percolab explore docs.zarr -o documents.html",
-            "# with a network's predictions and the codes of a dictionary",
-            "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
-            "# a store larger than memory",
-            "percolab explore big.zarr --serve",
-        ),
-    )(explore)

@@ -5,22 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from percolab.cli.errors import Command
-from percolab.cli.options import Factor, Overwrite, Store, completion, examples
+from percolab.cli.errors import command
+from percolab.cli.options import Factor, Overwrite, Store, word_option
 from percolab.ground import files
 
 FORMATS = ("npz", "parquet", "csv", "hdf5", "huggingface")
 
 
+@command(
+    "percolab export one.zarr --format npz -o percolation",
+    "percolab export one.zarr --format parquet -o one",
+    "percolab export one.zarr --format huggingface -o one-hub",
+    "# documents, for datasets.load_dataset",
+    "percolab export docs.zarr --format huggingface -o docs-hub",
+    "# a superposed world with the hierarchy of its second factor",
+    "percolab export two.zarr --factor 1 --format npz -o two",
+)
 def export(
     path: Store,
     form: Annotated[
         str,
-        typer.Option("--format", metavar="|".join(FORMATS), help="What to write.", autocompletion=completion(FORMATS)),
+        word_option("--format", "|".join(FORMATS), "What to write.", FORMATS),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="STEM", help="What the file names begin with.")],
+    output: Annotated[Path, word_option("-o --output", "STEM", "What the file names begin with.")],
     factor: Factor = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -44,19 +51,3 @@ def export(
     with bar(label="exporting") as display:
         write(dataset, output, factor=factor, overwrite=overwrite, progress=display)
     print(f"wrote {' and '.join(map(str, paths))}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab export one.zarr --format npz -o percolation",
-            "percolab export one.zarr --format parquet -o one",
-            "percolab export one.zarr --format huggingface -o one-hub",
-            "# documents, for datasets.load_dataset",
-            "percolab export docs.zarr --format huggingface -o docs-hub",
-            "# a superposed world with the hierarchy of its second factor",
-            "percolab export two.zarr --factor 1 --format npz -o two",
-        ),
-    )(export)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
+from percolab.cli.errors import command
 from percolab.cli.experiments import (
     Device,
     Draws,
@@ -23,7 +23,7 @@ from percolab.cli.experiments import (
     print_report,
     run_in,
 )
-from percolab.cli.options import AsJson, Quiet, choice_option, completion, examples, number_option
+from percolab.cli.options import AsJson, Quiet, choice_option, completion, number_option, word_option
 from percolab.cli.options import seed as seed_number
 from percolab.corpora.corpus import KIND as CORPUS
 from percolab.corpora.corpus import Corpus
@@ -35,6 +35,12 @@ from percolab.nn.config import SCALES
 from percolab.study.scales import DATA, HIERARCHY
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab represent relevance --scale small",
+    "# full scale, for which a GPU is wanted",
+    "percolab represent steering --data superposed-4 --draws 5 -o steering",
+)
 def represent(
     name: Annotated[
         str,
@@ -45,11 +51,11 @@ def represent(
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     data: Annotated[
         str | None,
-        typer.Option(
+        word_option(
             "--data",
-            metavar="NAME",
-            help="superposed-2 or -4 for relevance and steering, else one-cluster or multi-cluster; or a store.",
-            autocompletion=completion(DATA),
+            "NAME",
+            "superposed-2 or -4 for relevance and steering, else one-cluster or multi-cluster; or a store.",
+            DATA,
         ),
     ] = None,
     seeds: Annotated[
@@ -96,16 +102,18 @@ def represent(
         _print(directory, results)
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab scaling --scale small",
+)
 def scaling(
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="A,B", help=f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
+        word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
     ] = None,
     seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: scaling-SCALE.")
-    ] = None,
+    output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: scaling-SCALE.")] = None,
     draws: Draws = 1,
     network: Network = None,
     overwrite: Overwrite = False,
@@ -132,24 +140,28 @@ def scaling(
         _print(directory, results)
 
 
+@command(
+    "# two runs of percolab train on documents",
+    "percolab diff run-a run-b -o diff.html",
+    "# activations of any two networks, for the same inputs",
+    "percolab diff a.npy b.npy --method topk@n_features=1024+k=16",
+)
 def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="A run of percolab train, or activations as .npy.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one, on the same inputs.")],
     layer: Annotated[
-        str | None, typer.Option("--layer", metavar="NAME", help="Module of the networks. Default: the last block.")
+        str | None, word_option("--layer", "NAME", "Module of the networks. Default: the last block.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="PATH", help="The dataset that runs on points were trained on.")
+        str | None, word_option("--data", "PATH", "The dataset that runs on points were trained on.")
     ] = None,
     documents: Annotated[int, number_option("--documents", "Held-out documents that are read.", default=2000)] = 2000,
     method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help="What finds features, such as topk@n_features=1024+k=16.")
+        str, word_option("--method", "NAME", "What finds features, such as topk@n_features=1024+k=16.")
     ] = "topk",
     features: Annotated[int, number_option("--features", "One-sided features that are listed.", default=12)] = 12,
     seed: Annotated[int, number_option("--seed", "Seed of the method.", seed_number, 0)] = 0,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="A page, .html.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, word_option("-o --output", "FILE", "A page, .html.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     device: Device = "auto",
@@ -226,26 +238,3 @@ def _print(directory: Path, results: dict[str, Any]) -> None:
         number = Estimate(*(line["estimate"][part] for part in ("value", "low", "high"))).text()
         print(f"{line['what']}: {number}, {line['answer']}{note}")
     print_report(directory, results)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# minutes on a laptop",
-            "percolab represent relevance --scale small",
-            "# full scale, for which a GPU is wanted",
-            "percolab represent steering --data superposed-4 --draws 5 -o steering",
-        ),
-    )(represent)
-    app.command(cls=Command, epilog=examples("# minutes on a laptop", "percolab scaling --scale small"))(scaling)
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# two runs of percolab train on documents",
-            "percolab diff run-a run-b -o diff.html",
-            "# activations of any two networks, for the same inputs",
-            "percolab diff a.npy b.npy --method topk@n_features=1024+k=16",
-        ),
-    )(diff)

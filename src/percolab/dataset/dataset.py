@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.dataset import editing, subsample, targets
+from percolab.dataset import replay, subsample, targets
 from percolab.dataset.targets import Active
 from percolab.ground import text
 from percolab.ground.text import printable
@@ -57,7 +57,10 @@ class Lazy:
         return dict(self.__dict__) if read is None else {"_read": read}
 
 
-class Samples(Lazy):
+Kind = TypeVar("Kind", bound="SampleSet")
+
+
+class SampleSet(Lazy):
     """Rows of X and y with their truth: what a `Dataset` and a superposed world have in common."""
 
     X: NDArray[Any] | StoredArray
@@ -70,15 +73,10 @@ class Samples(Lazy):
         """Whether the fields come from where they can be trusted: a field that is replaced loses this."""
         return "_vouched" in self.__dict__ or "_read" in self.__dict__
 
-    def vouch(self) -> Self:
-        """Mark this as what its recipe makes, or as known to differ in what its provenance says."""
-        object.__setattr__(self, "_vouched", True)
-        return self
-
     def _changed(self, **changes: Any) -> Self:
         """Return this with other fields, which come from where they can be trusted if these do."""
         changed: Self = replace(self, **changes)  # type: ignore[type-var]
-        return changed.vouch() if self._is_vouched else changed
+        return vouch(changed) if self._is_vouched else changed
 
     def in_memory(self) -> Self:
         """Return the same with every array read into memory."""
@@ -100,7 +98,13 @@ class Samples(Lazy):
         sync
             Have everything on the disk before it is at its path, so that not even a power cut leaves half.
         """
-        _SAVE[type(self)](self, path, overwrite=overwrite, sync=sync)
+        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
+
+
+def vouch(samples: Kind) -> Kind:
+    """Mark a dataset or a world as what its recipe makes, or as known to differ in what its provenance says."""
+    object.__setattr__(samples, "_vouched", True)
+    return samples
 
 
 class Save(Protocol):
@@ -110,16 +114,16 @@ class Save(Protocol):
         """Write it."""
 
 
-_SAVE: dict[type, Save] = {}
+_SAVE: list[Save] = []
 
 
-def save_with(kind: type[Samples], save: Save) -> None:
-    """Take what `save` of a kind of samples calls: the store is built on them, so it comes to them, not they to it."""
-    _SAVE[kind] = save
+def save_with(save: Save) -> None:
+    """Take what `SampleSet.save` calls: the store is built on samples, so it comes to them, not they to it."""
+    _SAVE[:] = [save]
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset(Samples):
+class Dataset(SampleSet):
     """Points in R^d on percolation clusters, a target per point, and everything that produced them.
 
     Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release. Neighbouring
@@ -284,7 +288,7 @@ class Dataset(Samples):
         if self._is_foreign and not np.array_equal(self.y, self._make(self.target)):
             raise ValueError(f"y must be what its target makes of z to follow new values, got one with {BY_HAND}")
         latent_z, own_z = self.latent_z.copy(), self.point_z.copy()
-        editing.set_values(edit, latent_z, own_z)
+        replay.set_values(edit, latent_z, own_z)
         y = targets.update(self.target, self.forest, latent_z, own_z, edit, self.y, self._active)
         return self._edited(edit, y=y, latent_z=latent_z, point_z=own_z)
 
@@ -305,7 +309,7 @@ class Dataset(Samples):
         """
         edit = Shift(latent, by if np.ndim(by) == 0 else np.asarray(by), seed)
         X = self._to_edit(edit)
-        editing.shift(self.forest, edit, X)
+        replay.shift(self.forest, edit, X)
         return self._edited(edit, X=X)
 
     def move(self, latent: int, by: float | ArrayLike) -> Dataset:
@@ -325,7 +329,7 @@ class Dataset(Samples):
         """
         edit = Move(latent, by if np.ndim(by) == 0 else np.asarray(by))
         X = self._to_edit(edit)
-        editing.move(self.recipe, self.forest, edit, X)
+        replay.move(self.recipe, self.forest, edit, X)
         return self._edited(edit, X=X)
 
     def beyond(self, latent: int) -> NDArray[np.int64]:
@@ -334,7 +338,7 @@ class Dataset(Samples):
         Time is proportional to the depth and to the number of these rows.
         """
         self._check_edit(Move(latent, 0))
-        intervals = editing.beyond(self.recipe, self.forest, latent)[2]
+        intervals = replay.beyond(self.recipe, self.forest, latent)[2]
         return np.concatenate([np.arange(rows.start, rows.stop) for rows in sorted(intervals, key=lambda r: r.start)])
 
     def turn(self, latent: int, seed: int) -> Dataset:
@@ -353,7 +357,7 @@ class Dataset(Samples):
         """
         edit = Turn(latent, seed)
         X = self._to_edit(edit)
-        editing.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
+        replay.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
         return self._edited(edit, X=X)
 
     def _to_edit(self, edit: Shift | Move | Turn) -> NDArray[Any]:

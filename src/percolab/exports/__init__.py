@@ -25,8 +25,7 @@ from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.exports import sequences
 from percolab.exports.hdf5 import hdf5_paths, read_hdf5, to_hdf5
-from percolab.exports.release import Release, npz_paths, read_npz, to_npz
-from percolab.exports.tables import (
+from percolab.exports.point_tables import (
     csv_paths,
     huggingface_paths,
     parquet_paths,
@@ -37,6 +36,7 @@ from percolab.exports.tables import (
     to_huggingface,
     to_parquet,
 )
+from percolab.exports.release import Release, npz_paths, read_npz, to_npz
 from percolab.ground.extras import needing, on_demand
 from percolab.ground.files import PathLike
 from percolab.ground.validation import check_choice

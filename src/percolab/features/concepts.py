@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.model.concepts import thin
 from percolab.model.forest import Forest
+from percolab.model.latent_groups import thin
 
 Ints = NDArray[np.int64]
 

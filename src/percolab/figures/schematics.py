@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.engines.paper.coalescent import FIRST_CLUSTER_CHILD
+from percolab.ground.arrays import Ints
 from percolab.ground.validation import check_integer, check_seed
 from percolab.show import style
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-Ints = NDArray[np.int64]
 
 PROB, DEPTH, DRAWN, LATTICE_SEED = 0.6, 15, 7, 5
 """Share of occupied nodes, shells that are sampled, shells that are drawn, seed."""

@@ -31,7 +31,7 @@ def needing(what: str, extra: str, package: str = "") -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").startswith("percolab"):
             raise
-        raise missing(what, package or str(error.name), extra) from error
+        raise missing(what, package or str(error.name).partition(".")[0], extra) from error
 
 
 def on_demand(package: str, homes: Mapping[str, str], what: str, extra: str) -> Callable[[str], Any]:

@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
-from percolab.ground.validation import check_integer
+from percolab.ground.arrays import Ints
+from percolab.ground.validation import check_integer, indices, one
 from percolab.model import graphs, hierarchy, invariants, kinship
-from percolab.model.ancestry import Ragged, minima_table
-from percolab.model.bonds import Walk
-from percolab.model.concepts import concepts, nearest_above
-from percolab.model.cuts import Cut, cut
-from percolab.model.indices import indices, one
+from percolab.model.kinship import Ragged, Walk, minima_table
+from percolab.model.latent_groups import Cut, concepts, cut, nearest_above
 from percolab.model.moments import Moments, moments
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     import pandas
     import scipy.sparse
 
-Ints = NDArray[np.int64]
 Index = int | np.integer[Any]
 Many = Sequence[int] | NDArray[Any]
 

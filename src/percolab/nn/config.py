@@ -15,7 +15,7 @@ SCALES = ("paper", "small")
 PROTOCOLS = ("random", "subtree")
 """Ways of holding rows out from probes; see `percolab.nn.probing.places`."""
 
-FIT_FROM = 10.0
+FITTED_FOM = 10.0
 """FOM from which a second power law is fitted: below it, the smallest clusters are missing from multi-cluster data."""
 UNTRAINED = 5
 """Least number of untrained networks, and of draws of random features, that trained ones are compared with."""

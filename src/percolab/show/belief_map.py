@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.corpus import Corpus
+from percolab.ground.arrays import Floats
 from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
 
 
 def draw_document(corpus: Corpus, number: int = 1 << 40) -> Figure:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,14 @@ from percolab.engines import needs
 from percolab.engines.native import limbs, rows
 from percolab.engines.native.rows import Latents, Points, Table
 from percolab.ground import files, memory, parallel, version
-from percolab.ground.progress import Progress, bar, silent
+from percolab.ground.progress import Progress, shown, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
 from percolab.store import commit, exclusion, finished, locations, metadata, runners, schema, unfinished
+from percolab.store.byte_sources import source
 from percolab.store.digests import Missing
 from percolab.store.locations import Location
 from percolab.store.schema import AnyRecipe, StoreError
-from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
 
 Range = tuple[str, int, int]
@@ -112,8 +112,11 @@ def generate_store(
     target = locations.writing_target(location)
     working = _working_location(target, recipe, overwrite)
     how = How(shards, runner, workers, sync, moved=working != target)
-    shown = bar() if progress is True else nullcontext(progress or silent)
-    with runners.ready(runner, workers, address), exclusion.alone(working, target) as check_alone, shown as report:
+    with (
+        runners.ready(runner, workers, address),
+        exclusion.alone(working, target) as check_alone,
+        shown(progress) as report,
+    ):
         if locations.local_path(target) is not None:
             files.sweep(Path(target))
         made = _make_store(recipe, working, how, report, check_alone)

@@ -162,7 +162,7 @@ def _count(needed: Needed) -> int:
     return needed.stop - needed.start if isinstance(needed, slice) else needed.size
 
 
-# ---------------------------------------------------------------------- indexing
+# ---------------------------------------------------------------------- what an index needs
 #
 # What NumPy would do with an index, for an array that is not in memory.
 # An index is taken apart into the rows and columns that it needs, and an index that does the same to these alone. So

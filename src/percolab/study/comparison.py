@@ -26,8 +26,8 @@ from percolab.study.readers import NetworkReader, Reader, as_reader
 from percolab.study.sources import Raw, Source, TorchSource, as_source
 from percolab.study.subject import AnyData, View, n_factors, views
 from percolab.worlds.generation import generate
-from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split
+from percolab.worlds.superposition import Superposition
 
 if TYPE_CHECKING:
     import pandas

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from percolab.features.scoring import score
-from percolab.features.specs import METHODS, MODEST, ORACLE, READING, entry, make, on_device, take_options
+from percolab.features.specs import METHODS, MODEST, TRUTHFUL, entry, make, on_device, take_options
 from percolab.intervals import places
 from percolab.nn.config import ProbeConfig
 from percolab.nn.probing import ridge, siblings
@@ -233,7 +233,7 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
             methods = {"along": along.split(",")} if along else {}
             usual: Reader | NetworkReader = READERS[name](reader, Positions(**options), **methods)
             return usual
-        if spec.partition("@")[0] in (READING, ORACLE):
+        if METHODS.get(spec.partition("@")[0], ("",))[0] in TRUTHFUL:
             raise ValueError(f"readers must make features of activations, got {reader!r}")
         try:
             return _by_spec(spec, reader, Positions(**options))

@@ -1,27 +1,27 @@
-"""Making worlds: each factor in turn, added to X and forgotten but for its truth."""
+"""Making datasets and worlds: a world's factors in turn, each added to X and forgotten but for its truth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset import generation
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.construction import construct
+from percolab.dataset.dataset import Dataset, vouch
 from percolab.engines import needs
 from percolab.ground import memory, parallel
-from percolab.ground.progress import Progress, bar, silent
-from percolab.ground.validation import check_choice
+from percolab.ground.progress import Progress, shown
+from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
 from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
 from percolab.worlds import samples
-from percolab.worlds.recipe import Superposition
 from percolab.worlds.superposed import Superposed, remade, rotation_of, superposed_targets
+from percolab.worlds.superposition import Superposition
 
 VERSION = 1
 """Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
@@ -46,7 +46,8 @@ def generate(
 
     The law of a dataset: clusters by preferential attachment; in each cluster a uniform random labelled tree and, given
     the tree, a uniform order of its bonds, which defines the latents; positions by a branching random walk along the
-    bonds with directions handed down the latents; targets y = Σ z / √(1 + depth). That of a world: see `Superposition`.
+    bonds with directions handed down the latents; targets y = Σ z / √(1 + depth). Then the recipe's
+    edits, one after another, and the target that it names. The law of a world: see `Superposition`.
     The same recipe gives the same data for any number of threads, and NumPy's global random state is not touched.
 
     Parameters
@@ -65,11 +66,10 @@ def generate(
     """
     if isinstance(recipe, str):
         recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]
-    if not isinstance(recipe, Superposition):
-        return generation.generate(recipe, threads=threads, progress=progress)
-    count = parallel.thread_count(threads)
-    with bar() if progress is True else nullcontext(progress or silent) as shown:
-        return _superpose(recipe, count, shown).vouch()
+    with shown(progress) as tell:
+        if not isinstance(recipe, Superposition):
+            return construct(recipe, threads=threads, progress=tell)
+        return vouch(_superpose(recipe, parallel.thread_count(threads), tell))
 
 
 def superpose(
@@ -143,7 +143,7 @@ def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> 
     def numbered(stage: str, done: int, total: int) -> None:
         progress(f"{stage} {k + 1}/{len(recipe.factors)}", done, total)
 
-    return generation.generate(recipe.factors[k], threads=threads, progress=numbered)
+    return construct(recipe.factors[k], threads=threads, progress=numbered)
 
 
 def _spread(k: int, source: NDArray[Any], threads: int) -> float:
@@ -187,3 +187,84 @@ PRESETS: Mapping[str, Recipe | Superposition] = MappingProxyType(
     }
 )
 """Recipes by name: the paper's two datasets (Sec. 5 and App. B); two clusters added; four, each rotated first."""
+
+
+# ---------------------------------------------------------------------- in the manner of scikit-learn
+
+RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
+
+
+@overload
+def make_percolation(
+    n_points: int | None = ...,
+    dim: int | None = ...,
+    *,
+    random_state: RandomState = ...,
+    return_X_y: Literal[True],
+    n_samples: int | None = ...,
+    n_features: int | None = ...,
+    **recipe: Any,
+) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
+
+
+@overload
+def make_percolation(
+    n_points: int | None = ...,
+    dim: int | None = ...,
+    *,
+    random_state: RandomState = ...,
+    return_X_y: Literal[False] = ...,
+    n_samples: int | None = ...,
+    n_features: int | None = ...,
+    **recipe: Any,
+) -> Dataset: ...
+
+
+def make_percolation(
+    n_points: int | None = None,
+    dim: int | None = None,
+    *,
+    random_state: RandomState = None,
+    return_X_y: bool = False,
+    n_samples: int | None = None,
+    n_features: int | None = None,
+    **recipe: Any,
+) -> Dataset | tuple[NDArray[Any], NDArray[np.float64]]:
+    """Make a percolation dataset in the manner of scikit-learn's ``make_*`` functions.
+
+    Parameters
+    ----------
+    n_points
+        Number of points; 1000 if not given.
+    dim
+        Dimension of the space they lie in; 20 if not given.
+    random_state
+        An int, as `seeds` of a `Recipe`; a NumPy generator to draw it from; None for a fresh one.
+    return_X_y
+        Return ``(X, y)`` instead of a `Dataset`.
+    n_samples, n_features
+        Scikit-learn's words for `n_points` and `dim`.
+    **recipe
+        Other fields of `Recipe`: `mode`, `create_prob`, `mean_degree`, `engine`, `min_cluster_size`, `dtype`, `target`.
+    """
+    n_points = _either("n_points", n_points, "n_samples", n_samples, 1000)
+    dim = _either("dim", dim, "n_features", n_features, 20)
+    seed: Any = random_state
+    if isinstance(random_state, np.random.Generator):
+        seed = int(random_state.integers(2**32))
+    elif isinstance(random_state, np.random.RandomState):
+        seed = int(random_state.randint(2**32, dtype=np.uint64))
+    unknown = sorted(set(recipe) - {field.name for field in fields(Recipe)} | set(recipe) & {"seeds"})
+    if unknown:
+        raise TypeError(f"make_percolation got {unknown[0]!r}, which is not a field of a Recipe that it takes")
+    dataset = generate(Recipe(n_points, dim, seeds=seed, **recipe))
+    return (np.asarray(dataset.X), dataset.y) if return_X_y else dataset
+
+
+def _either(name: str, value: int | None, alias: str, other: int | None, default: int) -> int:
+    """Return what was given under one of two names."""
+    if value is not None and other is not None:
+        raise ValueError(f"{name} and {alias} are the same, and only one may be given, got {value} and {other}")
+    if other is not None:
+        return check_integer(alias, other, 1)
+    return default if value is None else value

@@ -14,14 +14,13 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.worlds.superposed import AnyDataset, Truth, truth
 
-Ints = NDArray[np.int64]
-
-KINDS = ("rows", "subtree", "cluster")
+SPLIT_KINDS = ("rows", "subtree", "cluster")
 PARTS = ("train", "validation", "test")
 FRACTIONS = (0.8, 0.1, 0.1)
 SPLIT_SEED = 42
@@ -108,7 +107,7 @@ def split_rows(
     Split
         By rows each part is in random order, else in that of the rows.
     """
-    check_choice("by", by, KINDS)
+    check_choice("by", by, SPLIT_KINDS)
     check_seed("seed", seed)
     check_integer("margin", margin, 0)
     shares = _shares(fractions)
@@ -223,7 +222,7 @@ def _with_margin(known: Truth | Forest, split: Split, margin: int) -> Split:
     return Split(split.train[~near], split.validation, split.test, split.groups, np.sort(split.train[near]))
 
 
-# ---------------------------------------------------------------------- mt19937
+# ---------------------------------------------------------------------- the permutation of torch
 #
 # MT19937 as torch and NumPy seed it, and the permutation that ``torch.randperm`` draws with it, without torch.
 # The permutation is Fisher and Yates' shuffle. Below a length of `WIDE` the entry at i is exchanged with the one at i

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from percolab.engines import needs
 from percolab.engines.clusters import Clusters
-from percolab.engines.native import births, limbs, trees
-from percolab.engines.native.engine import find_clusters
+from percolab.engines.native import births, find_clusters, growth, limbs
 from percolab.engines.native.limbs import Crown
 from percolab.engines.native.parts import Stand, end_of
 from percolab.engines.native.positions import Entries, embed
-from percolab.engines.native.values import draw_values
+from percolab.engines.native.value_draws import draw_values
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer
@@ -222,7 +221,7 @@ def _overlap(start: NDArray[np.int64], end: NDArray[np.int64], lo: int, hi: int)
 
 def make_points(recipe: Recipe, part: Points, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of rows."""
-    grown = trees.grow(part.stand, seed_key(recipe.seeds.graph), threads, progress)
+    grown = growth.grow(part.stand, seed_key(recipe.seeds.graph), threads, progress)
     values = draw_values(grown, part.limb_above, seed_key(recipe.seeds.value), threads, progress)
     X = embed(recipe, grown, part.entries, threads, progress)
     rows = slice(part.lo - part.first_row, part.hi - part.first_row)
@@ -232,7 +231,7 @@ def make_points(recipe: Recipe, part: Points, threads: int, progress: Progress =
 def make_latents(recipe: Recipe, part: Latents, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of latents."""
     stand, n = part.stand, part.hi - part.lo
-    grown = trees.grow(stand, seed_key(recipe.seeds.graph), threads, progress)
+    grown = growth.grow(stand, seed_key(recipe.seeds.graph), threads, progress)
     z = draw_values(grown, np.zeros(stand.limb.size), seed_key(recipe.seeds.value), threads, progress).latent_z
     first = np.append(stand.limb["latent"], stand.start[0] - stand.limb.size)
     count = np.diff(np.append(first, stand.n_latents))

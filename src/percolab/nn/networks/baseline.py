@@ -29,7 +29,7 @@ from percolab.worlds.superposed import AnyDataset
 
 RIDGE_ALPHA = 1.0
 LOGISTIC_STEPS = 200
-BLOCK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
+DISTANCE_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 """Memory for one block of distances."""
 TIED = 1e-6
 """Points are as near as the nearest up to this share of its distance: far above rounding, far below other distances."""
@@ -210,7 +210,7 @@ def _distances(X: torch.Tensor, block_bytes: int | None, progress: Progress) -> 
     # |b|² - 2ab as one product.
     others = torch.cat([-2 * X, squares], 1).T
     points = torch.cat([X, torch.ones(n, 1, dtype=X.dtype, device=X.device)], 1)
-    rows = max(1, (block_bytes or BLOCK_BYTES[X.device.type]) // (8 * n))
+    rows = max(1, (block_bytes or DISTANCE_BYTES[X.device.type]) // (8 * n))
     block = torch.empty(min(rows, n), n, dtype=X.dtype, device=X.device)
     for lo in range(0, n, rows):
         hi = min(lo + rows, n)

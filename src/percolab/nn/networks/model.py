@@ -1,4 +1,4 @@
-"""The paper's network: a residual multilayer perceptron (Sec. 5)."""
+"""The paper's network, a residual multilayer perceptron (Sec. 5); predictions of any network; several as one."""
 
 from __future__ import annotations
 
@@ -132,9 +132,7 @@ def check_fits(model: nn.Module, dim: int, device: torch.device, outputs: int | 
         raise ValueError(f"model must give {outputs} numbers a point, one a class, got {out.numel() // 2}")
 
 
-# ---------------------------------------------------------------------- predicting
-#
-# A network as a function of rows of X, in arrays: what those take who know nothing of torch.
+# ---------------------------------------------------------------------- for those who know nothing of torch
 
 
 def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -149,7 +147,7 @@ def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return predicted
 
 
-# ---------------------------------------------------------------------- ensemble
+# ---------------------------------------------------------------------- several networks as one
 #
 # Several networks of one shape as one: their weights stacked, their products batched.
 # A step of one small network leaves most of a GPU idle, and most of its time is the launching of kernels; stacked, E

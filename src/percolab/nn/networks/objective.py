@@ -1,4 +1,4 @@
-"""What a network is trained for: numbers by their squared error, labels by their cross-entropy."""
+"""What a network is trained for and scored by: numbers by their squared error, labels by their cross-entropy."""
 
 from __future__ import annotations
 

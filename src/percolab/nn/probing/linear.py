@@ -13,24 +13,21 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_seed, listed
 from percolab.model.forest import Forest
-from percolab.model.indices import listed
 from percolab.nn.probing import ridge
 from percolab.nn.probing.places import fresh_values, locate, path_sums
 from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Samples
 from percolab.worlds.splits import Split
 from percolab.worlds.superposed import AnyDataset, Truth, truth
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 TRAIN_SHARE = 0.7
 """Share of the lines that are trained on where no split is given, as in the paper."""
 TUNING_SHARE = 0.2
 """Share of the training lines that choose among penalties where the split has no validation rows."""
-KINDS = ("z", "sum", "membership")
+PROBE_TARGETS = ("z", "sum", "membership")
 Parts = Split | tuple[ArrayLike, ArrayLike]
 
 
@@ -278,7 +275,7 @@ def _asked_for(
         if latents is not None or depth is not None:
             raise ValueError("latents and depth must be left out with a target of one's own, got one of them")
         return _own(target, at.size)
-    check_choice("target", target, KINDS)
+    check_choice("target", target, PROBE_TARGETS)
     chosen = _chosen(forest, target, latents, depth)
     start, stop = forest.latent_start[chosen], forest.latent_start[chosen] + forest.latent_size[chosen]
     if target == "membership":

@@ -1,0 +1,192 @@
+"""Checks of the values: z of latents and points, targets, interventions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.checks import verdicts
+from percolab.checks.edited import drawn, has_set_values
+from percolab.checks.independence import Subject
+from percolab.checks.verdicts import (
+    Check,
+    does_not_apply,
+    exact,
+    p_of_score,
+    p_of_uniforms,
+    smallest,
+    statistical,
+    too_small,
+)
+from percolab.model.sums import targets
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+FEWEST_VALUES = 100
+FEWEST_CLUSTERS = 100
+MOST_VALUES = 4_000_000
+INTERVENTIONS = 12
+TOLERANCE = 1e-8
+"""What rounding may do to a target: a sum of thousands of values, in another order."""
+
+
+def checks(subject: Subject) -> Iterator[Check]:
+    """Yield the checks of a dataset's values and targets."""
+    kind = subject.recipe.target.kind
+    lost = subject.dataset.source_row is not None and has_set_values(subject)
+    if lost:
+        yield does_not_apply("z is N(0, 1)", "0 ± 1", "which values edits set is lost in a subsample")
+    else:
+        yield values(subject)
+    if kind in ("sum", "silent"):
+        yield sums(subject)
+        yield interventions(subject)
+    if kind == "sign":
+        yield signs(subject)
+    if kind == "sum" and not lost:
+        yield targets_over_clusters(subject)
+
+
+def values(subject: Subject) -> Check:
+    """Check that z are independent N(0, 1): the law of all, and that latents do not follow their parents."""
+    from scipy.special import ndtr
+
+    law, dataset = "z is N(0, 1)", subject.dataset
+    latents, points = drawn(subject)
+    z = np.concatenate([dataset.latent_z[latents][:MOST_VALUES], dataset.point_z[points][:MOST_VALUES]])
+    if z.size < FEWEST_VALUES:
+        return too_small(law, "0 ± 1", f"{FEWEST_VALUES} values", f"{z.size}")
+    p_values = [p_of_uniforms(ndtr(z))]
+    parent = subject.forest.latent_parent
+    below = np.flatnonzero((parent >= 0) & latents & latents[parent])[:MOST_VALUES]
+    if below.size >= FEWEST_VALUES:
+        product = dataset.latent_z[below] * dataset.latent_z[parent[below]]
+        p_values.append(p_of_score(float(product.sum()) / math.sqrt(below.size)))
+    note = f"{z.size:,} values{_left_out(latents, points)}; also that latents do not follow their parents"
+    measured = f"{z.mean():.4f} ± {z.std():.4f}"
+    return statistical(law, "0 ± 1", measured, smallest(*p_values), note, verdicts.histogram(z, "z", normal=True))
+
+
+def _left_out(latents: NDArray[np.bool_], points: NDArray[np.bool_]) -> str:
+    count = int(np.count_nonzero(~latents) + np.count_nonzero(~points))
+    return f" ({count:,} that edits set are left out)" if count else ""
+
+
+def sums_above(subject: Subject) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the sum of z over each point's latents that carry value, and the number of all its latents.
+
+    Each latent adds z where its interval starts and takes it away where it ends. Nothing is shared with `targets`.
+    """
+    forest, z = subject.forest, subject.dataset.latent_z
+    if subject.recipe.target.kind == "silent":
+        z = z * subject.dataset.latent_active
+    start, stop = forest.latent_start, forest.latent_start + forest.latent_size
+    change = np.bincount(start, z, forest.n_points + 1) - np.bincount(stop, z, forest.n_points + 1)
+    number = np.bincount(start, minlength=forest.n_points + 1) - np.bincount(stop, minlength=forest.n_points + 1)
+    return np.cumsum(change)[:-1], np.cumsum(number)[:-1]
+
+
+def sums(subject: Subject) -> Check:
+    """Check that every target is the sum of its point's values over √(1 + depth)."""
+    law, y = "targets are sums of z", np.asarray(subject.dataset.y)
+    if not y.size:
+        return too_small(law, "y = Σz/√(1+depth)", "1 point", "0")
+    expected = _expected_sums(subject)
+    error = float(np.max(np.abs(y - expected)))
+    shown = subject.choices("sums").choice(y.size, min(y.size, 2000), replace=False)
+
+    def draw(axes: Axes) -> None:
+        axes.plot(expected[shown], y[shown], ".", markersize=2, color=verdicts.BLUE)
+        axes.axline((0, 0), slope=1, color=verdicts.INK, linestyle=":")
+        axes.set_xlabel("Σ z / √(1 + depth)")
+        axes.set_ylabel("y")
+
+    measured = f"{np.mean(np.abs(y - expected) <= TOLERANCE):.2%} of points"
+    return exact(law, "100% of points", measured, error, TOLERANCE, "y = Σz/√(1+depth), recomputed", draw)
+
+
+def _expected_sums(subject: Subject) -> NDArray[np.float64]:
+    """Return Σ z / √(1 + depth), summed in another order than the targets."""
+    above, depth = sums_above(subject)
+    own = subject.dataset.point_z
+    if subject.recipe.target.kind == "silent":
+        own = own * subject.dataset.point_active
+    return np.asarray((above + own) / np.sqrt(1.0 + depth))
+
+
+def signs(subject: Subject) -> Check:
+    """Check that every label says whether the sum of the point's values is positive."""
+    law, y = "labels are signs of sums", np.asarray(subject.dataset.y)
+    if not y.size:
+        return too_small(law, "1 where Σz > 0", "1 point", "0")
+    total = _expected_sums(subject)
+    wrong = (y != (total > 0)) & (np.abs(total) > TOLERANCE)
+    share = f"{1 - wrong.mean():.2%} of points"
+    return exact(law, "100% of points", share, int(wrong.sum()), 0, f"{y.mean():.1%} are positive")
+
+
+def interventions(subject: Subject) -> Check:
+    """Check that adding 1 to one latent's z adds 1/√(1 + depth) to the targets of its points, and nothing elsewhere."""
+    law, dataset, forest = "intervention on a latent", subject.dataset, subject.forest
+    if not forest.n_latents:
+        return too_small(law, "Δy = δ/√(1+depth)", "1 latent", "0")
+    before = np.asarray(dataset.y)
+    scale = 1 / np.sqrt(1.0 + forest.point_depth)
+    active = dataset.latent_active
+    own = np.where(dataset.point_active, dataset.point_z, 0.0)
+    order = np.argsort(forest.latent_size, kind="stable")
+    chosen = np.unique(order[np.linspace(0, order.size - 1, INTERVENTIONS).astype(int)])
+    error, effect = 0.0, []
+    for latent in chosen:
+        z = dataset.latent_z.copy()
+        z[latent] += 1
+        found = targets(forest, np.where(active, z, 0.0), own) - before
+        expected = np.zeros(forest.n_points)
+        rows = forest.points_of(int(latent))
+        expected[rows] = scale[rows] * active[latent]
+        error = max(error, float(np.max(np.abs(found - expected))))
+        effect.append((int(forest.latent_size[latent]), int(np.count_nonzero(np.abs(found) > TOLERANCE))))
+    sizes, moved = np.array(effect).T
+
+    def draw(axes: Axes) -> None:
+        axes.loglog(sizes, moved, "o", color=verdicts.BLUE)
+        axes.axline((1, 1), (10, 10), color=verdicts.INK, linestyle=":")
+        axes.set_xlabel("points of the latent changed")
+        axes.set_ylabel("targets that moved")
+
+    note = f"inside the latent, 0 outside; {chosen.size} latents of {sizes.min():,} to {sizes.max():,} points"
+    return exact(law, "Δy = δ/√(1+depth)", f"within {error:.0e}", error, TOLERANCE, note, draw)
+
+
+def targets_over_clusters(subject: Subject) -> Check:
+    """Check that y is N(0, 1): one random point of each cluster, since targets within a cluster are dependent."""
+    from scipy.special import ndtr
+
+    law, forest = "y is N(0, 1)", subject.forest
+    if forest.n_clusters < FEWEST_CLUSTERS:
+        return too_small(law, "0 ± 1", f"{FEWEST_CLUSTERS} clusters", f"{forest.n_clusters}")
+    row = forest.cluster_start[:-1] + subject.choices("y").integers(forest.cluster_size)
+    as_drawn = _clusters_as_drawn(subject)
+    y = np.asarray(subject.dataset.y)[row[as_drawn]]
+    several = y[forest.cluster_size[as_drawn] > 1]
+    p_values = [p_of_uniforms(ndtr(y))]
+    if several.size >= FEWEST_CLUSTERS:
+        p_values.append(p_of_uniforms(ndtr(several)))
+    note = f"one point of each of {y.size:,} clusters, and of the {several.size:,} with latents alone"
+    measured = f"{y.mean():.4f} ± {y.std():.4f}"
+    return statistical(law, "0 ± 1", measured, smallest(*p_values), note, verdicts.histogram(y, "y", normal=True))
+
+
+def _clusters_as_drawn(subject: Subject) -> NDArray[np.bool_]:
+    """Return which clusters have no value that an edit set."""
+    forest, (latents, points) = subject.forest, drawn(subject)
+    kept = np.ones(forest.n_clusters, np.bool_)
+    kept[forest.latent_cluster[~latents]] = False
+    kept[forest.point_cluster[~points]] = False
+    return kept

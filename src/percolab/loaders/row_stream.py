@@ -1,0 +1,300 @@
+"""Batches from a store larger than memory: which blocks are read in which order, and how batches are cut from them.
+
+Batch of a store are in leaf order, so neighbours are relatives and a batch must not be a run of rows. An epoch reads
+every block once, in an order drawn from (seed, epoch), and mixes its rows through a pool of `buffer_rows` rows: each
+block that is read takes the room of as many rows, drawn at random, which leave in random order.
+
+How far that is from a uniform permutation: if all rows of a reader fit in the pool, it is one. Otherwise a row leaves
+after a wait of geometric law, in mean the time of reading `buffer_rows` rows. So rows of one block come within a few
+`buffer_rows` of each other. Two rows of a batch are of one block with probability 1 / (2B - 1), and 1 / B at the start,
+where B is the number of blocks that fit in the pool; in a uniform permutation it is one over the number of blocks.
+
+A chunk of y holds the rows of several blocks of X. So that it is read about once, the order of blocks is drawn for
+OPEN_ROWS rows at a time: whole chunks of y, themselves in random order, which stay in memory meanwhile. The order of
+the blocks is uniform for a store of up to so many rows, and in a larger one blocks far apart meet as well.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.ground.validation import check_integer, check_seed
+from percolab.loaders.mixture import READERS, Batch, Batches, Room, ahead, cut, mixed, worked_ahead
+from percolab.store import worlds
+from percolab.store.locations import Location, absolute
+from percolab.store.stored_array import StoredArray
+
+Range = tuple[int, int]
+"""The first row and the one after the last."""
+BUFFER_BYTES = 1 << 28
+"""Size that a pool has unless `buffer_rows` says otherwise."""
+OPEN_ROWS = 1 << 23
+"""Rows among which the order of blocks is drawn at a time; of them, all columns but X are in memory."""
+
+
+# ---------------------------------------------------------------------- reading
+
+
+class Columns:
+    """Columns of the points of a store, floats as float32. Opening reads metadata alone.
+
+    Parameters
+    ----------
+    path
+        Where the store is.
+    names
+        The columns.
+    identity
+        That of the store, if it is known already; another store is refused.
+    """
+
+    def __init__(self, path: Location, names: Sequence[str], identity: str | None = None) -> None:
+        check_names(names)
+        self._arrays, self.identity = worlds.open_columns(path, names, identity)
+        arrays = self._arrays.values()
+        self.n_points = len(next(iter(arrays)))
+        self.block_rows = min(array.block_rows for array in arrays)
+        """rows that are read at once: those of the smallest chunk"""
+        self.chunk_rows = max(array.block_rows for array in arrays)
+        """rows of the largest chunk"""
+        self.row_bytes = sum(_type(array).itemsize * array.size for array in arrays) // max(1, self.n_points)
+        self._chunk = lru_cache(len(names) * _open_chunks(self.chunk_rows))(partial(_read_chunk, self._arrays))
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, of which the last may be shorter."""
+        return -(-self.n_points // self.block_rows)
+
+    def room(self, n_rows: int) -> Batch:
+        """Return memory for so many rows."""
+        return tuple(np.empty((n_rows, *array.shape[1:]), _type(array)) for array in self._arrays.values())
+
+    def read(self, start: int, stop: int, room: Room | None = None) -> Batch:
+        """Return the rows from `start` to `stop`, which are of one block, in memory that is given or new."""
+        batch = (room or self.room)(stop - start)
+        for name, out in zip(self._arrays, batch, strict=True):
+            self._read(name, start, out)
+        return batch
+
+    def _read(self, name: str, start: int, out: NDArray[Any]) -> None:
+        array = self._arrays[name]
+        chunk, first = divmod(start, array.block_rows)
+        if array.block_rows == self.block_rows or first + len(out) > array.block_rows:
+            array.read_into(start, out)
+        else:
+            out[:] = self._chunk(name, chunk)[first : first + len(out)]
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise unless columns are a list of different names."""
+    if isinstance(names, str) or not names:
+        raise ValueError(f"columns must be a list of names, got {names!r}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"columns must not repeat, got {list(names)}")
+
+
+def _read_chunk(arrays: dict[str, StoredArray], name: str, chunk: int) -> NDArray[Any]:
+    array = arrays[name]
+    return array[chunk * array.block_rows : (chunk + 1) * array.block_rows].astype(_type(array), copy=False)
+
+
+def _open_chunks(chunk_rows: int) -> int:
+    return max(1, OPEN_ROWS // chunk_rows)
+
+
+def _type(array: StoredArray) -> np.dtype[Any]:
+    return np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
+
+
+def read_ahead(columns: Columns, ranges: Iterable[Range], rooms: Iterable[Room | None] = repeat(None)) -> Batches:
+    """Yield ranges of rows in turn, each in memory of its own room, while the next ones are being read."""
+    return ahead(partial(columns.read, *rows, room) for rows, room in zip(ranges, rooms, strict=False))
+
+
+def read_together(columns: Columns, ranges: Sequence[Range]) -> Batch:
+    """Return ranges of rows, each of one block, one after another in one piece of memory."""
+    ends = _ends(ranges)
+    whole = columns.room(ends[-1] if ends else 0)
+    deque(read_ahead(columns, ranges, (_part(whole, end) for end in ends)), maxlen=0)
+    return whole
+
+
+def _ends(ranges: Sequence[Range]) -> list[int]:
+    """Return how many rows there are in ranges up to the end of each."""
+    found: list[int] = np.cumsum([stop - start for start, stop in ranges], dtype=np.int64).tolist()
+    return found
+
+
+def _part(whole: Batch, end: int) -> Room:
+    """Return room for the rows of a batch before `end`."""
+    return lambda count: tuple(column[end - count : end] for column in whole)
+
+
+# ---------------------------------------------------------------------- order
+
+
+def generator(seed: int, *key: int) -> np.random.Generator:
+    """Return the random numbers of a seed and a key."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def block_order(columns: Columns, random: np.random.Generator) -> NDArray[np.int64]:
+    """Draw an order of the blocks, in which those of OPEN_ROWS rows come before all others, and so on."""
+    together = -(-columns.chunk_rows // columns.block_rows)
+    chunks = random.permutation(-(-columns.n_blocks // together))
+    step = _open_chunks(columns.chunk_rows)
+    order = np.empty(0, np.int64)
+    for k in range(0, chunks.size, step):
+        blocks = np.add.outer(chunks[k : k + step] * together, np.arange(together)).ravel()
+        order = np.append(order, random.permutation(blocks[blocks < columns.n_blocks]))
+    return order
+
+
+def row_ranges(order: NDArray[np.int64], columns: Columns, lo: int, hi: int) -> list[Range]:
+    """Return the rows numbered `lo` to `hi` in the blocks laid end to end in this order, as ranges."""
+    start = order * columns.block_rows
+    size = np.minimum(columns.block_rows, columns.n_points - start)
+    before = np.cumsum(size) - size
+    first, last = np.clip(lo - before, 0, size), np.clip(hi - before, 0, size)
+    here = first < last
+    return list(zip((start + first)[here].tolist(), (start + last)[here].tolist(), strict=True))
+
+
+def read_mixed(
+    columns: Columns, ranges: Sequence[Range], buffer_rows: int, random: np.random.Generator, room: Room | None = None
+) -> Batches:
+    """Yield ranges of rows, mixed through a pool of `buffer_rows` rows. The first ones are read straight into it."""
+    ends = [end for end in _ends(ranges) if end <= buffer_rows]
+    pool = columns.room(buffer_rows)
+    parts = read_ahead(columns, ranges, chain((_part(pool, end) for end in ends), repeat(room)))
+    return mixed(parts, pool, random, room, inside=ends[-1] if ends else 0)
+
+
+# ---------------------------------------------------------------------- batches
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of an epoch that one reader has: that of a rank among ranks and of a worker among the rank's workers."""
+
+    rank: int = 0
+    world_size: int = 1
+    worker: int = 0
+    n_workers: int = 1
+
+    def __post_init__(self) -> None:
+        for part, whole in (("rank", "world_size"), ("worker", "n_workers")):
+            limit = check_integer(whole, getattr(self, whole), 1)
+            if check_integer(part, getattr(self, part), 0) >= limit:
+                raise ValueError(f"{part} must be below {whole}, which is {limit}, got {getattr(self, part)}")
+
+
+class Stream:
+    """Batches of a store as tuples of NumPy arrays, in random order, every row once an epoch.
+
+    It holds no open file, so it goes to other processes as it is. The batches are the same for the same store, options,
+    epoch and `Share`, and version of NumPy.
+
+    Every rank has the same number of batches, `n_batches`, for any number of workers. All have `batch_size` rows but
+    the last of a rank; where the rows of a rank end one short of a last batch, it takes a row from the one before.
+
+    Parameters
+    ----------
+    path
+        Where the store is.
+    batch_size
+        Rows of a batch.
+    columns
+        What a batch holds, of X, y, point_z and point_id. Floats are float32.
+    shuffle
+        False gives the rows in their order, the first to the first rank and worker.
+    seed
+        What the order is drawn from, with the epoch.
+    buffer_rows
+        Rows that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
+    drop_last
+        Give full batches alone, and as many to every rank: up to `batch_size` rows a rank are left out, those that come
+        last in the order of the epoch.
+    """
+
+    def __init__(
+        self,
+        path: Location,
+        batch_size: int,
+        *,
+        columns: Sequence[str] = ("X", "y"),
+        shuffle: bool = True,
+        seed: int = 0,
+        buffer_rows: int | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        opened = Columns(path, columns)
+        self.path = absolute(path)
+        self.identity = opened.identity
+        self.columns = tuple(columns)
+        self.n_points = opened.n_points
+        self.batch_size = check_integer("batch_size", batch_size, 1)
+        self.shuffle = shuffle
+        self.seed = check_seed("seed", seed)
+        self.buffer_rows = pool_rows(opened, buffer_rows)
+        self.drop_last = drop_last
+
+    def n_batches(self, world_size: int = 1) -> int:
+        """Return the number of batches of every rank."""
+        if self.drop_last:
+            return self.n_points // world_size // self.batch_size
+        count = -(-self.n_points // (world_size * self.batch_size))
+        if self.n_points // world_size < count:
+            raise ValueError(
+                f"drop_last must be true where a rank would have an empty batch, got {self.n_points} points "
+                f"in batches of {self.batch_size} for {world_size} ranks"
+            )
+        return count
+
+    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:  # noqa: B008  # frozen
+        """Yield the batches of an epoch that are in a share, in memory that is given or new. Close it to end early."""
+        key = check_integer("epoch", epoch, 0)
+        lo, hi, sizes = self._extent(share)
+        columns = Columns(self.path, self.columns, self.identity)
+        if not self.shuffle:
+            ranges = row_ranges(np.arange(columns.n_blocks), columns, lo, hi)
+            return cut(read_ahead(columns, ranges, repeat(room)), sizes, room)
+        ranges = row_ranges(block_order(columns, generator(self.seed, key)), columns, lo, hi)
+        pool = min(self.buffer_rows, max(1, hi - lo))
+        parts = read_mixed(columns, ranges, pool, generator(self.seed, key, lo), room)
+        return cut(worked_ahead(parts), sizes, room)
+
+    def parts(self) -> tuple[Room, int, int]:
+        """Return what gives memory for parts of an epoch and batches that cross them, their most rows and number."""
+        columns = Columns(self.path, self.columns, self.identity)
+        return columns.room, max(columns.block_rows, self.batch_size), READERS + 8
+
+    def _extent(self, share: Share) -> tuple[int, int, list[int]]:
+        """Return the range of a share's rows in the order of the epoch, and the sizes of its batches."""
+        count = self.n_batches(share.world_size)
+        if self.drop_last:
+            begin, end = (rank * count * self.batch_size for rank in (share.rank, share.rank + 1))
+        else:
+            begin, end = (self.n_points * rank // share.world_size for rank in (share.rank, share.rank + 1))
+        first, last = (count * worker // share.n_workers for worker in (share.worker, share.worker + 1))
+        batch = np.arange(first, last + 1)
+        # Every batch from here on keeps at least one row.
+        edges = begin + np.minimum(batch * self.batch_size, end - begin - (count - batch))
+        return int(edges[0]), int(edges[-1]), np.diff(edges).tolist()
+
+
+def pool_rows(columns: Columns, buffer_rows: int | None) -> int:
+    """Return the rows of a pool for these columns."""
+    if buffer_rows is None:
+        return max(columns.block_rows, BUFFER_BYTES // max(1, columns.row_bytes))
+    if check_integer("buffer_rows", buffer_rows, 1) < columns.block_rows:
+        raise ValueError(f"buffer_rows must be at least {columns.block_rows}, the rows of a block, got {buffer_rows}")
+    return int(buffer_rows)

@@ -1,0 +1,146 @@
+"""Choices of latents: concepts, which can be told from their parent and their sibling; and cuts, which cover all rows.
+
+Most latents are a point away from their child, so the latents with most points of a cluster are near copies of each
+other. Lists of latents for people, and best matches between features and latents, are drawn from these instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from percolab.ground.arrays import Ints
+from percolab.ground.compiled import kernel
+from percolab.ground.validation import check_integer, listed
+
+if TYPE_CHECKING:
+    from percolab.model.forest import Forest
+
+
+def concepts(forest: Forest, min_size: int, ratio: float, rows: ArrayLike | None) -> Ints:
+    """Return the concepts of a forest: see `Forest.concepts`."""
+    least = check_integer("min_size", min_size, 2)
+    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) <= 1:
+        raise ValueError(f"ratio must be above 0 and at most 1, got {ratio!r}")
+    size, left = _present(forest, rows)
+    chosen = np.zeros(forest.n_latents, np.bool_)
+    tops = (forest.cluster_start[:-1] - np.arange(forest.n_clusters))[forest.cluster_size > 1]
+    chosen[tops] = size[tops] >= least
+    parts = np.flatnonzero(np.minimum(left, size - left) >= least)
+    for child in forest.latent_children[parts].T:
+        chosen[child[child >= forest.n_points] - forest.n_points] = True  # a row that came often is no latent
+    found = np.flatnonzero(chosen)
+    if ratio < 1:
+        kept = np.empty(found.size, np.bool_)
+        thin(found, forest.latent_size, size, float(ratio), kept)
+        found = found[kept]
+    return found
+
+
+def _present(forest: Forest, rows: ArrayLike | None) -> tuple[Ints, Ints]:
+    """Return how many of the rows each latent has, and its left child."""
+    if rows is None:
+        return forest.latent_size, forest.left_size
+    count = np.bincount(listed("rows", rows, forest.n_points), minlength=forest.n_points)
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
+    start = forest.latent_start
+    first = before[start]
+    return before[start + forest.latent_size] - first, before[start + forest.left_size] - first
+
+
+def nearest_above(forest: Forest, latents: ArrayLike) -> Ints:
+    """Return, for each of these latents, the nearest other of them above it: see `Forest.nearest_above`."""
+    chosen, place = np.unique(listed("latents", latents, forest.n_latents), return_inverse=True)
+    above = np.empty(chosen.size, np.int64)
+    enclose(chosen, forest.latent_size, above)
+    return above[place]
+
+
+@kernel
+def enclose(latents, latent_size, above):
+    """Fill the nearest of the sorted `latents` above each of them, -1 for none; below i are i + 1 … i + size - 2."""
+    open_latents = np.empty(latents.size, np.int64)
+    count = 0
+    for j in range(latents.size):
+        while count and latents[j] >= open_latents[count - 1] + latent_size[open_latents[count - 1]] - 1:
+            count -= 1
+        above[j] = open_latents[count - 1] if count else -1
+        open_latents[count] = latents[j]
+        count += 1
+
+
+@kernel
+def thin(latents, latent_size, present, ratio, kept):
+    """Mark those of the sorted `latents` with at most `ratio` of the nearest marked one above's rows, and fewer."""
+    open_latents = np.empty(latents.size, np.int64)
+    count = 0
+    for j in range(latents.size):
+        latent = latents[j]
+        while count and latent >= open_latents[count - 1] + latent_size[open_latents[count - 1]] - 1:
+            count -= 1
+        above = present[open_latents[count - 1]] if count else np.inf
+        kept[j] = present[latent] <= ratio * above and present[latent] < above
+        if kept[j]:
+            open_latents[count] = latent
+            count += 1
+
+
+# ---------------------------------------------------------------------- cuts
+#
+# Cuts across the hierarchy: disjoint groups of rows, each a latent or a single row, that cover all rows.
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Groups of rows, in row order: disjoint intervals that cover all rows."""
+
+    nodes: Ints
+    """(G,) what each group is: row r as r, latent i as n_points + i"""
+    starts: Ints
+    """(G,) its first row"""
+    sizes: Ints
+    """(G,) its number of rows"""
+    groups: Ints
+    """(n,) the group of each row: what scikit-learn calls groups"""
+
+    def __len__(self) -> int:
+        return self.nodes.size
+
+    def __repr__(self) -> str:
+        largest = int(self.sizes.max(initial=0))
+        return f"Cut({len(self):,} groups of {self.groups.size:,} rows, the largest of {largest:,})"
+
+
+def cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Cut:
+    """Return the groups that are left when every latent above them is split: see `Forest.cut`."""
+    if (max_size is None) == (n_groups is None):
+        raise ValueError(f"cut needs one of max_size and n_groups, got max_size={max_size} and n_groups={n_groups}")
+    if max_size is not None:
+        return _groups(forest, forest.latent_size > check_integer("max_size", max_size, 1))
+    wanted = check_integer("n_groups", n_groups, 1)
+    if wanted > forest.n_points:
+        raise ValueError(f"n_groups must be at most the number of points, {forest.n_points}, got {wanted}")
+    split = np.zeros(forest.n_latents, np.bool_)
+    # A latent has more points than those below it, so the largest are always among those that can be split next.
+    largest = np.argsort(-forest.latent_size, kind="stable")
+    split[largest[: max(0, wanted - forest.n_clusters)]] = True
+    return _groups(forest, split)
+
+
+def _groups(forest: Forest, split: NDArray[np.bool_]) -> Cut:
+    """Return the groups below the latents that are split; these have no latent above them that is not."""
+    n = forest.n_points
+    begins = np.zeros(n, np.bool_)
+    begins[forest.cluster_start[:-1]] = True
+    begins[forest.latent_start[split] + forest.left_size[split]] = True
+    starts = np.flatnonzero(begins)
+    sizes = np.diff(starts, append=n)
+    parent = forest.latent_parent
+    whole = ~split & ((parent < 0) | split[parent]) if split.size else split
+    nodes = starts.copy()
+    nodes[sizes > 1] = n + np.flatnonzero(whole)  # disjoint latents follow each other in preorder as in rows
+    return Cut(nodes, starts, sizes, np.cumsum(begins) - 1)

@@ -1,0 +1,149 @@
+"""Ways: from the top of a cluster down to one latent, and along the bonds from the root of the cluster's walk.
+
+The walk that gives a cluster its positions starts at one row, its root, and goes along bonds. It enters every latent's
+interval at one row, its *entry*. The bond of a latent leads from the side of the interval that holds the entry, which
+is *near*, to the other, which is *far*. Beyond the bond lie the rows of the far side, and all that hangs on them: the
+other side of a latent above hangs on the row where that latent's bond ends, if the walk does not come from there. So
+what lies beyond a bond is not an interval of rows, but it is one for each of some latents above, and they are found in
+time proportional to the depth, whatever they hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from percolab.ground.arrays import Ints
+from percolab.ground.compiled import kernel
+from percolab.model.forest import Forest
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """The latents from the top of a cluster down to one, which comes last, and where the walk enters them."""
+
+    cluster: int
+    latent: Ints
+    start: Ints
+    """first row of each latent's interval"""
+    size: Ints
+    entry: Ints
+    """row where the walk enters it"""
+
+    @property
+    def interval(self) -> slice:
+        """Rows of the last latent."""
+        return slice(int(self.start[-1]), int(self.start[-1] + self.size[-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Hanging:
+    """Intervals that hang on some rows, each after what it hangs on."""
+
+    start: Ints
+    stop: Ints
+    row: Ints
+    """row on which the interval hangs by a bond: one of the rows given, or of an interval before"""
+
+
+def way_to(forest: Forest, latent: int, root: int) -> Way:
+    """Return the way down to a latent, given the root of the walk of its cluster. Time proportional to the depth."""
+    cluster = int(cluster_of_latent(forest.cluster_start, latent))
+    first, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
+    top = first - cluster
+    steps = _steps(forest.left_size, top, stop - first, latent)
+    path, start, size, entry = (np.empty(steps, np.int64) for _ in range(4))
+    _descend(forest.left_size, forest.bond, top, first, stop - first, root, path, start, size, entry, latent)
+    return Way(cluster, path, start, size, entry)
+
+
+def ends(forest: Forest, way: Way) -> tuple[int, int, slice]:
+    """Return the near and the far end of the bond of the last latent of a way, and the rows of the far side."""
+    latent, rows = int(way.latent[-1]), way.interval
+    left, right = (int(end) for end in forest.bond[latent])
+    middle = rows.start + int(forest.left_size[latent])
+    if way.entry[-1] < middle:
+        return left, right, slice(middle, rows.stop)
+    return right, left, slice(rows.start, middle)
+
+
+def hanging(forest: Forest, way: Way, rows: slice) -> Hanging:
+    """Return what hangs on the last latent of a way or on its far side: `rows` is its interval, or that side's."""
+    most = way.latent.size - 1
+    start, stop, row = (np.empty(most, np.int64) for _ in range(3))
+    table = way.latent, way.start, way.size, way.entry
+    count = _hang(forest.left_size, forest.bond, *table, rows.start, rows.stop, start, stop, row)
+    return Hanging(start[:count], stop[:count], row[:count])
+
+
+@kernel
+def cluster_of_latent(cluster_start, latent):
+    """Return the cluster of a latent: those without latents come last."""
+    low, high = 0, cluster_start.size - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if cluster_start[middle] - middle <= latent:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _steps(left_size, at, size, latent):
+    """Return the number of latents from one down to another below it, both counted."""
+    steps = 1
+    while at != latent:
+        left = left_size[at]
+        steps += 1
+        if latent < at + left:
+            at, size = at + 1, left
+        else:
+            at, size = at + left, size - left
+    return steps
+
+
+@kernel
+def _descend(left_size, bond, at, first, count, root, path, start, size, entry, latent):
+    """Fill the latents from the top down to one, their intervals, and where the walk from `root` enters them."""
+    enter = root
+    for k in range(path.size):
+        path[k], start[k], size[k], entry[k] = at, first, count, enter
+        left = left_size[at]
+        middle = first + left
+        if latent < at + left:
+            if enter >= middle:
+                enter = bond[at, 0]
+            at, count = at + 1, left
+        else:
+            if enter < middle:
+                enter = bond[at, 1]
+            at, first, count = at + left, middle, count - left
+
+
+@kernel
+def _hang(left_size, bond, path, start, size, entry, lo, hi, begin, end, row):
+    """Fill the intervals that hang on the rows lo … hi - 1, from the bottom up; return how many."""
+    count, last = 0, path.size - 1
+    hangs = np.zeros(path.size, np.bool_)
+    for k in range(last - 1, -1, -1):
+        at, middle, stop = path[k], start[k] + left_size[path[k]], start[k] + size[k]
+        came_left = start[k + 1] == start[k]
+        own = bond[at, 0] if came_left else bond[at, 1]
+        first, after = (middle, stop) if came_left else (start[k], middle)
+        if first <= entry[k] < after:  # the walk comes from there
+            continue
+        # The deepest latent of the way that holds the end: its other side does, unless it is the last.
+        low, high = k + 1, last
+        while low < high:
+            half = (low + high + 1) // 2
+            if start[half] <= own < start[half] + size[half]:
+                low = half
+            else:
+                high = half - 1
+        hangs[k] = lo <= own < hi if low == last else hangs[low]
+        if hangs[k]:
+            begin[count], end[count], row[count] = first, after, own
+            count += 1
+    return count

@@ -1,0 +1,231 @@
+"""Drawing: a cluster in space beside its latent tree. Needs matplotlib, in the extra ``plot``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from percolab.dataset.dataset import Dataset
+from percolab.ground.validation import check_integer
+from percolab.model.forest import Forest
+from percolab.show import colours, style
+from percolab.show.colours import TRUNK, Colouring
+from percolab.show.style import PALETTE
+from percolab.worlds.superposed import AnyDataset, truth
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+SEEN_SHARE = 1 / 250
+"""Share of a cluster's points below which a latent is not drawn in the tree: it would be too narrow to be seen."""
+BLOCK_ROWS = 1 << 16
+
+
+def draw_cluster(
+    dataset: AnyDataset,
+    cluster: int = 0,
+    *,
+    factor: int | None = None,
+    colour: str | ArrayLike | None = None,
+    label: str = "",
+    latents: Sequence[int] | None = None,
+    n_groups: int = len(PALETTE),
+) -> Figure:
+    """Draw one cluster in space, beside its latent tree, in the same colours.
+
+    Space is the plane of the cluster's first two principal components; bonds are lines. The tree has the cluster's
+    rows along x and the number of points of a latent along y, so the top is the whole cluster; latents too small to
+    be seen are left out. Of a superposed world, a cluster of one factor is drawn in the factor's own space.
+
+    Parameters
+    ----------
+    dataset
+        Any dataset; of X only the cluster's rows are read. The X of a factor is made again.
+    cluster
+        Index of the cluster: 0 is the largest.
+    factor
+        Whose cluster it is, in a superposed world of several factors.
+    colour
+        ``"y"``, ``"z"``, or an array with a value for each row of the dataset, such as a unit's activation. A bond and
+        a branch of the tree are those of a latent: they show its own z, or the mean of the others over its points. In a
+        world y and z are the factor's own, and the array has a value for each sample: a point has the mean over the
+        samples that have it, and is grey if none does.
+    label
+        What the colour bar says; by default y, z or value.
+    latents
+        Up to 6 latents to colour, by their indices in the dataset; of nested ones the smallest counts. With neither
+        this nor `colour`, the colours are up to `n_groups` disjoint latents, found by splitting the largest piece
+        until there are enough large ones. What belongs to no coloured latent is grey.
+    n_groups
+        Number of colours, at most 6.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Not registered with pyplot; save it with ``figure.savefig("cluster.png", dpi=200)``.
+    """
+    known = truth(dataset, factor)
+    if colour is not None and not isinstance(colour, str):
+        colour = colours.of_rows(known, colour)
+    owner = known.dataset
+    with style.sheet():
+        figure = style.new_figure(11, 5.2)
+        forest = owner.forest.cluster(cluster)
+        if forest.n_points < 2:
+            raise ValueError(f"cluster must have at least 2 points to be drawn, got cluster {cluster} with 1")
+        look = _colouring(owner, cluster, forest, colour, latents, n_groups)
+        plane, share = principal_plane(owner.X, int(owner.forest.cluster_start[cluster]), forest.n_points)
+        space, tree = figure.subplots(1, 2)
+        draw_space(space, forest, plane, share, look)
+        draw_tree(tree, forest, look)
+        if look.scale is not None:
+            figure.colorbar(look.scale, ax=[space, tree], label=label or look.name, fraction=0.03, pad=0.01)
+        for shade, words in look.labels:
+            space.plot([], [], "o", color=shade, label=words)
+        if look.labels:
+            space.legend(loc="best", frameon=True, framealpha=0.8)
+        n, dim = owner.forest.n_points, owner.recipe.dim
+        of = "" if owner is dataset else f" of factor {factor or 0}"
+        figure.suptitle(f"Cluster {cluster}{of}: {forest.n_points:,} of {n:,} points in {dim} dimensions", fontsize=12)
+    return figure
+
+
+def _colouring(
+    dataset: Dataset,
+    cluster: int,
+    forest: Forest,
+    colour: str | ArrayLike | None,
+    latents: Sequence[int] | None,
+    n_groups: int,
+) -> Colouring:
+    """Return the colours that the arguments of `draw_cluster` ask for."""
+    n_groups = check_integer("n_groups", n_groups, 1)
+    if n_groups > len(PALETTE):
+        raise ValueError(f"n_groups must be at most {len(PALETTE)}, got {n_groups}")
+    if colour is not None:
+        if latents is not None:
+            raise ValueError(f"latents must be left out with colour, got {latents}")
+        return colours.by_values(forest, *colours.values_of(dataset, cluster, colour))
+    if latents is not None:
+        return colours.by_groups(forest, *colours.chosen_groups(dataset, cluster, latents))
+    return colours.by_groups(forest, colours.disjoint_groups(forest, n_groups))
+
+
+# ---------------------------------------------------------------------- what to draw
+
+
+def principal_plane(X: Any, first: int, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return rows first … first + n - 1 in their two principal components, and the variance share of each."""
+    dim = X.shape[1]
+    blocks = [slice(lo, min(lo + BLOCK_ROWS, first + n)) for lo in range(first, first + n, BLOCK_ROWS)]
+    total, square = np.zeros(dim), np.zeros((dim, dim))
+    for rows in blocks:
+        block = np.asarray(X[rows], np.float64)
+        total += block.sum(0)
+        square += block.T @ block
+    mean = total / n
+    variance, axes = np.linalg.eigh(square / n - np.outer(mean, mean))
+    top = axes[:, [-1, -2]]
+    # An axis has no sign of its own; this choice makes the picture the same everywhere.
+    top *= np.sign(top[np.abs(top).argmax(0), [0, 1]])
+    plane = np.concatenate([(np.asarray(X[rows], np.float64) - mean) @ top for rows in blocks])
+    return plane, np.maximum(variance[[-1, -2]], 0) / max(variance.sum(), np.finfo(float).tiny)
+
+
+# ---------------------------------------------------------------------- the two panels
+
+
+def draw_space(
+    axes: Axes, forest: Forest, plane: NDArray[np.float64], share: NDArray[np.float64], look: Colouring
+) -> None:
+    """Draw the points and bonds of a one-cluster forest in a plane."""
+    from matplotlib.collections import LineCollection
+
+    n = forest.n_points
+    width = float(np.clip(30 / np.sqrt(n), 0.25, 1.5))
+    bonds = LineCollection(
+        list(plane[forest.bond[look.bond_order]]),
+        colors=look.latents[look.bond_order],
+        linewidths=width,
+        alpha=0.7,
+        rasterized=True,
+    )
+    axes.add_collection(bonds)
+    x, y = plane[look.point_order].T
+    axes.scatter(
+        x,
+        y,
+        c=look.points[look.point_order],
+        s=float(np.clip(6000 / n, 0.6, 40)),
+        linewidths=0,
+        zorder=2,
+        rasterized=True,
+    )
+    if forest.n_extra_bonds:
+        closing = LineCollection(list(plane[forest.extra_bond]), colors=TRUNK, linewidths=width / 2, linestyles=":")
+        closing.set_rasterized(True)
+        axes.add_collection(closing)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.04)
+    axes.set_xlabel(f"first principal component ({share[0]:.0%} of variance)")
+    axes.set_ylabel(f"second principal component ({share[1]:.0%})")
+    axes.set_title("in space")
+
+
+def draw_tree(axes: Axes, forest: Forest, look: Colouring) -> None:
+    """Draw the latent tree of a one-cluster forest."""
+    from matplotlib.collections import LineCollection
+
+    n, size = forest.n_points, forest.latent_size
+    smallest = max(1, round(SEEN_SHARE * n))
+    corners, node = _elbows(forest, smallest)
+    rank = np.empty(2 * n - 1, np.int64)
+    rank[look.tree_order] = np.arange(2 * n - 1)
+    order = np.argsort(rank[node])
+    shades = np.concatenate([look.latents, look.leaves])[node][order]
+    width = float(np.clip(40 / np.sqrt(len(node)), 0.5, 1.6))
+    axes.add_collection(LineCollection(list(corners[order]), colors=shades, linewidths=width))
+    axes.plot([(n - 1) / 2], [n], "o", color=TRUNK, markersize=4)
+    axes.set_xlim(-0.5 - 0.01 * n, n - 0.5 + 0.01 * n)
+    axes.set_ylim(smallest / 1.2, n * 1.2)
+    axes.set_xlabel("row, in leaf order")
+    axes.set_ylabel("points of the latent")
+    shown = np.count_nonzero(size >= smallest)
+    what = f"latents of at least {smallest:,} points, {shown:,} of {size.size:,}" if smallest > 1 else "all latents"
+    axes.set_title(f"its latent tree ({what})")
+    _count_ticks(axes, n / smallest)
+
+
+def _elbows(forest: Forest, smallest: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the lines from every child of at least `smallest` points up to its parent, and the child of each.
+
+    A line has three corners: over the middle of the parent's rows, across to the middle of the child's, down to it. A
+    child is a latent by its index, or a point by its row after all latents.
+    """
+    n, size = forest.n_points, forest.latent_size
+    node_size = np.concatenate([np.ones(n, np.int64), size])
+    middle = np.concatenate([np.arange(n), forest.latent_start + (size - 1) / 2])
+    child = forest.latent_children.ravel()
+    parent = np.repeat(np.arange(forest.n_latents), 2)
+    shown = node_size[child] >= smallest
+    child, parent = child[shown], parent[shown]
+    x = np.column_stack([middle[n + parent], middle[child], middle[child]])
+    y = np.column_stack([size[parent], size[parent], node_size[child]])
+    return np.stack([x, y], axis=2), np.where(child < n, child + n - 1, child - n)
+
+
+def _count_ticks(axes: Axes, decades: float) -> None:
+    """Put a logarithmic axis of counts in y, and write counts in full on both axes."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 300 else (1,)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

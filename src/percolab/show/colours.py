@@ -1,0 +1,228 @@
+"""What the points, bonds and latents of a cluster are coloured by: chosen latents, or a value of every point."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from percolab.dataset.dataset import Dataset
+from percolab.ground.arrays import Floats, Ints
+from percolab.ground.validation import check_choice, check_integer
+from percolab.model.forest import Forest
+from percolab.show import style
+from percolab.show.style import PALETTE
+from percolab.worlds.superposed import Truth
+
+if TYPE_CHECKING:
+    from matplotlib.cm import ScalarMappable
+
+
+TRUNK, REST = "#333333", style.MIDDLE
+"""Colours of what is above the coloured latents, and of what belongs to none."""
+
+GROUP_SHARE = 0.03
+"""Share of a cluster's points that a group must have to get a colour."""
+NAMED = ("y", "z")
+"""Values that every dataset has. z is the value of a point for points, and that of a latent for its bond."""
+WITHIN = 0.99
+"""Share of the values that the colour map tells apart; the rest gets its ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Colouring:
+    """Colours of a one-cluster forest."""
+
+    points: NDArray[Any]
+    """(n,) names or (n, 4) colours"""
+    latents: NDArray[Any]
+    """(n - 1,) of latents, hence of bonds"""
+    leaves: NDArray[Any]
+    """(n,) of the line from a point to its latent, in a tree"""
+    point_order: Ints
+    """in which points are drawn; what matters comes last"""
+    bond_order: Ints
+    tree_order: Ints
+    """of latents, then of points"""
+    scale: ScalarMappable | None = None
+    """what a colour means, for a colour bar"""
+    name: str = ""
+    """of the values, for a colour bar"""
+    labels: tuple[tuple[str, str], ...] = ()
+    """colours and words, for a legend"""
+
+
+# ---------------------------------------------------------------------- by latents
+
+
+def by_groups(forest: Forest, groups: Ints, labels: Sequence[str] = ()) -> Colouring:
+    """Colour what is inside of some latents of a one-cluster forest; of nested ones the smallest counts."""
+    n = forest.n_points
+    group = point_groups(forest, groups)
+    latent_group = latent_groups(forest, groups)
+    # A point is in the group of its latent, unless that is above a group: then it is in none.
+    parent = _latent_of_points(forest)
+    leaf_group = np.where(latent_group[parent] == -2, -1, latent_group[parent])
+    # The trunk is drawn last in a tree, since all branches begin there.
+    tree = np.concatenate([latent_group, leaf_group])
+    return Colouring(
+        colours(group),
+        colours(latent_group),
+        colours(leaf_group),
+        np.argsort(group >= 0, kind="stable"),
+        np.argsort(latent_group >= 0, kind="stable"),
+        np.argsort(np.where(tree == -2, n, tree), kind="stable"),
+        labels=tuple(zip(PALETTE, labels, strict=False)),
+    )
+
+
+def disjoint_groups(forest: Forest, n_groups: int) -> Ints:
+    """Return up to `n_groups` disjoint latents of a one-cluster forest, the leftmost first.
+
+    The largest piece is split until there are enough large ones.
+    """
+    size, children, n = forest.latent_size, forest.latent_children, forest.n_points
+    enough = max(2, GROUP_SHARE * n)
+    pieces = [(-n, 0)]
+    kept: list[int] = []
+    while pieces and len(pieces) + len(kept) < n_groups:
+        _, latent = heapq.heappop(pieces)
+        parts = [int(code) - n for code in children[latent] if code >= n and size[code - n] >= enough]
+        for part in parts:
+            heapq.heappush(pieces, (-int(size[part]), part))
+        if not parts:
+            kept.append(latent)
+    return np.sort([*kept, *(latent for _, latent in pieces)])
+
+
+def point_groups(forest: Forest, groups: Ints) -> Ints:
+    """Return, for every point of a one-cluster forest, the smallest group it is in; -1 for none."""
+    group = np.full(forest.n_points, -1, np.int64)
+    for k in _largest_first(forest, groups):
+        group[forest.points_of(int(groups[k]))] = k
+    return group
+
+
+def latent_groups(forest: Forest, groups: Ints) -> Ints:
+    """Return, for every latent of a one-cluster forest, its group; -1 for none and -2 above a group."""
+    start, size = forest.latent_start, forest.latent_size
+    group = np.full(forest.n_latents, -1, np.int64)
+    for k in _largest_first(forest, groups):
+        latent = groups[k]
+        group[latent : latent + size[latent] - 1] = k
+    for latent in groups:
+        above = (start <= start[latent]) & (start[latent] + size[latent] <= start + size) & (size > size[latent])
+        group[above & (group == -1)] = -2
+    return group
+
+
+def _largest_first(forest: Forest, groups: Ints) -> list[int]:
+    return [int(k) for k in np.argsort(-forest.latent_size[groups], kind="stable")]
+
+
+def _latent_of_points(forest: Forest) -> Ints:
+    """Return the smallest latent of every point of a one-cluster forest."""
+    children = forest.latent_children.ravel()
+    latent = np.empty(forest.n_points, np.int64)
+    of_points = children < forest.n_points
+    latent[children[of_points]] = np.repeat(np.arange(forest.n_latents), 2)[of_points]
+    return latent
+
+
+def colours(group: Ints) -> NDArray[np.str_]:
+    """Return the colour of each group; grey for none, dark for what is above a group."""
+    return np.array([*PALETTE, TRUNK, REST])[group]
+
+
+def chosen_groups(dataset: Dataset, cluster: int, latents: Sequence[int]) -> tuple[Ints, list[str]]:
+    """Return chosen latents of a dataset as latents of one of its clusters, and what a legend says of each."""
+    forest = dataset.forest
+    if not 1 <= len(latents) <= len(PALETTE):
+        raise ValueError(f"latents must be 1 to {len(PALETTE)} latents, got {len(latents)}")
+    first = int(forest.cluster_start[cluster]) - cluster
+    for latent in latents:
+        check_integer("latents", latent, 0)
+        if latent >= forest.n_latents:
+            raise ValueError(f"latents must be below {forest.n_latents}, got {latent}")
+        if forest.latent_cluster[latent] != cluster:
+            where = forest.latent_cluster[latent]
+            raise ValueError(f"latents must be of cluster {cluster}, got {latent} of cluster {where}")
+    words = [f"latent {latent}: {forest.latent_size[latent]:,} points" for latent in latents]
+    return np.array(latents, np.int64) - first, words
+
+
+# ---------------------------------------------------------------------- by values
+
+
+def by_values(forest: Forest, of_points: Floats, of_latents: Floats, name: str) -> Colouring:
+    """Colour a one-cluster forest by a value of every point and of every latent."""
+    known = of_points[~np.isnan(of_points)]
+    if not known.size:
+        raise ValueError("colour must have a value for a point of the cluster, got none")
+    low, high = (float(edge) for edge in np.quantile(known, [1 - WITHIN, WITHIN]))
+    scale = style.colour_scale(low, high)
+    scale.set_cmap(scale.get_cmap().with_extremes(bad=REST))
+    points, latents = (scale.to_rgba(np.ma.masked_invalid(values)) for values in (of_points, of_latents))
+    # What is far from the middle, or large, is what one looks for; what has no value is below all.
+    weight, latent_weight = (np.nan_to_num(values, nan=low) for values in (of_points, of_latents))
+    if low < 0 < high:
+        weight, latent_weight = np.abs(np.nan_to_num(of_points)), np.abs(np.nan_to_num(of_latents))
+    tree = np.concatenate([latent_weight, weight])
+    orders = [np.argsort(values, kind="stable") for values in (weight, latent_weight, tree)]
+    return Colouring(points, latents, points, orders[0], orders[1], orders[2], scale, name)
+
+
+def values_of(dataset: Dataset, cluster: int, colour: str | ArrayLike) -> tuple[Floats, Floats, str]:
+    """Return what to colour a cluster by: a value of every point and of every latent, and their name.
+
+    Parameters
+    ----------
+    dataset, cluster
+        Which cluster.
+    colour
+        ``"y"``, whose mean over its points is the value of a latent; ``"z"``; or what `of_rows` returns, treated as y
+        is.
+    """
+    forest = dataset.forest
+    rows = slice(int(forest.cluster_start[cluster]), int(forest.cluster_start[cluster + 1]))
+    if isinstance(colour, str):
+        check_choice("colour", colour, NAMED)
+        if colour == "z":
+            latents = slice(rows.start - cluster, rows.stop - cluster - 1)
+            return np.asarray(dataset.point_z[rows]), np.asarray(dataset.latent_z[latents]), "z"
+        if dataset.y.ndim > 1:
+            raise ValueError(f"y must have one number a row to be a colour, got {dataset.y.shape[1]}")
+        points = np.asarray(dataset.y[rows], np.float64)
+    else:
+        points = np.asarray(np.asarray(colour)[rows], np.float64)
+    own = forest.cluster(cluster)
+    return points, _means(own, points), colour if isinstance(colour, str) else "value"
+
+
+def _means(forest: Forest, points: Floats) -> Floats:
+    """Return the mean of values over the points of each latent that have one; NaN where none has."""
+    known = ~np.isnan(points)
+    edges = forest.latent_start, forest.latent_start + forest.latent_size
+    columns = np.where(known, points, 0.0), known.astype(np.float64)
+    total, count = (np.concatenate([[0.0], np.cumsum(column)]) for column in columns)
+    sums, counts = total[edges[1]] - total[edges[0]], count[edges[1]] - count[edges[0]]
+    return np.asarray(np.divide(sums, counts, out=np.full(sums.size, np.nan), where=counts > 0))
+
+
+def of_rows(known: Truth, values: ArrayLike) -> Floats:
+    """Return values of samples as values of the rows of a hierarchy: the mean over the samples of each, NaN if none."""
+    found = np.asarray(values)
+    if found.shape != known.rows.shape:
+        raise ValueError(f"colour must have shape {known.rows.shape}, a value a row, got {found.shape}")
+    numbers = found.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError("colour must be finite, got NaN or infinity")
+    if known.in_order:
+        return numbers
+    n = known.forest.n_points
+    count, total = np.bincount(known.rows, minlength=n), np.bincount(known.rows, numbers, minlength=n)
+    return np.asarray(np.divide(total, count, out=np.full(n, np.nan), where=count > 0))

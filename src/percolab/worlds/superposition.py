@@ -1,0 +1,255 @@
+"""Recipes of superposed worlds: which factors, how X adds them, what y takes from them."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+
+from percolab.ground import text
+from percolab.ground.validation import check_integer, check_seed
+from percolab.model.recipe import DRAWN_SEED_BITS, Recipe, Written
+
+KIND = "superposed"
+"""What the JSON of such a recipe says it is."""
+
+
+@dataclass(frozen=True, init=False)
+class Superposition(Written):
+    """Everything that determines a superposed world. The same recipe gives the same data.
+
+    Sample i has row ``rows[i, k]`` of factor k, a percolation dataset of its own: row i of factor 0, which gives the
+    number n of samples, and of every other factor a keyed permutation, a fresh one for each block of as many samples
+    as the factor has rows. Then X = Σ_k a_k Q_k X_k[rows[:, k]] / sigma_k, where sigma_k² is the mean variance of
+    the columns of X_k, and y = Σ_k w_k y_k[rows[:, k]]. Nothing is centred.
+
+    Factors are independent if their seeds differ.
+
+    Parameters
+    ----------
+    factors
+        Recipes of the factors.
+    weights
+        w_k, one for each factor; 0 makes it irrelevant to y. None: all 1.
+    product
+        Two factors (a, b): y is the product of their y instead of a sum. Weights are left out.
+    scales
+        a_k, one for each factor, at least 0. None: all 1.
+    dim
+        Dimension D of X; None: that of the factors, which must then have the same. With Σ d_k above D they overlap.
+    rotate
+        Whether each factor has a rotation Q_k of its own into D dimensions (see `percolab.worlds.rotations`) or is
+        added as it is. None: only where dimensions differ.
+    seed
+        Seed of permutations and rotations; None draws one, which is recorded here.
+    """
+
+    factors: tuple[Recipe, ...]
+    weights: tuple[float, ...] | None
+    """None with a product"""
+    product: tuple[int, int] | None
+    scales: tuple[float, ...]
+    dim: int
+    rotate: bool
+    seed: int
+
+    def __init__(
+        self,
+        factors: Iterable[Recipe],
+        weights: Sequence[float] | None = None,
+        product: tuple[int, int] | None = None,
+        scales: Sequence[float] | None = None,
+        dim: int | None = None,
+        rotate: bool | None = None,
+        seed: int | None = None,
+    ) -> None:
+        recipes = _as_factors(factors)
+        count = len(recipes)
+        size = _as_dim(dim, recipes)
+        checked = {
+            "factors": recipes,
+            "weights": _as_weights(weights, product, count),
+            "product": _as_product(product, count),
+            "scales": _as_numbers("scales", scales, count, least=0.0),
+            "dim": size,
+            "rotate": _as_rotate(rotate, size, recipes),
+            "seed": secrets.randbits(DRAWN_SEED_BITS) if seed is None else check_seed("seed", seed),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        """Raise if labels would have to be added, scaled or multiplied."""
+        alone = self.product is None and [weight for weight in self.weights or () if weight] == [1]
+        for k in () if alone else self.relevant:
+            if self.factors[k].target.y_dtype.kind != "f":
+                raise ValueError(f"targets of factor {k} must be numbers to be added or multiplied, got labels")
+
+    @property
+    def y_dtype(self) -> np.dtype[Any]:
+        """Type of y: float64 for numbers, int64 for the labels of a factor that is alone in y."""
+        return self.factors[self.relevant[0]].target.y_dtype
+
+    @property
+    def y_shape(self) -> tuple[int, ...]:
+        """Shape of y for one sample: () or, for token sequences, (length,)."""
+        return self.factors[self.relevant[0]].target.y_shape
+
+    def _repr_html_(self) -> str:
+        lines = {
+            "weights": "y is a product" if self.weights is None else ", ".join(f"{w:g}" for w in self.weights),
+            "product": "" if self.product is None else " and ".join(map(str, self.product)),
+            "scales": ", ".join(f"{scale:g}" for scale in self.scales),
+            "dim": self.dim,
+            "rotate": self.rotate,
+            "seed": str(self.seed),
+        }
+        lines |= {f"factor {k}": repr(factor) for k, factor in enumerate(self.factors)}
+        return text.table("Superposition", {name: value for name, value in lines.items() if value != ""})
+
+    @property
+    def engine(self) -> str:
+        """The word that stands where other recipes name an engine; each factor names its own."""
+        return KIND
+
+    @property
+    def dtype(self) -> str:
+        """Type of X: float64 if that of any factor is."""
+        return np.result_type(*(np.dtype(factor.dtype) for factor in self.factors)).name
+
+    @property
+    def relevant(self) -> tuple[int, ...]:
+        """The factors that y depends on."""
+        if self.product is not None:
+            return tuple(sorted(self.product))
+        return tuple(k for k, weight in enumerate(self.weights or ()) if weight != 0)
+
+    def check_factor(self, factor: object) -> int:
+        """Return the number of a factor, or say what is wrong with it."""
+        count = len(self.factors)
+        if factor is None and count > 1:
+            raise ValueError(f"factor must be given where there are {count}, got None")
+        k = check_integer("factor", 0 if factor is None else factor, 0)
+        if k >= count:
+            raise ValueError(f"factor must be between 0 and {count - 1}, got {k}")
+        return k
+
+    def swapped(self, factor: int) -> Superposition:
+        """Return the recipe with the same X and the y of one factor."""
+        k = self.check_factor(factor)
+        weights = [float(other == k) for other in range(len(self.factors))]
+        return Superposition(self.factors, weights, None, self.scales, self.dim, self.rotate, self.seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe as plain values, ready for JSON; ``kind`` tells it from that of one dataset."""
+        return {
+            "kind": KIND,
+            "factors": [factor.to_dict() for factor in self.factors],
+            "weights": None if self.weights is None else list(self.weights),
+            "product": None if self.product is None else list(self.product),
+            "scales": list(self.scales),
+            "dim": self.dim,
+            "rotate": self.rotate,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make a recipe from what `to_dict` returned."""
+        if values.get("kind", KIND) != KIND:
+            raise ValueError(f"kind must be {KIND!r}, got {values['kind']!r}")
+        given = {name: value for name, value in values.items() if name != "kind"}
+        cls._check_names(given, "superposition")
+        factors = given.get("factors")
+        if not isinstance(factors, list | tuple) or not all(isinstance(part, Mapping) for part in factors):
+            raise ValueError(f"factors must be a list of recipes, got {factors!r}")
+        return cls(**{**given, "factors": [Recipe.from_dict(part) for part in factors]})
+
+
+def recipe_from_dict(values: Mapping[str, Any]) -> Recipe | Superposition:
+    """Make either kind of recipe from what its `to_dict` returned."""
+    return Superposition.from_dict(values) if "kind" in values else Recipe.from_dict(values)
+
+
+# ---------------------------------------------------------------------- fields
+
+
+def _as_factors(factors: object) -> tuple[Recipe, ...]:
+    if isinstance(factors, str | Mapping) or not isinstance(factors, Iterable):
+        raise ValueError(f"factors must be a list of recipes, got {factors!r}")
+    recipes = tuple(factors)
+    if not recipes:
+        raise ValueError("factors must have at least one recipe, got none")
+    for recipe in recipes:
+        if not isinstance(recipe, Recipe):
+            raise ValueError(f"factors must be recipes of one dataset each, got {recipe!r}")
+    return recipes
+
+
+def _as_numbers(name: str, values: object, count: int, least: float = -math.inf) -> tuple[float, ...]:
+    """Return one finite number for each factor; None stands for ones."""
+    if values is None:
+        return (1.0,) * count
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be {count} numbers, one for each factor, got {values!r}")
+    numbers = tuple(values)
+    if len(numbers) != count:
+        raise ValueError(f"{name} must be {count} numbers, one for each factor, got {len(numbers)}")
+    for number in numbers:
+        if isinstance(number, bool | np.bool_) or not isinstance(number, Real) or not math.isfinite(number):
+            raise ValueError(f"{name} must be finite numbers, got {number!r}")
+        if number < least:
+            raise ValueError(f"{name} must be at least {least:g}, got {number}")
+    found = tuple(float(number) for number in numbers)
+    if not any(found):
+        raise ValueError(f"{name} must have one that is not 0, got {found}")
+    return found
+
+
+def _as_weights(weights: object, product: object, count: int) -> tuple[float, ...] | None:
+    if product is None:
+        return _as_numbers("weights", weights, count)
+    if weights is not None:
+        raise ValueError(f"weights must be left out with a product, got {weights!r}")
+    return None
+
+
+def _as_product(product: object, count: int) -> tuple[int, int] | None:
+    if product is None:
+        return None
+    named = tuple(product) if isinstance(product, Iterable) and not isinstance(product, str) else ()
+    if len(named) != 2:
+        raise ValueError(f"product must name two factors, got {product!r}")
+    first, second = (check_integer("product", factor, 0) for factor in named)
+    if max(first, second) >= count or first == second:
+        raise ValueError(f"product must name two different factors out of {count}, got {(first, second)}")
+    return first, second
+
+
+def _as_dim(dim: object, recipes: tuple[Recipe, ...]) -> int:
+    if dim is not None:
+        return check_integer("dim", dim, 1)
+    found = sorted({recipe.dim for recipe in recipes})
+    if len(found) > 1:
+        raise ValueError(f"dim must be given where factors have different dimensions, got {_listed(found)}")
+    return found[0]
+
+
+def _as_rotate(rotate: object, dim: int, recipes: tuple[Recipe, ...]) -> bool:
+    if rotate is not None and not isinstance(rotate, bool | np.bool_):
+        raise ValueError(f"rotate must be True, False or None, got {rotate!r}")
+    found = sorted({recipe.dim for recipe in recipes})
+    needed = found != [dim]
+    if needed and rotate is not None and not rotate:
+        raise ValueError(f"rotate must be True to put factors of {_listed(found)} dimensions into {dim}, got False")
+    return needed if rotate is None else bool(rotate)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " and ".join(map(str, numbers))
