@@ -73,7 +73,7 @@ def forests(sizes: list[int], repeats: int) -> list[timing.Row]:
             rows.append(timing.compare(f"{what}, warm memory", ours, *against, warm=True))
     n = sizes[0]
     peers = [
-        (n, "our cyclic coalescent", partial(pl.cyclic_coalescent, n, 1)),
+        (n, "our cyclic coalescent", partial(pl.engines.cyclic_coalescent, n, 1)),
         (n // 10, "networkx, tree only", partial(networkx.random_labeled_tree, n // 10, seed=1)),
     ]
     for size, peer, theirs in peers:
@@ -160,7 +160,7 @@ def bytes_of(ds: pl.Dataset) -> int:
 def huge() -> None:
     """Print time and memory of a tree of 100,000,000 points, in a process of its own."""
     code = "import time, percolab as pl\npl.split_forest(5000, 1)\nstart = time.perf_counter()\n"
-    code += "forest = pl.split_forest(10**8, 1)\nprint(time.perf_counter() - start)"
+    code += "forest = pl.engines.split_forest(10**8, 1)\nprint(time.perf_counter() - start)"
     taken, peak = timing.run_and_peak(code)
     print(f"split_forest(10**8): {float(taken):.1f} s, peak {readable(peak)}")
 

@@ -96,9 +96,9 @@ def table_of_clusters(n: int) -> None:
     """Print time and memory of the table of clusters."""
     code = f"""
 import time, percolab as pl
-pl.cluster_table(pl.Recipe(1000, 2, seeds=1))
+pl.engines.cluster_table(pl.Recipe(1000, 2, seeds=1))
 start = time.perf_counter()
-table = pl.cluster_table(pl.Recipe({n}, 2, seeds=1)).clusters
+table = pl.engines.cluster_table(pl.Recipe({n}, 2, seeds=1)).clusters
 print(time.perf_counter() - start)
 print(sum(column.nbytes for column in (table.start, table.birth, table.point_id)))
 """

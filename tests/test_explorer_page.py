@@ -40,7 +40,7 @@ def planted():
     """
     dataset = pl.generate(pl.Recipe(n_points=N, dim=DIM, seeds=5, mode="one_cluster"))
     forest = dataset.forest
-    concepts, start, size = forest.concepts(20), forest.latent_start, forest.latent_size
+    concepts, start, size = forest.concepts(20, 1), forest.latent_start, forest.latent_size
     above = dict(zip(concepts, forest.nearest_above(concepts), strict=True))
 
     def absorbed_from(inner):

@@ -269,7 +269,7 @@ class Halves:
 
 
 def test_a_method_beside_the_user_is_compared(tmp_path, monkeypatch, capsys):
-    """As its page says: a class in a file of one's own, named by --only. One that fails is named, the others go on."""
+    """As its page says: a class in a file of one's own, named by --only; a method that fails is named."""
     pytest.importorskip("torch")
     from percolab import benchmark
     from percolab.nn import TrainConfig

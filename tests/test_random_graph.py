@@ -205,7 +205,7 @@ def test_datasets_on_random_graphs():
     ds.forest.validate()
     assert ds.forest.n_extra_bonds > 0
     assert np.array_equal(ds.X, pl.generate(recipe(), threads=1).X)
-    assert np.array_equal(ds.y, pl.targets(ds.forest, ds.latent_z, ds.point_z))
+    assert np.array_equal(ds.y, pl.engines.targets(ds.forest, ds.latent_z, ds.point_z))
     ends = np.asarray(ds.X, np.float64)[ds.forest.bond]
     length = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
     assert np.allclose(length, ds.recipe.step * np.sqrt(6), rtol=1e-4)
@@ -242,13 +242,13 @@ def test_parts_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match=r"^mode must be one of one_cluster, distribution, custom .*, got 'random_graph'$"
     ):
-        pl.cluster_table(recipe())
+        pl.engines.cluster_table(recipe())
     with pytest.raises(
         ValueError, match=r"^mode must be one of one_cluster, distribution, custom .*, got 'random_graph'$"
     ):
         pl.generate_store(recipe(), tmp_path / "a.zarr", shards=2)
     with pytest.raises(ValueError, match=r"got 'random_graph'$"):
-        pl.cluster_of(recipe(), 3)
+        pl.engines.cluster_of(recipe(), 3)
 
 
 def test_a_subsample_keeps_cycles_between_its_rows():

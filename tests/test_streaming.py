@@ -495,6 +495,14 @@ def test_ray_gives_torch_batches(ray, path):
 
 
 @with_ray
+def test_ray_reads_by_two_tasks_for_each_processor(ray, path, monkeypatch):
+    asked = {}
+    monkeypatch.setattr("ray.data.read_datasource", lambda source, **options: asked.update(options))
+    exports.to_ray(path)
+    assert asked == {"override_num_blocks": 4}
+
+
+@with_ray
 def test_ray_empty(ray, tmp_path):
     made = pl.generate(pl.Recipe(1, DIM, seeds=0, engine="paper", min_cluster_size=2))
     made.save(tmp_path / "ds.zarr")

@@ -221,12 +221,12 @@ def test_subsamples_are_read_back_with_their_rows(world, tmp_path):
 
 
 def test_a_drawing_is_of_a_factor_in_its_own_space(world):
-    figure = cluster_picture.draw_cluster(world, factor=CYCLES)
+    figure = cluster_picture.draw(world, factor=CYCLES)
     assert "of factor 1: " in figure.get_suptitle()
     closing = [c for c in figure.axes[0].collections if getattr(c, "get_segments", None)][-1]
     assert len(closing.get_segments()) == world.factors[CYCLES].forest.cluster(0).n_extra_bonds
     with pytest.raises(ValueError, match="factor must be given where there are 3"):
-        cluster_picture.draw_cluster(world)
+        cluster_picture.draw(world)
 
 
 def test_activations_of_samples_are_averaged_over_the_samples_of_a_point(world):
@@ -236,13 +236,13 @@ def test_activations_of_samples_are_averaged_over_the_samples_of_a_point(world):
         for row in range(world.factors[factor].forest.n_points):
             mean = values[rows == row].mean() if (rows == row).any() else np.nan
             np.testing.assert_allclose(found[row], mean)
-    cluster_picture.draw_cluster(world, factor=LONGER, colour=values)  # some points have no sample
+    cluster_picture.draw(world, factor=LONGER, colour=values)  # some points have no sample
     with pytest.raises(ValueError, match=r"colour must have shape \(300,\), a value a row, got \(500,\)"):
-        cluster_picture.draw_cluster(world, factor=LONGER, colour=np.ones(500))
+        cluster_picture.draw(world, factor=LONGER, colour=np.ones(500))
 
 
 def page_of(dataset, tmp_path, **how):
-    card.write_card(dataset, tmp_path / "card.html", overwrite=True, **how)
+    card(dataset, tmp_path / "card.html", overwrite=True, **how)
     return (tmp_path / "card.html").read_text()
 
 

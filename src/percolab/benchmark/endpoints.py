@@ -226,9 +226,11 @@ class Tested:
     @property
     def words(self) -> str:
         """What stands beside the number."""
-        power = f"smallest effect found with 80% power {self.smallest:.3f}" if self.smallest == self.smallest else (
-            "no planted effect is found with 80% power"
-        )  # fmt: skip
+        power = "no effect that was planted is found with 80% power"
+        if self.smallest == self.smallest:
+            power = f"smallest effect found with 80% power {self.smallest:.3f}"
+        if len(self.estimate.by_draw) < ENOUGH:
+            power = "power needs three draws"
         second = "no healthy pairs" if self.healthy is None else f"healthy pairs {self.healthy.estimate.text()}"
         test = f"Holm p {self.holm:.3g}" if self.holm == self.holm else "no test with fewer than three draws"
         return f"{test}; {second}, {self.dropped:.0%} of pairs dropped; {power}"

@@ -127,6 +127,14 @@ class Verification:
         Console(file=text, width=120).print(self.table())
         return text.getvalue()
 
+    def __repr__(self) -> str:
+        return f"Verification({self.summary})"
+
+    def _repr_html_(self) -> str:
+        groups = groupby(self.checks, lambda check: check.data)
+        tables = [part for data, group in groups for part in _table(data, [*group])]
+        return "".join([pages.paragraph(self.summary), *tables])
+
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the checks as plain values, ready for JSON."""
         names = ("data", "law", "expected", "measured", "p_value", "error", "verdict", "note")
@@ -365,15 +373,18 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
 
 def _part(data: str, checks: list[Check]) -> list[str]:
     """Return the table and the figures of one dataset."""
+    return [*_table(data, checks), pages.grid(_picture(check) for check in checks if check.draw is not None)]
+
+
+def _table(data: str, checks: list[Check]) -> list[str]:
+    """Return the heading and the table of one dataset."""
     head = ("law", "expected", "measured", "p or error", "note", "verdict")
     rows = [
         (check.law, check.expected, check.measured, check.evidence.replace(" ", NO_BREAK), check.note, check.verdict)
         for check in checks
     ]
-    parts = [pages.heading(data)] if data else []
-    parts.append(pages.table(rows, head, [LOOKS[check.verdict] for check in checks], stack=True))
-    parts.append(pages.grid(_picture(check) for check in checks if check.draw is not None))
-    return parts
+    table = pages.table(rows, head, [LOOKS[check.verdict] for check in checks], stack=True)
+    return [*([pages.heading(data)] if data else []), table]
 
 
 def _picture(check: Check) -> str:

@@ -12,7 +12,7 @@ from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, integer, number_option, word_option
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
-from percolab.ground.validation import check_choice, check_numbers, one
+from percolab.ground.validation import check_choice, check_numbers
 
 FORMATS = (".png", ".pdf", ".svg")
 NAMED = ("y", "z")
@@ -52,9 +52,9 @@ def draw(
     Of a superposed world, --factor says whose cluster it is: it is drawn in that factor's own space.
     Of documents, one is drawn: its tokens, the exact belief in every context along it, and the floor of the loss.
     """
+    from percolab import show
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
-    from percolab.show import belief_map, cluster_picture
     from percolab.store import worlds
 
     form = check_choice("output", output.suffix, FORMATS).removeprefix(".")
@@ -63,17 +63,16 @@ def draw(
     with bar(label="drawing"):
         data = worlds.load(path)
         if isinstance(data, StoredDocuments):
-            number = one("document", document, len(data.recipe))
-            figure = belief_map.draw_document(data.corpus, data.recipe.lo + number)
+            figure = show.draw(data, document)
         else:
-            figure = cluster_picture.draw_cluster(data, cluster, factor=factor, **chosen)
+            figure = show.draw(data, cluster, factor=factor, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
     print(f"wrote {output}")
 
 
 def _colouring(word: str) -> dict[str, Any]:
-    """Return what `draw_cluster` takes for a word after ``--colour``."""
+    """Return what `show.draw` takes for a word after ``--colour``."""
     if word in NAMED:
         return {"colour": word}
     if re.fullmatch(r"\d+(,\d+)*", word):

@@ -68,11 +68,9 @@ def info(
         if isinstance(dataset, StoredDocuments) and (factor is not None or html is not None):
             raise ValueError(f"{'html' if factor is None else 'factor'} must be left out for documents, got {path!r}")
         if html is not None:
-            from percolab.show import card
+            from percolab import show
 
-            card.write_card(
-                dataset, html, name=PurePath(path).name, factor=factor, explorer=explorer, overwrite=overwrite
-            )
+            show.card(dataset, html, name=PurePath(path).name, factor=factor, explorer=explorer, overwrite=overwrite)
         found = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
     found["store_bytes"] = summary.store_bytes(path)
     if verify:

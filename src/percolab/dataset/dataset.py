@@ -45,7 +45,7 @@ class Lazy:
         read = self.__dict__.get("_read")
         if read is None or name not in {field.name for field in fields(type(self))}:  # type: ignore[arg-type]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.__dict__[name] = read(name)
+        self.__dict__[name] = locked(read(name))
         return self.__dict__[name]
 
     def __dir__(self) -> list[str]:
@@ -60,6 +60,16 @@ class Lazy:
 Kind = TypeVar("Kind", bound="SampleSet")
 
 
+def locked(values: Any) -> Any:
+    """Return an array that cannot be written to, in the same memory; what is no array is returned as it is."""
+    if isinstance(values, dict):
+        return {name: locked(column) for name, column in values.items()}
+    if isinstance(values, np.ndarray) and values.flags.writeable:
+        values = values.view()
+        values.setflags(write=False)
+    return values
+
+
 class SampleSet(Lazy):
     """Rows of X and y with their truth: what a `Dataset` and a superposed world have in common."""
 
@@ -72,6 +82,11 @@ class SampleSet(Lazy):
     def _is_vouched(self) -> bool:
         """Whether the fields come from where they can be trusted: a field that is replaced loses this."""
         return "_vouched" in self.__dict__ or "_read" in self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "_vouched" in state:
+            vouch(self)
 
     def _changed(self, **changes: Any) -> Self:
         """Return this with other fields, which come from where they can be trusted if these do."""
@@ -102,8 +117,12 @@ class SampleSet(Lazy):
 
 
 def vouch(samples: Kind) -> Kind:
-    """Mark a dataset or a world as what its recipe makes, or as known to differ in what its provenance says."""
-    object.__setattr__(samples, "_vouched", True)
+    """Mark a dataset or a world as what its recipe makes, or as known to differ in what its provenance says.
+
+    Arrays become read-only: what is edited in place would still pass for what the recipe makes.
+    """
+    names = [field.name for field in fields(type(samples)) if "_read" not in samples.__dict__]  # type: ignore[arg-type]
+    samples.__dict__.update({name: locked(getattr(samples, name)) for name in names}, _vouched=True)
     return samples
 
 
@@ -130,7 +149,8 @@ class Dataset(SampleSet):
     rows are relatives: a test on rows drawn at random measures interpolation between relatives.
 
     A dataset knows whether its recipe makes it: see `modification`. One whose fields were replaced by hand, by
-    ``dataclasses.replace`` or in the constructor, does not claim to be its recipe's.
+    ``dataclasses.replace`` or in the constructor, does not claim to be its recipe's. The arrays of others are
+    read-only; to change one, copy it.
     """
 
     recipe: Recipe
@@ -188,12 +208,18 @@ class Dataset(SampleSet):
 
     # ------------------------------------------------------------------ parts and copies
 
-    def filter(self, min_cluster_size: int) -> Dataset:
+    def filter(self, min_cluster_size: int = 1, max_cluster_size: int | None = None) -> Dataset:
         """Return the clusters of at least this many points: what the recipe with that `min_cluster_size` makes.
 
         They are the first rows, and of a loaded dataset X stays on disk. Edits of what is removed are dropped; a target
-        that counts rows is made again.
+        that counts rows is made again. With `max_cluster_size`, larger clusters go too: no recipe makes the result,
+        which is a subsample, see `take`.
         """
+        if max_cluster_size is not None:
+            most = check_integer("max_cluster_size", max_cluster_size, 1)
+            small = self.filter(min_cluster_size)
+            first = small.forest.cluster_start[np.count_nonzero(small.forest.cluster_size > most)]
+            return small.take(np.arange(first, len(small)), y="recomputed" if self.target.is_rule else "kept")
         least = max(check_integer("min_cluster_size", min_cluster_size, 1), self.recipe.min_cluster_size)
         forest = self.forest.largest(int(np.count_nonzero(self.forest.cluster_size >= least)))
         n, n_latents = forest.n_points, forest.n_latents

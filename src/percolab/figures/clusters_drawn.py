@@ -12,7 +12,7 @@ from percolab import theory
 from percolab.checks.sizes import fit_exponent
 from percolab.dataset.construction import construct
 from percolab.dataset.dataset import Dataset
-from percolab.engines.attachment import attachment
+from percolab.engines.cluster_growth import attachment
 from percolab.model.forest import Forest
 from percolab.model.recipe import PRESETS, Recipe, Seeds
 from percolab.show import cluster_picture, colours, style

@@ -153,7 +153,7 @@ class State:
 
 
 def run(n: int, seed: int) -> list[State]:
-    """Return every state of `percolab.cyclic_coalescent(n, seed)`, from single points to one block.
+    """Return every state of `percolab.engines.cyclic_coalescent(n, seed)`, from single points to one block.
 
     Arrange the points in a random cycle, each a block of its own. At each step draw a uniform point u; with A its block
     and B the next block on the cycle, draw a uniform point v of B, join u and v, and merge A and B. Slow and plain.

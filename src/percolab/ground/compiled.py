@@ -83,8 +83,8 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc, unused-ignore]
 
     def compile(self, sig: Any) -> Any:
         """Load or compile the code for some types."""
-        if not isinstance(self._cache, NullCache):
-            self._cache._cache_file._source_stamp = _state()
+        if not isinstance(self._cache, NullCache):  # type: ignore[attr-defined, unused-ignore]
+            self._cache._cache_file._source_stamp = _state()  # type: ignore[attr-defined, unused-ignore]
         return super().compile(sig)
 
 

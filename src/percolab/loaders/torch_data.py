@@ -37,7 +37,7 @@ class TorchDataset(torch.utils.data.Dataset[Sample]):
 
     def __init__(self, X: NDArray[Any] | StoredArray, y: NDArray[Any]) -> None:
         self.X = X
-        self.y = torch.from_numpy(np.asarray(y, np.float32 if y.dtype.kind == "f" else np.int64))
+        self.y = torch.from_numpy(np.array(y, np.float32 if y.dtype.kind == "f" else np.int64))
 
     def __len__(self) -> int:
         return len(self.y)

@@ -20,6 +20,9 @@ from percolab.ground.validation import check_integer, listed
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
+MIN_SIZE, RATIO = 20, 2 / 3
+"""The least number of rows of a concept, and the largest share of the rows of the one above, by default."""
+
 
 def concepts(forest: Forest, min_size: int, ratio: float, rows: ArrayLike | None) -> Ints:
     """Return the concepts of a forest: see `Forest.concepts`."""
@@ -95,7 +98,7 @@ def thin(latents, latent_size, present, ratio, kept):
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class Partition:
     """Groups of rows, in row order: disjoint intervals that cover all rows."""
 
     nodes: Ints
@@ -112,10 +115,10 @@ class Cut:
 
     def __repr__(self) -> str:
         largest = int(self.sizes.max(initial=0))
-        return f"Cut({len(self):,} groups of {self.groups.size:,} rows, the largest of {largest:,})"
+        return f"Partition({len(self):,} groups of {self.groups.size:,} rows, the largest of {largest:,})"
 
 
-def cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Cut:
+def cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Partition:
     """Return the groups that are left when every latent above them is split: see `Forest.cut`."""
     if (max_size is None) == (n_groups is None):
         raise ValueError(f"cut needs one of max_size and n_groups, got max_size={max_size} and n_groups={n_groups}")
@@ -131,7 +134,7 @@ def cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Cut:
     return _groups(forest, split)
 
 
-def _groups(forest: Forest, split: NDArray[np.bool_]) -> Cut:
+def _groups(forest: Forest, split: NDArray[np.bool_]) -> Partition:
     """Return the groups below the latents that are split; these have no latent above them that is not."""
     n = forest.n_points
     begins = np.zeros(n, np.bool_)
@@ -143,4 +146,4 @@ def _groups(forest: Forest, split: NDArray[np.bool_]) -> Cut:
     whole = ~split & ((parent < 0) | split[parent]) if split.size else split
     nodes = starts.copy()
     nodes[sizes > 1] = n + np.flatnonzero(whole)  # disjoint latents follow each other in preorder as in rows
-    return Cut(nodes, starts, sizes, np.cumsum(begins) - 1)
+    return Partition(nodes, starts, sizes, np.cumsum(begins) - 1)

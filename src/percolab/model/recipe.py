@@ -171,9 +171,11 @@ class Recipe(Written):
         ``"random_graph"``: every pair of points is bonded with probability `mean_degree` / n, in uniform order.
     create_prob
         Probability that a point starts a new cluster; for mode ``"custom"`` only.
+    seed
+        An integer S, for seeds S, S + 10,000 and S + 20,000. None draws them. Drawn seeds are recorded in `seeds`, so a
+        recipe is always complete.
     seeds
-        `Seeds`, or an integer S for seeds S, S + 10,000 and S + 20,000, or None to draw them. Drawn seeds are
-        recorded here, so a recipe is always complete.
+        Instead: `Seeds`, for each of the three on its own; or the integer.
     engine
         ``"native"``: any size, any number of workers; datasets of different sizes refine each other.
         ``"paper"``: the random streams of the published datasets.
@@ -215,8 +217,12 @@ class Recipe(Written):
         edits: Iterable[Edit | Mapping[str, Any]] = (),
         target: Target | Mapping[str, Any] | str = "sum",
         mean_degree: float | None = None,
+        *,
+        seed: int | np.integer[Any] | None = None,
     ) -> None:
-        known = _as_seeds(seeds)
+        if seed is not None and seeds is not None:
+            raise ValueError(f"seed and seeds are the same, and only one may be given, got {seed!r} and {seeds!r}")
+        known = _as_seeds(seeds) if seed is None else Seeds.from_int(check_seed("seed", seed))
         checked = {
             "n_points": check_integer("n_points", n_points, 1),
             "dim": check_integer("dim", dim, 2),

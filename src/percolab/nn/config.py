@@ -21,7 +21,7 @@ UNTRAINED = 5
 """Least number of untrained networks, and of draws of random features, that trained ones are compared with."""
 
 
-class Seeds(NamedTuple):
+class TrainSeeds(NamedTuple):
     """What a training run draws from."""
 
     split: int
@@ -98,10 +98,10 @@ class TrainConfig(Training):
                 check_seed(name, getattr(self, name))
 
     @property
-    def seeds(self) -> Seeds:
+    def seeds(self) -> TrainSeeds:
         """The seeds of split, initial weights and order of the rows."""
         given = (self.split_seed, self.weight_seed, self.order_seed)
-        return Seeds(*(self.seed if seed is None else seed for seed in given))
+        return TrainSeeds(*(self.seed if seed is None else seed for seed in given))
 
     @property
     def start(self) -> int:

@@ -104,6 +104,13 @@ class StoredArray:
         whole: NDArray[Any] = self[:]
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        # Where there is this, torch reads the whole at once; else it would index row by row.
+        return self[:].__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the CPU
+
     def __getattr__(self, name: str) -> Any:
         # Reached only for what is not there.
         if hasattr(np.ndarray, name) and not name.startswith("_"):

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.ground.extras import on_demand
+from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
+    from percolab.intervals import Estimate
     from percolab.study.comparison import Comparison, compare
     from percolab.study.contrasts import Contrast
     from percolab.study.crosscoder import Difference, diff
-    from percolab.study.measured import Measured
+    from percolab.study.measured import Measured, Units
 
-__all__ = ["Comparison", "Contrast", "Difference", "Measured", "compare", "diff"]
+__all__ = ["Comparison", "Contrast", "Difference", "Estimate", "Measured", "Units", "compare", "diff"]
 
+_HOMES = {
+    "intervals": "Estimate",
+    "study.comparison": "Comparison compare",
+    "study.contrasts": "Contrast",
+    "study.crosscoder": "Difference diff",
+    "study.measured": "Measured Units",
+}
 
-__getattr__ = on_demand(
-    __name__,
-    {"study.comparison": "Comparison Contrast Measured compare", "study.crosscoder": "Difference diff"},
-    "percolab.study needs",
-    "nn",
-)
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.engines import Arrays, needs
-from percolab.engines.attachment import attach_keyed, follow_to_founder
+from percolab.engines.cluster_growth import attach_keyed, follow_to_founder
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import graph_process, growth, positions, value_draws
 from percolab.engines.native.parts import BRANCH, TIP, TOKEN, Stand

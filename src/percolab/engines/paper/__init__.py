@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.engines import Arrays, embedding, needs
-from percolab.engines.attachment import attachment
+from percolab.engines.cluster_growth import attachment
 from percolab.engines.clusters import Clusters, batches
 from percolab.engines.paper import coalescent
 from percolab.ground import parallel

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown, silent
-from percolab.nn.networks.objective import LabelScore, Score, label_score, r_squared, score
+from percolab.nn.networks.objective import LabelScore, RegressionScore, label_score, r_squared, score
 from percolab.worlds.splits import SPLIT_SEED, Split, split_rows
 from percolab.worlds.superposed import AnyDataset
 
@@ -60,7 +60,7 @@ def baselines(
     split: Split | None = None,
     device: Device = "auto",
     progress: bool | Progress = False,
-) -> dict[str, Score] | dict[str, LabelScore]:
+) -> dict[str, RegressionScore] | dict[str, LabelScore]:
     """Score the baselines of Table 1.
 
     ``mean`` and ``ridge`` (scikit-learn, alpha 1) are fitted on the training rows and scored on the test rows.
@@ -105,14 +105,14 @@ def baselines(
 
 def _of_numbers(
     X: NDArray[np.float64], y: NDArray[np.float64], split: Split, order: NDArray[np.int64], found: Neighbours
-) -> dict[str, Score]:
+) -> dict[str, RegressionScore]:
     ridge = Ridge(alpha=RIDGE_ALPHA).fit(X[split.train], y[split.train])
     ordered = y[order]
     mse = float(found.mean((ordered[found.row] - ordered[found.neighbour]) ** 2).mean())
     return {
         "mean": score(y[split.test], np.full(split.test.size, y[split.train].mean())),
         "ridge": score(y[split.test], ridge.predict(X[split.test])),
-        "nearest_neighbour": Score(r_squared(mse, float(y.var())), mse),
+        "nearest_neighbour": RegressionScore(r_squared(mse, float(y.var())), mse),
         "nearest_neighbour_release": score(ordered, ordered[found.nearest]),
     }
 

@@ -56,7 +56,7 @@ class LinearProbe:
     per_latent: pandas.DataFrame | None
     """for z and sum: latent, n_test, MSE, and baseline, the error of the mean of the training lines"""
     weights: Floats
-    """(width, targets) for activations as they are"""
+    """(width, targets) in units of the target per unit of activation: for activations as they are, not standardised"""
     intercept: Floats
     """(targets,)"""
     alpha: Floats
@@ -113,8 +113,9 @@ def linear_probe(
     """Fit a ridge regression from activations to something known of their rows, and score it on held-out rows.
 
     Activations are standardised by the training lines, (a - mean) / (std + 1e-6); the penalty is ``alpha |w|²`` for the
-    standardised weights. Activations are read block by block, and never held as a whole: every line once, and twice
-    where it first chooses among penalties and is then fitted.
+    standardised weights. The weights that are returned are for activations as they are: times the standard deviations
+    of the activations they are the standardised ones. Activations are read block by block, and never held as a whole:
+    every line once, and twice where it first chooses among penalties and is then fitted.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ SEED = 0
 """What they are drawn with."""
 
 
-def write_card(
+def card(
     dataset: AnyDataset,
     path: str | os.PathLike[str],
     *,
@@ -254,7 +254,7 @@ def _cluster(dataset: Dataset) -> list[str]:
     cluster = int(np.argmax(size <= MOST_DRAWN))
     if not 2 <= size[cluster] <= MOST_DRAWN:
         return []
-    figure = cluster_picture.draw_cluster(dataset, cluster)
+    figure = cluster_picture.draw(dataset, cluster)
     caption = f"Cluster {cluster} in the plane of its first two principal components, beside its latent tree."
     return [pages.heading("A cluster and its latents"), pages.picture(figure, caption, wide=True)]
 
