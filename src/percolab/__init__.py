@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from percolab.checks.suite import Verification, verify
     from percolab.checks.verdicts import Check
     from percolab.study.comparison import Comparison, compare
+    from percolab.study.crosscoder import Difference, diff
 
 __all__ = [
     "PRESETS",
@@ -40,6 +41,7 @@ __all__ = [
     "Comparison",
     "Corpus",
     "Dataset",
+    "Difference",
     "DocumentRange",
     "Documents",
     "Forest",
@@ -61,6 +63,7 @@ __all__ = [
     "__version__",
     "benchmark",
     "compare",
+    "diff",
     "engines",
     "exports",
     "features",
@@ -84,7 +87,7 @@ _HOMES = {
     "": "benchmark engines exports features nn show streaming study theory",
     "checks.suite": "Verification verify",
     "checks.verdicts": "Check",
-    "study": "Comparison compare",
+    "study": "Comparison Difference compare diff",
 }
 _FORMERLY = {
     "Cut": "Partition",

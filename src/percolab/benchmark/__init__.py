@@ -1,4 +1,4 @@
-"""The benchmark of methods: tasks x representations x methods x seeds, in cells that are files, with a report.
+"""The benchmark of methods, version 1: tasks, representations, methods at several sparsities, two endpoints per task.
 
 Needs the extra ``nn``, and for sparse autoencoders ``sae``. Importing this package imports neither.
 """
@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING
 from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
-    from percolab.benchmark.running import benchmark
-    from percolab.benchmark.tasks import TASKS, Task, task
+    from percolab.benchmark.declaration import benchmark
+    from percolab.benchmark.submissions import Checked, check
+    from percolab.benchmark.tasks import TASKS, VERSION, Options, Task, task
     from percolab.features.specs import Budget
 
-__all__ = ["TASKS", "Budget", "Task", "benchmark", "task"]
+__all__ = ["TASKS", "VERSION", "Budget", "Checked", "Options", "Task", "benchmark", "check", "task"]
 
-_HOMES = {"benchmark.running": "benchmark", "benchmark.tasks": "TASKS Task task", "features.specs": "Budget"}
+_HOMES = {
+    "benchmark.declaration": "benchmark",
+    "benchmark.submissions": "Checked check",
+    "benchmark.tasks": "TASKS VERSION Options Task task",
+    "features.specs": "Budget",
+}
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

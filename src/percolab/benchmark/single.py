@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from percolab.benchmark.tasks import TRAINED, UNTRAINED
 from percolab.features.result import WORDS, Score, number
 from percolab.features.scoring import score
-from percolab.features.specs import MODEST, ORACLE, READING, Entry, make, on_device
+from percolab.features.specs import MODEST, TRUTHFUL, Entry, make, on_device
 from percolab.features.specs import entry as as_entry
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.progress import Display, Progress, shown
 from percolab.nn.networks.activations import activations, label
 from percolab.nn.networks.model import ResidualMLP
 from percolab.show import pages
+from percolab.study.measured import TRAINED, UNTRAINED
 from percolab.worlds.superposed import AnyDataset
 
 STAGE = "methods"
@@ -72,7 +72,7 @@ def compare(
     """
     place, entries = choose_device(device), [as_entry(spec, MODEST) for spec in methods]
     for entry in entries:
-        if entry.method in (READING, ORACLE):
+        if entry.method in TRUTHFUL:
             raise ValueError(f"method must make features of activations, got {entry.name!r}")
     name = layer or f"blocks.{len(model.blocks) - 1}"
     networks = {TRAINED: model, UNTRAINED: untrained(model, seed)}

@@ -1,82 +1,144 @@
-"""The tasks: which data, which networks, which size of method. Needs no torch."""
+"""The tasks of version 1: data, networks, sizes of methods, rules. Frozen: `FROZEN` has their digests. Needs no torch.
+
+A change of a task, of a rule or of a score is another version.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from percolab.features.specs import Budget
 from percolab.ground.validation import check_choice
-from percolab.model.recipe import Recipe
-from percolab.nn.config import SCALES, TrainConfig
+from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study import scales
-from percolab.study.scales import WORLDS
-from percolab.worlds.superposition import Superposition
+from percolab.study.draws import AnyRecipe
 
-TASKS = ("paper-one-cluster", "paper-multi-cluster", *WORLDS)
-RAW, UNTRAINED, TRAINED, TRUTH = "raw", "untrained", "trained", "truth"
+VERSION = 1
+"""Of the benchmark."""
+TENTH = "-tenth"
+POINTS = ("superposed-2", "superposed-4", "paper-one-cluster", "paper-multi-cluster")
+TUNED = "documents-tuned"
+TASKS = ("documents", TUNED, *POINTS, *(f"{name}{TENTH}" for name in POINTS))
+CONFIRMATORY = ("topk", "batchtopk", "matryoshka", "kmeans")
+"""Methods of the endpoints; what is said of all others is exploratory."""
+PLAIN = "kmeans"
+"""What the others are compared with."""
+SPARSITIES = (4, 8, 24, 64, 128)
+"""Features that fire on a row, on average: the five settings of a method that can choose."""
+MIDDLE = 24
+"""The setting at which stability and held-out subtrees are measured."""
+MATCHED = 32.0
+"""L0 at which methods are compared."""
+DRAWS = {"paper": 5, "small": 3}
+NETWORKS = {"paper": 3, "small": 1}
+"""For each target and draw."""
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
+"""Learning rates that are tried."""
+TUNING_DRAW = 10_000
+"""The draw on which learning rates are chosen, and nothing else is done."""
 
 
 @dataclass(frozen=True)
+class Options:
+    """What determines a task beside data and training."""
+
+    layer: str
+    """module whose activations are read"""
+    min_size: int
+    """fewest scored rows of a concept"""
+    budget: Budget
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """learning rates of sparse autoencoders by role, chosen on `TUNING_DRAW`; else that of the budget"""
+    documents: int = 0
+    """held-out documents of each lexicon: 60% are fitted on, 20% choose thresholds and settings, 20% are scored"""
+    share: float = 1.0
+    """of their training rows that networks are trained on"""
+    tuned: bool = False
+    """whether the second network goes on from the first one, half of its documents of each lexicon"""
+    activations: str = ""
+    """folder of activations that take the place of networks"""
+
+
+@dataclass(frozen=True, eq=False)
 class Task:
     """Data, the networks trained on them, and what methods and scores are given."""
 
     name: str
     scale: str
-    recipe: Recipe | Superposition
-    training: TrainConfig
-    """of all networks; their seeds are 0, 1, …"""
-    layers: tuple[str, ...]
-    """modules whose activations are looked at, unless others are asked for"""
-    min_size: int
-    """fewest rows of a concept"""
-    budget: Budget
-
-    @property
-    def n_factors(self) -> int:
-        """Number of hierarchies."""
-        return len(self.recipe.factors) if isinstance(self.recipe, Superposition) else 1
-
-    @property
-    def networks(self) -> tuple[str, ...]:
-        """The representations: no network, an untrained one, and one trained on each hierarchy."""
-        return RAW, UNTRAINED, *(trained_on(self, k) for k in range(self.n_factors))
+    recipe: AnyRecipe
+    training: TrainConfig | CorpusTrainConfig
+    options: Options
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, equal after a round trip through JSON."""
-        values = {**asdict(self), "recipe": self.recipe.to_dict()}
+        values = {"version": VERSION, "name": self.name, "scale": self.scale, "recipe": self.recipe.to_dict()}
+        values |= {"training": asdict(self.training), "options": asdict(self.options)}
         return dict(json.loads(json.dumps(values)))
 
-
-def trained_on(task: Task, factor: int) -> str:
-    """Return the name of the network trained on a hierarchy."""
-    return f"{TRAINED}-{factor}" if task.n_factors > 1 else TRAINED
-
-
-def relevant_factor(network: str) -> int | None:
-    """Return the hierarchy that a network was trained on, None if on none."""
-    kind, _, factor = network.partition("-")
-    return int(factor or 0) if kind == TRAINED else None
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that another task does not have."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
-_SMALL_BUDGET = Budget(n_features=256, k=8, steps=400, batch_size=512, lr=5e-3, n_components=16)
+_SMALL = Budget(n_features=128, k=8, steps=100, batch_size=512, lr=1e-2, n_components=16)
+_DOCUMENTS = {"trained": 3e-3, "untrained": 3e-2, "raw": 1e-3}
+_RATES: Mapping[tuple[str, str], Mapping[str, float]] = {
+    ("documents", "small"): _DOCUMENTS,
+    (TUNED, "small"): _DOCUMENTS,
+    ("superposed-2", "small"): {"trained": 1e-3, "untrained": 1e-2, "raw": 3e-2},
+}
+"""By task and scale, by `percolab.benchmark.tuning`. Where none was chosen, that of the budget is taken."""
 
 
 def task(name: str, scale: str = "paper") -> Task:
-    """Return a task by name; its data and networks are those of `percolab represent`.
+    """Return a task by name.
 
     Parameters
     ----------
     name
         One of `TASKS`.
     scale
-        ``"paper"``, or ``"small"``: some 10,000 points and small networks, minutes on a laptop.
+        ``"paper"``, or ``"small"``: minutes on a laptop.
     """
     check_choice("tasks", name, TASKS)
-    check_choice("scale", scale, SCALES)
-    data = name.removeprefix("paper-")
-    budget, least = (_SMALL_BUDGET, 20) if scale == "small" else (Budget(), 50)
-    recipe = scales.recipe(data, scale)
-    assert isinstance(recipe, Recipe | Superposition)
-    return Task(name, scale, recipe, scales.training(data, scale), ("blocks.2",), least, budget)
+    small = check_choice("scale", scale, SCALES) == "small"
+    budget = _SMALL if small else Budget()
+    rates = _RATES.get((name.removesuffix(TENTH), scale), {})
+    if name not in (f"{name.removesuffix(TENTH)}{TENTH}", *POINTS):
+        options = Options("blocks.1", 20, budget, rates, 400 if small else 4000, tuned=name == TUNED)
+        return Task(name, scale, scales.corpus("documents", scale), scales.corpus_training("documents", scale), options)
+    data = name.removesuffix(TENTH).removeprefix("paper-")
+    options = Options("blocks.2", 20, budget, rates)
+    if name.endswith(TENTH):
+        options = replace(options, share=0.1)
+    return Task(name, scale, scales.recipe(data, scale), scales.training(data, scale), options)
+
+
+FROZEN: Mapping[str, str] = {
+    "paper/documents": "bc8e36ec82977d52",
+    "paper/documents-tuned": "f12eb781d1ca9327",
+    "paper/superposed-2": "894d398205ec5ae8",
+    "paper/superposed-4": "7fcacffa838fa80c",
+    "paper/paper-one-cluster": "7c786be36e12ef0a",
+    "paper/paper-multi-cluster": "3b3edc6668fe1d05",
+    "paper/superposed-2-tenth": "0a6cd6988f226aa5",
+    "paper/superposed-4-tenth": "7588d933dc319ae0",
+    "paper/paper-one-cluster-tenth": "857b7eb30e20f897",
+    "paper/paper-multi-cluster-tenth": "d129396c226f12c9",
+    "small/documents": "50ab8a8b32319c6a",
+    "small/documents-tuned": "d05162ca136ef0f1",
+    "small/superposed-2": "87dd2a533b6b9ba9",
+    "small/superposed-4": "c25db8d1a9a93eef",
+    "small/paper-one-cluster": "3c06680c4a93c27a",
+    "small/paper-multi-cluster": "46a0633df9608ee1",
+    "small/superposed-2-tenth": "25bf86a29c8b41ef",
+    "small/superposed-4-tenth": "ab5233bbf4f3b239",
+    "small/paper-one-cluster-tenth": "76237786fcd9bfc7",
+    "small/paper-multi-cluster-tenth": "aa7e022fd9982311",
+}
+"""Digests of the tasks, by SCALE/NAME."""

@@ -12,7 +12,7 @@ import typer
 
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import command
-from percolab.cli.experiments import Device, need_packages, resumable
+from percolab.cli.experiments import Device, Draws, Network, Ray, need_packages, run_in
 from percolab.cli.options import (
     AsJson,
     Overwrite,
@@ -24,7 +24,7 @@ from percolab.cli.options import (
     number_option,
 )
 from percolab.cli.options import seed as seed_number
-from percolab.features.specs import METHODS, ORACLE, STANDARD
+from percolab.features.specs import METHODS, TRUTHFUL
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.nn.config import SCALES
@@ -32,7 +32,7 @@ from percolab.nn.config import SCALES
 if TYPE_CHECKING:
     from percolab.features.result import Score
 
-_METHODS = tuple(name for name, (method, *_) in METHODS.items() if method != ORACLE)
+_METHODS = tuple(name for name, (method, *_) in METHODS.items() if method not in TRUTHFUL)
 """Those that make features of activations."""
 SUFFIXES = (".html", ".csv", ".json")
 SHOWN = (
@@ -263,18 +263,13 @@ def _split(words: str | None) -> list[str] | None:
     return None if words is None else [word for word in words.split(",") if word]
 
 
-def _integers(name: str, words: list[str] | None) -> list[int] | None:
-    try:
-        return None if words is None else [int(word) for word in words]
-    except ValueError:
-        raise ValueError(f"{name} must be integers, got {','.join(words or ())!r}") from None
-
-
 @command(
     "# minutes on a laptop",
-    "percolab benchmark --scale small --tasks superposed-2 --n-seeds 2",
+    "percolab benchmark --scale small --tasks superposed-2 --draws 3",
     "# a method of one's own beside the others",
     "percolab benchmark --scale small --tasks superposed-2 --method my_package:MyMethod",
+    "# result files that others made: are they as they should be, and what do they say?",
+    "percolab benchmark --check results",
     "# a part of the full benchmark, for which a GPU is wanted",
     "percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500",
 )
@@ -289,62 +284,94 @@ def benchmark(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="Another method beside the standard ones: package.module:Class, or a name with other options, such as "
-            "batchtopk@k=128+n_features=1024. May be repeated.",
+            help="Another method beside the usual ones: package.module:Class, a name with other options, such as "
+            "batchtopk@n_features=1024, or pretrained@path=FOLDER. May be repeated.",
         ),
     ] = None,
     only: Annotated[
         str | None,
-        _words("--only", f"Compute these methods alone, of {', '.join(STANDARD)} or as for --method.", STANDARD),
+        _words("--only", f"Compute these methods alone, of {', '.join(METHODS)} or as for --method.", METHODS),
     ] = None,
     again: Annotated[
-        str | None, _words("--again", "Compute the cells of these methods again, even if they are there.", STANDARD)
+        str | None, _words("--again", "Compute the cells of these methods again, even if they are there.", METHODS)
     ] = None,
-    n_seeds: Annotated[int, number_option("--n-seeds", "Seeds 0, 1, … of networks and methods.", default=3)] = 3,
-    seeds: Annotated[str | None, _words("--seeds", "Compute the cells of these seeds alone.")] = None,
-    networks: Annotated[
-        str | None, _words("--networks", "Compute these alone: raw, untrained, trained, trained-K, truth.")
+    seeds: Annotated[
+        int | None, number_option("--seeds", "Networks for each target and draw. Default: 3, at the small scale 1.")
     ] = None,
-    layers: Annotated[
-        str | None, _words("--layers", "Modules of the network. Default: blocks.2, after the last block.")
+    draws: Draws = 1,
+    network: Network = None,
+    layer: Annotated[
+        str | None, typer.Option("--layer", metavar="NAME", help="The module that is read. Default: that of the task.")
+    ] = None,
+    activations: Annotated[
+        Path | None,
+        typer.Option("--activations", metavar="FOLDER", help="Activations in place of networks, with manifest.json."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="STORE", help="Points of your own in place of the task's data.")
     ] = None,
     time_limit: Annotated[
         float | None, number_option("--time-limit", "Seconds after which no further cell is begun.", number)
     ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="DIR", help="Run nothing: check result files and make the table from them."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again where there is another study.")] = False,
     device: Device = "auto",
+    ray: Ray = None,
     quiet: Quiet = False,
 ) -> None:
     """Compare methods: how well their features match concepts in trained networks, and what the controls give.
 
-    Every method is fitted to the raw input, to untrained and to trained networks, with several seeds.
-    DIR gets a JSON file for each such cell, report.html, which needs nothing else, and results.json.
-    A cell that is there, made from the same things, is not computed again: the same command resumes, and processes
-    that share DIR can each take a part.
+    Methods are fitted on some rows, choose thresholds and sparsity on others, and are scored on others again.
+    DIR/TASK gets report.html, which needs nothing else, results.json, and result files to submit.
+    A cell that is there, made from the same things, is not computed again: the same command resumes.
     """
     need_packages()
-    from percolab.benchmark import report
-    from percolab.benchmark.running import benchmark as run
+    from percolab.benchmark.declaration import BRIEF
+    from percolab.benchmark.declaration import benchmark as run
     from percolab.features.specs import has_sae_lens
-    from percolab.ground.progress import bar
 
-    _look_here([*(method or ()), only or ""])
+    if check is not None:
+        _check(check)
+        return
+    sys.path.insert(0, "")  # where networks and methods of one's own are looked for
     directory = output or Path(f"benchmark-{scale}")
-    with resumable("the same command resumes it"), bar(visible=not quiet) as display:
-        results = run(
-            _split(tasks) or TASKS, output=directory, scale=scale, methods=method or (), only=_split(only),
-            again=_split(again) or (), n_seeds=n_seeds, seeds=_integers("seeds", _split(seeds)),
-            networks=_split(networks), layers=_split(layers), time_limit=time_limit, device=device, progress=display,
-        )  # fmt: skip
-    cells = results["cells"]
-    if not quiet:
-        if results["lines"]:
-            print(_aligned(report.brief(results), 1))
-        if only is None and not has_sae_lens():
-            print("left out, since SAELens is not installed: sparse autoencoders (pip install 'percolab[sae]')")
-        left = cells["asked"] - cells["done"] - cells["failed"]
-        rest = f", {left} left: the same command goes on" if left else ""
-        failed = f", {cells['failed']} failed, as the report says" if cells["failed"] else ""
-        print(f"{directory / 'report.html'}: {cells['done']} of {cells['asked']} cells{failed}{rest}")
-    if cells["failed"]:
-        print(f"error: the first of {cells['failed']} that failed is {results['failed'][0]}", file=sys.stderr)
+    results = run_in(
+        directory, run, quiet=quiet, tasks=_split(tasks) or TASKS, scale=scale, methods=method or (),
+        only=_split(only), again=_split(again) or (), seeds=seeds, draws=draws, network=network, layer=layer,
+        activations=activations, data=data, time_limit=time_limit, overwrite=overwrite, device=device, ray=ray,
+    )  # fmt: skip
+    if not quiet and only is None and not has_sae_lens():
+        print("left out, since SAELens is not installed: sparse autoencoders (pip install 'percolab[sae]')")
+    failed = {f"{name} {cell}": why for name, found in results.items() for cell, why in found["failed"].items()}
+    for name, found in results.items() if not quiet else ():
+        table = found.get("table", {"head": [], "rows": []})
+        if table["rows"]:
+            print(_aligned([line[: BRIEF + 1] for line in ([name, *table["head"][1:]], *table["rows"])], 1))
+        for line in found["headline"]:
+            print(f"{line['what']}: {line['verdict']} ({line['note']})")
+        left = len(found["missing"])
+        print(
+            f"{directory / name / 'report.html'}: {f'{left} cells left: the same command goes on' if left else 'done'}"
+        )
+    if failed:
+        cell, why = next(iter(failed.items()))
+        print(f"error: the first of {len(failed)} that failed is {cell}: {why}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _check(directory: Path) -> None:
+    """Check result files, and print the table that they make."""
+    from percolab.benchmark.declaration import BRIEF, table
+    from percolab.benchmark.endpoints import tested
+    from percolab.benchmark.submissions import REPORT, check
+
+    for found in check(directory):
+        head, lines = table(found.rows)
+        print(found.title)
+        print(_aligned([line[: BRIEF + 1] for line in (head, *lines)], 1))
+        for one in tested(found.rows):
+            print(f"{one.endpoint}: {one.method}, {one.estimate.estimate.text()}: {one.verdict} ({one.words})")
+    print(f"{directory / REPORT}: all files are as they should be")

@@ -30,7 +30,7 @@ def fit(values: torch.Tensor, n_clusters: int, seed: int, iterations: int) -> to
     centres = plus_plus(rows, n_clusters, generator)
     limit = TOLERANCE * float(rows.var(0, correction=0).mean())
     for _ in range(iterations):
-        moved = _means(rows, nearest(rows, centres), centres)
+        moved = _means(rows, nearest(rows, centres)[:, 0], centres)
         shift = float((moved - centres).square().sum())
         centres = moved
         if shift <= limit:
@@ -51,11 +51,14 @@ def plus_plus(rows: torch.Tensor, n_clusters: int, generator: torch.Generator) -
     return rows[chosen]
 
 
-def nearest(rows: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    """Return (n,) the nearest centre of each row, the lowest of equals."""
+def nearest(rows: torch.Tensor, centres: torch.Tensor, k: int = 1) -> torch.Tensor:
+    """Return (n, k) the nearest centres of each row; of one, the lowest of equals."""
     squares = centres.square().sum(1)
     step = max(1, BLOCK_CELLS // len(centres))
-    return torch.cat([torch.addmm(squares, part, centres.T, alpha=-2).argmin(1) for part in rows.split(step)])
+    distances = (torch.addmm(squares, part, centres.T, alpha=-2) for part in rows.split(step))
+    if k == 1:
+        return torch.cat([part.argmin(1, keepdim=True) for part in distances])
+    return torch.cat([part.topk(k, largest=False).indices for part in distances])
 
 
 def _means(rows: torch.Tensor, cluster: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:

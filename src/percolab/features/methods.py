@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from percolab.corpora.sampler import Documents
 from percolab.features.chance import permuted
-from percolab.features.concepts import SUMMARY_RATIO
+from percolab.features.concepts import SUMMARY_RATIO, Labels
+from percolab.features.directions import concept_directions
 from percolab.features.inputs import Asked, as_array, check_ratio, find_labels
 from percolab.features.truth import find_truth
 from percolab.ground.extras import needing
@@ -51,12 +52,14 @@ class Decodes:
 
 @dataclass
 class KMeans(Decodes):
-    """Clusters of activations; a feature a cluster, which fires on its rows with code 1.
+    """Clusters of activations, one feature each: the k nearest centres of a row fire, with code 1/k.
 
-    By scikit-learn, or on a GPU by the same steps in torch, with all rows in each.
+    So a row is decoded to the mean of its nearest centres. By scikit-learn, or on a GPU by the same steps in torch,
+    with all rows in each.
     """
 
     n_features: int
+    k: int = 1
     seed: int = 0
     max_iterations: int = 50
     batch_size: int | None = None
@@ -108,22 +111,30 @@ class KMeans(Decodes):
         return lloyd.as_rows(given, place)
 
     def _nearest(self, activations: Any) -> NDArray[np.int64]:
+        """Return (n, k) the nearest centres of each row, increasing."""
         on_gpu = self._on_gpu(activations)
-        if on_gpu is None:
-            return np.asarray(self._model.predict(check_activations(activations)))
-        from percolab.features import lloyd
+        if on_gpu is not None:
+            from percolab.features import lloyd
 
-        mean = self._model.mean(0)
-        return as_array(lloyd.nearest(on_gpu - mean, self._model - mean))
+            mean = self._model.mean(0)
+            return np.sort(as_array(lloyd.nearest(on_gpu - mean, self._model - mean, self.k)))
+        values = check_activations(activations)
+        if self.k == 1:
+            return np.asarray(self._model.predict(values))[:, None]
+        step = max(1, BLOCK_CELLS // self.n_features)
+        parts = [self._model.transform(values[lo : lo + step]) for lo in range(0, len(values), step)]
+        return np.concatenate([np.sort(np.argpartition(part, self.k - 1)[:, : self.k]) for part in parts])
 
     def encode(self, activations: Any) -> Any:
-        """Return one 1 a row, at its cluster."""
+        """Return codes 1/k at the k nearest centres of each row."""
         import scipy.sparse
 
         _fitted(self)
-        found = self._nearest(activations)
-        n = found.size
-        parts = np.ones(n, np.float32), found.astype(np.int32), np.arange(n + 1)
+        if check_integer("k", self.k, 1) > self.n_features:
+            raise ValueError(f"k must be at most n_features, {self.n_features}, got {self.k}")
+        nearest = self._nearest(activations)
+        n = len(nearest)
+        parts = np.full(n * self.k, 1 / self.k, np.float32), nearest.ravel().astype(np.int32), self.k * np.arange(n + 1)
         return scipy.sparse.csr_array(parts, shape=(n, self.n_features))
 
 
@@ -221,16 +232,38 @@ class RandomDictionary(Decodes):
         return self
 
     def encode(self, activations: Any) -> Any:
-        """Return at most k codes a row."""
-        import scipy.sparse
+        """Return at most k codes per row."""
+        return project(check_activations(activations), *_fitted(self), self.k)
 
-        values, (vectors, mean) = check_activations(activations), _fitted(self)
-        step = max(1, BLOCK_CELLS // self.n_features)
-        parts = [
-            scipy.sparse.csr_array(largest((values[lo : lo + step] - mean) @ vectors.T, self.k))
-            for lo in range(0, len(values), step)
-        ]
-        return scipy.sparse.vstack(parts, format="csr")
+
+@dataclass
+class TrueDirections(Decodes):
+    """The true directions of concepts with a TopK encoder: the ceiling in the class of sparse autoencoders.
+
+    The direction of a concept leads from the mean activation of its sibling to its own, on the rows of the fit. A
+    row's code is its k largest positive projections.
+    """
+
+    labels: Labels
+    """of the rows of the fit"""
+    k: int = 32
+    min_size: int = 20
+
+    def fit(self, activations: Any) -> Self:
+        """Find the directions of all concepts but the tops."""
+        values = check_activations(activations)
+        known = find_truth(self.labels, check_integer("min_size", self.min_size, 2), SUMMARY_RATIO)
+        vectors = concept_directions(known, values)
+        vectors = vectors[np.isfinite(vectors).all(1) & (np.linalg.norm(vectors, axis=1) > 0)]
+        if not len(vectors):
+            raise ValueError("labels must have concepts below a top, got none")
+        self.directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        self.bias = values.mean(axis=0, dtype=np.float64)
+        return self
+
+    def encode(self, activations: Any) -> Any:
+        """Return at most k codes per row."""
+        return project(check_activations(activations), *_fitted(self), check_integer("k", self.k, 1))
 
 
 @dataclass
@@ -248,6 +281,10 @@ class Oracle(Decodes):
     ratio: float = SUMMARY_RATIO
     flipped: float = 0.0
     """share of all rows, drawn for each feature, on which it does the opposite"""
+    absorbed: float = 0.0
+    """share of the rows of each concept, drawn for it, on which the feature of the nearest concept above is silent"""
+    split: int = 1
+    """features of each concept, which divide its rows at random"""
     seed: int = 0
     documents: Documents | None = None
     """with a corpus, the documents, and what is asked of them, as for `score`"""
@@ -272,15 +309,34 @@ class Oracle(Decodes):
         n, given = order.size, len(self._asked.flat("activations", activations))
         if given != n:
             raise ValueError(f"activations must have the {n} rows that the oracle knows, got {given}")
-        truth = _columns([order[lo:hi] for lo, hi in zip(concepts.start, concepts.stop, strict=True)], n)
+        members = [order[lo:hi] for lo, hi in zip(concepts.start, concepts.stop, strict=True)]
+        rng = np.random.default_rng(check_seed("seed", self.seed))
+        if check_probability("absorbed", self.absorbed):
+            members = _absorbed(members, concepts.upper, self.absorbed, rng)
+        if check_integer("split", self.split, 1) > 1:
+            members = [part for rows in members for part in np.array_split(rng.permutation(rows), self.split)]
+        truth = _columns(members, n)
         count = round(check_probability("flipped", self.flipped) * n)
         if not count:
             return truth
-        flips = [permuted(count, n, seed=self.seed, draw=0, feature=f) for f in range(self.latent.size)]
+        flips = [permuted(count, n, seed=self.seed, draw=0, feature=f) for f in range(len(members))]
         return abs(truth - _columns(flips, n)).tocsr()
 
 
 # ---------------------------------------------------------------------- parts
+
+
+def _absorbed(
+    members: Sequence[NDArray[np.int64]], upper: NDArray[np.int64], share: float, rng: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    """Return the rows of each concept without a share of those of every concept next below it."""
+    taken: list[list[NDArray[np.int64]]] = [[] for _ in members]
+    for rows, above in zip(members, upper, strict=True):
+        if above >= 0:
+            taken[above].append(rng.permutation(rows)[: round(share * rows.size)])
+    return [
+        np.setdiff1d(rows, np.concatenate(parts)) if parts else rows for rows, parts in zip(members, taken, strict=True)
+    ]
 
 
 def _columns(rows: Sequence[NDArray[np.int64]], n: int) -> scipy.sparse.csr_array:
@@ -295,6 +351,15 @@ def _columns(rows: Sequence[NDArray[np.int64]], n: int) -> scipy.sparse.csr_arra
 def signed_halves(values: Floats) -> Floats:
     """Return the positive parts of all columns, then the negative parts: twice the columns, none negative."""
     return np.concatenate([np.maximum(values, 0), np.maximum(-values, 0)], axis=1)
+
+
+def project(values: Floats, vectors: Floats, mean: Floats, k: int) -> Any:
+    """Return the k largest positive projections of each row on vectors, as a sparse array."""
+    import scipy.sparse
+
+    step = max(1, BLOCK_CELLS // len(vectors))
+    blocks = (largest((values[lo : lo + step] - mean) @ vectors.T, k) for lo in range(0, len(values), step))
+    return scipy.sparse.vstack([scipy.sparse.csr_array(block) for block in blocks], format="csr")
 
 
 def largest(values: Floats, k: int) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from typing import Any
 
-from percolab.features import methods, saes
+from percolab.features import dictionaries, methods, saes
 
 GROUP = "percolab.methods"
 
@@ -24,6 +24,8 @@ METHODS: dict[str, type[Any]] = {
     "gated": saes.Gated,
     "matryoshka": saes.Matryoshka,
     "oracle": methods.Oracle,
+    "true-directions": methods.TrueDirections,
+    "pretrained": dictionaries.Pretrained,
 }
 """Methods that come with percolab, by name."""
 

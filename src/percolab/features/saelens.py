@@ -29,6 +29,8 @@ except ImportError as error:
 
 BLOCK_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Codes that are made at once."""
+SOFT = 0.8
+"""Least cosine of a decoder vector with its start, where the decoder is softly frozen."""
 
 
 def as_tensor(activations: Any, device: torch.device) -> torch.Tensor:
@@ -78,8 +80,9 @@ def train(
         kind, config = get_sae_training_class(architecture)
         sae = kind(config(d_in=values.shape[1], d_sae=n_features, device=device, **options))
     sae.b_dec.data = scaled.mean(0)
-    if frozen is not None:
+    if frozen in ("decoder", "encoder"):
         getattr(sae, "W_dec" if frozen == "decoder" else "W_enc").requires_grad_(False)
+    stream = batches(scaled, size, seed)
     settings = SAETrainerConfig(
         total_training_samples=steps * size,
         train_batch_size_samples=size,
@@ -90,12 +93,35 @@ def train(
         dead_feature_window=max(1, steps // 10),
         logger=LoggingConfig(log_to_wandb=False, eval_every_n_wandb_logs=2**31 - 1),
     )
-    trainer = sae_lens.SAETrainer(settings, sae, data_provider=batches(scaled, size, seed))
+    start = sae.W_dec.detach().clone()
+    if frozen == "soft":
+        stream = _held(stream, sae.W_dec, start)
+    trainer = sae_lens.SAETrainer(settings, sae, data_provider=stream)
     with redirect_stderr(io.StringIO()):  # its bar
         trainer.fit()
+    if frozen == "soft":
+        hold(sae.W_dec, start)
     found = _for_use(sae, device)
     found.fold_activation_norm_scaling_factor(scale)
     return found
+
+
+def _held(stream: Iterator[torch.Tensor], vectors: torch.Tensor, start: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the batches of a stream, and before each bring vectors back to where their cosines are large enough."""
+    for batch in stream:
+        hold(vectors, start)
+        yield batch
+
+
+def hold(vectors: torch.Tensor, start: torch.Tensor) -> None:
+    """Turn each vector, at its length, until its cosine with its start is `SOFT` or more."""
+    with torch.no_grad():
+        axis = torch.nn.functional.normalize(start, dim=1)
+        length = vectors.norm(dim=1, keepdim=True)
+        along = (vectors * axis).sum(1, keepdim=True)
+        across = torch.nn.functional.normalize(vectors - along * axis, dim=1)
+        held = length * (SOFT * axis + (1 - SOFT**2) ** 0.5 * across)
+        vectors.copy_(torch.where(along < SOFT * length, held, vectors))
 
 
 def _for_use(sae: Any, device: str) -> Any:

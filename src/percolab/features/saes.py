@@ -2,7 +2,8 @@
 
 Each is trained by SAELens' own trainer (extra ``sae``), which is imported at the first fit. With ``frozen="decoder"``
 or ``"encoder"`` the weights of that part stay at their random start, and all else learns: what is then found, the
-dictionary did not have to be learned for.
+dictionary did not have to be learned for. With ``"soft"`` every decoder vector keeps a cosine of at least 0.8 with its
+start.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class SparseAutoencoder(Decodes):
 
     n_features: int = 4096
     frozen: str | None = None
-    """whether the weights of the "decoder" or the "encoder" stay as they were drawn"""
+    """whether the weights of the "decoder" or the "encoder" stay as they were drawn, or, "soft", near it"""
     steps: int = 5000
     batch_size: int = 4096
     lr: float = 3e-4
@@ -50,7 +51,7 @@ class SparseAutoencoder(Decodes):
             raise ValueError("lr must be above 0, got 0")
         check_seed("seed", self.seed)
         if self.frozen is not None:
-            check_choice("frozen", self.frozen, ("decoder", "encoder"))
+            check_choice("frozen", self.frozen, ("decoder", "encoder", "soft"))
         options = self.options()
         from percolab.features import saelens
         from percolab.ground.devices import choose_device

@@ -16,9 +16,8 @@ from percolab.features.register import METHODS as OWN
 from percolab.features.register import find_method
 from percolab.features.saes import SparseAutoencoder
 
-READING = "linear-reading"
-"""No method but what the activations hold: how far siblings are apart, compared with how far each is spread."""
-ORACLE = "oracle"
+TRUTHFUL = ("oracle", "true-directions")
+"""Methods that know the truth: ceilings and positive controls."""
 
 _SAE = ("n_features", "steps", "batch_size", "lr")
 METHODS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
@@ -34,11 +33,14 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
     "matryoshka": ("matryoshka", (*_SAE, "k"), {}),
     "batchtopk-frozen-decoder": ("batchtopk", (*_SAE, "k"), {"frozen": "decoder"}),
     "batchtopk-frozen-encoder": ("batchtopk", (*_SAE, "k"), {"frozen": "encoder"}),
+    "batchtopk-soft-frozen-decoder": ("batchtopk", (*_SAE, "k"), {"frozen": "soft"}),
+    "true-directions": ("true-directions", ("k",), {}),
     "oracle": ("oracle", (), {}),
     "oracle-flipped": ("oracle", (), {"flipped": 0.05}),
+    "oracle-absorbed": ("oracle", (), {"absorbed": 0.3}),
+    "oracle-split": ("oracle", (), {"split": 3}),
 }
 """By name: the method, what it takes of the budget, and its other options."""
-STANDARD = (READING, *METHODS)
 
 WORDS = {"True": True, "False": False, "None": None}
 """Options that are neither numbers nor text."""
@@ -83,8 +85,6 @@ def entry(spec: str, budget: Budget) -> Entry:
     A class of someone else gets those fields of the budget that its constructor has.
     """
     name, given = _parts(spec)
-    if name == READING:
-        return Entry(READING, READING)
     known, values = METHODS.get(name), asdict(budget)
     if known is not None:
         method, taken, fixed = known
@@ -98,22 +98,6 @@ def entry(spec: str, budget: Budget) -> Entry:
     return Entry(spec, method, options | given)
 
 
-def has_budget(spec: str, options: Mapping[str, Any], budget: Mapping[str, Any]) -> bool:
-    """Return whether the options of a method, made as it was asked for, are those that a budget gives.
-
-    No class is imported: of a method of someone else, all that have the name of a field of the budget came from it.
-    """
-    name, given = _parts(spec)
-    taken = METHODS[name][1] if name in METHODS else budget
-    return all(options[key] == budget[key] for key in taken if key in options and key not in given)
-
-
-def standard(budget: Budget) -> list[Entry]:
-    """Return the methods that are compared by default; sparse autoencoders only where SAELens is installed."""
-    entries = [entry(name, budget) for name in STANDARD]
-    return [found for found in entries if has_sae_lens() or not needs_sae_lens(found)]
-
-
 def has_sae_lens() -> bool:
     """Return whether SAELens is installed."""
     return importlib.util.find_spec("sae_lens") is not None
@@ -121,7 +105,7 @@ def has_sae_lens() -> bool:
 
 def needs_sae_lens(found: Entry) -> bool:
     """Return whether a method is one of SAELens."""
-    return found.method != READING and issubclass(find_method(found.method), SparseAutoencoder)
+    return issubclass(find_method(found.method), SparseAutoencoder)
 
 
 def make(found: Entry, seed: int, device: str, width: int | None = None) -> Any:
@@ -139,7 +123,7 @@ def make(found: Entry, seed: int, device: str, width: int | None = None) -> Any:
 
 def source(found: Entry) -> str | None:
     """Return the sha256 of the file that a method of someone else is in; percolab's own are known by its version."""
-    if found.method == READING or found.method in OWN:
+    if found.method in OWN:
         return None
     kind: Any = find_method(found.method)
     return _file_digest(kind)

@@ -70,6 +70,8 @@ def inlined(function: Callable[..., Any]) -> Any:
 class _Kernel(CPUDispatcher):  # type: ignore[misc, unused-ignore]
     """A compiled function: Python calls it as it is, other kernels call its part."""
 
+    _cache: Any
+
     @cached_property
     def part(self) -> Any:
         """The same function as a part of other kernels."""

@@ -1,8 +1,8 @@
 """The engine of all experiments: data, networks, readers, contrasts, intervals, verdict, files, page.
 
 A study is a grid: draws of the data, networks, layers and readers. Each cell is computed once (`measured`), and
-contrasts over cells (`contrasts`) are read together (`verdict`). `compare` is the engine for a notebook. Needs the
-extra ``nn``; importing this package imports neither torch nor pandas.
+contrasts over cells (`contrasts`) are read together (`verdict`). `compare` is the engine for a notebook; `diff` finds
+what two networks do not share. Needs the extra ``nn``; importing this package imports neither torch nor pandas.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from percolab.intervals import Estimate
     from percolab.study.comparison import Comparison, compare
     from percolab.study.contrasts import Contrast
+    from percolab.study.crosscoder import Difference, diff
     from percolab.study.measured import Measured, Units
 
-__all__ = ["Comparison", "Contrast", "Estimate", "Measured", "Units", "compare"]
+__all__ = ["Comparison", "Contrast", "Difference", "Estimate", "Measured", "Units", "compare", "diff"]
 
 _HOMES = {
     "intervals": "Estimate",
     "study.comparison": "Comparison compare",
     "study.contrasts": "Contrast",
+    "study.crosscoder": "Difference diff",
     "study.measured": "Measured Units",
 }
 

@@ -91,6 +91,8 @@ class Experiment(Generic[O]):
     """how networks are trained, by data and scale"""
     call: str = "represent {name}"
     """the command that runs it"""
+    in_parts: bool = False
+    """whether estimates are made of the cells that are there, before all are; and a cell that fails stops no other"""
 
     def settings(
         self,
@@ -158,7 +160,7 @@ class Experiment(Generic[O]):
             network=network or "",
             layers=tuple(layers or ()),
             store=str(Path(chosen[0]).absolute()) if stored else "",
-            digest=_digest(stored, network),
+            digest=digest_of(stored, network),
             command=command + "".join(f" --{name} {value}" for name, value in given.items() if value),
         )
 
@@ -196,6 +198,8 @@ class Experiment(Generic[O]):
         device: Device = "auto",
         overwrite: bool = False,
         ray: str | None = None,
+        again: Callable[[str], bool] = lambda name: False,
+        time_limit: float = float("inf"),
         progress: bool | Progress = False,
     ) -> dict[str, Any]:
         """Run a study from data to page, resuming what is in `output`; return all its numbers.
@@ -212,6 +216,10 @@ class Experiment(Generic[O]):
             Start again where `output` holds another study.
         ray
             Address of a Ray cluster that computes the cells; None computes them in this process.
+        again
+            Whether a cell of this name is computed even if it is there.
+        time_limit
+            Seconds after which no further cell is begun.
         progress
             True shows bars; a function is called with (stage, done, total).
         """
@@ -221,13 +229,17 @@ class Experiment(Generic[O]):
             claimed(Path(output), settings.to_dict(), overwrite=overwrite) as directory,
             shown(progress) as tell,
         ):
-            cells = Cells(directory / CELLS, runner, Here(place, tell, directory / TRAINING))
+            until = time.monotonic() + time_limit
+            here = Here(place, tell, directory / TRAINING)
+            cells = Cells(directory / CELLS, runner, here, keep_failures=self.in_parts, until=until)
             study = Study(self, settings, directory, cells)
+            cells.again = frozenset(name for name in study.names() if again(name))
             if not study.finished():
                 study.publish()  # so that a run that is killed says that it is not finished
             try:
-                while missing := study.missing():
+                while missing := [*study.missing(), *sorted(cells.again)]:
                     cells.compute([cell for draw in range(settings.draws) for cell in study.plan(draw)])
+                    cells.again = frozenset()
                     if study.missing() == missing:
                         break
             except KeyboardInterrupt:
@@ -268,6 +280,10 @@ class Study(Generic[O]):
         first = own.first(settings)
         return [first, *own.cells(settings, self.cells.read(first))] if self.cells.has(first) else [first]
 
+    def names(self) -> list[str]:
+        """Return the names of all cells that last."""
+        return [cell.name for draw in range(self.settings.draws) for cell in self.plan(draw) if cell.lasting]
+
     def missing(self) -> list[str]:
         """Return the names of the cells that are not there."""
         return [name for draw in range(self.settings.draws) for name in self._missing(draw)]
@@ -275,14 +291,22 @@ class Study(Generic[O]):
     def _missing(self, draw: int) -> list[str]:
         return [cell.name for cell in self.plan(draw) if cell.lasting and not self.cells.has(cell)]
 
+    def failed(self) -> dict[str, str]:
+        """Return why cells failed, by their names."""
+        plans = [cell for draw in range(self.settings.draws) for cell in self.plan(draw)]
+        made = {cell.name: self.cells.made(cell) for cell in plans}
+        return {name: one.failed for name, one in made.items() if one is not None and one.failed}
+
     def finished(self) -> list[int]:
-        """Return the draws of which all cells are there."""
-        return [draw for draw in range(self.settings.draws) if not self._missing(draw)]
+        """Return the draws of which all cells are there; in parts, those of which any is."""
+        draws = range(self.settings.draws)
+        return [draw for draw in draws if not self._missing(draw) or (self.experiment.in_parts and self.results(draw))]
 
     def results(self, draw: int) -> Results:
         """Return the results of a draw."""
         start = self.settings.drawn(draw).prefix
-        return {cell.name.removeprefix(start): self.cells.read(cell) for cell in self.plan(draw) if cell.lasting}
+        wanted = [cell for cell in self.plan(draw) if cell.lasting and self.cells.has(cell)]
+        return {cell.name.removeprefix(start): self.cells.read(cell) for cell in wanted}
 
     def publish(self) -> dict[str, Any]:
         """Write figures, page, table and results.json from the draws that are finished; return all numbers."""
@@ -298,7 +322,8 @@ class Study(Generic[O]):
         missing, networks = self.missing(), _trained(found)
         results = {
             "schema": SCHEMA, "version": VERSION, "experiment": s.experiment, "scale": s.scale, "command": s.command,
-            "draws": len(draws), "missing": missing, "headline": [line.to_dict() for line in headline],
+            "draws": len(draws), "missing": missing, "failed": self.failed(),
+            "headline": [line.to_dict() for line in headline],
             "estimates": [one.to_dict() for one in rows], "training": networks, "settings": s.to_dict(),
             **details.values, **self._times(begun),
             "provenance": provenance(PACKAGES, device=self._device()),
@@ -341,7 +366,7 @@ class Study(Generic[O]):
         return device_name(choose_device(place)) if place != "auto" else "a Ray cluster"
 
 
-def _digest(stored: Any, network: str | None) -> str:
+def digest_of(stored: Any, network: str | None) -> str:
     """Return a digest of targets and of the file that makes networks; nothing where neither is one's own."""
     parts = [np.asarray(stored.y).tobytes()] if stored else []
     if network:

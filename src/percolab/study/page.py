@@ -55,10 +55,14 @@ class Line:
     """what stands in place of a control"""
     answers: tuple[str, str, str] = VERDICTS
     """what is said of an effect with the expected sign, of none, and of one with the other sign"""
+    ruled: str = ""
+    """the verdict, where a rule of the experiment's own decides"""
 
     @property
     def verdict(self) -> str:
-        """What the interval says."""
+        """What the interval says, or the experiment's own rule."""
+        if self.ruled:
+            return self.ruled
         estimate, control = self.row.estimate, self.control
         if control is not None and control.band and control.estimate.low <= estimate.value <= control.estimate.high:
             return "not found"
@@ -166,7 +170,7 @@ def _table(lines: Sequence[Line]) -> Iterable[str]:
         for line in lines
     ]
     head = ("question", "estimate and interval", "control", "over", "here")
-    yield pages.table(rows, head, [LOOKS[line.verdict] for line in lines], stack=True)
+    yield pages.table(rows, head, [LOOKS.get(line.verdict, "mixed") for line in lines], stack=True)
     draws = max(len(line.row.by_draw) for line in lines)
     of = "this dataset" if draws < 2 else f"these {draws} datasets"
     text = OF_DRAWS.format(draws=draws) if draws >= ENOUGH else OF_THIS.format(of=of)

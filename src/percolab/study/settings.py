@@ -39,6 +39,8 @@ class Settings(Generic[O]):
     """where the data are, if they are not made from the recipe"""
     digest: str = ""
     """of the targets in the store, and of the file that makes networks"""
+    asked: tuple[str, ...] = ()
+    """which part of its grid is computed now; other parts can be added later, in the same directory"""
     command: str = ""
     """what runs it"""
 
@@ -62,11 +64,11 @@ class Settings(Generic[O]):
         return replace(self, recipes=tuple(redrawn(recipe, draw) for recipe in self.recipes), draw=draw)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the number of draws as plain values, equal after a round trip through JSON.
+        """Return all but the number of draws and the part that is asked for, equal after a round trip through JSON.
 
-        More draws of the same study go on where fewer of them ended.
+        More of the same study goes on where less of it ended.
         """
         values = {**asdict(self), "recipes": [recipe.to_dict() for recipe in self.recipes], "percolab": __version__}
-        for name in ("draws", "command"):
+        for name in ("draws", "asked", "command"):
             del values[name]
         return dict(json.loads(json.dumps(values)))

@@ -5,20 +5,25 @@ A source gives one activation vector per row of a view: per point, or per positi
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from percolab.ground.devices import on_device
+from percolab.ground.foreign_files import read_array, read_json
+from percolab.ground.text import shown
 from percolab.nn.networks.activations import activations
 from percolab.study.measured import PERMUTED, RAW
 from percolab.study.subject import DocumentView, View
 
+T = TypeVar("T")
 _POSITION = re.compile(r"(.+)\[(-?\d+)\]")
 """Layer and position: ``blocks.1[-1]`` is the last position of ``blocks.1``."""
 
@@ -120,6 +125,52 @@ class Raw:
         order = np.random.default_rng(0).permutation(count) if self.permuted else np.arange(count)
         values = on_device("X", view.raw(order), device, torch.float32)
         return dict.fromkeys(layers, as_rows(values, view, PERMUTED if self.permuted else RAW))
+
+
+@dataclass(frozen=True, eq=False)
+class Folder:
+    """Activations in a folder: ``.npy`` files, and ``manifest.json`` with a list of what each file is."""
+
+    path: Path
+    entries: tuple[dict[str, Any], ...]
+
+    def by_place(self, kind: Callable[[str, int | None, int], T], draw: int = 0) -> Iterator[T]:
+        """Yield, for each network of a draw, what `kind` makes of its role, factor and place in its list."""
+        places = [(e["role"], e.get("factor"), e.get("seed", 0)) for e in self.entries if e.get("draw", 0) == draw]
+        for place in dict.fromkeys(places):
+            yield kind(*place)
+
+    def source(self, role: str, factor: int | None, seed: int, draw: int = 0) -> ArraySource:
+        """Return the arrays of a network, by layer."""
+        wanted = {"role": role, "factor": factor, "seed": seed, "draw": draw}
+        usual = {"factor": None, "seed": 0, "draw": 0}
+        files = {
+            e.get("layer", ""): e["file"]
+            for e in self.entries
+            if all(e.get(name, usual.get(name)) == value for name, value in wanted.items())
+        }
+        return ArraySource({layer: read_array(name, self.path / name) for layer, name in files.items()})
+
+
+def folder(path: str | os.PathLike[str]) -> Folder:
+    """Return the activations in a folder, checked: every file is a plain ``.npy`` in it, with a role."""
+    root = Path(path)
+    listed = read_json("manifest.json", root / "manifest.json").get("activations")
+    if not isinstance(listed, list) or not listed:
+        raise ValueError("manifest.json must have a list named activations, of {file, role, factor, seed, draw, layer}")
+    kinds = {"file": str, "role": str, "layer": str, "factor": int, "seed": int, "draw": int, "rows": int}
+    for entry in listed:
+        if not isinstance(entry, dict) or not {"file", "role"} <= set(entry):
+            raise ValueError(f"activations of manifest.json must have file and role, got {shown(entry)}")
+        for name, value in entry.items():
+            if name not in kinds or not (isinstance(value, kinds[name]) or (name == "factor" and value is None)):
+                raise ValueError(f"activations of manifest.json must not have {shown(name)}: {shown(value)}")
+        if Path(entry["file"]).name != entry["file"] or not entry["file"].endswith(".npy"):
+            raise ValueError(f"file must be the name of an .npy in the folder, got {shown(entry['file'])}")
+        count = len(read_array(entry["file"], root / entry["file"]))
+        if entry.get("rows", count) != count:
+            raise ValueError(f"{entry['file']} must have {entry['rows']} rows, as manifest.json says, got {count}")
+    return Folder(root, tuple(listed))
 
 
 def as_source(network: Any) -> Source:

@@ -172,7 +172,7 @@ def linear_probe(
     per_latent, test = None, np.flatnonzero(part == TEST)
     if asked.binary:
         pairs = zip(flat[test].T, found.fits[0].predict(activations, test).T, strict=True)
-        scores = np.array([_auc(*pair) for pair in pairs])
+        scores = np.array([auc(*pair) for pair in pairs])
     else:
         sums = found.scores()
         scores = sums.r2(mean)
@@ -238,7 +238,7 @@ def _beside(table: pandas.DataFrame, controls: dict[str, Floats]) -> pandas.Data
     return table
 
 
-def _auc(target: Floats, predicted: Floats) -> float:
+def auc(target: Floats, predicted: Floats) -> float:
     """Return the probability that a line inside is ranked above one outside; half for equal ones."""
     inside = target > 0
     n, m = int(inside.sum()), int((~inside).sum())

@@ -1,0 +1,363 @@
+"""Benchmark of feature methods.
+
+Does a method find what a network learned, and does it find more than k-means and than the data give away?
+
+Methods turn activations into features. They are fitted on some rows, their thresholds and their sparsity are chosen on
+others, and they are scored on others again: documents that nothing was fitted on, or held-out rows of points. Recovery
+is the mean over concepts of the best F1 of any feature.
+
+Two endpoints are named in advance, each for TopK, BatchTopK, Matryoshka and k-means. Method: recovery in networks that
+were trained on the concepts' hierarchy, less that of k-means in the same networks. Question: recovery in these
+networks, less that in networks trained on another hierarchy of the same data (own - other). One number per draw of the
+data; a two-sided t over draws, with Holm's correction over the methods of an endpoint. An endpoint is undecided if
+dropping cells with more than half of their features dead, and those paired with them, changes the verdict, or drops
+more than a fifth of the pairs. Beside each endpoint is the smallest effect that the same rule finds in 80% of simulated
+benchmarks.
+
+Controls: untrained networks; networks with random weights of the trained weights' norms; the raw input; features whose
+rows are permuted (chance); oracles. All that is not an endpoint is exploratory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from percolab.benchmark import envelope
+from percolab.benchmark.endpoints import AT_MATCHED, ENDPOINTS, METHOD, estimates, level, tested
+from percolab.benchmark.judging import ORACLES, judge
+from percolab.benchmark.representations import (
+    RENORMED,
+    TRUTH,
+    Representation,
+    Weights,
+    n_hierarchies,
+    representations,
+    train,
+)
+from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
+from percolab.features.specs import METHODS, Entry, entry, has_sae_lens, needs_sae_lens, source
+from percolab.ground.devices import Device
+from percolab.ground.progress import Progress
+from percolab.ground.validation import check_integer, check_number
+from percolab.show import pages
+from percolab.store.worlds import load
+from percolab.study.cells import Cell, Cells
+from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
+from percolab.study.directory import CELLS
+from percolab.study.estimates import Row, select
+from percolab.study.experiment import Details, Experiment, Found, Results, Study, digest_of
+from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture, by_number
+from percolab.study.runner import InProcess
+from percolab.study.settings import Settings
+from percolab.study.sources import folder
+
+USUAL = tuple(name for name in (*CONFIRMATORY, *METHODS) if name not in ("pretrained",))
+"""Methods that are compared, the confirmatory ones first."""
+COLUMNS = (
+    (TRAINED, "f1", "recovery"), (UNTRAINED, "f1", "untrained"), (RENORMED, "f1", "random norms"),
+    (OTHER, "f1", "other"), (RAW, "f1", "raw input"), (TRAINED, "chance", "chance"),
+    (None, TRAINED_UNTRAINED, "trained - untrained"), (None, TRAINED_RAW, "trained - raw"),
+    (None, OWN_OTHER, "own - other"), (TRAINED, AT_MATCHED, "at L0 32"), (TRAINED, "l0", "L0"),
+    (TRAINED, "dead", "dead"), (TRAINED, "explained_variance", "explained variance"),
+    (TRAINED, "loss_recovered", "loss recovered"), (TRAINED, "f1_zero", "threshold 0"),
+    (TRAINED, "one_to_one", "one to one"), (TRAINED, "auc", "AUC"), (TRAINED, "f1_subtrees", "held-out subtrees"),
+    (TRAINED, "splitting", "splitting"), (TRAINED, "absorption_edge", "absorption, edges"),
+    (TRAINED, "absorption_linear", "linear reading of the same"), (TRAINED, "absorption_eligible", "eligible edges"),
+    (TRAINED, "absorption_carried", "full absorption"), (TRAINED, "stability", "stability"), (TRAINED, "mcc", "MCC"),
+    (TRAINED, "uniqueness", "uniqueness"), (TRAINED, "latent_precision", "precision"),
+    (TRAINED, "latent_recall", "recall"), (TRAINED, "shrinkage", "shrinkage"), (TRAINED, "probe_1", "1-sparse probe"),
+    (TRAINED, "probe_5", "5-sparse probe"), (TRAINED, "probe_activations", "probe of activations"),
+    (TRAINED, "tree_edges", "tree edges"), (TRAINED, "tree_ancestors", "tree ancestors"),
+)  # fmt: skip
+"""Columns of the table: role and measure, or a contrast; and their headings."""
+BRIEF = 9
+"""Columns of the table that the terminal shows."""
+
+
+# ---------------------------------------------------------------------- cells
+
+
+def cells(s: Settings[Options]) -> list[Cell[Any]]:
+    """Return the cells of a draw: the networks, and every method on every representation, methods in their order."""
+    made_from = s.to_dict()
+    named = {
+        name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")
+    }
+    named["share"], named["tuned"] = s.options.share, s.options.tuned
+    networks = Cell(f"{s.prefix}networks", Weights, partial(train, s), named, lasting=False, stage="training")
+    asked = {name: value for name, value in made_from["options"].items() if name != "budget"} | {"store": s.store}
+    found: list[Cell[Any]] = [] if s.options.activations else [networks]
+    for one in (entry(name, s.options.budget) for name in s.asked):
+        places = [Representation(TRUTH)] if one.method in ORACLES else representations(s)
+        for which in places:
+            needs = (networks,) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
+            own = {**named, **asked, "method": one.name, "options": one.options, "source": source(one)}
+            own = json.loads(json.dumps({**own, "representation": which.name}))
+            make = partial(judge, s, which, one)
+            found.append(Cell(f"{s.prefix}{which.name}/{one.slug}", Columns, make, own, needs, stage=one.name))
+    return found
+
+
+def measured_in(s: Settings[Options], results: Results) -> list[Measured]:
+    """Return all measures of a draw."""
+    return [cell for kept in results.values() if isinstance(kept, Columns) for cell in kept.cells(s.draw)]
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return the estimates of a draw."""
+    count = len({which for which in representations(s) if which.role == TRAINED})
+    return Found(estimates(measured_in(s, results), tuned=s.options.tuned), {"networks": count})
+
+
+# ---------------------------------------------------------------------- page
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return the endpoints."""
+    return [
+        Line(
+            f"{one.endpoint}: {one.method}, {ENDPOINTS[one.endpoint]}", one.estimate, note=one.words, ruled=one.verdict
+        )
+        for one in tested(rows)
+    ]
+
+
+def _contrast(endpoint: str, s: Settings[Options]) -> str:
+    """Return the contrast of an endpoint: the last one where there is a single hierarchy."""
+    return ENDPOINTS[endpoint][0 if n_hierarchies(s) > 1 else -1]
+
+
+def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
+    """Draw recovery against L0, one line per method, for each role; and absorption against L0."""
+    drawn = {}
+    for role in (TRAINED, UNTRAINED, OTHER, RAW):
+        series = _series(rows, role, "f1")
+        if series:
+            figure = by_number(series, "at", f"{s.data[0]}: {role}", "L0, features that fire on a row", "recovery")
+            drawn[f"recovery-{role}"] = Picture(figure, f"Recovery against L0, {role}. One line per method.")
+    both = {f"{m}: {n}": _series(rows, TRAINED, f"absorption_{n}").get(m, []) for m in CONFIRMATORY
+            for n in ("edge", "linear")}  # fmt: skip
+    both = {name: found for name, found in both.items() if found}
+    if both:
+        title = f"{s.data[0]}: absorption"
+        figure = by_number(both, "at", title, "L0, features that fire on a row", "recall outside\nminus inside")
+        words = "Absorption on eligible edges against L0: of features, and of a linear reading of the same recall."
+        drawn["absorption"] = Picture(figure, words)
+    return drawn
+
+
+def _series(rows: Sequence[Row], role: str, measure: str) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for one in select(rows, part="curve", role=role, measure=measure):
+        found.setdefault(one["method"], []).append(one)
+    return {method: sorted(each, key=lambda r: float(r["at"])) for method, each in found.items()}
+
+
+def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return the table of methods as text: its head, and one line per method."""
+    methods = list(dict.fromkeys(r["method"] for r in select(rows, part="level")))
+    numbers = {title: [_found(rows, role, measure, method) for method in methods] for role, measure, title in COLUMNS}
+    shown = [title for title, values in numbers.items() if any(values)]
+    return ["method", *shown], [[method, *(numbers[t][i] for t in shown)] for i, method in enumerate(methods)]
+
+
+def _found(rows: Sequence[Row], role: str | None, measure: str, method: str) -> str:
+    if role is None:
+        one = next(iter(select(rows, part="contrast", contrast=measure, method=method, measure="f1")), None)
+    else:
+        one = level(rows, TRUTH if method.startswith("oracle") and role == TRAINED else role, method, measure)
+    if one is None or not np.isfinite(one.estimate.value):
+        return ""
+    half = (one.estimate.high - one.estimate.low) / 2
+    return f"{one.estimate.value:.3f}" + (f" ± {half:.3f}" if role is None and np.isfinite(half) else "")
+
+
+def details(found: Sequence[Found], s: Settings[Options]) -> Details:
+    """Return the table of methods and the tests."""
+    from percolab.study.estimates import combined
+
+    rows = combined([one.rows for one in found])
+    head, body = table(rows)
+    matched = [
+        (r["endpoint"], r["method"], r.estimate.text(), r.over)
+        for r in select(rows, part="endpoint", measure=AT_MATCHED)
+        if r["method"] in CONFIRMATORY
+    ]
+    sections = [
+        pages.heading("All methods"),
+        pages.paragraph(
+            "Means over concepts, networks and draws at the setting that validation rows choose; after ± stands half "
+            "of a 95% interval. Methods other than those of the endpoints are exploratory. The table scrolls sideways."
+        ),
+        pages.table(body, head, numbers=range(1, len(head)), held=True),
+    ]
+    if matched:
+        sections += [
+            pages.heading(f"At equal sparsity, {AT_MATCHED.removeprefix('f1 at ')}"),
+            pages.table(matched, ("endpoint", "method", "estimate and 95% interval", "over")),
+        ]
+    values = {"table": {"head": head, "rows": body}, "endpoints": [one.to_dict() for one in tested(rows)]}
+    return Details(sections, values, {}, {})
+
+
+EXPERIMENT = Experiment(
+    name="benchmark",
+    words=Words.of(__doc__),
+    data=TASKS,
+    options=lambda scale, seeds, training: task(TASKS[0], scale).options,
+    cells=cells,
+    analyse=analyse,
+    headline=headline,
+    draw=draw,
+    details=details,
+    own_networks=True,
+    call="benchmark --tasks {data}",
+    in_parts=True,
+)
+
+
+# ---------------------------------------------------------------------- running
+
+
+def settings(
+    chosen: Task,
+    *,
+    methods: Iterable[str] = (),
+    only: Sequence[str] | None = None,
+    seeds: int | None = None,
+    draws: int = 1,
+    network: str | None = None,
+    layer: str | None = None,
+    activations: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+) -> Settings[Options]:
+    """Return the settings of a task; parameters are those of `benchmark`."""
+    stored = None if data is None else load(data)
+    if stored is not None and not hasattr(stored, "X"):
+        raise ValueError(f"data must be a store of points, got {os.fspath(str(data))!r}")
+    if stored is not None and check_integer("draws", draws, 1) > 1:
+        raise ValueError(f"draws must be 1 for data in a store, got {draws}")
+    if network and not layer:
+        raise ValueError("layers must name a module of the network, got None")
+    options = chosen.options if layer is None else replace(chosen.options, layer=layer)
+    if activations is not None:
+        folder(activations)
+        options = replace(options, activations=str(Path(activations).absolute()))
+    count = check_integer("seeds", NETWORKS[chosen.scale] if seeds is None else seeds, 1)
+    asked = tuple(dict.fromkeys(only if only is not None else (*_installed(options), *methods)))
+    for name in asked:
+        if needs_sae_lens(_entry(name, options)) and not has_sae_lens():
+            raise ImportError(f"{name} needs SAELens: pip install 'percolab[sae]'")
+    given = {
+        "seeds": count != NETWORKS[chosen.scale] and count, "draws": draws > 1 and draws, "network": network,
+        "layer": layer, "activations": activations, "data": data, "only": only is not None and ",".join(only),
+    }  # fmt: skip
+    words = "".join(f" --{name} {value}" for name, value in given.items() if value)
+    words += "".join(f" --method {name}" for name in methods)
+    return Settings(
+        experiment="benchmark", scale=chosen.scale, data=(chosen.name,),
+        recipes=(stored.recipe if stored is not None else chosen.recipe,), training=chosen.training, seeds=count,
+        options=options, draws=draws, network=network or "", layers=(options.layer,),
+        store="" if data is None else str(Path(data).absolute()), digest=digest_of(stored, network), asked=asked,
+        command=f"percolab benchmark --tasks {chosen.name} --scale {chosen.scale}{words}",
+    )  # fmt: skip
+
+
+def _entry(name: str, options: Options) -> Entry:
+    try:
+        return entry(name, options.budget)
+    except ValueError as fault:
+        raise ValueError(f"methods must be known: {fault}") from fault
+
+
+def _installed(options: Options) -> list[str]:
+    """Return the usual methods; sparse autoencoders only where SAELens is installed."""
+    return [name for name in USUAL if has_sae_lens() or not needs_sae_lens(entry(name, options.budget))]
+
+
+def benchmark(
+    tasks: Iterable[str | Task] = TASKS,
+    *,
+    output: str | os.PathLike[str],
+    scale: str = "paper",
+    methods: Iterable[str] = (),
+    only: Sequence[str] | None = None,
+    again: Sequence[str] = (),
+    seeds: int | None = None,
+    draws: int = 1,
+    network: str | None = None,
+    layer: str | None = None,
+    activations: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    time_limit: float | None = None,
+    device: Device = "auto",
+    ray: str | None = None,
+    overwrite: bool = False,
+    progress: bool | Progress = False,
+) -> dict[str, dict[str, Any]]:
+    """Run tasks of the benchmark, resuming what is in `output`; return the numbers of each task.
+
+    Parameters
+    ----------
+    tasks
+        Some of `TASKS`, or tasks of one's own. Each has a directory of its name in `output`.
+    output
+        Directory. A task's own holds its cells, report.html, results.json, and in submission/ one file per draw,
+        role, hierarchy, method with its options, and seed.
+    scale
+        ``"paper"``, or ``"small"``: minutes on a laptop.
+    methods
+        More methods beside the usual ones: ``"package.module:Class"``, the name of an entry point, a name with other
+        options, such as ``"batchtopk@n_features=512"``, or ``"pretrained@path=FOLDER"``.
+    only
+        Compute these methods alone. Others can be added later.
+    again
+        Methods that are computed even if their cells are there.
+    seeds
+        Networks for each target and draw; None takes 3, at the small scale 1.
+    draws
+        Draws of the data; tests need three or more.
+    network
+        ``module:function`` of one's own networks: ``make(data, seed)`` returns one.
+    layer
+        The module that is read; None takes that of the task.
+    activations
+        Folder with ``manifest.json``: activations in place of networks.
+    data
+        A store of points in place of the task's data.
+    time_limit
+        Seconds after which no further cell is begun.
+    device, ray, overwrite, progress
+        As for `percolab.study.experiment.Experiment.run`.
+    """
+    chosen = [one if isinstance(one, Task) else task(one, scale) for one in tasks]
+    given: dict[str, Any] = {"seeds": seeds, "draws": draws, "network": network, "layer": layer, "data": data}
+    each = [settings(one, methods=tuple(methods), only=only, activations=activations, **given) for one in chosen]
+    for name in again:
+        if any(name not in s.asked for s in each):
+            raise ValueError(f"again must name methods that are computed ({', '.join(each[0].asked)}), got {name!r}")
+    slugs = [entry(name, chosen[0].options.budget).slug for name in again]
+    limit = float("inf") if time_limit is None else check_number("time_limit", time_limit, 0)
+    found = {}
+    for one, s in zip(chosen, each, strict=True):
+        place = Path(output) / one.name
+        how: dict[str, Any] = {"device": device, "ray": ray, "overwrite": overwrite, "progress": progress}
+        how |= {"time_limit": limit, "again": lambda name: name.rpartition("/")[2] in slugs}
+        found[one.name] = EXPERIMENT.run(s, place, **how)
+        study = Study(EXPERIMENT, s, place, Cells(place / CELLS, InProcess()))
+        for number in study.finished():
+            envelope.write(place, s.drawn(number), measured_in(s.drawn(number), study.results(number)), one)
+    return found
+
+
+__all__ = ["EXPERIMENT", "METHOD", "PLAIN", "benchmark", "settings", "table"]

@@ -1,0 +1,331 @@
+"""From measures to endpoints: the setting of every method, contrasts, tests, health, power, verdicts.
+
+Two endpoints are named in advance. *method*: best F1 with thresholds and setting chosen on validation rows, in networks
+trained on the concepts' hierarchy, less that of k-means in the same networks. *question*: the same F1, less that in the
+networks trained on another hierarchy (own - other); with a single hierarchy, less that in untrained networks. Both are
+means over concepts, then networks; a draw of the data is one number. Per endpoint each confirmatory method is tested by
+a two-sided t over draws, with Holm's correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from percolab.benchmark.judging import AT, SUBTREES
+from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, PLAIN
+from percolab.intervals import over_seeds
+from percolab.study.contrasts import OWN_OTHER, TRAINED_UNTRAINED, contrasts
+from percolab.study.estimates import ENOUGH, Row, row, select
+from percolab.study.measured import OTHER, TRAINED, UNTRAINED, Measured
+from percolab.study.verdict import DELTA, UNDECIDED
+
+METHOD, QUESTION = "method", "question"
+ENDPOINTS = {METHOD: (f"{TRAINED} - {PLAIN}",), QUESTION: (OWN_OTHER, TRAINED_UNTRAINED)}
+"""The contrast of each endpoint: the first that there is."""
+AT_MATCHED = f"f1 at L0 {MATCHED:g}"
+COMPARED = ("f1", AT_MATCHED, "f1_zero", "one_to_one", "auc", "probe_activations")
+"""Measures that contrasts are made of."""
+ONE_CENTRE = f"{PLAIN}-1"
+MOST_DEAD, MOST_DROPPED = 0.5, 0.2
+"""Share of dead features from which a cell is unhealthy, and share of dropped pairs from which there is no verdict."""
+PLANTED = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+"""Shares of its errors that a concept's feature is relieved of, for power."""
+POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
+
+
+# ---------------------------------------------------------------------- settings
+
+
+def at_chosen(cells: Sequence[Measured]) -> list[Measured]:
+    """Return what every method gives at the setting that validation rows choose, network by network; and at L0 32."""
+    groups: dict[Any, dict[str, dict[str, Measured]]] = {}
+    for cell in cells:
+        family, _, setting = cell.reader.partition(AT)
+        key = cell.role, cell.trained_on, cell.seed, cell.layer, cell.factor, family
+        groups.setdefault(key, {}).setdefault(setting, {})[cell.measure] = cell
+    found = []
+    for (*_, family), settings in groups.items():
+        best = max(settings, key=lambda name: _number(settings[name], "validation"))
+        at_middle = {n: cells[n] for cells in settings.values() for n in (SUBTREES, "stability") if n in cells}
+        found += [replace(cell, reader=family) for cell in {**at_middle, **settings[best]}.values()]
+        if family == PLAIN and "k=1" in settings:
+            found += [replace(cell, reader=ONE_CENTRE) for cell in settings["k=1"].values()]
+        matched = interpolate(list(settings.values()))
+        found += [] if matched is None else [replace(matched, reader=family)]
+    return found
+
+
+def _number(cells: dict[str, Measured], name: str) -> float:
+    return float(cells[name].values[0]) if name in cells else float("nan")
+
+
+def interpolate(settings: Sequence[dict[str, Measured]], at: float = MATCHED) -> Measured | None:
+    """Return F1 at an L0 by linear interpolation in its logarithm, concept by concept; None outside what was measured.
+
+    L0 is measured under the firing rule that is scored.
+    """
+    order = sorted((s for s in settings if _number(s, "l0") > 0), key=lambda s: _number(s, "l0"))
+    if len(order) < 2 or not _number(order[0], "l0") <= at <= _number(order[-1], "l0"):
+        return None
+    above = next(i for i in range(1, len(order)) if _number(order[i], "l0") >= at)
+    low, high = order[above - 1], order[above]
+    ends = np.log([_number(low, "l0"), _number(high, "l0")])
+    weight = (np.log(at) - ends[0]) / (ends[1] - ends[0]) if ends[1] > ends[0] else 1.0
+    values = (1 - weight) * low["f1"].values + weight * high["f1"].values
+    return replace(low["f1"], measure=AT_MATCHED, values=values)
+
+
+# ---------------------------------------------------------------------- estimates of one draw
+
+
+def estimates(cells: Sequence[Measured], *, tuned: bool = False) -> list[Row]:
+    """Return contrasts, endpoints with and without unhealthy cells, levels and curves of one draw.
+
+    Where the network of the second lexicon was `tuned` from that of the first, which it knows too, the question is
+    asked of the second lexicon alone.
+    """
+    chosen = at_chosen(cells)
+    compared = [cell for cell in chosen if cell.measure in COMPARED]
+    rows = [
+        row(c.estimate, part="contrast", contrast=c.contrast, method=c.reader, measure=c.measure)
+        for c in contrasts(compared)
+    ]
+    for method in dict.fromkeys(cell.reader for cell in chosen):
+        rows += _endpoints(chosen, method, tuned=tuned)
+    return rows + _levels(chosen) + _curves(cells)
+
+
+def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: str) -> list[Measured]:
+    """Return the cells of an endpoint: those of the method, and those that they are compared with."""
+    same = [cell for cell in chosen if cell.measure == measure]
+    if endpoint == QUESTION:
+        mine = [cell for cell in same if cell.reader == method]
+        several = any(cell.role_for_units == OTHER for cell in mine)
+        return [cell for cell in mine if cell.role == TRAINED or (cell.role == UNTRAINED and not several)]
+    own = [cell for cell in same if cell.role_for_units == TRAINED]
+    plain = [replace(cell, reader=method, role=PLAIN) for cell in own if cell.reader == PLAIN]
+    return [*(cell for cell in own if cell.reader == method), *plain]
+
+
+def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> list[Row]:
+    rows = []
+    for endpoint, contrast in ENDPOINTS.items():
+        if endpoint == METHOD and method == PLAIN:
+            continue
+        if endpoint == QUESTION and tuned:
+            chosen = [cell for cell in chosen if cell.factor > 0]
+        for measure in ("f1", AT_MATCHED):
+            pairs = pair_cells(chosen, endpoint, method, measure)
+            names = {"endpoint": endpoint, "method": method, "measure": measure}
+            found = [c for c in contrasts(pairs) if c.contrast in contrast]
+            rows += [row(c.estimate, part="endpoint", **names) for c in found]
+            if measure != "f1" or not found:
+                continue
+            kept, dropped = healthy(pairs, pair_cells(chosen, endpoint, method, "dead"))
+            rows.append(row(over_seeds([dropped]), part="dropped", **names))
+            rows += [row(c.estimate, part="healthy", **names) for c in contrasts(kept) if c.contrast in contrast]
+            own = [cell for cell in pairs if cell.role_for_units == TRAINED]
+            rows += _planted(own, pair_cells(chosen, endpoint, method, "recall"), names)
+    return rows
+
+
+def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[Measured], float]:
+    """Return the cells without those that are mostly dead and those paired with them, and the share of pairs dropped.
+
+    Cells of a hierarchy are paired where they have the same place in their lists.
+    """
+    unhealthy = {(cell.factor, cell.seed) for cell in dead if cell.values[0] > MOST_DEAD}
+    places = {(cell.factor, cell.seed) for cell in pairs}
+    kept = [cell for cell in pairs if (cell.factor, cell.seed) not in unhealthy]
+    return kept, len(places & unhealthy) / max(1, len(places))
+
+
+def _planted(own: Sequence[Measured], recall: Sequence[Measured], names: dict[str, Any]) -> list[Row]:
+    """Return how much F1 rises if a share of every feature's false and missing firings is put right, in expectation."""
+    by_place = {(c.role, c.trained_on, c.seed, c.factor, c.reader): c for c in recall}
+    rises: dict[float, list[float]] = {share: [] for share in PLANTED}
+    for cell in own:
+        found = by_place.get((cell.role, cell.trained_on, cell.seed, cell.factor, cell.reader))
+        if found is None:
+            continue
+        f1, hit = cell.values, found.values
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wrong = np.where(f1 > 0, 2 * hit / f1 - 2 * hit, 1.0)  # false and missing firings, per row of the concept
+        for share, values in rises.items():
+            right = hit + share * (1 - hit)
+            values.append(float(np.mean(2 * right / (2 * right + (1 - share) * wrong) - f1)))
+    return [row(over_seeds(values), part="planted", share=share, **names) for share, values in rises.items() if values]
+
+
+def _levels(chosen: Sequence[Measured]) -> list[Row]:
+    """Return the mean of every measure by role and method, over concepts, then networks."""
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for cell in chosen:
+        key = cell.role_for_units, cell.reader
+        groups.setdefault((*key, cell.measure), []).append(_mean(cell))
+        if cell.measure == "absorption_edge":
+            eligible = float(np.isfinite(cell.values).sum())
+            groups.setdefault((*key, "absorption_eligible"), []).append(eligible)
+    return [
+        row(over_seeds(finite), part="level", role=role, method=method, measure=measure)
+        for (role, method, measure), values in groups.items()
+        if (finite := [value for value in values if np.isfinite(value)])
+    ]
+
+
+def _mean(cell: Measured) -> float:
+    """Return the mean of what is known of a cell."""
+    known = cell.values[np.isfinite(cell.values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def _curves(cells: Sequence[Measured]) -> list[Row]:
+    """Return recovery at every setting, with its L0."""
+    groups: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    for cell in cells:
+        if cell.measure in ("f1", "l0", "absorption_edge", "absorption_linear"):
+            family, _, setting = cell.reader.partition(AT)
+            found = groups.setdefault((cell.role_for_units, family, setting), {})
+            found.setdefault(cell.measure, []).append(_mean(cell))
+    rows = []
+    for (role, method, setting), found in groups.items():
+        names = {"role": role, "method": method, "setting": setting, "at": float(np.mean(found["l0"]))}
+        for measure, values in found.items():
+            if measure != "l0" and np.isfinite(values).any():
+                known = [value for value in values if np.isfinite(value)]
+                rows.append(row(over_seeds(known), part="curve", measure=measure, **names))
+    return rows
+
+
+# ---------------------------------------------------------------------- tests over draws
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What an endpoint says of a method."""
+
+    endpoint: str
+    method: str
+    estimate: Row
+    p: float
+    """two-sided, of Student's t over draws; NaN with fewer than two draws"""
+    holm: float
+    """corrected for the confirmatory methods of this endpoint"""
+    healthy: Row | None
+    """without unhealthy cells"""
+    dropped: float
+    """share of the pairs that have an unhealthy cell"""
+    smallest: float
+    """effect that is found with 80% power; NaN where even the largest planted one is not"""
+    verdict: str
+
+    @property
+    def words(self) -> str:
+        """What stands beside the number."""
+        power = f"smallest effect found with 80% power {self.smallest:.3f}" if self.smallest == self.smallest else (
+            "no planted effect is found with 80% power"
+        )  # fmt: skip
+        second = "no healthy pairs" if self.healthy is None else f"healthy pairs {self.healthy.estimate.text()}"
+        test = f"Holm p {self.holm:.3g}" if self.holm == self.holm else "no test with fewer than three draws"
+        return f"{test}; {second}, {self.dropped:.0%} of pairs dropped; {power}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        second = None if self.healthy is None else self.healthy.to_dict()
+        return {
+            "endpoint": self.endpoint, "method": self.method, **self.estimate.estimate.to_dict(),
+            "by_draw": list(self.estimate.by_draw or (self.estimate.estimate.value,)), "p": self.p, "holm": self.holm,
+            "healthy": second, "dropped": self.dropped, "smallest_effect": self.smallest, "verdict": self.verdict,
+        }  # fmt: skip
+
+
+def tested(rows: Sequence[Row]) -> list[Tested]:
+    """Return the endpoints of the confirmatory methods, from the rows of all draws."""
+    found = []
+    for endpoint in ENDPOINTS:
+        main = {m: r for m in CONFIRMATORY for r in select(rows, part="endpoint", **_names(endpoint, m))}
+        p = {method: t_test(one.by_draw) for method, one in main.items()}
+        corrected = dict(zip(p, holm(np.array(list(p.values()))), strict=True))
+        spread = {m: float(np.std(r.by_draw, ddof=1)) if len(r.by_draw) > 1 else np.nan for m, r in main.items()}
+        for method, one in main.items():
+            second = next(iter(select(rows, part="healthy", **_names(endpoint, method))), None)
+            dropped = select(rows, part="dropped", **_names(endpoint, method))[0].estimate.value
+            planted = [r.estimate.value for r in select(rows, part="planted", **_names(endpoint, method))]
+            smallest = smallest_effect(planted, method, spread, len(one.by_draw))
+            said = ruling(one, corrected[method], second, dropped)
+            found.append(Tested(endpoint, method, one, p[method], corrected[method], second, dropped, smallest, said))
+    return found
+
+
+def _names(endpoint: str, method: str) -> dict[str, str]:
+    return {"endpoint": endpoint, "method": method, "measure": "f1"}
+
+
+def t_test(values: Sequence[float]) -> float:
+    """Return the two-sided p of a mean of 0, by Student's t over draws; NaN with fewer than three."""
+    from scipy.stats import ttest_1samp
+
+    if len(values) < ENOUGH or not np.isfinite(values).all():
+        return float("nan")
+    if np.ptp(values) == 0:
+        return 1.0 if values[0] == 0 else 0.0
+    return float(ttest_1samp(values, 0.0).pvalue)
+
+
+def holm(p: Any) -> Any:
+    """Return p values corrected by Holm's method along the last axis; NaN stays NaN and counts as a test."""
+    p = np.asarray(p, np.float64)
+    order = np.argsort(p, axis=-1)  # NaN last
+    times = p.shape[-1] - np.arange(p.shape[-1])
+    stepped = np.maximum.accumulate(np.take_along_axis(p, order, -1) * times, axis=-1)
+    corrected = np.empty_like(p)
+    np.put_along_axis(corrected, order, np.minimum(stepped, 1.0), -1)
+    return corrected
+
+
+def ruling(main: Row, p: float, second: Row | None, dropped: float) -> str:
+    """Return the verdict of an endpoint: above 0, below 0, not above 0, or undecided."""
+    said = _said(main, p)
+    if second is None or dropped > MOST_DROPPED:
+        return UNDECIDED
+    again = _said(second, t_test(second.by_draw) if dropped else p)
+    return said if again == said else UNDECIDED
+
+
+def _said(found: Row, p: float) -> str:
+    if p < LEVEL:
+        return "above 0" if found.estimate.value > 0 else "below 0"
+    return "not above 0" if len(found.by_draw) >= ENOUGH and found.estimate.high < DELTA else UNDECIDED
+
+
+def smallest_effect(planted: Sequence[float], method: str, spread: dict[str, float], draws: int) -> float:
+    """Return the smallest planted effect that the whole rule finds in 80% of simulated benchmarks.
+
+    Fresh draws vary as much as those measured. One method has the planted effect, the others have none; all are tested
+    and corrected together.
+    """
+    from scipy.stats import t
+
+    names = list(spread)
+    if draws < ENOUGH or not np.isfinite(list(spread.values())).all():
+        return float("nan")
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((TRIALS, len(names), draws)) * np.maximum(list(spread.values()), 1e-6)[:, None]
+    target = names.index(method)
+    for effect in planted:
+        values = noise.copy()
+        values[:, target] += effect
+        error = values.std(-1, ddof=1) / np.sqrt(draws)
+        p = holm(2 * t.sf(np.abs(values.mean(-1) / error), draws - 1))[:, target]
+        if np.mean((p < LEVEL) & (values[:, target].mean(-1) > 0)) >= POWER:
+            return float(effect)
+    return float("nan")
+
+
+def level(rows: Iterable[Row], role: str, method: str, measure: str) -> Row | None:
+    """Return the mean of a measure by role and method."""
+    return next(iter(select(rows, part="level", role=role, method=method, measure=measure)), None)

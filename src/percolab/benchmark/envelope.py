@@ -1,0 +1,246 @@
+"""Result files that others can read: one per draw, role, hierarchy, method with its options, and seed.
+
+The envelope is that of SAEBench. `SCHEMA` is its JSON Schema. Every number of `eval_result_metrics` that is a mean over
+concepts can be had again from `eval_result_details`, and `checksum` is over all else, so a file that was changed is
+known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from percolab.benchmark.judging import AT, SCALARS, SUBTREES, UNITS
+from percolab.benchmark.tasks import VERSION, Options, Task
+from percolab.features.specs import entry
+from percolab.ground.files import replacing
+from percolab.ground.foreign_files import read_json
+from percolab.ground.text import shown
+from percolab.ground.version import __version__
+from percolab.study.measured import Measured, Units
+from percolab.study.settings import Settings
+
+FOLDER = "submission"
+TYPE = "percolab_concept_recovery"
+SCHEMA_VERSION = 1
+CATEGORIES: Mapping[str, tuple[str, str]] = {
+    "l0": ("sparsity", "l0"),
+    "explained_variance": ("reconstruction_quality", "explained_variance"),
+    "loss_recovered": ("model_performance_preservation", "loss_score"),
+    "shrinkage": ("shrinkage", "l2_ratio"),
+    "dead": ("misc_metrics", "frac_dead"),
+    "absorption_carried": ("absorption", "mean_full_absorption_score"),
+    "probe_1": ("sparse_probing", "sae_top_1_test_auc"),
+    "probe_5": ("sparse_probing", "sae_top_5_test_auc"),
+    "probe_activations": ("sparse_probing", "llm_test_auc"),
+    "mcc": ("sae_lens", "mcc"),
+    "uniqueness": ("sae_lens", "uniqueness"),
+    "latent_precision": ("sae_lens", "precision"),
+    "latent_recall": ("sae_lens", "recall"),
+}
+"""Measures that others have names for: category and name. All others are in `recovery`, by their own."""
+PLAIN = "recovery"
+TOLERANCE = 1e-6
+DIGITS = 7
+MOST_BYTES = 1 << 24
+MOST_FILES = 100_000
+_NUMBER, _TEXT, _WHOLE = {"type": ["number", "null"]}, {"type": "string"}, {"type": "integer", "minimum": 0}
+_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+SCHEMA: Mapping[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "percolab benchmark result",
+    "type": "object",
+    "required": [
+        "eval_type_id", "eval_config", "eval_id", "datetime_epoch_millis", "eval_result_metrics",
+        "eval_result_details", "sae_cfg_dict", "schema_version", "benchmark_version", "task", "task_digest", "draw",
+        "role", "seed", "layer", "factor", "trained_on", "method", "checksum",
+    ],
+    "properties": {
+        "eval_type_id": {"type": "string", "const": TYPE},
+        "eval_config": {
+            "type": "object",
+            "required": ["recipe", "training", "budget", "min_size", "scale"],
+            "properties": {
+                "recipe": {"type": "object"}, "training": {"type": "object"}, "budget": {"type": "object"},
+                "min_size": {"type": "integer", "minimum": 2}, "scale": _TEXT,
+            },
+        },
+        "eval_id": _TEXT,
+        "datetime_epoch_millis": _WHOLE,
+        "eval_result_metrics": {"type": "object", "additionalProperties": {"type": "object"}},
+        "eval_result_details": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["concept", "place", "f1"],
+                "properties": {"concept": _WHOLE, "place": _WHOLE, "f1": _SHARE},
+                "additionalProperties": _NUMBER,
+            },
+        },
+        "sae_cfg_dict": {"type": "object"},
+        "percolab": _TEXT, "scale": _TEXT,
+        "schema_version": {"type": "integer", "const": SCHEMA_VERSION},
+        "benchmark_version": {"type": "integer", "const": VERSION},
+        "task": _TEXT, "task_digest": _TEXT, "role": _TEXT, "layer": _TEXT, "method": _TEXT, "checksum": _TEXT,
+        "draw": _WHOLE, "seed": _WHOLE, "factor": _WHOLE, "trained_on": {"type": "integer", "minimum": -1},
+    },
+}  # fmt: skip
+
+
+def write(directory: Path, s: Settings[Options], cells: Sequence[Measured], task: Task) -> None:
+    """Write the files of a draw; a file whose numbers are there already is left as it is."""
+    folder = directory / FOLDER
+    folder.mkdir(exist_ok=True)
+    groups: dict[Any, list[Measured]] = {}
+    for cell in cells:
+        key = cell.role, cell.trained_on, cell.seed, cell.layer, cell.factor, cell.reader
+        groups.setdefault(key, []).append(cell)
+    for measured in groups.values():
+        values = made(s, measured, task)
+        file = folder / f"{values['eval_id']}.json"
+        if not file.exists() or read_json("a result", file, MOST_BYTES).get("checksum") != values["checksum"]:
+            with replacing(file) as partial:
+                partial.write_text(json.dumps(values))
+
+
+def made(s: Settings[Options], cells: Sequence[Measured], task: Task) -> dict[str, Any]:
+    """Return one file: all measures of a method at a setting, on a representation, for a hierarchy."""
+    first = cells[0]
+    by_name = {cell.measure: cell for cell in cells}
+    method, _, setting = first.reader.partition(AT)
+    options = entry(method, s.options.budget).options
+    options |= {} if not setting else {setting.partition("=")[0]: float(setting.partition("=")[2])}
+    plain = s.to_dict()
+    values: dict[str, Any] = {
+        "eval_type_id": TYPE,
+        "eval_config": {
+            "recipe": plain["recipes"][0], "training": plain["training"], "budget": plain["options"]["budget"],
+            "min_size": s.options.min_size, "scale": s.scale, "network": s.network, "data_digest": s.digest,
+        },
+        "eval_result_metrics": metrics(by_name),
+        "eval_result_details": _details(by_name),
+        "sae_cfg_dict": json.loads(json.dumps(options)),
+        "percolab": __version__, "schema_version": SCHEMA_VERSION,
+        "benchmark_version": VERSION, "task": task.name, "task_digest": task.digest, "scale": s.scale,
+        "draw": first.draw, "role": first.role, "seed": first.seed, "layer": first.layer, "factor": first.factor,
+        "trained_on": -1 if first.trained_on is None else first.trained_on, "method": first.reader,
+    }  # fmt: skip
+    place = [values[n] for n in ("task", "draw", "role", "trained_on", "seed", "layer", "factor", "method", "scale")]
+    values["eval_id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([place, values["sae_cfg_dict"]], sort_keys=True)))
+    values["checksum"] = checksum(values)
+    return {**values, "datetime_epoch_millis": time.time_ns() // 1_000_000}
+
+
+def checksum(values: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of all but the time and the checksum itself."""
+    kept = {name: value for name, value in values.items() if name not in ("checksum", "datetime_epoch_millis")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def metrics(by_name: Mapping[str, Measured]) -> dict[str, dict[str, float | None]]:
+    """Return numbers by category: means over concepts, and numbers of the whole method."""
+    found: dict[str, dict[str, float | None]] = {}
+    for name in (*UNITS, SUBTREES, *SCALARS):
+        if name in by_name:
+            category, own = CATEGORIES.get(name, (PLAIN, name))
+            known = by_name[name].values[np.isfinite(by_name[name].values)]
+            found.setdefault(category, {})[own] = _plain(known.mean()) if known.size else None
+    return found
+
+
+def _details(by_name: Mapping[str, Measured]) -> list[dict[str, Any]]:
+    names = [name for name in UNITS if name in by_name]
+    units = by_name["f1"].units
+    return [
+        {"concept": int(number), "place": int(place), **{name: _plain(by_name[name].values[i]) for name in names}}
+        for i, (number, place) in enumerate(zip(units.number, units.place, strict=True))
+    ]
+
+
+def _plain(value: Any) -> float | None:
+    return float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Return a file, checked against the schema, its own details and its checksum; raise ValueError, in one line."""
+    values = read_json(file.name, file, MOST_BYTES)
+    try:
+        check_schema(values, SCHEMA)
+        if values["checksum"] != checksum(values):
+            raise ValueError("checksum must be that of the file: it was changed")
+        _check_means(values)
+    except ValueError as fault:
+        raise ValueError(f"{file.name} must be a result of the benchmark: {fault}") from None
+    return values
+
+
+def _check_means(values: Mapping[str, Any]) -> None:
+    given = values["eval_result_metrics"]
+    for name in UNITS:
+        category, own = CATEGORIES.get(name, (PLAIN, name))
+        stated = given.get(category, {}).get(own)
+        numbers = [row[name] for row in values["eval_result_details"] if row.get(name) is not None]
+        found = float(np.mean(numbers)) if numbers else None
+        if (stated is None) != (found is None) or (
+            found is not None and abs(stated - found) > TOLERANCE * max(1, abs(found))
+        ):
+            raise ValueError(f"{category}.{own} must be the mean of its details, {found}, got {shown(stated)}")
+
+
+def to_measured(values: Mapping[str, Any]) -> list[Measured]:
+    """Return the measures that a file holds."""
+    on = None if values["trained_on"] < 0 else int(values["trained_on"])
+    where = values["draw"], values["role"], on, values["seed"], values["layer"], values["method"]
+    rows = values["eval_result_details"]
+    units = Units(*(np.array([row[name] for row in rows], np.int64) for name in ("concept", "place")))
+    found = []
+    for name in UNITS:
+        if any(name in row for row in rows):
+            numbers = np.array([np.nan if row.get(name) is None else row[name] for row in rows], np.float64)
+            found.append(Measured(*where, name, values["factor"], units, numbers))
+    whole = Units(np.full(1, -1), np.zeros(1, np.int64))
+    for name in (SUBTREES, *SCALARS):
+        category, own = CATEGORIES.get(name, (PLAIN, name))
+        number = values["eval_result_metrics"].get(category, {}).get(own)
+        if number is not None:
+            found.append(Measured(*where, name, values["factor"], whole, np.full(1, float(number))))
+    return found
+
+
+_KINDS: Mapping[str, Any] = {
+    "object": dict, "array": list, "string": str, "number": (int, float), "integer": int, "null": type(None),
+}  # fmt: skip
+
+
+def check_schema(value: Any, schema: Mapping[str, Any], where: str = "it") -> None:
+    """Raise ValueError, in one line, unless a value is as the part of JSON Schema that `SCHEMA` uses says."""
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any(isinstance(value, _KINDS[kind]) and not isinstance(value, bool) for kind in kinds):
+        raise ValueError(f"{where} must be {' or '.join(kinds)}, got {shown(value)}")
+    if "const" in schema and value != schema["const"]:
+        raise ValueError(f"{where} must be {schema['const']!r}, got {shown(value)}")
+    if isinstance(value, int | float):
+        low, high = schema.get("minimum", -np.inf), schema.get("maximum", np.inf)
+        if not low <= value <= high:
+            raise ValueError(f"{where} must be from {low:g} to {high:g}, got {shown(value)}")
+    if isinstance(value, dict):
+        for name in schema.get("required", ()):
+            if name not in value:
+                raise ValueError(f"{where} must have {name}")
+        known = schema.get("properties", {})
+        for name, part in value.items():
+            check_schema(part, known.get(name, schema.get("additionalProperties", {})), shown(name))
+    if isinstance(value, list):
+        for i, part in enumerate(value):
+            check_schema(part, schema.get("items", {}), f"{where}[{i}]")

@@ -1,0 +1,379 @@
+"""One method on one representation: fitted on some rows, its thresholds chosen on others, scored on others again.
+
+Every measure is a column of numbers, one per concept, or one number. `UNITS` and `SCALARS` say which there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from percolab.benchmark.representations import (
+    RENORMED,
+    TRUTH,
+    Representation,
+    Rows,
+    S,
+    Subject,
+    Weights,
+    groups,
+    model_of,
+    read,
+)
+from percolab.benchmark.tasks import MIDDLE, SPARSITIES
+from percolab.features.concepts import SUMMARY_RATIO, Labels, by_row
+from percolab.features.directions import concept_directions
+from percolab.features.fairness import (
+    Counts,
+    Members,
+    Reading,
+    by_direction,
+    choose_thresholds,
+    feature_auc,
+    mcc,
+    one_to_one,
+    shrinkage,
+    sparse,
+    sparse_probes,
+    tree_scores,
+)
+from percolab.features.inputs import as_array
+from percolab.features.pairs import GOOD
+from percolab.features.scoring import score
+from percolab.features.specs import Entry, make, on_device
+from percolab.features.truth import find_truth
+from percolab.ground.devices import choose_device
+from percolab.intervals import places
+from percolab.nn.networks.activations import LossRecovered, loss_recovered
+from percolab.nn.networks.excess import token_losses
+from percolab.study.cells import Here
+from percolab.study.measured import TRAINED, Columns, Floats, Ints, Measured, Units
+from percolab.study.subject import DocumentView, PointView, View
+from percolab.worlds.splits import split_rows
+
+UNITS = (
+    "f1", "f1_zero", "one_to_one", "auc", "precision", "recall", "chance", "splitting", "f1_union", "absorption_edge",
+    "absorption_linear", "absorption", "absorption_null", "absorption_carried", "probe_1", "probe_5",
+    "probe_activations", "size",
+)  # fmt: skip
+"""Measures of every concept: `f1` with the threshold of each feature chosen on validation rows, `f1_zero` with 0."""
+SCALARS = (
+    "validation", "l0", "l0_zero", "dead", "explained_variance", "loss_recovered", "shrinkage", "mcc", "uniqueness",
+    "latent_precision", "latent_recall", "stability", "tree_edges", "tree_ancestors", "tree_recall", "features",
+    "seconds",
+)  # fmt: skip
+"""Measures of a method as a whole; `validation` is recovery on validation rows, which chooses the setting."""
+SUBTREES = "f1_subtrees"
+"""F1 on held-out subtrees, of concepts inside them."""
+AT = " @ "
+"""Between a method and its setting."""
+ENCODED = ("kmeans", "random-dictionary", "true-directions")
+"""Methods whose k is asked for only when they encode."""
+ORACLES = ("oracle",)
+KNOBS: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    "gated": ("l1_coefficient", (0.3, 1.0, 3.0, 10.0, 30.0)),
+    "kmeans": ("k", (1, *SPARSITIES)),
+}
+"""The knob of a method and its settings, where it is not k at `SPARSITIES`."""
+WIDEST = 2048
+"""Most columns that a linear reading is fitted to."""
+WHOLE = Units(np.full(1, -1), np.zeros(1, np.int64))
+
+
+def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
+    """Return a method at all settings of its knob, with names; the method itself where it has none, or it is given."""
+    name, values = KNOBS.get(entry.method, ("k", SPARSITIES))
+    if (name not in entry.options and entry.method not in KNOBS) or f"{name}=" in entry.name:
+        return [(entry.name, entry)]
+    most = entry.options.get("n_features", max(values))
+    return [
+        (f"{entry.name}{AT}{name}={value:g}", replace(entry, options={**entry.options, name: value}))
+        for value in values
+        if name != "k" or value <= max(most, values[0])
+    ]
+
+
+def judge(s: S, which: Representation, entry: Entry, here: Here, weights: Weights | None = None) -> Columns:
+    """Return all measures of a method on a representation, at all settings and for every hierarchy."""
+    subject = Subject.of(s, here)
+    model = model_of(s, subject.data, which, weights)
+    measured: list[Measured] = []
+    for views in groups(subject, apart=entry.method in ("true-directions", *ORACLES)):
+        A = read(s, here, which, model, views) if which.role != TRUTH else None
+        bench = _Bench(s, subject, which, model, here, A, subject.rows(views[0]))
+        rated = _rated(s, which, entry)
+        for view in views:
+            bench.prepare(view)
+        for reader, setting, method in bench.fitted(rated, views):
+            for view in views:
+                measured += bench.measured(view, reader, setting, method)
+    return Columns.of(measured)
+
+
+def _rated(s: S, which: Representation, entry: Entry) -> Entry:
+    """Return a method with the learning rate of the representation."""
+    role = "untrained" if which.role == RENORMED else which.role
+    rate = s.options.rates.get(role)
+    if rate is None or "lr" not in entry.options or "lr=" in entry.name:
+        return entry
+    return replace(entry, options={**entry.options, "lr": rate})
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """The concepts of one hierarchy, over the parts of the rows."""
+
+    labels: dict[str, Labels]
+    latent: Ints
+    """(C,) concepts of the scored rows"""
+    counted: NDArray[np.bool_]
+    """(C,) those that are summarised"""
+    upper: Ints
+    members: dict[str, Members]
+    reading: Reading | None
+    true: Floats
+    """(C, d) true directions, NaN at tops"""
+    probe: Floats
+    """(C,) AUC of the linear reading"""
+
+
+class _Bench:
+    """Measures methods on one representation."""
+
+    def __init__(
+        self, s: S, subject: Subject, which: Representation, model: nn.Module | None, here: Here, A: Any, rows: Rows
+    ) -> None:
+        self.s, self.subject, self.which, self.model, self.A, self.rows = s, subject, which, model, A, rows
+        self.device = choose_device(here.device)
+        self.parts = {} if A is None else {
+            name: A[torch.from_numpy(getattr(rows, name)).to(A.device)] for name in ("fit", "validation", "scored")
+        }  # fmt: skip
+        self.sides: dict[int, _Side] = {}
+
+    def prepare(self, view: View) -> None:
+        """Find the concepts of a hierarchy, their true directions, and what a linear reading gives."""
+        every, least = view.labels(), self.s.options.min_size
+        labels = {name: every.take(getattr(self.rows, name)) for name in ("fit", "validation", "scored")}
+        known = find_truth(labels["scored"], least, SUMMARY_RATIO)
+        concepts = known.concepts
+        members = {name: Members.of(part, concepts.latent) for name, part in labels.items()}
+        probe, reading = np.full(len(concepts), np.nan), None
+        true = np.full((len(concepts), 1), np.nan)
+        if self.parts:
+            scored = as_array(self.parts["scored"])
+            true = concept_directions(known, scored)
+            if scored.shape[1] <= WIDEST:
+                reading = Reading.fit(as_array(self.parts["fit"]), members["fit"])
+                probe = reading.auc(scored, members["scored"])
+        self.sides[view.factor] = _Side(
+            labels, concepts.latent, concepts.summarised, concepts.upper, members, reading, true, probe
+        )
+
+    def fitted(self, entry: Entry, views: list[View]) -> Iterator[tuple[str, Entry, Any]]:
+        """Yield the method at each setting, fitted."""
+        shared: Any = None
+        for reader, setting in settings_of(entry):
+            begun = time.perf_counter()
+            if entry.method in ENCODED and shared is not None:
+                shared.k = setting.options["k"]
+                method = shared
+            elif entry.method in ORACLES:
+                method = setting
+            else:
+                method = self._fit(setting, self.parts["fit"], self.sides[views[0].factor].labels["fit"])
+                shared = method
+            self.seconds = time.perf_counter() - begun
+            yield reader, setting, method
+
+    def _fit(self, setting: Entry, rows: torch.Tensor, labels: Labels, seed: int = 0) -> Any:
+        if setting.method == "true-directions":
+            setting = replace(setting, options={**setting.options, "labels": labels})
+        method = make(setting, 1000 * seed + self.which.seed, str(self.device), rows.shape[1])
+        return method.fit(_given(setting, rows))
+
+    # ------------------------------------------------------------------ measures
+
+    def measured(self, view: View, reader: str, setting: Entry, method: Any) -> list[Measured]:
+        """Return all measures of a fitted method for a hierarchy."""
+        side = self.sides[view.factor]
+        if isinstance(method, Entry):
+            columns, scalars = _of_oracle(method, side, self.s.options.min_size)
+        else:
+            columns, scalars = self._of_method(view, side, setting, method)
+        which, layer = self.which, self.which.role if self.which.role in ("raw", TRUTH) else self.s.options.layer
+        where = self.s.draw, which.role, which.trained_on, which.seed, layer, reader
+        units = Units(side.latent[side.counted], places(side.labels["scored"].forest, side.latent[side.counted]))
+        columns |= {"size": side.members["scored"].size.astype(np.float64), "probe_activations": side.probe}
+        found = [
+            Measured(*where, name, view.factor, units, np.asarray(columns[name], np.float64)[side.counted])
+            for name in UNITS
+            if name in columns
+        ]
+        scalars |= {"seconds": self.seconds}
+        found += [
+            Measured(*where, name, view.factor, WHOLE, np.full(1, scalars[name])) for name in SCALARS if name in scalars
+        ]
+        if self._is_own(view) and setting.options.get("k") == MIDDLE and isinstance(view, PointView):
+            latents, f1 = self._subtrees(view, setting)
+            held_out = Units(latents, places(side.labels["scored"].forest, latents))
+            found.append(Measured(*where, SUBTREES, view.factor, held_out, f1))
+        return found
+
+    def _is_own(self, view: View) -> bool:
+        return self.which.role == TRAINED and self.which.trained_on in (None, view.factor)
+
+    def _of_method(
+        self, view: View, side: _Side, setting: Entry, method: Any
+    ) -> tuple[dict[str, Floats], dict[str, float]]:
+        codes = {name: sparse(method.encode(_given(setting, self.parts[name]))) for name in ("validation", "scored")}
+        threshold, recovery = choose_thresholds(side.labels["validation"], codes["validation"], self.s.options.min_size)
+        columns, counts = _of_codes(codes["scored"], threshold, side, self.s.options.min_size, self._decoder(method))
+        best = Counts.of(codes["validation"], threshold, side.members["validation"]).f1.argmax(1)
+        columns["auc"] = feature_auc(codes["scored"], side.members["scored"], best)
+        n = len(side.labels["scored"])
+        zero = Counts.of(codes["scored"], 0.0, side.members["scored"])
+        ever = zero.fired + Counts.of(codes["validation"], 0.0, side.members["validation"]).fired
+        columns |= {"f1_zero": zero.f1.max(1)}
+        fit, test = ((codes[name], side.members[name]) for name in ("validation", "scored"))
+        columns |= {f"probe_{k}": sparse_probes(fit, test, k) for k in (1, 5)}
+        if side.reading is not None:
+            asked = np.where(columns["f1"] >= GOOD, columns["recall"], np.nan)
+            columns["absorption_linear"] = side.reading.edges(
+                as_array(self.parts["scored"]), side.members["scored"], side.upper, asked
+            )
+        scalars = {
+            "validation": recovery, "l0": counts.l0 / n, "l0_zero": zero.l0 / n, "dead": float((ever == 0).mean()),
+            "features": float(ever.size),
+        }  # fmt: skip
+        if getattr(method, "parents", None) is not None:
+            scalars |= tree_scores(method.parents, counts.f1, side.upper)
+        return columns, scalars | self._of_decoder(view, side, setting, method, codes["scored"], zero)
+
+    def _decoder(self, method: Any) -> dict[str, Any]:
+        directions = getattr(method, "directions", None)
+        if directions is None:
+            return {}
+        return {"directions": directions, "bias": method.bias, "activations": as_array(self.parts["scored"])}
+
+    def _of_decoder(
+        self, view: View, side: _Side, setting: Entry, method: Any, codes: Any, zero: Counts
+    ) -> dict[str, float]:
+        """Return what is known of a method that decodes."""
+        if getattr(method, "directions", None) is None:
+            return {}
+        directions, values = as_array(method.directions), as_array(self.parts["scored"])
+        decoded = np.asarray(codes @ directions) + (0 if method.bias is None else as_array(method.bias))
+        spread = np.square(values - values.mean(0)).sum(dtype=np.float64)
+        scalars = {
+            "explained_variance": float(1 - np.square(values - decoded).sum(dtype=np.float64) / max(spread, 1e-12)),
+            "shrinkage": shrinkage(decoded, values),
+        }
+        known = np.flatnonzero(np.isfinite(side.true).all(1))
+        if known.size:
+            scalars |= by_direction(directions, side.true[known], zero, known)
+        if self._is_own(view):
+            if self.model is not None:
+                scalars["loss_recovered"] = self._loss(view, decoded).share
+            if setting.options.get("k") == MIDDLE and setting.method not in ENCODED[1:]:
+                other = self._fit(setting, self.parts["fit"], side.labels["fit"], seed=1)
+                scalars["stability"] = mcc(directions[zero.fired > 0], as_array(other.directions))
+        return scalars
+
+    def _loss(self, view: View, decoded: Floats) -> LossRecovered:
+        assert self.model is not None
+        layer, values = self.s.options.layer, torch.from_numpy(np.asarray(decoded, np.float32)).to(self.device)
+        if not isinstance(view, DocumentView):
+            data: Any = self.subject.data
+            data = data.swapped(view.factor) if len(self.subject.views) > 1 else data
+            X, y = np.asarray(data.X[self.rows.scored]), np.asarray(data.y)[self.rows.scored]
+            return loss_recovered(self.model, X, y, layer, values, device=self.device)
+        tokens = torch.from_numpy(np.asarray(view.inputs)[self.rows.scored[:: view.shape[1]] // view.shape[1]])
+        shape, mean = (len(tokens), view.shape[1], -1), self.parts["scored"].mean(0).expand_as(values)
+        given = (None, values.reshape(shape), mean.reshape(shape))
+        return LossRecovered(*(_token_loss(self.model, tokens.long().to(self.device), layer, one) for one in given))
+
+    def _subtrees(self, view: PointView, setting: Entry) -> tuple[Ints, Floats]:
+        """Return the concepts of held-out subtrees, and their best F1 when nothing was fitted on a row of these."""
+        several = len(self.subject.views) > 1
+        most = max(50, view.shape[0] // 20)
+        split = split_rows(view.data, by="subtree", max_size=most, factor=view.factor if several else None)
+        rows = {name: np.sort(getattr(split, name)) for name in ("train", "validation", "test")}
+        labels = {name: by_row(view.truth.forest, view.truth.rows).take(part) for name, part in rows.items()}
+        A = {name: self.A[torch.from_numpy(part).to(self.A.device)] for name, part in rows.items()}
+        method, least = self._fit(setting, A["train"], labels["train"]), self.s.options.min_size
+        threshold, _ = choose_thresholds(
+            labels["validation"], sparse(method.encode(_given(setting, A["validation"]))), least
+        )
+        concepts = find_truth(labels["test"], least, SUMMARY_RATIO).concepts
+        latents = concepts.latent[concepts.summarised]
+        counts = Counts.of(
+            sparse(method.encode(_given(setting, A["test"]))), threshold, Members.of(labels["test"], latents)
+        )
+        return latents, counts.f1.max(1)
+
+
+def _of_codes(
+    codes: Any, threshold: Any, side: _Side, least: int, decoder: dict[str, Any]
+) -> tuple[dict[str, Floats], Counts]:
+    """Return the measures of every concept, and the counts behind them."""
+    members, labels = side.members["scored"], side.labels["scored"]
+    counts = Counts.of(codes, threshold, members)
+    f1 = counts.f1
+    best, every = f1.argmax(1), np.arange(len(f1))
+    hits = counts.hits[every, best]
+    columns = {
+        "f1": f1.max(1),
+        "one_to_one": one_to_one(f1),
+        "precision": hits / np.maximum(counts.fired[best], 1),
+        "recall": hits / np.maximum(counts.size, 1),
+    }
+    if counts.fired.any():
+        table = score(labels, codes, min_size=least, threshold=threshold, draws=1, **decoder).concepts
+        names = {"chance": "chance", "splitting": "k", "f1_union": "f1_union", "absorption_edge": "absorption_edge"}
+        names |= {name: name for name in ("absorption", "absorption_null", "absorption_carried")}
+        columns |= {name: table[column].to_numpy(np.float64) for name, column in names.items()}
+        upper = np.maximum(side.upper, 0)
+        eligible = (side.upper >= 0) & (columns["f1"][upper] >= GOOD) & (counts.size[upper] < len(labels))
+        columns["absorption_edge"] = np.where(eligible, columns["absorption_edge"], np.nan)
+    return columns, counts
+
+
+def _of_oracle(entry: Entry, side: _Side, least: int) -> tuple[dict[str, Floats], dict[str, float]]:
+    """Return the measures of an oracle, which knows the scored rows."""
+    labels = side.labels["scored"]
+    nothing = np.empty((len(labels), 0))
+    made = make(replace(entry, options={"dataset": labels, "min_size": least, **entry.options}), 0, "cpu")
+    codes = sparse(made.fit(nothing).encode(nothing))
+    columns, counts = _of_codes(codes, 0.0, side, least, {})
+    columns["f1_zero"] = columns["f1"]
+    return columns, {"l0": counts.l0 / len(labels), "validation": float(columns["f1"][side.counted].mean())}
+
+
+def _given(entry: Entry, rows: torch.Tensor) -> Any:
+    """Return activations as a method takes them."""
+    return rows if on_device(entry) else rows.cpu().numpy()
+
+
+def _token_loss(model: nn.Module, tokens: torch.Tensor, layer: str, values: torch.Tensor | None) -> float:
+    """Return the mean loss on documents with the output of a layer replaced by values, if there are any."""
+    if values is None:
+        return float(token_losses(model.to(tokens.device), tokens).double().mean())
+    at = 0
+
+    def replaced(module: nn.Module, given: Any, output: torch.Tensor) -> torch.Tensor:
+        nonlocal at
+        at += len(output)
+        return values[at - len(output) : at].to(output)
+
+    hook = model.get_submodule(layer).register_forward_hook(replaced)
+    try:
+        return float(token_losses(model, tokens).double().mean())
+    finally:
+        hook.remove()

@@ -1,0 +1,93 @@
+"""`percolab benchmark --check`: result files that anyone made, checked, and the table and page made from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from percolab.benchmark import envelope
+from percolab.benchmark.declaration import EXPERIMENT, table
+from percolab.benchmark.endpoints import estimates, tested
+from percolab.benchmark.tasks import FROZEN, TUNED
+from percolab.ground.files import replacing
+from percolab.ground.text import shown
+from percolab.show import pages
+from percolab.study.estimates import Row, combined
+
+REPORT = "submissions.html"
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """The results of one task at one scale, from files."""
+
+    name: str
+    files: int
+    draws: int
+    networks: int
+    """trained networks, in all draws"""
+    rows: Sequence[Row]
+
+    @property
+    def title(self) -> str:
+        """The task, and what is behind its numbers."""
+        few = "" if self.draws >= 3 else "; intervals hold for these datasets only"
+        return f"{self.name}: {self.files} files, draws {self.draws}, trained networks {self.networks}{few}"
+
+
+def check(directory: str | os.PathLike[str]) -> list[Checked]:
+    """Check all result files below a directory, write submissions.html there, and return the results by task.
+
+    Raises ValueError, in one line, for a file that is not as the schema says, whose numbers were changed, or whose task
+    is not one of this version.
+    """
+    root = Path(directory)
+    if not root.is_dir():
+        raise FileNotFoundError(f"check must be a directory, got {os.fspath(directory)!r}")
+    files = sorted(file for file in root.rglob("*.json") if envelope.FOLDER in file.parts or file.parent == root)
+    if not files or len(files) > envelope.MOST_FILES:
+        most = envelope.MOST_FILES
+        raise ValueError(
+            f"check must hold 1 to {most:,} result files (.json, or in {envelope.FOLDER}/), got {len(files)}"
+        )
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    seen: dict[str, str] = {}
+    for file in files:
+        values = envelope.read(file)
+        key = f"{values.get('scale')}/{values['task']}"
+        if FROZEN.get(key) != values["task_digest"]:
+            raise ValueError(f"{file.name} must be of a task of version 1 (task_digest), got {shown(key)}")
+        if values["eval_id"] in seen:
+            raise ValueError(f"eval_id must occur once, got that of {seen[values['eval_id']]} in {file.name}")
+        seen[values["eval_id"]] = file.name
+        by_task.setdefault(key, []).append(values)
+    found = [_checked(name, each) for name, each in by_task.items()]
+    with replacing(root / REPORT) as partial:
+        partial.write_bytes(page(found))
+    return found
+
+
+def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
+    draws: dict[int, list[Any]] = {}
+    for values in files:
+        draws.setdefault(values["draw"], []).extend(envelope.to_measured(values))
+    networks = {(v["draw"], v["trained_on"], v["seed"]) for v in files if v["role"] == "trained"}
+    rows = combined([estimates(cells, tuned=name.endswith(TUNED)) for _, cells in sorted(draws.items())])
+    return Checked(name, len(files), len(draws), len(networks), rows)
+
+
+def page(found: Sequence[Checked]) -> bytes:
+    """Return the page of results."""
+    body = [pages.paragraph(text) for text in EXPERIMENT.words.method]
+    for one in found:
+        head, lines = table(one.rows)
+        ruled = [(t.endpoint, t.method, t.estimate.estimate.text(), t.words, t.verdict) for t in tested(one.rows)]
+        body += [
+            pages.heading(one.title),
+            pages.table(ruled, ("endpoint", "method", "estimate and 95% interval", "beside it", "verdict"), stack=True),
+            pages.table(lines, head, numbers=range(1, len(head)), held=True),
+        ]
+    return pages.page("percolab benchmark: results from files", f"Tasks: {len(found)}.", body)

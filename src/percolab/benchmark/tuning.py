@@ -1,0 +1,33 @@
+"""Learning rates of sparse autoencoders, chosen once per task and representation, on a draw used for nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from percolab.benchmark.declaration import settings
+from percolab.benchmark.judging import AT, judge
+from percolab.benchmark.representations import Representation, train
+from percolab.benchmark.tasks import MIDDLE, RATES, TUNING_DRAW, Task
+from percolab.features.specs import entry
+from percolab.study.cells import Here
+from percolab.study.measured import RAW, TRAINED, UNTRAINED
+
+
+def choose_rates(task: Task, device: str = "auto") -> dict[str, dict[float, float]]:
+    """Return recovery on validation rows by role and learning rate, of a TopK autoencoder at the middle setting.
+
+    The task takes the best rate of each role.
+    """
+    s = settings(task, only=["topk"], seeds=1).drawn(TUNING_DRAW)
+    here = Here(device)
+    weights = train(s, here)
+    found: dict[str, dict[float, float]] = {}
+    for which in (Representation(TRAINED, 0), Representation(UNTRAINED), Representation(RAW)):
+        for rate in RATES:
+            one = entry(f"topk@k={MIDDLE}+lr={rate:g}", s.options.budget)
+            cells = judge(replace(s, options=replace(s.options, rates={})), which, one, here, weights).cells(0)
+            own = [c.values[0] for c in cells if c.measure == "validation" and c.factor == 0 and AT not in c.reader]
+            found.setdefault(which.role, {})[rate] = float(np.mean(own))
+    return found

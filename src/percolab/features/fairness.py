@@ -1,0 +1,326 @@
+"""Scores that are fair to every method: thresholds chosen on other rows, AUC, one to one, directions, trees, probes.
+
+All are about the same concepts over some rows: `Members` says which rows each concept has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.features.codes import SparseCodes
+from percolab.features.concepts import SUMMARY_RATIO, Labels
+from percolab.features.counting import match
+from percolab.features.firing import pack
+from percolab.features.inputs import as_codes
+from percolab.features.pairs import GOOD
+from percolab.features.truth import find_truth
+from percolab.ground.parallel import thread_count
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+SHARES = (1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
+"""Shares of its firing rows on which a feature still fires, of which the best is chosen."""
+SHRINKAGE = 1e-3
+"""Of covariances, relative to their mean diagonal."""
+MOST_FITTED = 50_000
+"""Rows that a linear reading is fitted on."""
+
+
+def sparse(codes: Any) -> scipy.sparse.csr_array:
+    """Return codes of any kind as a SciPy array by rows."""
+    import scipy.sparse
+
+    return scipy.sparse.csr_array(as_codes(codes).take(slice(None)))
+
+
+def choose_thresholds(labels: Labels, codes: scipy.sparse.csr_array, min_size: int) -> tuple[Floats, float]:
+    """Return for each feature the threshold of its best F1 on these rows, and the recovery that they give together.
+
+    Tried are those that leave shares of the feature's firing rows; equals go to the lowest threshold.
+    """
+    known, threads = find_truth(labels, min_size, SUMMARY_RATIO), thread_count(None)
+    tried = kept_shares(codes)
+    best, chosen = np.full(codes.shape[1], -1.0), np.zeros(codes.shape[1])
+    for limit in tried:
+        purity = match(pack(SparseCodes(codes), known.order, limit, threads), known, threads).purity
+        better = purity > best
+        best[better], chosen[better] = purity[better], limit[better]
+    f1 = match(pack(SparseCodes(codes), known.order, chosen, threads), known, threads).f1
+    return chosen, float(f1[known.concepts.summarised].mean())
+
+
+def kept_shares(codes: scipy.sparse.csr_array) -> Floats:
+    """Return (shares, features) thresholds above which these shares of each feature's firings are."""
+    columns = codes.tocsc()
+    limits = np.zeros((len(SHARES), codes.shape[1]))
+    for f in range(codes.shape[1]):
+        values = np.sort(columns.data[columns.indptr[f] : columns.indptr[f + 1]])[::-1]
+        for i, share in enumerate(SHARES[1:], 1):
+            kept = int(np.ceil(share * values.size))
+            limits[i, f] = values[kept] if kept < values.size else 0.0
+    return limits
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Which of some rows are in which concepts."""
+
+    matrix: scipy.sparse.csr_array
+    """(C, n) 1 where a row is in a concept"""
+
+    @classmethod
+    def of(cls, labels: Labels, latents: Ints) -> Members:
+        """Return the rows of these latents."""
+        import scipy.sparse
+
+        start, stop = labels.intervals(latents)
+        order = np.argsort(labels.label, kind="stable")
+        rows = [order[lo:hi] for lo, hi in zip(start, stop, strict=True)]
+        ends = np.cumsum([0, *map(len, rows)])
+        parts = np.ones(ends[-1]), np.concatenate([np.empty(0, np.int64), *rows]), ends
+        return cls(scipy.sparse.csr_array(parts, shape=(latents.size, len(labels))))
+
+    @property
+    def size(self) -> Ints:
+        """(C,) number of rows."""
+        return np.diff(self.matrix.indptr).astype(np.int64)
+
+    def rows(self, c: int) -> Ints:
+        """Return the rows of a concept."""
+        return np.asarray(self.matrix.indices[self.matrix.indptr[c] : self.matrix.indptr[c + 1]])
+
+    def means(self, values: Any) -> Floats:
+        """Return (C, width) means of values over the rows of each concept."""
+        total = self.matrix @ values
+        dense = np.asarray(total.todense() if hasattr(total, "todense") else total, np.float64)
+        return dense / np.maximum(self.size, 1)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Hits of every feature in every concept."""
+
+    hits: Floats
+    """(C, F)"""
+    fired: Floats
+    """(F,)"""
+    size: Ints
+    """(C,)"""
+
+    @classmethod
+    def of(cls, codes: scipy.sparse.csr_array, threshold: Any, members: Members) -> Counts:
+        """Return the counts of cells above the threshold of each feature."""
+        fires = codes.copy()
+        limit = np.broadcast_to(threshold, codes.shape[1:])
+        fires.data = (codes.data > limit[codes.indices]).astype(np.float64)
+        hits = np.asarray((members.matrix @ fires).todense())
+        return cls(hits, np.asarray(fires.sum(0), np.float64).ravel(), members.size)
+
+    @property
+    def f1(self) -> Floats:
+        """(C, F)."""
+        table: Floats = 2 * self.hits / np.maximum(self.fired + self.size[:, None], 1)
+        return table
+
+    @property
+    def l0(self) -> float:
+        """Firings of all features, over all rows."""
+        return float(self.fired.sum())
+
+
+def one_to_one(f1: Floats) -> Floats:
+    """Return the F1 of each concept under the assignment of features to concepts with the largest sum; 0 for none."""
+    from scipy.optimize import linear_sum_assignment
+
+    concept, feature = linear_sum_assignment(f1, maximize=True)
+    values = np.zeros(len(f1))
+    values[concept] = f1[concept, feature]
+    return values
+
+
+def auc(values: Any, inside: Ints) -> float:
+    """Return the probability that a row inside has a larger value than one outside, ties counted half."""
+    from scipy.stats import rankdata
+
+    n, m = values.size, inside.size
+    if not 0 < m < n:
+        return float("nan")
+    return float((rankdata(values)[inside].sum() - m * (m + 1) / 2) / (m * (n - m)))
+
+
+def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) -> Floats:
+    """Return for each concept the AUC of the codes of the feature beside it."""
+    columns = codes.tocsc()
+    found = np.full(feature.size, np.nan)
+    for c, f in enumerate(feature):
+        if f >= 0:
+            found[c] = auc(columns[:, [int(f)]].toarray().ravel(), members.rows(c))
+    return found
+
+
+# ---------------------------------------------------------------------- directions
+
+
+def _cosines(a: Floats, b: Floats) -> Floats:
+    a, b = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in (a, b))
+    found: Floats = np.abs(a @ b.T)
+    return found
+
+
+def mcc(a: Floats, b: Floats) -> float:
+    """Return the mean absolute cosine of two sets of vectors under the best one-to-one matching, as in SAELens."""
+    from scipy.optimize import linear_sum_assignment
+
+    cosine = _cosines(a, b)
+    return float(cosine[linear_sum_assignment(cosine, maximize=True)].mean())
+
+
+def by_direction(directions: Floats, true: Floats, counts: Counts, known: Ints) -> dict[str, float]:
+    """Return MCC, uniqueness, precision and recall as SAELens defines them, of every feature's nearest true direction.
+
+    Parameters
+    ----------
+    directions
+        (F, d) decoder vectors.
+    true
+        (T, d) true directions.
+    counts
+        Hits of the features.
+    known
+        (T,) the concept of each true direction.
+    """
+    nearest = _cosines(directions, true).argmax(1)
+    concept = known[nearest]
+    hits = counts.hits[concept, np.arange(len(directions))]
+    return {
+        "mcc": mcc(directions, true),
+        "uniqueness": np.unique(nearest).size / len(directions),
+        "latent_precision": float((hits / np.maximum(counts.fired, 1)).mean()),
+        "latent_recall": float((hits / np.maximum(counts.size[concept], 1)).mean()),
+    }
+
+
+def shrinkage(decoded: Floats, activations: Floats) -> float:
+    """Return the mean ratio of the norms of reconstructions and activations, as in SAELens."""
+    norm = np.linalg.norm(activations, axis=1)
+    kept = norm > 1e-6
+    return float((np.linalg.norm(decoded[kept], axis=1) / norm[kept]).mean()) if kept.any() else float("nan")
+
+
+# ---------------------------------------------------------------------- linear readings
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Linear discriminants: of each concept, the inverse covariance times its mean less the mean of all rows."""
+
+    weights: Floats
+    """(d, C)"""
+
+    @classmethod
+    def fit(cls, values: NDArray[Any], members: Members) -> Reading:
+        """Return the discriminants of concepts over these rows."""
+        mean = values.mean(0, dtype=np.float64)
+        step = -(-len(values) // MOST_FITTED)
+        centred = np.asarray(values[::step], np.float64) - mean
+        covariance = centred.T @ centred / len(centred)
+        covariance[np.diag_indices_from(covariance)] += SHRINKAGE * covariance.trace() / len(covariance) + 1e-12
+        return cls(np.linalg.solve(covariance, (members.means(values) - mean).T))
+
+    def auc(self, values: NDArray[Any], members: Members) -> Floats:
+        """Return the AUC of every concept."""
+        scores = values @ self.weights
+        return np.array([auc(scores[:, c], members.rows(c)) for c in range(scores.shape[1])])
+
+    def edges(self, values: NDArray[Any], members: Members, upper: Ints, recall: Floats) -> Floats:
+        """Return recall outside minus inside each concept, of the reading of the concept above it.
+
+        Its threshold gives it the recall that is asked for on the concept above: that of a feature which it is the
+        control of. NaN where there is no concept above.
+        """
+        edge = np.full(upper.size, np.nan)
+        for c, u in enumerate(upper):
+            if u < 0 or not np.isfinite(recall[u]):
+                continue
+            rows = members.rows(u)
+            score = values[rows] @ self.weights[:, u]
+            kept = np.zeros(rows.size, np.bool_)
+            kept[np.argsort(-score, kind="stable")[: round(recall[u] * rows.size)]] = True
+            below = np.isin(rows, members.rows(c))
+            if below.any() and not below.all():
+                edge[c] = kept[~below].mean() - kept[below].mean()
+        return edge
+
+
+def sparse_probes(fit: tuple[Any, Members], test: tuple[Any, Members], count: int) -> Floats:
+    """Return the AUC of a linear discriminant of each concept on the features whose means differ most inside of it.
+
+    Parameters
+    ----------
+    fit, test
+        Codes and concepts of the rows that probes are fitted on, and of those they are scored on.
+    count
+        Features of a probe.
+    """
+    codes, members = fit
+    mean = np.asarray(codes.mean(0)).ravel()
+    difference = members.means(codes) - mean
+    chosen = np.argsort(-np.abs(difference), axis=1, kind="stable")[:, :count]
+    columns, tested = codes.tocsc(), test[0].tocsc()
+    found = np.full(len(difference), np.nan)
+    for c, features in enumerate(chosen):
+        part = columns[:, features].toarray() - mean[features]
+        covariance = part.T @ part / len(part)
+        covariance[np.diag_indices_from(covariance)] += SHRINKAGE * covariance.trace() / len(covariance) + 1e-12
+        weights = np.linalg.solve(covariance, difference[c, features])
+        found[c] = auc(tested[:, features] @ weights, test[1].rows(c))
+    return found
+
+
+# ---------------------------------------------------------------------- trees
+
+
+def tree_scores(parents: Any, f1: Floats, upper: Ints) -> dict[str, float]:
+    """Return how the tree that a method gives agrees with the true one.
+
+    A feature stands for the concept of its best F1, if that is 0.5 or more. Of the edges between two such features,
+    `tree_edges` is the share whose upper end stands for the concept next above, `tree_ancestors` for any concept above;
+    `tree_recall` is the share of the true edges that are among them.
+
+    Parameters
+    ----------
+    parents
+        (F,) the feature above each feature, -1 for none.
+    f1
+        (C, F) of every concept and feature.
+    upper
+        (C,) the concept next above each.
+    """
+    above = np.asarray(parents, np.int64)
+    if above.shape != f1.shape[1:] or (above >= f1.shape[1]).any() or (above < -1).any():
+        raise ValueError(f"parents must be one number from -1 to {f1.shape[1] - 1} for each feature, got {above.shape}")
+    concept = np.where(f1.max(0) >= GOOD, f1.argmax(0), -1)
+    child = np.flatnonzero((above >= 0) & (concept >= 0))
+    child = child[concept[above[child]] >= 0]
+    lower, higher = concept[child], concept[above[child]]
+    ancestor = np.zeros(child.size, np.bool_)
+    at = upper[lower]
+    while (at >= 0).any():
+        ancestor |= (at == higher) & (at >= 0)
+        at = np.where(at >= 0, upper[at], -1)
+    direct = upper[lower] == higher
+    true = np.count_nonzero(upper >= 0)
+    named = np.unique(lower[direct]).size
+    return {
+        "tree_edges": float(direct.mean()) if child.size else float("nan"),
+        "tree_ancestors": float(ancestor.mean()) if child.size else float("nan"),
+        "tree_recall": named / true if true else float("nan"),
+    }

@@ -1,0 +1,159 @@
+"""Endpoints on planted numbers: settings, interpolation, pairs, tests, health, power, verdicts."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from percolab.benchmark import endpoints
+from percolab.benchmark.endpoints import AT_MATCHED, METHOD, QUESTION
+from percolab.study.estimates import combined, select
+from percolab.study.measured import Measured, Units
+
+N = 12
+UNITS, WHOLE = Units(np.arange(N), 10 * np.arange(N)), Units(np.full(1, -1), np.zeros(1, np.int64))
+
+
+def cell(reader, measure, values, role="trained", on=0, seed=0, factor=0, draw=0):
+    values = np.asarray(values, np.float64)
+    return Measured(
+        draw, role, on, seed, "blocks.1", reader, measure, factor, WHOLE if values.size == 1 else UNITS, values
+    )
+
+
+def method(name, f1, draw, *, role="trained", on=0, factor=0, seed=0, dead=0.0, settings=((1.0, 16), (0.9, 64))):
+    """Return the cells of a method at two settings: F1 is scaled by the first number, L0 is the second."""
+    rng = np.random.default_rng([draw, factor, seed, len(name), len(role)])
+    base = np.clip(f1 + 0.02 * rng.standard_normal(N), 0.01, 0.99)
+    found = []
+    for i, (scale, l0) in enumerate(settings):
+        given = {"role": role, "on": on, "seed": seed, "factor": factor, "draw": draw}
+        reader = f"{name} @ k={i}"
+        scalars = {"validation": scale, "l0": l0, "dead": dead}
+        found += [cell(reader, "f1", base * scale, **given), cell(reader, "recall", base * scale, **given)]
+        found += [cell(reader, measure, [value], **given) for measure, value in scalars.items()]
+    return found
+
+
+def world(draw, gains, dead=0.0):
+    """Two hierarchies, two networks each: the gain of every method is what it finds more in its own networks."""
+    cells = []
+    for name, (level, gain) in gains.items():
+        for on, factor, seed in itertools.product((0, 1), (0, 1), (0, 1)):
+            f1 = level + gain * (on == factor)
+            sick = dead if (name, on, factor, seed) == ("topk", 0, 0, 0) else 0.0
+            cells += method(name, f1, draw, on=on, factor=factor, seed=seed, dead=sick)
+        cells += method(name, level, draw, role="raw", on=None) + method(
+            name, level, draw, role="raw", on=None, factor=1
+        )
+    return cells
+
+
+GAINS = {"topk": (0.5, 0.2), "batchtopk": (0.5, 0.0), "kmeans": (0.4, 0.1)}
+
+
+def test_the_setting_is_that_of_validation_rows_and_matched_ones_are_interpolated():
+    cells = method("topk", 0.5, 0)
+    chosen = endpoints.at_chosen(cells)
+    (best,) = [c for c in chosen if c.measure == "f1"]
+    assert np.array_equal(best.values, cells[0].values)
+    (matched,) = [c for c in chosen if c.measure == AT_MATCHED]
+    np.testing.assert_allclose(matched.values, (cells[0].values + cells[5].values) / 2)  # 32 is half way in logarithms
+
+
+@pytest.mark.parametrize("ends", [(1, 16), (33, 128)])
+def test_nothing_is_said_beyond_what_was_measured(ends):
+    cells = method("topk", 0.5, 0, settings=((1.0, ends[0]), (0.9, ends[1])))
+    assert not [c for c in endpoints.at_chosen(cells) if c.measure == AT_MATCHED]
+
+
+def test_holm_against_its_definition():
+    rng = np.random.default_rng(0)
+    for p in rng.random((20, 4)) ** 3:
+        order = np.argsort(p)
+        wanted, largest = np.empty(4), 0.0
+        for step, i in enumerate(order):
+            largest = max(largest, min(1, (4 - step) * p[i]))
+            wanted[i] = largest
+        np.testing.assert_allclose(endpoints.holm(p), wanted)
+    assert np.isnan(endpoints.holm(np.array([0.01, np.nan]))[1])
+    assert endpoints.holm(np.array([0.01, np.nan]))[0] == pytest.approx(0.02)
+
+
+def test_endpoints_find_what_was_planted():
+    rows = combined([endpoints.estimates(world(draw, GAINS)) for draw in range(5)])
+    found = {(one.endpoint, one.method): one for one in endpoints.tested(rows)}
+    assert (METHOD, "kmeans") not in found
+    question = found[QUESTION, "topk"]
+    assert question.estimate.estimate.value == pytest.approx(0.2, abs=0.03)
+    assert len(question.estimate.by_draw) == 5
+    assert question.verdict == "above 0"
+    assert question.holm >= question.p
+    assert 0 < question.smallest < 0.1
+    assert found[QUESTION, "batchtopk"].verdict != "above 0"
+    assert found[METHOD, "topk"].estimate.estimate.value == pytest.approx(0.2, abs=0.03)
+    assert found[METHOD, "batchtopk"].estimate.estimate.value == pytest.approx(0.0, abs=0.03)
+    raw = select(rows, part="contrast", contrast="trained - raw", method="topk", measure="f1")
+    assert raw[0].estimate.value == pytest.approx(0.2, abs=0.03)
+
+
+def test_an_unhealthy_cell_takes_its_pair_along_and_many_leave_it_undecided():
+    rows = combined([endpoints.estimates(world(draw, GAINS, dead=0.9)) for draw in range(5)])
+    found = {(one.endpoint, one.method): one for one in endpoints.tested(rows)}
+    assert found[QUESTION, "topk"].dropped == pytest.approx(0.25)  # one of two hierarchies times two networks
+    assert found[QUESTION, "topk"].verdict == "undecided"
+    assert found[QUESTION, "kmeans"].verdict == "above 0"
+    cells = world(0, GAINS, dead=0.9)
+    pairs = endpoints.pair_cells(endpoints.at_chosen(cells), QUESTION, "topk", "f1")
+    kept, _ = endpoints.healthy(pairs, endpoints.pair_cells(endpoints.at_chosen(cells), QUESTION, "topk", "dead"))
+    assert {(c.factor, c.seed) for c in kept} == {(0, 1), (1, 0), (1, 1)}
+
+
+def test_fewer_than_three_draws_decide_nothing():
+    rows = combined([endpoints.estimates(world(draw, GAINS)) for draw in range(2)])
+    assert {one.verdict for one in endpoints.tested(rows)} == {"undecided"}
+    assert all("no test with fewer than three draws" in one.words for one in endpoints.tested(rows))
+
+
+def test_one_hierarchy_asks_of_untrained_networks():
+    cells = [
+        c for c in world(0, {"topk": (0.5, 0.0)}) if c.factor == 0 and c.trained_on in (0, None) and c.role != "raw"
+    ]
+    cells += [replace(c, role="untrained", trained_on=None, values=c.values * 0.5) for c in cells]
+    rows = endpoints.estimates(cells)
+    (found,) = select(rows, part="endpoint", endpoint=QUESTION, measure="f1")
+    assert found.estimate.value == pytest.approx(0.25, abs=0.02)
+
+
+def test_a_tuned_network_is_asked_of_the_second_lexicon_alone():
+    cells = [c for c in world(0, {"topk": (0.5, 0.2)}) if c.role != "raw"]
+    cells = [replace(c, values=c.values * 0 + 0.7) if c.factor == 0 and c.measure == "f1" else c for c in cells]
+    (both,) = select(endpoints.estimates(cells), part="endpoint", endpoint=QUESTION, measure="f1")
+    (second,) = select(endpoints.estimates(cells, tuned=True), part="endpoint", endpoint=QUESTION, measure="f1")
+    assert second.estimate.value == pytest.approx(0.2, abs=0.03)
+    assert both.estimate.value == pytest.approx(second.estimate.value / 2, abs=0.01)
+
+
+def test_planted_shares_are_what_corrected_counts_give():
+    f1, recall = np.array([0.5, 0.8]), np.array([0.4, 0.9])
+    size, share = 1000.0, 0.2
+    hits = recall * size
+    missing, false = size - hits, 2 * hits / f1 - 2 * hits - (size - hits)
+    right = hits + share * missing
+    wanted = np.mean(2 * right / (2 * right + (1 - share) * (missing + false)) - f1)
+    units = Units(np.arange(2), np.arange(2))
+    own = replace(cell("topk", "f1", f1), units=units)
+    rows = endpoints._planted([own], [replace(own, measure="recall", values=recall)], {})
+    (found,) = select(rows, share=share)
+    assert found.estimate.value == pytest.approx(wanted)
+
+
+def test_power_falls_with_spread_and_with_the_number_of_methods():
+    planted = np.linspace(0.005, 0.3, 60)
+    quiet = endpoints.smallest_effect(planted, "a", {"a": 0.01}, 5)
+    assert quiet < endpoints.smallest_effect(planted, "a", {"a": 0.03}, 5)
+    assert quiet < endpoints.smallest_effect(planted, "a", {"a": 0.01, "b": 0.01, "c": 0.01, "d": 0.01}, 5)
+    assert np.isnan(endpoints.smallest_effect(planted, "a", {"a": 9.0}, 5))

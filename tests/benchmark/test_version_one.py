@@ -1,0 +1,254 @@
+"""Version 1: frozen tasks, a tiny benchmark from data to files, files of others, resuming, networks of one's own."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+import percolab as pl  # noqa: E402
+from percolab.benchmark import (  # noqa: E402  # noqa: E402
+    Budget,
+    Options,
+    Task,
+    benchmark,
+    check,
+    declaration,
+    envelope,
+    representations,
+    submissions,
+    task,
+)
+from percolab.benchmark.judging import AT, settings_of  # noqa: E402
+from percolab.benchmark.representations import Representation, Subject  # noqa: E402
+from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
+from percolab.features.specs import entry  # noqa: E402
+from percolab.nn import ResidualMLP, TrainConfig  # noqa: E402
+from percolab.study.cells import Here  # noqa: E402
+
+TINY = Budget(n_features=24, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
+TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=1, batch_size=64, lr=1e-2)
+RECIPE = pl.Superposition([pl.Recipe(500, 4, "one_cluster", seeds=seed) for seed in (1, 2)], seed=0)
+WORLD = Task("superposed-2", "small", RECIPE, TRAINING, Options("blocks.0", 5, TINY))
+METHODS = ["kmeans", "neurons", "oracle"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    output = tmp_path_factory.mktemp("benchmark") / "all"
+    return output, benchmark([WORLD], output=output, only=METHODS, draws=2, device="cpu")["superposed-2"]
+
+
+@pytest.fixture
+def frozen(monkeypatch):
+    """The tiny task as if it were one of version 1."""
+    monkeypatch.setattr(submissions, "FROZEN", {"small/superposed-2": WORLD.digest})
+
+
+def test_the_tasks_are_frozen():
+    """A change of data, training, sizes or rows is another version."""
+    assert {f"{scale}/{name}": task(name, scale).digest for scale in ("paper", "small") for name in TASKS} == FROZEN
+    assert len(set(FROZEN.values())) == len(FROZEN)
+    assert task("superposed-2-tenth").options.share == 0.1
+    assert task("documents-tuned").options.tuned
+
+
+def test_methods_have_their_settings():
+    budget = task("documents").options.budget
+    assert [name for name, _ in settings_of(entry("topk", budget))] == [f"topk{AT}k={k}" for k in SPARSITIES]
+    assert [one.options["k"] for _, one in settings_of(entry("kmeans", budget))] == [1, *SPARSITIES]
+    assert len(settings_of(entry("gated", budget))) == 5
+    assert [name for name, _ in settings_of(entry("topk@k=7", budget))] == ["topk@k=7"]
+    assert [name for name, _ in settings_of(entry("neurons", budget))] == ["neurons"]
+    assert len(settings_of(entry("topk", TINY))) == 3  # no more than there are features
+
+
+def test_a_benchmark_has_its_table_and_its_controls(made):
+    output, results = made
+    assert not results["missing"]
+    assert not results["failed"]
+    head, rows = results["table"]["head"], results["table"]["rows"]
+    for column in ("recovery", "untrained", "random norms", "other", "raw input", "chance", "trained - raw", "dead"):
+        assert column in head
+    lines = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert list(lines) == ["kmeans", "kmeans-1", "neurons", "oracle"]
+    assert float(lines["oracle"]["recovery"]) == 1
+    assert float(lines["kmeans"]["recovery"]) > float(lines["kmeans"]["chance"])
+    assert float(lines["kmeans-1"]["L0"]) == 1
+    page = (output / "superposed-2" / "report.html").read_text()
+    assert "undecided" in page
+    assert "only 2 draws of the data" in page
+
+
+def test_rows_are_fitted_chosen_and_scored_apart():
+    for one in (
+        WORLD,
+        replace(task("documents", "small"), options=replace(task("documents", "small").options, documents=20)),
+    ):
+        s = declaration.settings(one, only=["neurons"])
+        subject = Subject.of(s, Here("cpu"))
+        parts = [getattr(subject.rows(subject.views[0]), name) for name in ("fit", "validation", "scored")]
+        together = np.concatenate(parts)
+        assert np.unique(together).size == together.size
+        if one.name == "documents":
+            documents = [set((part // subject.views[0].shape[1]).tolist()) for part in parts]
+            assert not documents[0] & documents[1]
+            assert not documents[1] & documents[2]
+            assert list(map(len, documents)) == [12, 4, 4]
+
+
+def test_a_tenth_of_the_rows_is_trained_on():
+    s = declaration.settings(replace(WORLD, options=replace(WORLD.options, share=0.1)), only=["neurons"])
+    data = Subject.of(s, Here("cpu")).data
+    assert representations._training_split(s, data).train.size == 40
+
+
+def test_random_networks_have_the_norms_of_the_trained_one():
+    trained, fresh = ResidualMLP(4, 8, 2, seed=1), ResidualMLP(4, 8, 2, seed=2)
+    random = representations.with_norms(fresh, trained, 3)
+    for mine, theirs in zip(random.state_dict().values(), trained.state_dict().values(), strict=True):
+        assert float(mine.norm()) == pytest.approx(float(theirs.norm()), rel=1e-4)
+        assert float(theirs.norm()) == 0 or not torch.equal(mine, theirs)
+
+
+def test_the_same_command_computes_nothing_again_and_more_is_added(made, monkeypatch):
+    output, results = made
+    asked = []
+    monkeypatch.setattr(declaration, "judge", lambda s, which, one, here, *weights: asked.append(one.name))
+    again = benchmark([WORLD], output=output, only=METHODS, draws=2, device="cpu")["superposed-2"]
+    assert not asked
+    assert again["table"] == results["table"]
+    with pytest.raises(ValueError, match="again must name methods that are computed"):
+        benchmark([WORLD], output=output, only=METHODS, again=["pca"])
+    limited = benchmark([WORLD], output=output, only=["pca"], draws=2, time_limit=0)["superposed-2"]
+    assert len(limited["missing"]) == 2 * 5
+    assert not asked
+
+
+def test_files_are_accepted_and_give_the_same_table(made, frozen):
+    output, results = made
+    (found,) = check(output)
+    assert (found.draws, found.networks) == (2, 4)
+    head, rows = declaration.table(found.rows)
+    theirs = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    for row in results["table"]["rows"]:
+        mine = dict(zip(results["table"]["head"], row, strict=True))
+        assert theirs[mine["method"]]["recovery"] == mine["recovery"]
+        assert theirs[mine["method"]].get("own - other") == mine.get("own - other")
+    assert (output / "submissions.html").exists()
+    jsonschema = pytest.importorskip("jsonschema")
+    for file in (output / "superposed-2" / envelope.FOLDER).iterdir():
+        jsonschema.validate(json.loads(file.read_text()), envelope.SCHEMA)
+
+
+def outside(made, place):
+    """A file of a method that was made outside: its numbers under the envelope, its own checksum."""
+    output, _ = made
+    files = sorted((output / "superposed-2" / envelope.FOLDER).iterdir())
+    values = next(v for v in (json.loads(file.read_text()) for file in files) if v["method"] == "neurons")
+    values |= {"method": "their-method", "sae_cfg_dict": {"width": 3}, "eval_id": "theirs"}
+    values["checksum"] = envelope.checksum(values)
+    place.mkdir()
+    (place / "theirs.json").write_text(json.dumps(values))
+    return values
+
+
+def test_a_file_made_outside_is_accepted(made, frozen, tmp_path):
+    outside(made, tmp_path / "in")
+    (found,) = check(tmp_path / "in")
+    assert declaration.table(found.rows)[1][0][0] == "their-method"
+
+
+@pytest.mark.parametrize(
+    ("change", "signed", "message"),
+    [
+        (lambda v: v["eval_result_details"][0].update(f1=0.99), False, "checksum must be that of the file"),
+        (lambda v: v["eval_result_details"][0].update(f1=0.99), True, "recovery.f1 must be the mean of its details"),
+        (lambda v: v["eval_result_metrics"]["recovery"].update(f1=0.99), True, "recovery.f1 must be the mean"),
+        (lambda v: v["eval_result_details"][0].update(f1=1.5), True, "'f1' must be from 0 to 1, got 1.5"),
+        (lambda v: v.update(benchmark_version=2), True, "'benchmark_version' must be 1, got 2"),
+        (lambda v: v.pop("role"), True, "it must have role"),
+        (lambda v: v.update(draw="first"), True, "'draw' must be integer, got 'first'"),
+        (lambda v: v.update(task_digest="0" * 16), True, "must be of a task of version 1"),
+    ],
+)
+def test_a_tampered_file_is_refused_in_one_line(change, signed, message, made, frozen, tmp_path):
+    values = outside(made, tmp_path / "in")
+    change(values)
+    if signed:
+        values["checksum"] = envelope.checksum(values)
+    (tmp_path / "in" / "theirs.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=message) as fault:
+        check(tmp_path / "in")
+    assert "\n" not in str(fault.value)
+
+
+def test_a_folder_of_activations_takes_the_place_of_networks(tmp_path):
+    folder = tmp_path / "acts"
+    folder.mkdir()
+    data = pl.generate(WORLD.recipe)
+    entries = []
+    for i, (role, factor) in enumerate([("trained", 0), ("trained", 1), ("untrained", None)]):
+        np.save(folder / f"{i}.npy", np.asarray(data.X, np.float32) * (i + 1))
+        entries.append({"file": f"{i}.npy", "role": role, "factor": factor, "layer": "blocks.0", "rows": 500})
+    (folder / "manifest.json").write_text(json.dumps({"activations": entries}))
+    results = benchmark([WORLD], output=tmp_path / "out", only=["neurons"], activations=folder, device="cpu")
+    assert not results["superposed-2"]["missing"]
+    assert "own - other" in results["superposed-2"]["table"]["head"]
+    entries[0]["file"] = "../0.npy"
+    (folder / "manifest.json").write_text(json.dumps({"activations": entries}))
+    with pytest.raises(ValueError, match="file must be the name of an"):
+        benchmark([WORLD], output=tmp_path / "other", only=["neurons"], activations=folder)
+
+
+OWN = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, width, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.inner = torch.nn.Linear(width, 6)
+        self.outer = torch.nn.Linear(6, 1)
+
+    def forward(self, x):
+        return self.outer(torch.relu(self.inner(x)))[:, 0]
+
+def make(data, seed):
+    return Net(data.X.shape[1], seed)
+"""
+
+
+def test_networks_and_data_of_ones_own(tmp_path, monkeypatch):
+    name = f"own_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    pl.generate(WORLD.recipe).save(tmp_path / "data.zarr")
+    given = {"network": f"{name}:make", "layer": "inner", "data": tmp_path / "data.zarr", "only": ["neurons"]}
+    results = benchmark([WORLD], output=tmp_path / "out", device="cpu", **given)["superposed-2"]
+    assert not results["missing"]
+    assert not results["failed"]
+    assert f"--network {name}:make --layer inner" in results["command"]
+    with pytest.raises(ValueError, match="draws must be 1 for data in a store, got 2"):
+        benchmark([WORLD], output=tmp_path / "more", draws=2, **given)
+    with pytest.raises(ValueError, match="layers must name a module of the network"):
+        benchmark([WORLD], output=tmp_path / "more", network=f"{name}:make")
+
+
+def test_a_method_that_fails_stops_no_other(tmp_path):
+    only = ["kmeans@n_features=-3", "neurons"]
+    results = benchmark([WORLD], output=tmp_path, only=only, device="cpu")["superposed-2"]
+    assert "n_features must be at least 1, got -3" in next(iter(results["failed"].values()))
+    assert [row[0] for row in results["table"]["rows"]] == ["neurons"]
+
+
+def test_representations_are_named_by_role_factor_and_place():
+    s = declaration.settings(WORLD, only=["neurons"], seeds=2)
+    found = representations.representations(s)
+    assert found[0] == Representation("trained", 0, 0)
+    assert len(found) == 4 + 2 + 2 + 1
+    assert len({one.name for one in found}) == len(found)
