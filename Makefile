@@ -22,7 +22,7 @@ BENCHMARKS = $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py))
 ATTACK ?= 2%
 COVERAGE ?= 20
 
-.PHONY: help demo test test-slow test-sae test-browser test-all attack coverage lint check docs bench figures clean
+.PHONY: help demo test test-slow test-sae test-browser test-all attack coverage size lint check docs bench figures clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -73,6 +73,9 @@ attack: $(VENV)/.test ## Attack all that reads and writes files; ATTACK=100% is 
 
 coverage: $(VENV)/.test ## Count the intervals that hold a planted truth; COVERAGE=1000 gives the documented numbers.
 	$(BIN)/python tests/interval_coverage.py $(COVERAGE)
+
+size: ## Count the code lines and modules of every room.
+	@$(PYTHON) tests/house.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check

@@ -124,7 +124,7 @@ def probing(dataset: pl.Dataset, config: TrainConfig, device: torch.device) -> R
 
 
 def neighbours(dataset: pl.Dataset, device: torch.device, full: bool) -> Row:
-    X = torch.from_numpy(np.asarray(dataset.X)).to(device)
+    X = torch.tensor(dataset.X, device=device)
     nearest_neighbours(X[:1000])
     _, ours = clocked(lambda: nearest_neighbours(X))
     array = np.asarray(dataset.X)

@@ -25,8 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 import percolab as pl
+from percolab.engines import native
 from percolab.engines.clusters import Clusters
-from percolab.engines.native import engine, positions, trees, values
+from percolab.engines.native import growth, positions, value_draws
 from percolab.engines.native.parts import Stand
 from percolab.ground import parallel
 from percolab.ground.memory import readable
@@ -39,7 +40,7 @@ THREADS = sorted({1, parallel.thread_count(None)})
 
 def forest(n: int, threads: int) -> pl.Forest:
     """Grow one cluster's tree and merger tree on a given number of threads."""
-    return trees.grow_forest(Clusters.single(n), np.uint64(1), threads)
+    return growth.grow_forest(Clusters.single(n), np.uint64(1), threads)
 
 
 def noise(n: int) -> np.ndarray:
@@ -72,7 +73,7 @@ def forests(sizes: list[int], repeats: int) -> list[timing.Row]:
             rows.append(timing.compare(f"{what}, warm memory", ours, *against, warm=True))
     n = sizes[0]
     peers = [
-        (n, "our cyclic coalescent", partial(pl.cyclic_coalescent, n, 1)),
+        (n, "our cyclic coalescent", partial(pl.engines.cyclic_coalescent, n, 1)),
         (n // 10, "networkx, tree only", partial(networkx.random_labeled_tree, n // 10, seed=1)),
     ]
     for size, peer, theirs in peers:
@@ -91,13 +92,13 @@ def stages(n: int, repeats: int) -> None:
         runs = []
         for _ in range(repeats + 1):
             clock = [time.perf_counter()]
-            clusters = engine.find_clusters(recipe, 1)
+            clusters = native.find_clusters(recipe, 1)
             clock.append(time.perf_counter())
             key, stand = np.uint64(1), Stand.of_clusters(clusters.start, clusters.founder)
-            grown = trees.grow(stand, key, 1, silent)
-            trees.forest_of(clusters, grown, key, 1)
+            grown = growth.grow(stand, key, 1, silent)
+            growth.forest_of(clusters, grown, key, 1)
             clock.append(time.perf_counter())
-            values.draw_values(grown, np.empty(0), key, 1, silent)
+            value_draws.draw_values(grown, np.empty(0), key, 1, silent)
             clock.append(time.perf_counter())
             positions.embed(recipe, grown, positions.Entries.none(recipe), 1, silent)
             clock.append(time.perf_counter())
@@ -119,7 +120,7 @@ def gaussians_alone(count: int) -> float:
     return (time.perf_counter() - start) / (200 * 1600) * count
 
 
-def growth(sizes: list[int], repeats: int) -> None:
+def print_growth(sizes: list[int], repeats: int) -> None:
     """Print time and peak memory per point as n grows; both should stay flat."""
     table = Table(title=f"growth, d = 10, float32, {THREADS[-1]} threads; memory beyond that of making 5,000 points")
     for heading in (
@@ -159,7 +160,7 @@ def bytes_of(ds: pl.Dataset) -> int:
 def huge() -> None:
     """Print time and memory of a tree of 100,000,000 points, in a process of its own."""
     code = "import time, percolab as pl\npl.split_forest(5000, 1)\nstart = time.perf_counter()\n"
-    code += "forest = pl.split_forest(10**8, 1)\nprint(time.perf_counter() - start)"
+    code += "forest = pl.engines.split_forest(10**8, 1)\nprint(time.perf_counter() - start)"
     taken, peak = timing.run_and_peak(code)
     print(f"split_forest(10**8): {float(taken):.1f} s, peak {readable(peak)}")
 
@@ -178,7 +179,7 @@ def main() -> None:
     rows = datasets(10**6 // shrink, chosen.repeats) + forests([10**6 // shrink, 10**7 // shrink], chosen.repeats)
     timing.show("native engine", rows, chosen.json)
     stages(10**6 // shrink, 3)
-    growth([10**4, 10**5, 10**6, 10**7 // shrink, 3 * 10**7 // shrink], 3)
+    print_growth([10**4, 10**5, 10**6, 10**7 // shrink, 3 * 10**7 // shrink], 3)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ import psutil
 import timing
 
 import percolab as pl
-from percolab.loaders.streaming import Stream
-from percolab.store import commit, objects
+from percolab.loaders.row_stream import Stream
+from percolab.store import objects, worlds
 
 SERVER = """
 import logging, sys, time
@@ -79,7 +79,7 @@ def jobs(dataset: pl.Dataset) -> dict[str, Callable[[], None]]:
 
         target = f"s3://{BUCKET}/{next(count)}.zarr"
         with suppress(InterruptedError):
-            commit.save(dataset, target, progress=stop_at_half)
+            worlds.save(dataset, target, progress=stop_at_half)
         dataset.save(target)  # reads what is there, writes the rest
 
     dataset.save(url)

@@ -20,7 +20,10 @@ import percolab as pl
 
 def moved(small: pl.Forest, large: pl.Forest) -> int:
     """Count the bonds of the small forest that moved."""
-    (small_latents, small_points), (large_latents, large_points) = pl.node_paths(small), pl.node_paths(large)
+    (small_latents, small_points), (large_latents, large_points) = (
+        pl.engines.node_paths(small),
+        pl.engines.node_paths(large),
+    )
     by_path = np.argsort(large_latents)
     latent = by_path[np.searchsorted(large_latents[by_path], small_latents)]
     # The interval of rows of the large forest that each point of the small one became.
@@ -48,8 +51,10 @@ def main() -> None:
     for heading in ("n", "to n + 1, bonds (mean of 40)", "to 2n, share of bonds (seeds 0 to 7)"):
         table.add_column(heading, justify="right")
     for n in (300, 3000, 30_000, 300_000):
-        by_one = [moved(pl.split_forest(n + k, 1), pl.split_forest(n + k + 1, 1)) for k in range(40)]
-        doubled = [moved(pl.split_forest(n, seed), pl.split_forest(2 * n, seed)) / n for seed in range(8)]
+        by_one = [moved(pl.engines.split_forest(n + k, 1), pl.engines.split_forest(n + k + 1, 1)) for k in range(40)]
+        doubled = [
+            moved(pl.engines.split_forest(n, seed), pl.engines.split_forest(2 * n, seed)) / n for seed in range(8)
+        ]
         spread = f"{np.mean(doubled):.3f} ({min(doubled):.3f} to {max(doubled):.3f})"
         table.add_row(f"{n:,}", f"{np.mean(by_one):.2f}", spread)
     Console().print(table)

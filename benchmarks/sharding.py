@@ -51,7 +51,7 @@ def write_noise(task: tuple[str, int, int]) -> int:
 
 def noise_store(path: Path, n: int, dim: int, shards: int) -> None:
     """Write noise to a store by as many processes as make a dataset."""
-    rows = min(schema.CELL, 1 << ((schema.BLOCK_BYTES // (4 * dim)).bit_length() - 1))
+    rows = min(schema.CELL, 1 << ((schema.CHUNK_BYTES // (4 * dim)).bit_length() - 1))
     zarr.create_array(path, shape=(n, dim), dtype=np.float32, chunks=(rows, dim), compressors=[Crc32cCodec()])
     edges = [min(n, -(-n * k // shards // schema.CELL) * schema.CELL) for k in range(shards + 1)]
     tasks = [(str(path), lo, hi) for lo, hi in pairwise(edges) if hi > lo]
@@ -96,9 +96,9 @@ def table_of_clusters(n: int) -> None:
     """Print time and memory of the table of clusters."""
     code = f"""
 import time, percolab as pl
-pl.cluster_table(pl.Recipe(1000, 2, seeds=1))
+pl.engines.cluster_table(pl.Recipe(1000, 2, seeds=1))
 start = time.perf_counter()
-table = pl.cluster_table(pl.Recipe({n}, 2, seeds=1)).clusters
+table = pl.engines.cluster_table(pl.Recipe({n}, 2, seeds=1)).clusters
 print(time.perf_counter() - start)
 print(sum(column.nbytes for column in (table.start, table.birth, table.point_id)))
 """

@@ -44,7 +44,7 @@ def nearness(n: int, seeds: int) -> Table:
     headings = ["split", "groups", "test rows at 1 bond from training", "at most 3 bonds"]
     for heading in [*headings, *(f"left out by margin {m}" for m in MARGINS)]:
         table.add_column(heading, justify="right")
-    forests = [pl.split_forest(n, seed) for seed in range(seeds)]
+    forests = [pl.engines.split_forest(n, seed) for seed in range(seeds)]
     splits: list[dict[str, Any]] = [{}, *({"by": "subtree", "max_size": size} for size in (10, 100, 1000, 10_000))]
     for options in splits:
         found = []

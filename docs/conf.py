@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 ROOT = Path(__file__).parent.parent
 
@@ -107,8 +108,16 @@ def _name_aliases(app: Sphinx, what: str, name: str, *given: object) -> tuple[st
     return tuple(re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text) if text else None for text in given[2:])
 
 
+def _refuse_plain_figures(app: Sphinx, exception: Exception | None) -> None:
+    """Fail where a page shows the repr of a figure in place of the figure."""
+    pages = sorted(Path(app.outdir).rglob("*.html")) if exception is None else []
+    if plain := [page.name for page in pages if "&lt;Figure size" in page.read_text(encoding="utf-8")]:
+        raise ExtensionError(f"pages must show figures, got their reprs in {', '.join(plain)}")
+
+
 def setup(app: Sphinx) -> None:
-    """Run around napoleon, whose priority is 500."""
+    """Run around napoleon, whose priority is 500; look at the pages when they are there."""
+    app.connect("build-finished", _refuse_plain_figures)
     app.connect("autodoc-process-docstring", _keep, priority=400)
     app.connect("autodoc-process-docstring", _restore, priority=600)
     app.connect("autodoc-process-signature", _name_aliases)

@@ -13,7 +13,7 @@ from attack_forests import exercise, in_one_line
 import percolab as pl
 from percolab.corpora.collection import COLUMNS
 from percolab.show import summary
-from percolab.store import metadata, schema, sources
+from percolab.store import byte_sources, metadata, schema
 
 REFUSALS = (FileNotFoundError, MemoryError, pl.StoreError)
 
@@ -56,7 +56,7 @@ def signed(packed):
 def reseal(path):
     """Make the digest of all metadata match again, as far as they can be read; tell whether it could be done."""
     try:
-        source = sources.source(path)
+        source = byte_sources.source(path)
         root = json.loads((path / "zarr.json").read_text())
         found = root["attributes"]["percolab"]
         layouts = {name: metadata.layout(source, name, path) for name in sorted(found["sha256"])}

@@ -11,7 +11,7 @@ import numpy as np
 import percolab as pl
 from percolab import exports
 from percolab.dataset.dataset import Dataset
-from percolab.show import card, drawing, summary
+from percolab.show import card, cluster_picture, summary
 from percolab.store import finished, worlds
 
 HUGE = np.array([-(2**63), -(2**62), -(2**32), -2, -1, 0, 1, 2, 3, 2**31, 2**32, 2**62, 2**63 - 2, 2**63 - 1])
@@ -100,7 +100,7 @@ def parts(ds, random, folder):
 
 
 def sums(ds, random, folder):
-    yield partial(pl.targets, ds.forest, ds.latent_z, ds.point_z)
+    yield partial(pl.engines.targets, ds.forest, ds.latent_z, ds.point_z)
     yield partial(ds.do, z={int(i): 1.0 for i in some(random, ds.forest.n_latents, 1)}, point_z={0: 2.0})
 
 
@@ -141,8 +141,8 @@ def written(ds, random, folder):
 
 
 def drawn(ds, random, folder):
-    yield partial(card.write_card, ds, folder / "card.html", overwrite=True)
-    yield partial(drawing.draw_cluster, ds, 0)
+    yield partial(card, ds, folder / "card.html", overwrite=True)
+    yield partial(cluster_picture.draw, ds, 0)
 
 
 def verified(ds, random, folder):

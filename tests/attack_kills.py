@@ -39,7 +39,7 @@ def digest(ds):
 
 def prepare():
     """Return both datasets; let stores have many small chunks, and shards be made in the process that writes."""
-    schema.CELL, schema.BLOCK_BYTES = 256, 1 << 11
+    schema.CELL, schema.CHUNK_BYTES = 256, 1 << 11
     runners.run = lambda function, tasks, *_: map(function, tasks)
     return {recipe: pl.generate(recipe) for recipe in (OLD, NEW)}
 

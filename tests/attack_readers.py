@@ -23,7 +23,7 @@ from percolab.corpora.corpus import Corpus
 from percolab.features import score
 from percolab.features.inputs import read_codes
 from percolab.ground.foreign_files import parse_json
-from percolab.worlds.recipe import recipe_from_dict
+from percolab.worlds.superposition import recipe_from_dict
 
 REFUSALS = (FileNotFoundError, MemoryError, ValueError)
 RECIPE = pl.Recipe(60, 3, "one_cluster", seeds=1)

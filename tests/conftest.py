@@ -1,7 +1,4 @@
-"""Give the tests a numba cache of their own for every state of the files that hold kernels, and fill it once.
-
-Numba recompiles a kernel when its own file changes, but not when a kernel it calls from another file does.
-"""
+"""Give the tests a numba cache of their own for every state of the files that hold kernels, and fill it once."""
 
 import fcntl
 import gc

@@ -33,8 +33,7 @@ def digests() -> dict[str, dict[str, str]]:
 
 def digest(engine: str, mode: str, dim: int, dtype: str) -> dict[str, str]:
     """Make a dataset of 5,000 points with seeds=7 and return its digests."""
-    from percolab.engines.native import engine as native
-    from percolab.engines.paper import engine as paper
+    from percolab.engines import native, paper
     from percolab.ground.progress import silent
     from percolab.model.recipe import Recipe
 

@@ -78,7 +78,7 @@ def one_cluster(n=20_000, d=16, seed=1, *, choose=fair_split, end=fair_end, turn
     forest = one_tree(n, rng, choose, end)
     vectors = directions(forest, d, rng, turn) if vectors is None else vectors(rng, n, d)
     latent_z, point_z = rng.normal(size=n - 1), rng.normal(size=n)
-    y = pl.targets(forest, latent_z, point_z)
+    y = pl.engines.targets(forest, latent_z, point_z)
     return pl.Dataset(recipe, forest, walk(forest, vectors, recipe.step), y, latent_z, point_z, {})
 
 

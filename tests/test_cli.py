@@ -486,8 +486,9 @@ def test_export(store, capfd, fails):
     made = pl.load(store)
     np.testing.assert_array_equal(exports.read_npz("r").y, made.y[made.release_order])
     assert main.run(["export", "a.zarr", "--format", "parquet", "-o", "r"]) == 0
-    assert capfd.readouterr().out == "wrote r.points.parquet and r.latents.parquet\n"
-    for form, name in (("npz", "r.npz"), ("parquet", "r.points.parquet")):
+    assert capfd.readouterr().out == "wrote r/README.md and r/points.parquet and r/latents.parquet\n"
+    assert exports.read_huggingface("r").recipe == made.recipe
+    for form, name in (("npz", "r.npz"), ("parquet", "r/README.md")):
         words = ["export", "a.zarr", "--format", form, "-o", "r"]
         fails(words, BAD_INPUT, f"--output must not exist unless --overwrite is given, got '{name}'")
         assert main.run([*words, "--overwrite"]) == 0

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import percolab as pl
-from percolab.engines import attachment, clusters
+from percolab.engines import cluster_growth, clusters
 from percolab.engines.clusters import Clusters
 from percolab.rng import philox
 
@@ -28,11 +28,11 @@ def attached(n, p, key):
 @pytest.mark.parametrize("p", [0.0, 0.02, 1 / 3, 1.0])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_attachment_is_as_defined(threads, p, dtype, monkeypatch):
-    monkeypatch.setattr(attachment, "CHUNK", 700)
+    monkeypatch.setattr(cluster_growth, "CHUNK", 700)
     for n in (1, 2, 3, 700, 701, 3000):
         key = np.uint64(n)
         labels = np.full(n, -7, dtype)
-        born = attachment.attach_keyed(p, key, labels, threads)
+        born = cluster_growth.attach_keyed(p, key, labels, threads)
         assert (labels.tolist(), born) == attached(n, p, key)
 
 
@@ -68,10 +68,10 @@ def test_the_table_is_sorted_by_size_and_birth(draws, least, large, threads, dty
 
 @pytest.mark.parametrize("least", [1, 50, 5000])
 def test_any_number_of_threads_gives_the_same_table(least, monkeypatch):
-    monkeypatch.setattr(attachment, "CHUNK", 1 << 14)
-    monkeypatch.setattr("percolab.engines.native.engine.ALONE", 1)
+    monkeypatch.setattr(cluster_growth, "CHUNK", 1 << 14)
+    monkeypatch.setattr("percolab.engines.native.ALONE", 1)
     recipe = pl.Recipe(100_000, 2, "custom", create_prob=0.01, seeds=3, min_cluster_size=least)
-    one, *others = (pl.cluster_table(recipe, threads=threads).clusters for threads in (1, 2, 3, 20))
+    one, *others = (pl.engines.cluster_table(recipe, threads=threads).clusters for threads in (1, 2, 3, 20))
     for other in others:
         for name in ("start", "birth", "point_id"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))

@@ -1,14 +1,16 @@
 """How kernels are compiled: parts inside their callers, the second half in a second process; a line that says so."""
 
 import gc
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import percolab as pl
-from percolab.engines.native import engine
+from percolab.engines import native
 from percolab.features import scoring
 from percolab.ground import compiled, progress
 from percolab.ground.compiled import kernel
@@ -82,16 +84,14 @@ def helpers(monkeypatch):
 
 
 def test_a_second_process_compiles_if_this_one_does(helpers):
-    with compiled.ahead("engines.native.engine", "float32") as wait:
+    with compiled.ahead("engines.native", "float32") as wait:
         assert not helpers
         fresh_kernel()(2)
         assert not helpers[0].waited
         wait()
         assert helpers[0].waited
     assert [helper.command[0] for helper in helpers] == [sys.executable]
-    assert (
-        helpers[0].command[-1].endswith("from percolab.engines.native.engine import rehearse; rehearse(*('float32',))")
-    )
+    assert helpers[0].command[-1].endswith("from percolab.engines.native import rehearse; rehearse(*('float32',))")
     assert helpers[0].killed
 
 
@@ -103,7 +103,7 @@ def test_there_is_no_second_process_where_it_cannot_help(helpers, monkeypatch, a
         monkeypatch.setattr(compiled, "kept", lambda: False)
     if alone == "a worker":
         monkeypatch.setattr(compiled, "parent_process", lambda: object())
-    with compiled.ahead("engines.native.engine", "float32", threads=1 if alone == "one thread" else 2) as wait:
+    with compiled.ahead("engines.native", "float32", threads=1 if alone == "one thread" else 2) as wait:
         if alone != "nothing to compile":
             fresh_kernel()(2)
         wait()
@@ -126,7 +126,7 @@ def test_rehearsals_call_kernels_as_the_real_thing_does():
     half[first : first + size // 2, 0] = half[first + size // 2 : first + size, 1] = 1
     pl.features.score(dataset, half, threads=1)
     before = kernels()
-    engine.rehearse("float32")
+    native.rehearse("float32")
     scoring.rehearse()
     assert kernels() == before
 
@@ -134,10 +134,10 @@ def test_rehearsals_call_kernels_as_the_real_thing_does():
 def test_rehearsals_call_the_kernels_of_the_second_half():
     code = """
 import gc
-from percolab.engines.native import engine
+from percolab.engines import native
 from percolab.features import scoring
 from percolab.ground.compiled import _Kernel
-engine.rehearse("float32")
+native.rehearse("float32")
 scoring.rehearse()
 print(*sorted(k.py_func.__name__ for k in gc.get_objects() if type(k) is _Kernel and k.signatures))
 """
@@ -162,3 +162,22 @@ print(*hits, float(made.X.sum()))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"0 1 {float(pl.generate(pl.Recipe(3000, 4, seeds=1)).X.sum())}\n"
+
+
+def test_kernels_are_compiled_again_when_a_file_of_their_parts_changes(tmp_path, monkeypatch):
+    """Numba by itself would go on with the old part."""
+    package = tmp_path / "percolab"
+    shutil.copytree(Path(pl.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "part.py").write_text("from percolab.ground.compiled import kernel\n\n@kernel\ndef part(): return 1\n")
+    imports = "from percolab.ground.compiled import kernel\nfrom percolab.part import part\n"
+    (package / "whole.py").write_text(f"{imports}\n@kernel\ndef f(): return part()\n")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code = "from percolab.whole import f; print(f(), sum(f.stats.cache_hits.values()))"
+
+    def run() -> str:
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    assert [run(), run()] == ["1 0", "1 1"]
+    (package / "part.py").write_text((package / "part.py").read_text().replace("1", "2"))
+    assert run() == "2 0"

@@ -116,7 +116,7 @@ def test_bare_forests_are_stored_by_their_columns_unless_they_are_large(tmp_path
     corpus = pl.Corpus(grow_forest([40], 1), min_size=4, length=4)
     pl.generate_store(pl.DocumentRange(corpus, 0, 9), tmp_path / "docs.zarr")
     assert pl.load(tmp_path / "docs.zarr").corpus == corpus
-    large = pl.Corpus(pl.split_forest(20_000, 1))
+    large = pl.Corpus(pl.engines.split_forest(20_000, 1))
     with pytest.raises(ValueError, match="recipe must have at most 524,288 characters of JSON in a store, got"):
         pl.generate_store(pl.DocumentRange(large, 0, 9), tmp_path / "large.zarr")
 
@@ -252,7 +252,7 @@ def test_npz(path, tmp_path):
 
 def test_parquet(path, tmp_path, monkeypatch):
     pandas = pytest.importorskip("pandas")
-    monkeypatch.setattr("percolab.exports.sequences.BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr("percolab.exports.sequences.EXPORT_BYTES", 1 << 14)
     stored = pl.load(path)
     pl.exports.to_parquet(stored, tmp_path / "docs")
     documents = pandas.read_parquet(tmp_path / "docs.documents.parquet")

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
 import percolab as pl
-from percolab.show import colouring, drawing, style
+from percolab.show import cluster_picture, colours, style
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,15 @@ def lines_of(axes):
     return next(item for item in axes.collections if isinstance(item, LineCollection))
 
 
+def test_notebooks_show_figures_without_pyplot(ds):
+    formatters = pytest.importorskip("IPython.core.formatters")
+    figure = cluster_picture.draw(ds)
+    shown, _ = formatters.DisplayFormatter().format(figure)
+    assert shown["image/png"].startswith(b"\x89PNG")
+
+
 def test_bonds_and_points_are_all_drawn_where_they_are(ds):
-    figure = drawing.draw_cluster(ds)
+    figure = cluster_picture.draw(ds)
     space = figure.axes[0]
     points = next(item for item in space.collections if isinstance(item, PathCollection)).get_offsets()
     bonds = np.array(lines_of(space).get_segments())
@@ -38,20 +45,20 @@ def test_bonds_and_points_are_all_drawn_where_they_are(ds):
 
 
 def test_groups_are_disjoint_and_large(ds):
-    groups = colouring.disjoint_groups(ds.forest, 6)
+    groups = colours.disjoint_groups(ds.forest, 6)
     assert 2 <= groups.size <= 6
     covered = np.zeros(4000, int)
     for latent in groups:
         covered[ds.forest.points_of(latent)] += 1
     assert covered.max() == 1
-    assert ds.forest.latent_size[groups].min() >= colouring.GROUP_SHARE * 4000
+    assert ds.forest.latent_size[groups].min() >= colours.GROUP_SHARE * 4000
     assert (np.diff(ds.forest.latent_start[groups]) > 0).all()
 
 
 def test_every_latent_is_in_the_group_that_holds_its_rows(ds):
-    forest, groups = ds.forest, colouring.disjoint_groups(ds.forest, 6)
+    forest, groups = ds.forest, colours.disjoint_groups(ds.forest, 6)
     held = [set(range(*forest.points_of(latent).indices(4000))) for latent in groups]
-    for latent, group in enumerate(colouring.latent_groups(forest, groups)):
+    for latent, group in enumerate(colours.latent_groups(forest, groups)):
         rows = set(range(*forest.points_of(latent).indices(4000)))
         inside = [k for k, points in enumerate(held) if rows <= points]
         above = any(points < rows for points in held)
@@ -59,8 +66,8 @@ def test_every_latent_is_in_the_group_that_holds_its_rows(ds):
 
 
 def test_colours_agree_between_the_panels(ds):
-    figure = drawing.draw_cluster(ds)
-    groups = colouring.disjoint_groups(ds.forest, 6)
+    figure = cluster_picture.draw(ds)
+    groups = colours.disjoint_groups(ds.forest, 6)
     space, tree = figure.axes
     used = {tuple(colour) for colour in lines_of(tree).get_colors().round(6)}
     assert len(used & {(*colour[:3], 1.0) for colour in lines_of(space).get_colors().round(6)}) >= groups.size
@@ -81,13 +88,13 @@ def to_hex(colour):
 
 
 def test_the_tree_hangs_together(ds):
-    segments = lines_of(drawing.draw_cluster(ds).axes[1]).get_segments()
+    segments = lines_of(cluster_picture.draw(ds).axes[1]).get_segments()
     ends = {tuple(segment[-1]) for segment in segments} | {((4000 - 1) / 2, 4000.0)}
     for first, corner, last in segments:
         assert tuple(first) in ends  # every line begins at a latent that is drawn
         assert corner.tolist() == [last[0], first[1]]
         assert last[1] < first[1]
-    shown = np.count_nonzero(ds.forest.latent_size >= round(4000 * drawing.SEEN_SHARE))
+    shown = np.count_nonzero(ds.forest.latent_size >= round(4000 * cluster_picture.SEEN_SHARE))
     assert len(segments) == shown - 1
 
 
@@ -110,10 +117,10 @@ def test_values_are_where_they_belong(many, cluster, colour):
     forest = many.forest
     start, end = forest.cluster_start[cluster : cluster + 2]
     values = many.y if colour == "y" else many.point_z if colour == "z" else np.asarray(many.X[:, 0])
-    figure = drawing.draw_cluster(many, cluster, colour=values if colour == "array" else colour)
+    figure = cluster_picture.draw(many, cluster, colour=values if colour == "array" else colour)
     space, tree = figure.axes[:2]
     points = next(item for item in space.collections if isinstance(item, PathCollection))
-    plane, _ = drawing.principal_plane(many.X, int(start), int(end - start))
+    plane, _ = cluster_picture.principal_plane(many.X, int(start), int(end - start))
     shown = dict(zip(map(tuple, points.get_offsets()), map(tuple, points.get_facecolors()), strict=True))
     for row in range(end - start):
         assert shown[tuple(plane[row])] == pytest.approx(shade(figure, values[start + row]))
@@ -137,7 +144,7 @@ def test_chosen_latents_are_coloured_and_named(many):
     forest = many.forest
     first = int(forest.cluster_start[1]) - 1
     inner = first + int(forest.cluster(1).path(3)[2])
-    figure = drawing.draw_cluster(many, 1, latents=[first, inner])
+    figure = cluster_picture.draw(many, 1, latents=[first, inner])
     texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert texts == [f"latent {i}: {forest.latent_size[i]:,} points" for i in (first, inner)]
     points = next(item for item in figure.axes[0].collections if isinstance(item, PathCollection))
@@ -148,32 +155,32 @@ def test_chosen_latents_are_coloured_and_named(many):
 
 
 def test_signs_and_sizes_have_maps_of_their_own(many):
-    signed = drawing.draw_cluster(many, colour=many.y).axes[2]._colorbar.mappable
+    signed = cluster_picture.draw(many, colour=many.y).axes[2]._colorbar.mappable
     assert signed.norm.vmin == -signed.norm.vmax
     assert signed.to_rgba(0.0)[:3] == pytest.approx([int(style.MIDDLE[1:3], 16) / 255] * 3, abs=0.01)
-    plain = drawing.draw_cluster(many, colour=np.exp(many.y), label="exp y")
+    plain = cluster_picture.draw(many, colour=np.exp(many.y), label="exp y")
     assert plain.axes[2]._colorbar.mappable.cmap.name == "viridis"
     assert plain.axes[2].get_ylabel() == "exp y"
     for unit in (np.maximum(many.y, 0), np.zeros(len(many))):  # a unit after a ReLU, and a dead one
-        rising = drawing.draw_cluster(many, colour=unit).axes[2]._colorbar.mappable
+        rising = cluster_picture.draw(many, colour=unit).axes[2]._colorbar.mappable
         assert rising.to_rgba(0.0) == pytest.approx(signed.to_rgba(0.0), abs=0.01)
 
 
 def test_bad_colours(many):
     with pytest.raises(ValueError, match="colour must be one of y, z, got 'x'"):
-        drawing.draw_cluster(many, colour="x")
+        cluster_picture.draw(many, colour="x")
     with pytest.raises(ValueError, match=r"colour must have shape \(3000,\), a value a row, got \(3,\)"):
-        drawing.draw_cluster(many, colour=[1, 2, 3])
+        cluster_picture.draw(many, colour=[1, 2, 3])
     with pytest.raises(ValueError, match="colour must be finite, got NaN or infinity"):
-        drawing.draw_cluster(many, colour=np.full(3000, np.nan))
+        cluster_picture.draw(many, colour=np.full(3000, np.nan))
     with pytest.raises(ValueError, match="latents must be left out with colour"):
-        drawing.draw_cluster(many, colour="y", latents=[0])
+        cluster_picture.draw(many, colour="y", latents=[0])
     with pytest.raises(ValueError, match="latents must be 1 to 6 latents, got 7"):
-        drawing.draw_cluster(many, latents=list(range(7)))
+        cluster_picture.draw(many, latents=list(range(7)))
     with pytest.raises(ValueError, match="latents must be of cluster 1, got 0 of cluster 0"):
-        drawing.draw_cluster(many, 1, latents=[0])
+        cluster_picture.draw(many, 1, latents=[0])
     with pytest.raises(ValueError, match="latents must be below"):
-        drawing.draw_cluster(many, latents=[10**6])
+        cluster_picture.draw(many, latents=[10**6])
 
 
 # ---------------------------------------------------------------------- any cluster
@@ -182,7 +189,7 @@ def test_bad_colours(many):
 @pytest.mark.parametrize("n", [2, 3, 12, 300])
 def test_small_clusters_are_drawn_to_the_last_point(n):
     made = pl.generate(pl.Recipe(n, 3, "one_cluster", seeds=1, engine="paper"))
-    figure = drawing.draw_cluster(made)
+    figure = cluster_picture.draw(made)
     if n < 200:
         assert len(lines_of(figure.axes[1]).get_segments()) == 2 * (n - 1)
     file = io.BytesIO()
@@ -194,13 +201,13 @@ def test_deep_trees_and_stored_datasets(tmp_path):
     made = pl.generate(pl.Recipe(30_000, 4, seeds=2, engine="paper"))
     made.save(tmp_path / "ds.zarr")
     loaded = pl.load(tmp_path / "ds.zarr")
-    one, other = (drawing.draw_cluster(dataset, 1).axes[0].collections[1].get_offsets() for dataset in (made, loaded))
+    one, other = (cluster_picture.draw(dataset, 1).axes[0].collections[1].get_offsets() for dataset in (made, loaded))
     np.testing.assert_array_equal(one, other)
     assert len(one) == made.forest.cluster_size[1]
 
 
 def test_nothing_is_clipped(ds):
-    figure = drawing.draw_cluster(ds)
+    figure = cluster_picture.draw(ds)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -213,17 +220,17 @@ def test_nothing_is_clipped(ds):
 
 def test_bad_input(ds):
     with pytest.raises(ValueError, match="cluster must be below 1, got 1"):
-        drawing.draw_cluster(ds, 1)
+        cluster_picture.draw(ds, 1)
     with pytest.raises(ValueError, match="n_groups must be at most 6, got 7"):
-        drawing.draw_cluster(ds, n_groups=7)
+        cluster_picture.draw(ds, n_groups=7)
     with pytest.raises(ValueError, match="n_groups must be at least 1, got 0"):
-        drawing.draw_cluster(ds, n_groups=0)
+        cluster_picture.draw(ds, n_groups=0)
     single = pl.generate(pl.Recipe(1, 2, seeds=0, engine="paper"))
     with pytest.raises(ValueError, match="cluster must have at least 2 points to be drawn, got cluster 0 with 1"):
-        drawing.draw_cluster(single)
+        cluster_picture.draw(single)
 
 
 def test_missing_matplotlib_is_named(ds, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"figures need matplotlib: pip install 'percolab\[plot\]'"):
-        drawing.draw_cluster(ds)
+        cluster_picture.draw(ds)

@@ -21,7 +21,7 @@ import percolab as pl
 from percolab import exports
 from percolab.checks.independence import Subject
 from percolab.model.edits import Do, Move, Shift, Turn
-from percolab.show.card import write_card
+from percolab.show import card
 from percolab.show.summary import summarise, table
 
 
@@ -77,7 +77,7 @@ def test_do_equals_a_full_recomputation(engine, mode):
         z = {int(i): float(rng.normal()) for i in latents}
         point_z = {int(r): float(rng.normal()) for r in rows}
         for after in (ds.do(z=z), ds.do(point_z=point_z), ds.do(z=z, point_z=point_z)):
-            np.testing.assert_array_equal(after.y, pl.targets(ds.forest, after.latent_z, after.point_z))
+            np.testing.assert_array_equal(after.y, pl.engines.targets(ds.forest, after.latent_z, after.point_z))
         latent_z, own = ds.latent_z.copy(), ds.point_z.copy()
         latent_z[list(z)], own[list(point_z)] = list(z.values()), list(point_z.values())
         np.testing.assert_array_equal(after.latent_z, latent_z)
@@ -427,7 +427,7 @@ def test_what_cannot_follow_edits_refuses_them(tmp_path):
         pl.generate_store(recipe, tmp_path / "ds.zarr", shards=2, runner="ray")
     assert not (tmp_path / "ds.zarr").exists()
     with refused("edits must be empty to make parts of a dataset, got 1"):
-        pl.cluster_table(recipe)
+        pl.engines.cluster_table(recipe)
     with refused("latent must be below 399, got 5000"):
         pl.generate(dataclasses.replace(made().recipe, edits=[Move(5000, 1)]))
 
@@ -480,7 +480,7 @@ def test_what_is_known_of_a_dataset_goes_with_it(tmp_path):
 
 def test_modified_datasets_say_so_wherever_they_are_shown(tmp_path):
     ds = dataclasses.replace(made(), y=made().y + 1)
-    write_card(ds, tmp_path / "card.html")
+    card(ds, tmp_path / "card.html")
     page = (tmp_path / "card.html").read_text()
     assert "modified: arrays replaced by hand" in page
     assert "Its recipe does not make it" in page
@@ -495,7 +495,7 @@ def test_modified_datasets_say_so_wherever_they_are_shown(tmp_path):
 
 def test_the_card_of_an_edited_dataset_makes_it_again(tmp_path):
     ds = made().do(z={3: 1.5}).turn(4, seed=2)
-    write_card(ds, tmp_path / "card.html")
+    card(ds, tmp_path / "card.html")
     page = html.unescape((tmp_path / "card.html").read_text())
     assert "2 edits" in page
     assert "percolab generate --recipe recipe.json" in page
@@ -564,7 +564,9 @@ def test_a_value_that_was_not_set_is_caught():
     ds = edited("native")
     z = ds.latent_z.copy()
     z[100] = 1.0
-    assert flagged(with_fields(ds, latent_z=z, y=pl.targets(ds.forest, z, ds.point_z))) == {"values set by edits"}
+    assert flagged(with_fields(ds, latent_z=z, y=pl.engines.targets(ds.forest, z, ds.point_z))) == {
+        "values set by edits"
+    }
 
 
 def test_a_move_that_was_not_made_or_went_wrong_is_caught():

@@ -123,7 +123,7 @@ def test_split_far_leaves_close_draws_alone():
 @pytest.mark.parametrize("n", [1, 2, 3, 50, 700])
 def test_walk_along_bonds(n, dtype):
     """The obvious walk: from the entry, step to every neighbour that has no position yet."""
-    forest, rng = pl.split_forest(n, 3), np.random.default_rng(n)
+    forest, rng = pl.engines.split_forest(n, 3), np.random.default_rng(n)
     entry, first_row, stride = int(rng.integers(n)), 1000, 0.3
     vectors, origin = rng.standard_normal((n, 3)).astype(dtype), rng.standard_normal(3).astype(dtype)
     neighbours = [[] for _ in range(n)]

@@ -122,13 +122,13 @@ def test_components_of_latents_are_those_of_their_points(dataset):
 def test_few_latents_are_all_listed_and_many_by_concepts(dataset, monkeypatch):
     listing = trees.list_latents(dataset.forest, 20)
     np.testing.assert_array_equal(listing.latent, np.arange(dataset.forest.n_latents))
-    np.testing.assert_array_equal(listing.latent[listing.concept], dataset.forest.concepts(20))
+    np.testing.assert_array_equal(listing.latent[listing.concept], dataset.forest.concepts(20, 1))
     monkeypatch.setattr(trees, "MOST_LISTED", 100)
     monkeypatch.setattr(trees, "MOST_CONCEPTS", 10)
     listing = trees.list_latents(dataset.forest, 4)
     assert listing.min_size > 4
     assert listing.latent.size <= 10
-    np.testing.assert_array_equal(listing.latent, dataset.forest.concepts(listing.min_size))
+    np.testing.assert_array_equal(listing.latent, dataset.forest.concepts(listing.min_size, 1))
     part = trees.list_latents(dataset.forest, 2, 7)
     assert part.latent[0] == 7
     assert part.latent.max() < dataset.forest.descendants(7).stop
@@ -162,7 +162,7 @@ def test_a_networks_predictions(dataset):
     from percolab.nn.networks.model import predict, predictor
 
     torch = pytest.importorskip("torch")
-    X = torch.from_numpy(np.asarray(dataset.X, np.float32))
+    X = torch.tensor(dataset.X, dtype=torch.float32)
     model = ResidualMLP(5, 8, 1, 2, seed=0)
     columns = {
         column["name"]: column["values"]

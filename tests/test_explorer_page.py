@@ -40,7 +40,7 @@ def planted():
     """
     dataset = pl.generate(pl.Recipe(n_points=N, dim=DIM, seeds=5, mode="one_cluster"))
     forest = dataset.forest
-    concepts, start, size = forest.concepts(20), forest.latent_start, forest.latent_size
+    concepts, start, size = forest.concepts(20, 1), forest.latent_start, forest.latent_size
     above = dict(zip(concepts, forest.nearest_above(concepts), strict=True))
 
     def absorbed_from(inner):
@@ -355,7 +355,7 @@ def test_colours_go_to_the_largest_of_many_clusters(visit, tmp_path):
     assert sorted(largest, reverse=True) == sizes[: len(largest)].tolist()
     assert len(largest) == min(6, (sizes >= 20).sum()) > 1
     assert one.page.inner_text("#space-legend").endswith("others")
-    assert one.page.inner_text("#title0").endswith("blank rows have none")
+    assert one.page.inner_text("#title0").endswith("rows without one are blank or left out")
 
 
 @pytest.mark.parametrize("kind", ["one point", "clusters", "labels", "cycles"])
@@ -405,3 +405,162 @@ def test_it_shows_in_a_notebook(visit, file, planted, tmp_path):
     one = visit((tmp_path / "notebook.html").as_uri())
     one.page.frame_locator("iframe").locator("body[data-ready=true]").wait_for()
     assert "in a frame" in one.page.frame_locator("iframe").locator("#details").inner_text()
+
+
+# ---------------------------------------------------------------------- what people expect of it
+
+
+def hover(one, figure, x, y):
+    view = f"Bokeh.index.get_by_id({figure}.id)"
+    at = one.js(f"[{view}.frame.x_scale.compute({x}), {view}.frame.y_scale.compute({y})]")
+    left, top = one.js(f"(() => {{ const b = {view}.el.getBoundingClientRect(); return [b.left, b.top] }})()")
+    one.page.mouse.move(left + at[0], top + at[1])
+
+
+def test_a_tooltip_is_the_innermost_concept_in_two_lines(visit, file, planted):
+    one = visit(file.as_uri())
+    forest = planted[0].forest
+    latent = int(one.js("app.trees[0].latent[app.icicles[0].drawn.at(-1)]"))
+    hover(one, "app.icicles[0].figure", f"{forest.latent_start[latent]} + 0.5", 0.99 * forest.latent_size[latent])
+    one.page.locator("#tip").wait_for()
+    assert one.page.inner_text("#tip").startswith(f"latent {latent:,}: {forest.latent_size[latent]:,} points\nz ")
+    assert one.page.locator("#tip").bounding_box()["height"] < 60
+    point = one.js("app.space.index.find((p) => app.space.near(app.space.x[p], app.space.y[p]) === p)")
+    hover(one, "app.space.figure", f"app.space.x[{point}]", f"app.space.y[{point}]")
+    one.when(f"document.getElementById('tip').textContent.startsWith('row {point:,}')")
+    assert one.page.locator("#tip").bounding_box()["height"] < 60
+
+
+def test_colours_are_on_top_and_the_same_left_and_right_from_the_start(visit, tmp_path):
+    dataset = pl.generate(pl.Recipe(n_points=2000, dim=4, seeds=7))
+    explore(dataset, name="many").save(tmp_path / "many.html")
+    one = visit((tmp_path / "many.html").as_uri())
+    values = np.array(one.js("Array.from(app.space.model('cloud').data.value)"), float)
+    grey = np.isnan(values)
+    assert grey.any()
+    assert not grey[np.flatnonzero(~grey)[0] :].any()
+    palettes = one.js("[app.space.mapper.palette, app.icicles[0].model('colours#').palette].map(String)")
+    assert palettes[0] == palettes[1]
+    concepts = dataset.forest.concepts(20)
+    last = int((dataset.forest.latent_start + dataset.forest.latent_size)[concepts].max())
+    assert (
+        last < one.js("app.icicles[0].range()[1]") < 1.05 * last < 0.95 * len(dataset)
+    )  # cropped to rows with concepts
+    assert "a colour is the same large latent in both" in one.page.inner_text("#what")
+
+
+def test_the_view_follows_the_pick(visit, file):
+    one = visit(file.as_uri())
+    shown = "app.space.shows(app.points.within(0, app.trees[0].start[app.chosen()], app.trees[0].end(app.chosen())))"
+    for key in ["ArrowDown"] * 5 + ["ArrowRight", "ArrowUp", "ArrowUp", "ArrowLeft"]:
+        before = one.js("[app.state.latent]")[0]
+        one.page.keyboard.press(key)
+        one.when(f"app.shown.latent === app.state.latent && (app.state.latent !== {before or 'null'} || {shown})")
+        assert one.js(shown), key
+    one.page.keyboard.press("c")
+    one.when("app.state.view !== null")
+    one.js("app.go({latent: 0})")  # all points: not inside those in view
+    one.when("app.state.view === null && app.shown.view === null")
+    one.page.keyboard.press("Escape")
+    one.when("app.state.latent === null")
+    assert one.js("app.icicles[0].range()") == pytest.approx(one.js("app.icicles[0].all()"))
+    length = one.page.evaluate("history.length")
+    one.page.select_option("#colour", "depth")
+    one.when("app.state.colour === 'depth'")
+    assert one.page.evaluate("history.length") == length  # back goes from pick to pick
+
+
+def test_the_caption_counts_the_points_drawn(visit, file):
+    one = visit(file.as_uri())
+    one.js("app.go({latent: app.trees[0].latent[app.trees[0].groups(6, -1)[0]]})")
+    one.page.click("#own-view")
+    one.when("app.state.view !== null && app.space.x.length < 3000")
+    assert one.page.inner_text("#sample") == f"{one.js('app.space.x.length'):,} points drawn"
+
+
+def test_a_table_of_features_sorts_and_filters(visit, file, planted):
+    found = planted[2].features
+    one = visit(file.as_uri())
+
+    def column(number):
+        return one.page.locator(f"#feature-table tr td:nth-child({number})").all_inner_texts()
+
+    order = found.sort_values("f1", ascending=False, kind="stable")["feature"]
+    assert column(1) == [str(f) for f in order]
+    one.page.click("#feature-table [data-sort=fired]")
+    assert column(1) == [str(f) for f in found.sort_values("fired", ascending=False, kind="stable")["feature"]]
+    one.page.click("#feature-table [data-sort=fired]")
+    assert column(3)[0] == "nowhere: dead"
+    one.page.select_option("#feature-table select", "dead")
+    assert column(1) == ["2"]
+    one.page.select_option("#feature-table select", "that fire")
+    one.page.fill("#feature-table input", str(round(float(found["f1"].max()) - 0.01, 3)))
+    assert len(column(1)) == 1
+    one.page.locator("#feature-table td button").first.click()
+    one.when("app.state.feature !== null")
+    feature = one.js("app.state.feature")
+    assert one.page.locator(".bars i").count() == 24
+    fired = int(found["fired"][feature])
+    titles = one.page.locator(".bars i").evaluate_all("(bars) => bars.map((bar) => bar.title)")
+    assert sum(int(title.split(": ")[1].split()[0].replace(",", "")) for title in titles) == fired
+    strongest = one.page.locator("h3:has-text('strongest') + p button").first.inner_text()
+    row = int(strongest.split(" (")[0].replace(",", ""))
+    assert planted[1][row, feature] == planted[1][:, feature].max()
+
+
+def test_a_lasso_takes_points_and_files_are_saved(visit, file):
+    one = visit(file.as_uri())
+    one.page.click("#lasso")
+    box = one.page.locator("#cover").bounding_box()
+    left, top, right, bottom = box["x"] + 60, box["y"] + 10, box["x"] + box["width"] / 2, box["y"] + box["height"] - 40
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    one.page.mouse.move(*corners[0])
+    one.page.mouse.down()
+    for corner in corners[1:]:
+        one.page.mouse.move(*corner)
+    one.page.mouse.up()
+    one.when("app.lasso.points !== null")
+    view = "Bokeh.index.get_by_id(app.space.figure.id)"
+    edge = one.js(f"{view}.frame.x_scale.invert({right} - {view}.el.getBoundingClientRect().left)")
+    x = np.array(one.js("Array.from(app.space.x)"))
+    taken = np.array(one.js("app.lasso.points"))
+    assert 0 < taken.size < N
+    assert (x[taken] <= edge).all()
+    assert f"{taken.size:,} points taken with the lasso" in one.page.inner_text("#details")
+    with one.page.expect_download() as table:
+        one.page.click("#csv")
+    lines = table.value.path().read_text().splitlines()
+    assert lines[0] == "row,latent,y,prediction,error"
+    assert [int(line.split(",")[0]) for line in lines[1:]] == taken.tolist()
+    with one.page.expect_download() as picture:
+        one.page.click("#png")
+    assert picture.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_legend_shows_one_colour_alone(visit, file):
+    one = visit(file.as_uri())
+    one.page.locator("#space-legend button").nth(1).click()
+    values = set(one.js("Array.from(app.space.model('cloud').data.value).filter((v) => !Number.isNaN(v))"))
+    assert values == {1}
+    one.page.locator("#space-legend button").nth(1).click()
+    assert len(set(one.js("Array.from(app.space.model('cloud').data.value).filter((v) => !Number.isNaN(v))"))) > 3
+    size = one.js("app.space.model('cloud_dots').glyph.size.value")
+    one.page.locator("#size").fill("1")
+    assert one.js("app.space.model('cloud_dots').glyph.size.value") == pytest.approx(2 * size)
+    one.page.locator("#opacity").fill("0.3")
+    assert one.js("app.space.model('cloud_dots').glyph.fill_alpha.value") == 0.3
+
+
+def test_a_phone_has_help_and_scrolls_under_a_finger(visit, file):
+    one = visit(file.as_uri(), viewport=PHONE, has_touch=True, is_mobile=True)
+    one.page.locator("#keys").tap()
+    assert "down: the page" in one.page.inner_text("#help")
+    one.page.locator("#help").tap()
+    assert one.page.locator("#help").is_hidden()
+    box = one.page.locator("#space .figure").bounding_box()
+    touch = one.context.new_cdp_session(one.page)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    touch.send(
+        "Input.synthesizeScrollGesture", {"x": x, "y": y, "yDistance": -300, "gestureSourceType": "touch", "speed": 800}
+    )
+    one.page.wait_for_function("scrollY > 100")

@@ -13,7 +13,7 @@ from features_oracle import Oracle, differing, scenario
 from percolab.features import absorption, chance, concepts, counting, directions, pairs, result, scoring, union
 from percolab.features import score as features_score
 from percolab.features.firing import decode
-from percolab.model import concepts as model
+from percolab.model import latent_groups as model
 
 SEEDS = (1, 2, 4, 5, 7, 10, 11, 14, 17, 22)
 

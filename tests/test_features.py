@@ -172,13 +172,13 @@ def test_thresholds_are_exact_between_floats():
 
 def test_memory_is_bounded_by_a_block_of_features(monkeypatch):
     """Codes that must be copied to be read take a bit a cell and a block, where a whole copy takes 32 bits a cell."""
-    forest = pl.split_forest(20_000, 1)
+    forest = pl.engines.split_forest(20_000, 1)
     codes = (np.random.default_rng(0).random((20_000, 512), np.float32) < 0.3).astype(np.float16)
-    wanted = score(forest, codes, draws=1)
+    wanted = score(forest, codes, draws=1)  # a block for each thread is in memory: the bound is for two
     monkeypatch.setattr("percolab.features.codes.COPY_BYTES", 1 << 19)
     monkeypatch.setattr(firing, "BLOCK_BYTES", 1 << 17)
     tracemalloc.start()
-    found = score(forest, codes, draws=1)
+    found = score(forest, codes, draws=1, threads=2)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     same(found, wanted)
@@ -245,7 +245,7 @@ def test_permuted_rows_score_chance(cluster):
 
 def test_chance_has_the_law_of_permuted_rows():
     """The mean of the best F1 of independent hypergeometric counts, from their distribution functions."""
-    forest = pl.split_forest(300, 4)
+    forest = pl.engines.split_forest(300, 4)
     rng = np.random.default_rng(0)
     fired = np.array([1, 4, 9, 20, 60, 150, 250, 299])
     codes = np.column_stack([rng.permutation(np.arange(300) < count) for count in fired])
@@ -549,6 +549,8 @@ def test_a_score_shows_itself(cluster):
     rng = np.random.default_rng(4)
     found = score(cluster, structured_codes(cluster.forest, np.arange(3000), 40, rng))
     assert repr(found).startswith("Score(40 features, ")
+    assert "; chance is not the control: the control is the same method on an untrained network" in repr(found)
+    assert "Chance is not the control: the control is the same" in found._repr_html_()
     html = found._repr_html_()
     assert "<table" in html
     assert "<td>absorption null</td>" in html
@@ -571,7 +573,7 @@ def test_a_score_shows_itself(cluster):
 
 def test_a_score_of_one_concept_shows_itself():
     pytest.importorskip("matplotlib")
-    forest = pl.split_forest(30, 1)
+    forest = pl.engines.split_forest(30, 1)
     found = score(forest, np.ones((30, 1)), min_size=30)
     assert found.summary["concepts"] == 0
     assert np.isnan(found.summary["recovery"])
@@ -650,7 +652,7 @@ BAD = [
 
 @pytest.mark.parametrize(("changed", "message"), BAD)
 def test_bad_input_is_one_line(changed, message):
-    given_all = {"dataset": pl.split_forest(30, 1), "codes": OK} | {"min_size": 5} | changed
+    given_all = {"dataset": pl.engines.split_forest(30, 1), "codes": OK} | {"min_size": 5} | changed
     with pytest.raises(ValueError) as error:
         score(**given_all)
     assert str(error.value) == message
@@ -669,7 +671,7 @@ def test_codes_of_every_kind_are_refused_alike(value, tmp_path):
     ]  # fmt: skip
     for kind in kinds:
         with pytest.raises(ValueError) as error:
-            score(pl.split_forest(30, 1), kind, min_size=5)
+            score(pl.engines.split_forest(30, 1), kind, min_size=5)
         assert str(error.value) == f"codes must be finite and not negative, got {value} in row 4 of feature 1"
 
 
@@ -680,9 +682,12 @@ def test_bad_tensors_are_one_line():
     codes = torch.ones(30, 2)
     codes[3, 1] = -1
     with pytest.raises(ValueError, match=r"^codes must be finite and not negative, got -1.0 in row 3 of feature 1$"):
-        score(pl.split_forest(30, 1), on_torch.TorchCodes(codes), min_size=5)
+        score(pl.engines.split_forest(30, 1), on_torch.TorchCodes(codes), min_size=5)
 
 
 def test_negative_zero_is_zero():
     codes = np.where(np.arange(60).reshape(30, 2) % 3 == 0, -0.0, 1.0)
-    same(score(pl.split_forest(30, 1), codes, min_size=5), score(pl.split_forest(30, 1), abs(codes), min_size=5))
+    same(
+        score(pl.engines.split_forest(30, 1), codes, min_size=5),
+        score(pl.engines.split_forest(30, 1), abs(codes), min_size=5),
+    )

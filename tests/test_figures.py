@@ -11,7 +11,7 @@ import percolab as pl
 from percolab import figures
 from percolab.cli import main
 from percolab.figures import samplers, schematics
-from percolab.show import card, style
+from percolab.show import card, dataset_card, style
 
 # ---------------------------------------------------------------------- the paper's figures
 
@@ -61,7 +61,7 @@ def test_drawing_leaves_settings_alone():
 def test_the_run_is_the_cyclic_coalescent(n, seed):
     states = schematics.run(n, seed)
     assert [len(state.blocks) for state in states] == list(range(n, 0, -1))
-    forest = pl.cyclic_coalescent(n, seed)
+    forest = pl.engines.cyclic_coalescent(n, seed)
     bonds = {frozenset(pair) for pair in forest.point_id[forest.bond].tolist()}
     assert bonds == {frozenset(pair) for pair in states[-1].bonds}
     groups = {frozenset(forest.point_id[forest.points_of(i)].tolist()) for i in range(forest.n_latents)}
@@ -118,21 +118,21 @@ def test_figures_command(tmp_path, monkeypatch, capfd):
 )
 def test_cards(recipe, tmp_path):
     ds = pl.generate(recipe)
-    card.write_card(ds, tmp_path / "card.html", name="a.zarr")
+    card(ds, tmp_path / "card.html", name="a.zarr")
     page = (tmp_path / "card.html").read_text()
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
     assert f"{ds.forest.n_clusters:,} cluster" in page
     if ds.forest.n_latents:
         assert page.count("data:image/png;base64,") >= 3
     with pytest.raises(FileExistsError, match="output must not exist"):
-        card.write_card(ds, tmp_path / "card.html")
+        card(ds, tmp_path / "card.html")
 
 
 def test_a_card_says_how_to_make_it_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for recipe in (pl.Recipe(300, 4, "custom", 0.25, seeds=3, min_cluster_size=2, dtype="float64"), pl.Recipe(99, 3)):
         ds = pl.generate(recipe)
-        assert main.run([*card.command(ds).split()[1:], "-q", "-o", "again.zarr", "--overwrite"]) == 0
+        assert main.run([*dataset_card.command(ds).split()[1:], "-q", "-o", "again.zarr", "--overwrite"]) == 0
         again = pl.load("again.zarr")
         assert again.recipe == recipe
         assert np.array_equal(np.asarray(again.X), ds.X)
@@ -151,9 +151,9 @@ def test_card_command(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.slow
 def test_a_card_draws_a_cluster_that_is_not_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(card, "MOST_DRAWN", 100)
+    monkeypatch.setattr(dataset_card, "MOST_DRAWN", 100)
     ds = pl.generate(pl.Recipe(3000, 6, seeds=1))
-    card.write_card(ds, tmp_path / "card.html")
+    card(ds, tmp_path / "card.html")
     drawn = int(re.search(r"Cluster (\d+) in the plane", (tmp_path / "card.html").read_text())[1])
     assert 2 <= ds.forest.cluster_size[drawn] <= 100 < ds.forest.cluster_size[drawn - 1]
-    card.write_card(replace(ds, provenance={}), tmp_path / "other.html")
+    card(replace(ds, provenance={}), tmp_path / "other.html")

@@ -136,7 +136,7 @@ def test_a_deep_tree_is_ordinary():
     assert forest.membership([0, 5000]).sum() == n + n - 5000
     assert forest.to_linkage().shape == (n - 1, 4)
     assert forest.latents_to_networkx().number_of_edges() == 2 * (n - 1)
-    y = pl.targets(forest, np.ones(n - 1), np.zeros(n))
+    y = pl.engines.targets(forest, np.ones(n - 1), np.zeros(n))
     assert y[0] == pytest.approx(1 / np.sqrt(2))
 
 
@@ -194,8 +194,8 @@ def test_validation_of_repeats_and_lengths(forest):
         (lambda f: f.membership([0.5]), "latents must be indices or a mask"),
         (lambda f: f.values([1.0]), "latent_z must have shape"),
         (lambda f: f.cluster(10**6), "cluster must be below"),
-        (lambda f: pl.targets(f, [0.0], np.zeros(800)), "latent_z must have shape"),
-        (lambda f: pl.targets(f, np.zeros(f.n_latents), [0.0]), "point_z must have shape"),
+        (lambda f: pl.engines.targets(f, [0.0], np.zeros(800)), "latent_z must have shape"),
+        (lambda f: pl.engines.targets(f, np.zeros(f.n_latents), [0.0]), "point_z must have shape"),
     ],
 )
 def test_bad_questions(forest, call, message):
@@ -207,7 +207,7 @@ def test_an_intervention_reaches_the_latent_s_points_and_no_others(ds, forest):
     latent = int(np.argmax((forest.latent_size > 5) & (forest.latent_depth == 2)))
     z = ds.latent_z.copy()
     z[latent] += 1.5
-    change = pl.targets(forest, z, ds.point_z) - ds.y
+    change = pl.engines.targets(forest, z, ds.point_z) - ds.y
     rows = forest.points_of(latent)
     np.testing.assert_allclose(change[rows], 1.5 / np.sqrt(1 + forest.point_depth[rows]), atol=1e-12)
     change[rows] = 0

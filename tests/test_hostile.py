@@ -76,7 +76,7 @@ def edit_array(path, name, **values):
 def craft(path, ds, **columns):
     """Write a dataset with other columns, in good order otherwise."""
     store = unfinished.begin(path, ds.recipe, ds.forest.n_points, ds.forest.n_clusters)
-    for kind, names in schema.KINDS.items():
+    for kind, names in schema.ROW_KINDS.items():
         whole = {name: getattr(ds.forest if name in schema.FOREST_COLUMNS else ds, name) for name in names}
         store.write(kind, 0, {name: np.asarray(columns.get(name, column)) for name, column in whole.items()})
     store.finish(ds.provenance, sync=False)

@@ -82,7 +82,7 @@ def test_kmeans_on_a_device_is_kmeans(X):
     assert len(set(zip(found.tolist(), planted.tolist(), strict=True))) == 9
     for i in range(9):
         np.testing.assert_allclose(centres[i], rows[found == i].mean(0), rtol=1e-5)
-    values = torch.from_numpy(X).float()
+    values = torch.tensor(X).float()
     centres = lloyd.fit(values, 40, 2, 50)
     assert torch.equal(centres, lloyd.fit(values, 40, 2, 50))
     assert not torch.equal(centres, lloyd.fit(values, 40, 3, 50))
@@ -90,6 +90,19 @@ def test_kmeans_on_a_device_is_kmeans(X):
     assert torch.equal(distance.argmin(1), lloyd.nearest(values, centres))
     theirs = Theirs(40, n_init=1, random_state=0).fit(X).inertia_
     assert float(distance.min(1).values.square().sum()) < 1.1 * theirs
+
+
+def test_kmeans_is_where_the_activations_are(X):
+    """No GPU is needed to see where it would compute: tensors without memory have a device of their own."""
+    torch = pytest.importorskip("torch")
+    elsewhere = torch.empty(5, 3, device="meta")
+    method = KMeans(4)
+    assert method._on_gpu(X) is method._on_gpu(torch.tensor(X)) is None
+    assert method._on_gpu(elsewhere).device.type == "meta"
+    assert KMeans(4, device="cpu")._on_gpu(elsewhere) is None
+    assert method.fit(X)._on_gpu(elsewhere) is None  # the centres are on the CPU
+    method._model = elsewhere
+    assert method._on_gpu(X).device.type == "meta"
 
 
 def test_first_centres_are_drawn_by_squared_distance():
@@ -107,7 +120,7 @@ def test_kmeans_on_a_gpu_encodes_its_nearest_centre(X):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA GPU")
-    values = torch.from_numpy(X).cuda()
+    values = torch.tensor(X).cuda()
     method = KMeans(20, device="cuda").fit(values)
     distance = ((X[:, None] - method.directions[None]) ** 2).sum(-1)
     assert np.array_equal(method.encode(values).toarray(), np.eye(20)[distance.argmin(1)])
@@ -200,12 +213,12 @@ def test_flipped_rows_are_the_share_asked_for(dataset, X):
         (ICA(0), "n_components must be at least 1, got 0"),
         (RandomDictionary(0), "n_features must be at least 1, got 0"),
         (RandomDictionary(5, k=0), "k must be at least 1, got 0"),
-        (Oracle(pl.split_forest(1500, 1), min_size=1), "min_size must be at least 2, got 1"),
+        (Oracle(pl.engines.split_forest(1500, 1), min_size=1), "min_size must be at least 2, got 1"),
         (
-            Oracle(pl.split_forest(40, 1)),
+            Oracle(pl.engines.split_forest(40, 1)),
             "codes must have a row for each of the 40 rows, unless rows are given, got 1500",
         ),
-        (Oracle(pl.split_forest(1500, 1), flipped=2), "flipped must be between 0 and 1, got 2"),
+        (Oracle(pl.engines.split_forest(1500, 1), flipped=2), "flipped must be between 0 and 1, got 2"),
     ],
     ids=str,
 )

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 import percolab as pl
 from percolab.engines.clusters import Clusters
-from percolab.engines.native import skeleton, trees
+from percolab.engines.native import growth, skeleton
 from percolab.engines.native.parts import Stand
 from percolab.engines.native.splitting import split
 from percolab.rng import philox
@@ -81,7 +81,7 @@ def _fall(nodes, path, bond_key):
 
 @pytest.mark.parametrize("n", [2, 3, 17, 500, 1024, 1500, 5000])
 def test_kernels_against_the_obvious_way(n):
-    forest = pl.split_forest(n, 11)
+    forest = pl.engines.split_forest(n, 11)
     splits, ends = [], []
     descend(int(philox.cluster_path(0)), 0, n, 11, splits, ends)
     assert [left for _, _, left, _ in splits] == forest.left_size.tolist()
@@ -90,20 +90,20 @@ def test_kernels_against_the_obvious_way(n):
 
 def test_split_forest_is_the_forest_of_the_native_engine():
     for n in (1, 2, 3000):
-        assert pl.split_forest(n, 5).equals(pl.generate(recipe(n, seeds=5)).forest)
+        assert pl.engines.split_forest(n, 5).equals(pl.generate(recipe(n, seeds=5)).forest)
 
 
 def test_cluster_of():
     r = recipe(4000, "distribution", seeds=3)
     forest = pl.generate(r).forest
     founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])[forest.point_cluster]
-    found = np.array([pl.cluster_of(r, int(point)) for point in forest.point_id])
+    found = np.array([pl.engines.cluster_of(r, int(point)) for point in forest.point_id])
     np.testing.assert_array_equal(found, founder)
     for bad, message in [(-1, "at least 0"), (4000, "below 4000"), (0.5, "an integer")]:
         with pytest.raises(ValueError, match=f"point must be {message}"):
-            pl.cluster_of(r, bad)
+            pl.engines.cluster_of(r, bad)
     with pytest.raises(ValueError, match="engine must be 'native', got 'paper'"):
-        pl.cluster_of(replace(r, engine="paper"), 0)
+        pl.engines.cluster_of(replace(r, engine="paper"), 0)
 
 
 @pytest.mark.parametrize("least", [2, 5, 50, 2000, 10**6])
@@ -127,7 +127,9 @@ def test_double_precision_is_the_same_data_finer():
 @pytest.mark.parametrize(("n", "m"), [(1, 2), (2, 3), (7, 8), (500, 501), (1000, 2000), (1024, 1025), (3000, 30_000)])
 def test_a_larger_dataset_refines_a_smaller_one(mode, n, m):
     small, large = pl.generate(recipe(n, mode, seeds=9)), pl.generate(recipe(m, mode, seeds=9))
-    (small_latents, small_points), (large_latents, large_points) = map(pl.node_paths, (small.forest, large.forest))
+    (small_latents, small_points), (large_latents, large_points) = map(
+        pl.engines.node_paths, (small.forest, large.forest)
+    )
     latent_z = dict(zip(large_latents.tolist(), large.latent_z.tolist(), strict=True))
     rows = {path: row for row, path in enumerate(large_points.tolist())}
     for path, z in zip(small_latents.tolist(), small.latent_z.tolist(), strict=True):
@@ -148,7 +150,7 @@ def test_a_larger_dataset_refines_a_smaller_one(mode, n, m):
 
 def moved_bonds(small, large):
     """Count the bonds of the small forest whose end in the large one left the place of the small end."""
-    (small_latents, small_points), (large_latents, large_points) = map(pl.node_paths, (small, large))
+    (small_latents, small_points), (large_latents, large_points) = map(pl.engines.node_paths, (small, large))
     latent = {path: i for i, path in enumerate(large_latents.tolist())}
     row = {path: r for r, path in enumerate(large_points.tolist())}
     moved = 0
@@ -163,9 +165,11 @@ def moved_bonds(small, large):
 
 
 def test_few_bonds_move_as_n_grows():
-    by_one = np.mean([moved_bonds(pl.split_forest(2000 + k, 4), pl.split_forest(2001 + k, 4)) for k in range(40)])
+    by_one = np.mean(
+        [moved_bonds(pl.engines.split_forest(2000 + k, 4), pl.engines.split_forest(2001 + k, 4)) for k in range(40)]
+    )
     assert 0.5 < by_one < 5  # about two, whatever n
-    doubled = moved_bonds(pl.split_forest(5000, 4), pl.split_forest(10_000, 4)) / 5000
+    doubled = moved_bonds(pl.engines.split_forest(5000, 4), pl.engines.split_forest(10_000, 4)) / 5000
     assert 0.12 < doubled < 0.30  # the best possible coupling moves 20%
 
 
@@ -178,7 +182,7 @@ def many_clusters(size, count, seed=0):
     start = np.arange(count + 1) * size
     points = (founder[:, None] + np.arange(size)).reshape(-1)
     clusters = Clusters(start, np.arange(count), points)
-    forest = trees.grow_forest(clusters, np.uint64(seed), 2)
+    forest = growth.grow_forest(clusters, np.uint64(seed), 2)
     return replace(forest, point_id=forest.point_id % 1000)
 
 
@@ -237,7 +241,7 @@ def test_every_labelled_tree_of_six_points_is_equally_likely():
 
 def test_degrees():
     n = 200_000
-    degree = np.bincount(pl.split_forest(n, 8).bond.ravel(), minlength=n)
+    degree = np.bincount(pl.engines.split_forest(n, 8).bond.ravel(), minlength=n)
     observed = np.bincount(degree)[1:9]
     expected = n * stats.binom.pmf(np.arange(8), n - 2, 1 / n)
     # The degrees of one tree have a fixed sum, so counts vary a little less than Poisson's: five sigma is safe.
@@ -248,7 +252,7 @@ def test_degrees():
 def test_mean_depth(n, count):
     k = np.arange(1, n)
     expected = np.sum((1 + 1 / k) * np.exp(np.cumsum(np.log((n - k) / n))))  # Σ (1 + 1/k) (n-1)!/((n-1-k)! n^k)
-    depths = np.array([pl.split_forest(n, seed).point_depth.mean() for seed in range(count)])
+    depths = np.array([pl.engines.split_forest(n, seed).point_depth.mean() for seed in range(count)])
     assert abs(depths.mean() - expected) < 4 * depths.std() / np.sqrt(count)
 
 
@@ -260,14 +264,14 @@ def test_graph_distances():
     assert abs(law.sum() - 1) < 1e-9
     means = []
     for seed in range(count):
-        forest = pl.split_forest(n, seed)
+        forest = pl.engines.split_forest(n, seed)
         start = int(np.flatnonzero(forest.point_id == 0)[0])  # rows are not exchangeable, labels are
         means.append(dijkstra(forest.adjacency(), indices=start, unweighted=True).sum() / (n - 1))
     assert abs(np.mean(means) - (k * law).sum()) < 4 * np.std(means) / np.sqrt(count)
 
 
 def test_labels_say_nothing_about_the_tree():
-    forest = pl.split_forest(50_000, 2)
+    forest = pl.engines.split_forest(50_000, 2)
     assert abs(stats.spearmanr(forest.point_id, np.arange(50_000)).statistic) < 5 / np.sqrt(50_000)
     neighbours = np.abs(np.diff(forest.point_id))
     assert abs(neighbours.mean() / 50_000 - 1 / 3) < 0.01
@@ -375,7 +379,7 @@ def test_custom_clusters_at_probability_zero_lie_at_an_origin():
 
 
 def test_pieces_tile_the_rows():
-    forest = pl.split_forest(100_000, 1)
+    forest = pl.engines.split_forest(100_000, 1)
     expansion = skeleton.expand(Stand.of_clusters(forest.cluster_start, np.zeros(1, np.int64)), np.uint64(1))
     piece, above = expansion.tip, expansion.skeleton
     np.testing.assert_array_equal(piece["first"][1:], (piece["first"] + piece["size"])[:-1])

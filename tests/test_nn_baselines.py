@@ -62,7 +62,7 @@ def errors_of_ties(dataset):
 
 
 def test_ties_are_found_in_any_order_and_any_block(dataset):
-    X = torch.from_numpy(np.asarray(dataset.X))
+    X = torch.tensor(dataset.X)
     found = neighbours(X)
     order = np.random.default_rng(0).permutation(len(X))
     moved = neighbours(X[order], block_bytes=8 * len(X) * 13)

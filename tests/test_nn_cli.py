@@ -4,6 +4,7 @@ import json
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -111,6 +112,38 @@ def test_bad_corpora_and_runs_of_another_kind(folder, corpus, tmp_path, capsys):
     assert "--steps must be left out for a dataset, got 3" in capsys.readouterr().err
     assert main.run(["train", corpus, "-o", str(folder / "run"), "--resume"]) == 2
     assert "--output must be of a run on documents, got another in" in capsys.readouterr().err
+
+
+def test_diff_says_what_two_runs_do_not_share(tmp_path, capsys):
+    made = ["documents", "--tokens", "64", "--lexicons", "2", "--length", "8", "--min-size", "8", "--count", "3"]
+    for name, shares in (("a", "1,0"), ("b", "0.5,0.5")):
+        assert main.run([*made, "--shares", shares, "-o", str(tmp_path / f"{name}.zarr"), "-q"]) == 0
+        command = ["train", str(tmp_path / f"{name}.zarr"), "-o", str(tmp_path / name), *DOCUMENTS, "--steps", "2"]
+        assert main.run([*command, "-q"]) == 0
+    runs = [str(tmp_path / "a"), str(tmp_path / "b")]
+    small = ["--documents", "300", "--method", "kmeans@n_features=8", "--device", "cpu"]
+    assert main.run(["diff", *runs, *small, "--json", "-o", str(tmp_path / "page.html")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {(row["lexicon"], row["owner"]) for row in found["concept_table"]} == {(0, "both"), (1, "second")}
+    assert {"document", "position", "token", "activation"} == set(found["one_sided"][0]["fires"][0])
+    assert (tmp_path / "page.html").exists()
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(0).random((300, 4)))
+    files = [str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
+    assert main.run(["diff", *files, "--method", "kmeans@n_features=2", "--device", "cpu"]) == 0
+    assert "row 24" in capsys.readouterr().out  # places are in the last fifth
+    assert main.run(["diff", runs[0], files[0], *small]) == 2
+    assert "A and B must both be runs, or both be activations, got one of each" in capsys.readouterr().err
+
+
+def test_diff_of_runs_on_points_needs_their_dataset(folder, capsys):
+    run = str(folder / "run")
+    assert main.run(["diff", run, run]) == 2
+    assert "data must be given for runs on points, got None for" in capsys.readouterr().err
+    small = ["--method", "kmeans@n_features=4", "--device", "cpu", "--json"]
+    assert main.run(["diff", run, run, "--data", str(folder / "data.zarr"), *small]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all(row["share"] == pytest.approx(0.5) for row in found["one_sided"])
 
 
 def test_baselines_print(folder, capsys):

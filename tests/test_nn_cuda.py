@@ -98,7 +98,7 @@ def test_labels_on_the_gpu(dataset):
 
 
 def test_neighbours_and_probes_equal_the_cpu(dataset):
-    X = torch.from_numpy(np.asarray(dataset.X)).double()
+    X = torch.tensor(dataset.X).double()
     X += 1e-3 * torch.randn(X.shape, generator=torch.Generator().manual_seed(0), dtype=X.dtype)  # no ties
     assert np.array_equal(nearest_neighbours(X.cuda()), nearest_neighbours(X))
     model = ResidualMLP(8, 32, 2, seed=0)

@@ -188,7 +188,7 @@ def test_several_networks_of_ones_own_are_their_single_runs(dataset, tmp_path, m
 
 
 def test_the_older_name_still_works(dataset):
-    with pytest.warns(DeprecationWarning, match=r"train_ensemble is now train"):
+    with pytest.warns(DeprecationWarning, match=r"percolab.nn.train_ensemble is now percolab.nn.train"):
         first, _ = pl.nn.train_ensemble(dataset, TINY.with_seeds([1, 2]), device="cpu")
     assert close(first.model, train(dataset, TINY.with_seeds([1])[0], device="cpu").model)
 

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
 from percolab.nn.probing.errors import LEAST_BASELINE
-from percolab.nn.probing.places import find_places, random_points, targets_of, whole_subtrees
+from percolab.nn.probing.places import columns, find_places, fresh_values, random_points, targets_of, whole_subtrees
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -70,14 +70,14 @@ def test_rows_and_targets_are_as_defined(dataset):
     places, _ = plans(dataset, "random")
     assert places.depths.tolist() == [0, 5, 10, 20, 40]
     found = targets_at(dataset, places)
-    at = {column: k for k, column in enumerate(places.columns(CONFIG.draws))}
+    at = {column: k for k, column in enumerate(columns(CONFIG.draws))}
     assert found.shape == (len(dataset), 5, len(at))
     assert list(at) == [("z", 0), ("sum", 0)] + [
         (name, draw)
         for name in ("z_redrawn", "sum_redrawn", "z_shuffled", "sum_shuffled")
         for draw in range(CONFIG.draws)
     ]
-    fresh = places.fresh_values(dataset.forest, CONFIG.draws, CONFIG.seed)
+    fresh = fresh_values(dataset.forest, CONFIG.draws, CONFIG.seed)
     assert np.abs(np.corrcoef(fresh.T) - np.eye(CONFIG.draws)).max() < 0.1
     for index, depth in enumerate(places.depths):
         expected, latent = rows_at(dataset, depth)
@@ -123,7 +123,7 @@ def test_probes_equal_scikit_learn(dataset, features, result, protocol):
                 train = trained[at]
                 mean, std = A[at[train]].astype(float).mean(0), A[at[train]].astype(float).std(0) + 1e-6
                 standard = (A[at] - mean) / std
-                for k, (target, draw) in enumerate(places.columns(CONFIG.draws)):
+                for k, (target, draw) in enumerate(columns(CONFIG.draws)):
                     if target not in places.LATENT_TARGETS or draw > 1:
                         continue
                     t = targets[at, index, k]

@@ -173,7 +173,7 @@ def test_float32_is_the_same_data_rounded():
 
 def test_cyclic_coalescent_is_the_forest_of_the_paper_engine():
     for n in (1, 2, 3, 1000):
-        forest = pl.cyclic_coalescent(n, 5)
+        forest = pl.engines.cyclic_coalescent(n, 5)
         forest.validate()
         assert forest.equals(pl.generate(pl.Recipe(n, 2, "one_cluster", seeds=5, engine="paper")).forest)
 
@@ -181,7 +181,7 @@ def test_cyclic_coalescent_is_the_forest_of_the_paper_engine():
 def test_cyclic_coalescent_samples_every_tree_of_four_points_equally():
     counts = {}
     for seed in range(8000):
-        forest = pl.cyclic_coalescent(4, seed)
+        forest = pl.engines.cyclic_coalescent(4, seed)
         tree = frozenset(frozenset(pair) for pair in forest.point_id[forest.bond].tolist())
         counts[tree] = counts.get(tree, 0) + 1
     assert len(counts) == 4**2

@@ -54,7 +54,7 @@ def test_every_dataset_is_valid_and_made_again(recipe):
     if recipe.min_cluster_size == 1:
         assert sorted(ds.forest.point_id) == list(range(recipe.n_points))
     assert same_bytes(ds, pl.generate(pl.Recipe.from_json(recipe.to_json()), threads=3))
-    assert pl.targets(ds.forest, ds.latent_z, ds.point_z).tobytes() == ds.y.tobytes()
+    assert pl.engines.targets(ds.forest, ds.latent_z, ds.point_z).tobytes() == ds.y.tobytes()
 
 
 @given(recipes())
@@ -117,6 +117,27 @@ def test_make_percolation():
         assert not same_bytes(*(pl.make_percolation(50, 3, random_state=rng) for _ in range(2)))
 
 
+def test_a_seed_is_called_seed():
+    recipe = pl.Recipe(50, 3, seed=7)
+    assert recipe == pl.Recipe(50, 3, seeds=7) == pl.Recipe(50, 3, seeds=pl.Seeds.from_int(7))
+    made = pl.generate(recipe)
+    assert same_bytes(made, pl.generate(n_points=50, dim=3, seed=7))
+    assert same_bytes(made, pl.make_percolation(50, 3, seed=7))
+    assert same_bytes(made, pl.make_percolation(50, 3, random_state=7))
+    assert pl.generate(n_points=50, dim=3, mode="one_cluster", threads=1).forest.n_clusters == 1
+    for wrong, message in (
+        (
+            lambda: pl.Recipe(50, 3, seed=7, seeds=8),
+            "seed and seeds are the same, and only one may be given, got 7 and 8",
+        ),
+        (lambda: pl.Recipe(50, 3, seed=-1), "seed must be at least 0, got -1"),
+        (lambda: pl.generate(recipe, dim=4), r"dim must be left out where a recipe is given, got Recipe\("),
+        (lambda: pl.make_percolation(5, seed=1, random_state=2), "seed and random_state are the same, got 1 and 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong()
+
+
 def test_make_percolation_takes_the_words_of_scikit_learn():
     X, y = pl.make_percolation(n_samples=60, n_features=4, random_state=1, return_X_y=True)
     assert (X.shape, y.shape) == ((60, 4), (60,))
@@ -129,7 +150,7 @@ def test_make_percolation_takes_the_words_of_scikit_learn():
 
 @pytest.mark.parametrize("recipe", [1000, None, {"n_points": 5}])
 def test_generate_says_what_it_takes(recipe):
-    with pytest.raises(ValueError, match=r"recipe must be a Recipe or the name of a preset, got .*: see make_percol"):
+    with pytest.raises(ValueError, match=r"recipe must be a Recipe or the name of a preset, got .*: sizes go by name"):
         pl.generate(recipe)
 
 
@@ -142,6 +163,7 @@ def test_notebooks_show_tables(tmp_path):
         (ds.forest, ["clusters", f"{ds.forest.n_clusters:,}", "latents"]),
         (ds, ["points", "2,000", "float32", "native"]),
         (stored, ["points", "2,000", "float32", "native"]),
+        (pl.verify(ds), ["law", "expected", "measured", "verdict", "pass"]),
     ):
         page = shown._repr_html_()
         tree = ElementTree.fromstring(f"<div>{page}</div>")

@@ -10,7 +10,8 @@ import scipy.stats
 import percolab as pl
 from percolab import theory
 from percolab.checks import random_graph as checks
-from percolab.engines.native import engine, random_graph, trees
+from percolab.engines import native
+from percolab.engines.native import graph_process, growth
 from percolab.ground.progress import silent
 from percolab.model.forest import Forest
 
@@ -37,10 +38,10 @@ def replayed(n, pairs):
 @pytest.mark.parametrize(("n", "c"), [(1, 2.0), (2, 1.0), (30, 0.0), (40, 0.5), (60, 1.0), (80, 2.5), (12, 12.0)])
 @pytest.mark.parametrize("seed", range(5))
 def test_forest_is_the_history_of_the_bonds(n, c, seed):
-    forest = random_graph.grow_graph(n, c, key(seed))
+    forest = graph_process.grow_graph(n, c, key(seed))
     forest.validate()
-    count = random_graph.bond_count(n, c, key(seed))
-    pairs = list(zip(*(ends.tolist() for ends in random_graph.draw_pairs(n, count, key(seed))), strict=True))
+    count = graph_process.bond_count(n, c, key(seed))
+    pairs = list(zip(*(ends.tolist() for ends in graph_process.draw_pairs(n, count, key(seed))), strict=True))
     assert len({frozenset(pair) for pair in pairs}) == count
     merged, extra, clusters = replayed(n, pairs)
     ids = forest.point_id
@@ -59,15 +60,15 @@ def test_forest_is_the_history_of_the_bonds(n, c, seed):
 
 
 def test_complete_graph_and_no_bonds():
-    assert random_graph.bond_count(10, 10.0, key(0)) == 45
-    assert random_graph.bond_count(10, 25.0, key(0)) == 45
-    assert random_graph.bond_count(10, 0.0, key(0)) == 0
-    assert random_graph.grow_graph(10, 0.0, key(0)).n_clusters == 10
+    assert graph_process.bond_count(10, 10.0, key(0)) == 45
+    assert graph_process.bond_count(10, 25.0, key(0)) == 45
+    assert graph_process.bond_count(10, 0.0, key(0)) == 0
+    assert graph_process.grow_graph(10, 0.0, key(0)).n_clusters == 10
 
 
 def test_number_of_bonds_is_binomial():
     n, c, runs = 40, 1.0, 4000
-    counts = np.bincount([random_graph.bond_count(n, c, key(seed)) for seed in range(runs)], minlength=60)[:60]
+    counts = np.bincount([graph_process.bond_count(n, c, key(seed)) for seed in range(runs)], minlength=60)[:60]
     expected = scipy.stats.binom.pmf(np.arange(60), n * (n - 1) // 2, c / n) * runs
     enough = expected > 10
     observed = np.append(counts[enough], counts[~enough].sum())
@@ -79,17 +80,17 @@ def test_number_of_bonds_is_binomial():
 def test_the_mode_has_its_probability(n):
     pairs = n * (n - 1) // 2
     mode = int((pairs + 1) * (1.5 / n))
-    assert random_graph._probability(pairs, 1.5 / n, mode) == pytest.approx(
+    assert graph_process._probability(pairs, 1.5 / n, mode) == pytest.approx(
         scipy.stats.binom.pmf(mode, pairs, 1.5 / n), rel=1e-6
     )
 
 
 def test_pairs_are_uniform():
-    first, second = random_graph.draw_pairs(8, 28, key(1))
+    first, second = graph_process.draw_pairs(8, 28, key(1))
     assert {frozenset(p) for p in zip(first.tolist(), second.tolist(), strict=True)} == {
         frozenset((a, b)) for a in range(8) for b in range(a)
     }
-    ends = [random_graph.draw_pairs(8, 1, key(seed)) for seed in range(5600)]
+    ends = [graph_process.draw_pairs(8, 1, key(seed)) for seed in range(5600)]
     counts = np.zeros((8, 8))
     for a, b in ends:
         counts[a[0], b[0]] += 1
@@ -107,7 +108,7 @@ def subject(forest, n, c):
 @pytest.mark.parametrize("n", [100_000, pytest.param(10**6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("c", [0.5, 1.0, 2.0])
 def test_graphs_obey_the_laws(n, c):
-    found = list(checks.checks(subject(random_graph.grow_graph(n, c, key(7)), n, c)))
+    found = list(checks.checks(subject(graph_process.grow_graph(n, c, key(7)), n, c)))
     assert not [check for check in found if check.failed]
     decided = {check.law for check in found if check.verdict == "pass"}
     assert {"number of bonds", "clusters without cycles, by size", "number of clusters", "Prüfer codes"} <= decided
@@ -121,9 +122,9 @@ def verdicts(forest, n, c):
 
 def test_planted_faults_are_found():
     n, c = 200_000, 2.0
-    right = random_graph.grow_graph(n, c, key(3))
+    right = graph_process.grow_graph(n, c, key(3))
     assert "fail" not in verdicts(right, n, c).values()
-    few = random_graph.grow_graph(n, 1.97, key(3))
+    few = graph_process.grow_graph(n, 1.97, key(3))
     assert {law for law, verdict in verdicts(few, n, c).items() if verdict == "fail"} >= {
         "number of bonds", "number of clusters", "giant cluster", "bonds that close cycles"
     }  # fmt: skip
@@ -150,13 +151,13 @@ def _ladder(sizes):
 def test_merger_trees_in_a_wrong_order_are_found():
     """Bonds that come in the order of their ends, and not in uniform order, give other merger trees."""
     n, c = 200_000, 1.0
-    first, second = random_graph.draw_pairs(n, n // 2, key(2))
+    first, second = graph_process.draw_pairs(n, n // 2, key(2))
     order = np.argsort(np.minimum(first, second))
     patch = pytest.MonkeyPatch()
     with patch.context() as planted:
-        planted.setattr(random_graph, "draw_pairs", lambda *_: (first[order], second[order]))
-        planted.setattr(random_graph, "bond_count", lambda *_: n // 2)
-        wrong = random_graph.grow_graph(n, c, key(2))
+        planted.setattr(graph_process, "draw_pairs", lambda *_: (first[order], second[order]))
+        planted.setattr(graph_process, "bond_count", lambda *_: n // 2)
+        wrong = graph_process.grow_graph(n, c, key(2))
     assert verdicts(wrong, n, c)["tree and merger tree"] == "fail"
 
 
@@ -193,7 +194,7 @@ def test_known_trees_are_filled_as_grown_ones():
     """The same forest, grown or given, has the same values and positions."""
     for mode in ("one_cluster", "distribution"):
         ds = pl.generate(pl.Recipe(6000, 5, mode, seeds=2))
-        again = engine._fill(ds.recipe, ds.forest, trees.of_forest(ds.forest), 2, silent)
+        again = native._fill(ds.recipe, ds.forest, growth.of_forest(ds.forest), 2, silent)
         assert np.array_equal(again.X, ds.X)
         assert np.array_equal(again.y, ds.y)
         assert np.array_equal(again.latent_z, ds.latent_z)
@@ -204,7 +205,7 @@ def test_datasets_on_random_graphs():
     ds.forest.validate()
     assert ds.forest.n_extra_bonds > 0
     assert np.array_equal(ds.X, pl.generate(recipe(), threads=1).X)
-    assert np.array_equal(ds.y, pl.targets(ds.forest, ds.latent_z, ds.point_z))
+    assert np.array_equal(ds.y, pl.engines.targets(ds.forest, ds.latent_z, ds.point_z))
     ends = np.asarray(ds.X, np.float64)[ds.forest.bond]
     length = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
     assert np.allclose(length, ds.recipe.step * np.sqrt(6), rtol=1e-4)
@@ -241,13 +242,13 @@ def test_parts_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match=r"^mode must be one of one_cluster, distribution, custom .*, got 'random_graph'$"
     ):
-        pl.cluster_table(recipe())
+        pl.engines.cluster_table(recipe())
     with pytest.raises(
         ValueError, match=r"^mode must be one of one_cluster, distribution, custom .*, got 'random_graph'$"
     ):
         pl.generate_store(recipe(), tmp_path / "a.zarr", shards=2)
     with pytest.raises(ValueError, match=r"got 'random_graph'$"):
-        pl.cluster_of(recipe(), 3)
+        pl.engines.cluster_of(recipe(), 3)
 
 
 def test_a_subsample_keeps_cycles_between_its_rows():

@@ -13,7 +13,7 @@ from sameness import assert_same
 import percolab as pl
 from percolab.store import schema, stored_array
 
-BLOCK_BYTES = 1 << 12
+CHUNK_BYTES = 1 << 12
 """Many blocks, as in a large dataset."""
 
 
@@ -26,14 +26,14 @@ def ds():
 def saved(ds, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "ds.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
+        patch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
         ds.save(path)
     return path
 
 
 @pytest.fixture
 def path(saved, tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
     return shutil.copytree(saved, tmp_path / "ds.zarr")
 
 

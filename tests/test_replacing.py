@@ -55,7 +55,7 @@ def contents(path):
 
 
 def save(dataset, path, **options):
-    commit.save(dataset, path, **options)
+    worlds.save(dataset, path, **options)
 
 
 def make(dataset, path, **options):

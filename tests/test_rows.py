@@ -38,7 +38,7 @@ def small_limbs():
 @pytest.fixture(scope="module", params=RECIPES)
 def made(request):
     recipe = RECIPES[request.param]
-    return pl.generate(recipe), pl.cluster_table(recipe)
+    return pl.generate(recipe), pl.engines.cluster_table(recipe)
 
 
 def assert_equals_whole(part, ds):
@@ -69,7 +69,7 @@ def test_shards_at_awkward_edges_are_the_whole(made):
     edges = awkward_edges(ds, table)
     latents = 0
     for lo, hi in pairwise(edges):
-        part = pl.generate_rows(table, lo, hi, threads=1)
+        part = pl.engines.generate_rows(table, lo, hi, threads=1)
         assert part.latent_lo == latents
         latents = part.latent_hi
         assert_equals_whole(part, ds)
@@ -79,13 +79,13 @@ def test_shards_at_awkward_edges_are_the_whole(made):
 def test_one_row_and_none(made):
     ds, table = made
     for lo in awkward_edges(ds, table):
-        assert_equals_whole(pl.generate_rows(table, lo, min(lo + 1, len(ds))), ds)
-        assert_equals_whole(pl.generate_rows(table, lo, lo), ds)
+        assert_equals_whole(pl.engines.generate_rows(table, lo, min(lo + 1, len(ds))), ds)
+        assert_equals_whole(pl.engines.generate_rows(table, lo, lo), ds)
 
 
 def test_whole_range(made):
     ds, table = made
-    assert_equals_whole(pl.generate_rows(table, 0, len(ds), threads=2), ds)
+    assert_equals_whole(pl.engines.generate_rows(table, 0, len(ds), threads=2), ds)
 
 
 @settings(max_examples=25, deadline=None)
@@ -94,21 +94,21 @@ def test_any_range_of_any_recipe(n, create_prob, seed, data):
     recipe = pl.Recipe(n, 2, "custom", create_prob=create_prob, seeds=seed)
     lo = data.draw(st.integers(0, n))
     hi = data.draw(st.integers(lo, n))
-    assert_equals_whole(pl.generate_rows(pl.cluster_table(recipe), lo, hi), pl.generate(recipe))
+    assert_equals_whole(pl.engines.generate_rows(pl.engines.cluster_table(recipe), lo, hi), pl.generate(recipe))
 
 
 @pytest.mark.parametrize("rows", [1 << 11, 1 << 12, 1 << 14])
 def test_the_size_of_limbs_does_not_show(rows, monkeypatch):
     monkeypatch.setattr(limbs, "MOST_ROWS", rows)
     recipe = RECIPES["one_cluster"]
-    table = pl.cluster_table(recipe, threads=2)
+    table = pl.engines.cluster_table(recipe, threads=2)
     assert table.crown.limb.size > 1
-    assert_equals_whole(pl.generate_rows(table, 7777, 22_222), pl.generate(recipe))
+    assert_equals_whole(pl.engines.generate_rows(table, 7777, 22_222), pl.generate(recipe))
 
 
 def test_a_part_is_bounded_by_its_range_not_by_the_cluster():
     recipe = pl.Recipe(300_000, 3, "one_cluster", seeds=1)
-    table = pl.cluster_table(recipe)
+    table = pl.engines.cluster_table(recipe)
     part = table.points(150_000, 150_100)
     assert part.stand.n_rows <= 100 + 2 * 2048
     latents = table.latents(150_000, 150_100)
@@ -116,7 +116,7 @@ def test_a_part_is_bounded_by_its_range_not_by_the_cluster():
 
 
 def test_a_table_of_many_points_is_compact():
-    table = pl.cluster_table(pl.Recipe(100_000, 3, seeds=1)).clusters
+    table = pl.engines.cluster_table(pl.Recipe(100_000, 3, seeds=1)).clusters
     kept = sum(column.nbytes for column in (table.start, table.birth, table.point_id, table.born_size))
     assert kept / 100_000 < 8.1
 
@@ -133,20 +133,20 @@ def test_a_table_of_many_points_is_compact():
 def test_bad_ranges_get_one_line(lo, hi, message):
     recipe = pl.Recipe(100, 3, seeds=1)
     with pytest.raises(ValueError, match=message):
-        pl.generate_rows(pl.cluster_table(recipe), lo, hi)
+        pl.engines.generate_rows(pl.engines.cluster_table(recipe), lo, hi)
 
 
 def test_wrong_table_and_engine_are_refused():
     with pytest.raises(ValueError, match=r"^table must be what cluster_table returns, got Recipe\(n_points=100,"):
-        pl.generate_rows(pl.Recipe(100, 3, seeds=1), 0, 1)
+        pl.engines.generate_rows(pl.Recipe(100, 3, seeds=1), 0, 1)
     with pytest.raises(ValueError, match="engine must be 'native'"):
-        pl.cluster_table(pl.Recipe(100, 3, seeds=1, engine="paper"))
+        pl.engines.cluster_table(pl.Recipe(100, 3, seeds=1, engine="paper"))
 
 
 def test_tables_and_rows_are_shown_in_one_line():
     recipe = pl.Recipe(5000, 3, "one_cluster", seeds=1)
-    table = pl.cluster_table(recipe)
-    assert repr(table).startswith("Table(n_points=5000, n_clusters=1, n_limbs=")
+    table = pl.engines.cluster_table(recipe)
+    assert repr(table).startswith("ClusterTable(n_points=5000, n_clusters=1, n_limbs=")
     assert repr(table).endswith(f", recipe={recipe})")
     assert repr(table.clusters) == "Clusters(n_points=5000, n_clusters=1)"
-    assert repr(pl.generate_rows(table, 7, 9)) == "Rows(7 … 9, latents 7 … 9, X: (2, 3) float32)"
+    assert repr(pl.engines.generate_rows(table, 7, 9)) == "GeneratedRows(7 … 9, latents 7 … 9, X: (2, 3) float32)"

@@ -196,7 +196,7 @@ def test_its_variance_and_l0_are_those_of_a_score(fitted, activations):
     import percolab as pl
 
     method = fitted["batchtopk"]
-    forest = pl.split_forest(600, 1)
+    forest = pl.engines.split_forest(600, 1)
     given = {"directions": method.directions, "bias": method.bias, "activations": activations}
     found = score(forest, method.encode(activations), **given).summary
     assert method.explained_variance(activations) == pytest.approx(found["explained_variance"])

@@ -14,7 +14,7 @@ import percolab as pl
 from percolab.ground import files
 from percolab.store import commit, finished, schema, unfinished
 
-BLOCK_BYTES = 1 << 12
+CHUNK_BYTES = 1 << 12
 """Many blocks, as in a large dataset."""
 
 
@@ -27,14 +27,14 @@ def ds():
 def saved(ds, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "ds.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
+        patch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
         ds.save(path)
     return path
 
 
 @pytest.fixture
 def path(saved, tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
     return shutil.copytree(saved, tmp_path / "ds.zarr")
 
 
@@ -110,14 +110,14 @@ def test_a_failed_write_leaves_what_was_there(ds, path, monkeypatch):
 
 KILLED = """
 import sys, time, percolab as pl
-from percolab.store import commit, schema
-schema.BLOCK_BYTES = 1 << 12
+from percolab.store import schema, worlds
+schema.CHUNK_BYTES = 1 << 12
 def report(stage, done, total):
     if done > total / 2:
         print("half", flush=True)
         time.sleep(60)
 ds = pl.generate(pl.Recipe(3000, 6, seeds=3, engine="paper"))
-commit.save(ds, sys.argv[1], overwrite=True, progress=report)
+worlds.save(ds, sys.argv[1], overwrite=True, progress=report)
 """
 
 

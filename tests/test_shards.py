@@ -15,7 +15,7 @@ import pytest
 
 import percolab as pl
 from percolab.engines.native import limbs
-from percolab.store import runners, schema, shards, sources
+from percolab.store import byte_sources, runners, schema, shards
 
 ONE = pl.Recipe(20_000, 5, "one_cluster", seeds=8)
 MANY = pl.Recipe(30_000, 5, "distribution", seeds=8)
@@ -220,7 +220,7 @@ def reads(monkeypatch):
         return read
 
     for name in ("read", "read_into"):
-        monkeypatch.setattr(sources.Directory, name, recorded(getattr(sources.Directory, name)))
+        monkeypatch.setattr(byte_sources.Directory, name, recorded(getattr(byte_sources.Directory, name)))
     return found
 
 
@@ -305,7 +305,8 @@ def test_interrupted_by_the_user(presses, tmp_path):
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     # A worker that is started just then may say that it was a process: multiprocessing prints that on its own.
-    said = [line for line in errors.splitlines() if not line.startswith("Process Spawn")]
+    # On a busy machine there is a line of progress, too.
+    said = [line for line in errors.splitlines() if not line.startswith(("Process Spawn", "shards "))]
     assert said == ["error: interrupted; the same command resumes it"]
     assert out == ""
 

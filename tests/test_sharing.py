@@ -15,12 +15,12 @@ import pytest
 
 import percolab as pl
 from percolab import exports
-from percolab.loaders import streaming
-from percolab.loaders.streaming import Share
+from percolab.loaders import row_stream
+from percolab.loaders.row_stream import Share
 from percolab.store import schema
 
 torch = pytest.importorskip("torch")
-sharing = pytest.importorskip("percolab.loaders.sharing")
+sharing = pytest.importorskip("percolab.loaders.shared_memory")
 
 pytestmark = pytest.mark.skipif(not hasattr(__import__("os"), "memfd_create"), reason="needs Linux")
 
@@ -156,7 +156,7 @@ def test_slots_may_be_given_back_while_others_are_taken(slots):
 def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("sharing") / "ds.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "BLOCK_BYTES", 64 * 4 * 4)
+        patch.setattr(schema, "CHUNK_BYTES", 64 * 4 * 4)
         pl.generate(pl.Recipe(6000, 4, seeds=3)).save(path)
     return path
 
@@ -199,7 +199,7 @@ def test_a_loader_may_change_batches_before_they_are_sent(store):
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_every_batch_is_in_shared_memory(store, batch_size, shuffle):
     """Also one that crosses from a part of the epoch to the next: torch's own way of sending it takes far longer."""
-    stream = streaming.Stream(store, batch_size, shuffle=shuffle, buffer_rows=650)  # which ends within a block
+    stream = row_stream.Stream(store, batch_size, shuffle=shuffle, buffer_rows=650)  # which ends within a block
     slots = sharing.slots_for(*stream.parts())
     for batch, right in zip(stream.batches(0, Share(), slots.room), stream.batches(), strict=True):
         assert all(is_shared(slots, column) for column in batch)
@@ -208,9 +208,9 @@ def test_every_batch_is_in_shared_memory(store, batch_size, shuffle):
 
 
 def test_readers_that_work_ahead_give_the_same(store, monkeypatch):
-    once = [batch[0] for batch in streaming.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
-    monkeypatch.setattr(streaming, "worked_ahead", lambda parts: parts)
-    again = [batch[0] for batch in streaming.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
+    once = [batch[0] for batch in row_stream.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
+    monkeypatch.setattr(row_stream, "worked_ahead", lambda parts: parts)
+    again = [batch[0] for batch in row_stream.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
     np.testing.assert_array_equal(np.concatenate(once), np.concatenate(again))
 
 

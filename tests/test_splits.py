@@ -162,9 +162,19 @@ def test_a_margin_keeps_test_rows_away_from_training_rows(one):
     assert apart.bonds_to_training(one.forest).min() == 4
     assert apart.bonds_to_training(one.forest, "validation").min() >= 4
     assert apart.train.size + apart.left_out.size == split.train.size
-    assert repr(apart).endswith("left out)")
+    assert repr(apart).endswith(f"{apart.left_out.size:,} left out, subtrees of at most 100)")
     by_cluster = pl.split_rows(pl.generate(pl.Recipe(3000, 3, seeds=5)), by="cluster", margin=10)
     assert by_cluster.left_out.size == 0
+
+
+def test_a_size_of_subtrees_is_chosen_and_said(one):
+    split = pl.split_rows(one, by="subtree")
+    same = pl.split_rows(one, by="subtree", max_size=60)
+    assert (len(one), split.max_size) == (3000, 60)
+    np.testing.assert_array_equal(split.test, same.test)
+    assert repr(split).endswith(", subtrees of at most 60)")
+    assert "most rows of a subtree" in split._repr_html_()
+    assert "subtree" not in pl.split_rows(one)._repr_html_()
 
 
 def test_groups_serve_scikit_learn(ds):
@@ -177,8 +187,7 @@ def test_groups_serve_scikit_learn(ds):
     ("options", "message"),
     [
         ({"by": "row"}, "by must be one of rows, subtree, cluster, got 'row'"),
-        ({"by": "subtree"}, "max_size must be given with by='subtree' and not otherwise, got None with by='subtree'"),
-        ({"max_size": 5}, "max_size must be given with by='subtree' and not otherwise, got 5 with by='rows'"),
+        ({"max_size": 5}, "max_size must be left out unless by='subtree', got 5 with by='rows'"),
         ({"by": "subtree", "max_size": 0}, "max_size must be at least 1, got 0"),
         ({"by": "cluster"}, "dataset must have at least 3 clusters to be split by them, got 1"),
         (

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 import percolab as pl
 from percolab import exports
-from percolab.loaders import mixing, streaming
-from percolab.loaders.streaming import Columns, Share, Stream
+from percolab.loaders import mixture, row_stream
+from percolab.loaders.row_stream import Columns, Share, Stream
 from percolab.store import schema, stored_array
 
 DIM = 4
@@ -37,7 +37,7 @@ def path(ds, tmp_path_factory):
 
 def saved(dataset, path, block=BLOCK):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "BLOCK_BYTES", block * DIM * 4)
+        patch.setattr(schema, "CHUNK_BYTES", block * DIM * 4)
         dataset.save(path)
     return path
 
@@ -206,7 +206,7 @@ def test_pool_mixes_as_the_documentation_says():
     n_blocks, pool = 4000, 10
     parts = ((np.full(BLOCK, block),) for block in range(n_blocks))
     room = (np.empty(pool * BLOCK, int),)
-    blocks = np.concatenate([rows for (rows,) in mixing.mixed(parts, room, streaming.generator(0, 0))])
+    blocks = np.concatenate([rows for (rows,) in mixture.mixed(parts, room, row_stream.generator(0, 0))])
     assert (np.bincount(blocks) == BLOCK).all()
     leave = blocks[: (n_blocks - pool) * BLOCK].reshape(-1, BLOCK)[100:]  # what leaves as one block is read
     same = leave[:, :-1] == leave[:, 1:]
@@ -224,14 +224,14 @@ def test_batches_have_rows_of_many_blocks(ds, path):
 
 
 def test_order_of_blocks_is_drawn_for_open_rows_at_a_time(path, monkeypatch, reads):
-    monkeypatch.setattr(streaming, "OPEN_ROWS", 256)
+    monkeypatch.setattr(row_stream, "OPEN_ROWS", 256)
     columns = Columns(path, ["X", "y"])
     assert (columns.block_rows, columns.chunk_rows, columns.n_blocks) == (32, 64, 32)
-    order = streaming.block_order(columns, streaming.generator(0, 0))
+    order = row_stream.block_order(columns, row_stream.generator(0, 0))
     assert sorted(order) == list(range(32))
     for part in order.reshape(4, 8):  # 256 rows are 4 chunks of y of 2 blocks each
         assert np.unique(part // 2).size == 4
-    monkeypatch.setattr(mixing, "READERS", 1)
+    monkeypatch.setattr(mixture, "READERS", 1)
     list(Stream(path, 100, buffer_rows=64).batches())
     assert sorted(start for name, start, _ in reads if name == "y") == list(range(0, N, 64))
     assert sorted(start for name, start, _ in reads if name == "X") == list(range(0, N, 32))
@@ -271,13 +271,13 @@ RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ig
 @pytest.mark.parametrize("kind", ["shuffled", "in order", "torch", RAY])
 def test_an_epoch_that_is_left_early_ends_its_threads(path, reads, kind, monkeypatch):
     """At once, and not when a collector comes by: here something else still refers to the generator that reads."""
-    before, held, read_ahead = readers(), [], streaming.read_ahead
+    before, held, read_ahead = readers(), [], row_stream.read_ahead
 
     def reading(*args):
         held.append(read_ahead(*args))
         return held[-1]
 
-    monkeypatch.setattr(streaming, "read_ahead", reading)
+    monkeypatch.setattr(row_stream, "read_ahead", reading)
     if kind == "torch":
         batches = iter(exports.to_torch_stream(path, 10, buffer_rows=64))
     elif kind == "ray":
@@ -293,7 +293,7 @@ def test_an_epoch_that_is_left_early_ends_its_threads(path, reads, kind, monkeyp
     batches.close()
     assert held[0].gi_frame is None
     assert readers() <= before
-    assert len([name for name, *_ in reads if name == "X"]) <= 3 + 2 * mixing.READERS
+    assert len([name for name, *_ in reads if name == "X"]) <= 3 + 2 * mixture.READERS
 
 
 def test_a_store_that_was_replaced_is_refused(ds, path, tmp_path):
@@ -492,6 +492,14 @@ def test_ray_gives_torch_batches(ray, path):
     shuffled = data.iter_torch_batches(batch_size=100, local_shuffle_buffer_size=300)
     shapes = [batch["X"].shape for batch in shuffled]
     assert sorted(shapes, reverse=True) == [(100, DIM)] * 10 + [(3, DIM)]
+
+
+@with_ray
+def test_ray_reads_by_two_tasks_for_each_processor(ray, path, monkeypatch):
+    asked = {}
+    monkeypatch.setattr("ray.data.read_datasource", lambda source, **options: asked.update(options))
+    exports.to_ray(path)
+    assert asked == {"override_num_blocks": 4}
 
 
 @with_ray

@@ -17,7 +17,7 @@ import percolab as pl
 from percolab.checks import factors as laws
 from percolab.rng import philox
 from percolab.worlds import generation, rotations, samples
-from percolab.worlds.recipe import recipe_from_dict
+from percolab.worlds.superposition import recipe_from_dict
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
 
@@ -370,7 +370,9 @@ def test_a_world_changed_by_hand_says_so(tmp_path):
 def test_labels_are_not_added():
     first, second = clusters(5, 5)
     recipes = [replace(first, target=pl.Target("classes", n_groups=2)), second]
-    assert pl.superpose(recipes, [1, 0], seed=1).y.dtype == pl.Superposition(recipes, [1, 0]).y_dtype == np.int64
+    assert (
+        pl.superpose(recipes, weights=[1, 0], seed=1).y.dtype == pl.Superposition(recipes, [1, 0]).y_dtype == np.int64
+    )
     for how in ({"weights": [1, 1]}, {"weights": [2, 0]}, {"product": (1, 0)}):
         with pytest.raises(
             ValueError, match=r"^targets of factor 0 must be numbers to be added or multiplied, got labels$"
@@ -449,8 +451,26 @@ def test_what_is_left_out_is_filled_in():
 )
 def test_bad_fields(fields, message):
     for make in (pl.Superposition, pl.superpose):
+        if make is pl.superpose and isinstance(fields.get("factors"), pl.Recipe | str):
+            continue  # it takes one factor as it is
         with pytest.raises(ValueError, match=f"^{message}$"):
             make(**{"factors": clusters(10, 20), **fields})
+
+
+def test_factors_come_one_by_one_or_in_a_list_as_recipes_or_datasets():
+    first, second = clusters(30, 20)
+    world = pl.superpose([first, second], weights=(1, 0), seed=3)
+    made = pl.generate(second)
+    for again in (
+        pl.superpose(first, second, weights=(1, 0), seed=3),
+        pl.superpose(first, made, weights=(1, 0), seed=3),
+        pl.superpose(iter([pl.generate(first), made]), weights=(1, 0), seed=3),
+    ):
+        assert again.recipe == world.recipe
+        assert np.array_equal(again.X, world.X)
+    assert pl.superpose(made, seed=1).recipe == pl.superpose([second], seed=1).recipe
+    with pytest.raises(ValueError, match=r"^factors must be as their recipes make them, got 5 of 20 rows taken$"):
+        pl.superpose(first, made.take(range(5)))
 
 
 def test_factors_of_different_dimensions_need_a_rotation():
@@ -517,7 +537,7 @@ def test_worlds_are_not_made_in_parts(tmp_path):
     with pytest.raises(
         ValueError, match=r"^recipe.engine must be 'native' to make parts of a dataset, got 'superposed'$"
     ):
-        pl.cluster_table(recipe)
+        pl.engines.cluster_table(recipe)
 
 
 # ---------------------------------------------------------------------- presets and progress

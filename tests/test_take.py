@@ -133,7 +133,7 @@ def test_targets_are_kept_or_made_again(kind, options, tmp_path):
     by_rule = again.with_target(kind, **options)
     if kind == "silent":
         silent = again.latent_z * again.latent_active, again.point_z * again.point_active
-        np.testing.assert_array_equal(again.y, pl.targets(again.forest, *silent))
+        np.testing.assert_array_equal(again.y, pl.engines.targets(again.forest, *silent))
         np.testing.assert_array_equal(again.point_active, ds.point_active[again.source_row])
         assert set(again.latent_z[~again.latent_active]) <= set(ds.latent_z[~ds.latent_active])
     else:
@@ -181,7 +181,7 @@ def test_datasets_without_extra_columns_are_stored_as_before(tmp_path):
 def test_edits_and_filters_of_a_subsample():
     sub = made().take(np.arange(0, 300, 2), y="recomputed")
     after = sub.do(z={4: 3.0})
-    np.testing.assert_array_equal(after.y, pl.targets(sub.forest, after.latent_z, after.point_z))
+    np.testing.assert_array_equal(after.y, pl.engines.targets(sub.forest, after.latent_z, after.point_z))
     assert after.recipe == sub.recipe
     assert after.modification == "150 of 300 rows taken; values set by hand"
     with pytest.raises(ValueError, match="must be as its recipe makes it to be moved or turned, got 150 of 300 rows"):

@@ -15,7 +15,7 @@ from sameness import assert_same, refused
 import percolab as pl
 from percolab import exports
 from percolab.model.target import Target
-from percolab.show.card import write_card
+from percolab.show import card
 from percolab.show.summary import summarise, table
 
 RULES = {
@@ -186,8 +186,8 @@ def test_silence_is_keyed_by_path():
     """The pairs of a smaller dataset of the same seeds are silent in a larger one, and other seeds silence others."""
     small, large = (pl.generate(pl.Recipe(n, 2, "one_cluster", seeds=3)).with_target("silent") for n in (200, 300))
     assert small.target == Target("silent", seed=20_003)
-    known = dict(zip(pl.node_paths(large.forest)[0].tolist(), large.latent_active.tolist(), strict=True))
-    paths = pl.node_paths(small.forest)[0].tolist()
+    known = dict(zip(pl.engines.node_paths(large.forest)[0].tolist(), large.latent_active.tolist(), strict=True))
+    paths = pl.engines.node_paths(small.forest)[0].tolist()
     assert [known[path] for path in paths] == small.latent_active.tolist()
     assert (small.with_target("silent", seed=1).latent_active != small.latent_active).any()
 
@@ -244,7 +244,7 @@ def test_functions_see_the_truth():
     custom = ds.with_target(largest)
     np.testing.assert_array_equal(custom.y, largest(ds.forest, ds.latent_z, ds.point_z))
     assert custom.modification == "y given as an array"
-    np.testing.assert_array_equal(ds.with_target(lambda f, z, p: pl.targets(f, z, p)).y, ds.y)
+    np.testing.assert_array_equal(ds.with_target(lambda f, z, p: pl.engines.targets(f, z, p)).y, ds.y)
 
 
 def test_given_targets_follow_what_they_can():
@@ -303,7 +303,7 @@ def test_parts_refuse_other_targets(tmp_path):
     with refused("target must be 'sum' to make a dataset in shards, got 'sign'"):
         pl.generate_store(recipe, tmp_path / "ds.zarr", shards=1)
     with refused("target must be 'sum' to make parts of a dataset, got 'sign'"):
-        pl.cluster_table(recipe)
+        pl.engines.cluster_table(recipe)
 
 
 def test_labels_reach_torch_and_parquet(tmp_path):
@@ -324,7 +324,7 @@ def test_labels_reach_torch_and_parquet(tmp_path):
 @pytest.mark.parametrize("kind", ["sum", "silent", "path_tokens", "custom"])
 def test_cards_and_summaries_of_every_target(kind, tmp_path):
     ds = made().with_target(np.ones((300, 2))) if kind == "custom" else made().with_target(kind, **RULES[kind])
-    write_card(ds, tmp_path / "card.html")
+    card(ds, tmp_path / "card.html")
     assert (kind == "sum") == (f"target {kind}" not in (tmp_path / "card.html").read_text())
     rows = table(summarise(ds), "ds").columns[1]._cells
     text = " ".join(str(cell) for cell in rows)

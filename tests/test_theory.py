@@ -138,7 +138,7 @@ def test_height_and_diameter_of_sampled_trees():
 
     n, heights = 3000, []
     for seed in range(60):
-        forest = pl.split_forest(n, seed)
+        forest = pl.engines.split_forest(n, seed)
         dataset = pl.Dataset(pl.Recipe(n, 2, "one_cluster", seeds=seed), forest, *[np.zeros(n)] * 4, {})
         _, height = Subject(dataset).rooted
         heights.append(height.max())

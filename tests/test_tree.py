@@ -125,6 +125,7 @@ def test_all_rows_named_are_all_rows(ds):
     np.testing.assert_array_equal(forest.concepts(5, 2 / 3, rows=np.arange(2000)[::-1]), forest.concepts(5, 2 / 3))
     np.testing.assert_array_equal(forest.concepts(10, rows=np.repeat(np.arange(2000), 2)), forest.concepts(5))
     np.testing.assert_array_equal(forest.concepts(5, rows=np.ones(2000, bool)), forest.concepts(5))
+    np.testing.assert_array_equal(forest.concepts(), forest.concepts(20, 2 / 3))
 
 
 @given(forests(most=15), st.integers(0, 2**32))
@@ -166,7 +167,7 @@ def test_moments_of_some_rows(forest, data):
 
 def test_moments_far_from_zero_in_a_long_table():
     """The errors that the docstring names: 200,000 rows, latents that spread 10^-4 and 10^-6 of all values."""
-    forest = pl.split_forest(200_000, 3)
+    forest = pl.engines.split_forest(200_000, 3)
     rng = np.random.default_rng(0)
     cut = forest.cut(200)
     latents = rng.choice(np.flatnonzero(forest.latent_size <= 200), 60)
@@ -185,10 +186,10 @@ def test_moments_of_any_kind_of_array(ds, tmp_path, monkeypatch):
     ds.save(tmp_path / "ds.zarr")
     mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=ds.X.shape)
     mapped[:] = ds.X
-    monkeypatch.setattr("percolab.model.moments.BLOCK_BYTES", 999)
+    monkeypatch.setattr("percolab.model.moments.MOMENT_BYTES", 999)
     monkeypatch.setattr("percolab.model.moments.KEPT_BYTES", 1)
     order = np.random.default_rng(0).permutation(2000)
-    for values in (ds.X, pl.load(tmp_path / "ds.zarr").X, mapped, torch.from_numpy(ds.X), scipy.sparse.csr_array(ds.X)):
+    for values in (ds.X, pl.load(tmp_path / "ds.zarr").X, mapped, torch.tensor(ds.X), scipy.sparse.csr_array(ds.X)):
         again = forest.moments(values, latents)
         for name in ("count", "total", "mean", "variance"):
             np.testing.assert_array_equal(getattr(again, name), getattr(expected, name))
@@ -221,7 +222,7 @@ def test_a_chain_of_thousands(shape):
 
 def test_long_ranges():
     """Rows that are many blocks of the table of minima apart, against their paths and their distances in space."""
-    forest = pl.split_forest(20_000, 3)
+    forest = pl.engines.split_forest(20_000, 3)
     a, b = np.random.default_rng(0).integers(0, 20_000, (2, 300))
     first, second = forest.path(a).parts(), forest.path(b).parts()
     for pair, latent in enumerate(forest.lca(a, b)):
@@ -256,7 +257,7 @@ def test_answers_have_the_shape_of_the_question(ds):
     assert forest.children(0).shape == (2,)
     assert forest.children([[0, 1, 2]]).shape == (1, 3, 2)
     assert forest.path(np.arange(2000) < 3).offsets.size == 4
-    assert repr(forest.cut(50)).startswith("Cut(")
+    assert repr(forest.cut(50)).startswith("Partition(")
 
 
 @pytest.mark.parametrize(

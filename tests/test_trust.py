@@ -101,7 +101,7 @@ JOURNALS = {
     "names": '{"overwrite": true, "names": {".precious.partial-0": "precious"}}',
     "deep": "[" * 100_000,
 }
-HIDDEN = (".ds.zarr.replacing", ".other.zarr.replacing", ".out.points.parquet.naming", ".ds.zarr.partial-replacing")
+HIDDEN = (".ds.zarr.replacing", ".other.zarr.replacing", ".out.naming", ".ds.zarr.partial-replacing")
 
 
 def journals(folder, text):
@@ -125,7 +125,7 @@ def use(folder):
         except FileNotFoundError:
             assert path == "other.zarr"
     with pytest.raises(FileNotFoundError):
-        exports.read_parquet("out")
+        exports.read_huggingface("out")
 
 
 @pytest.mark.parametrize("text", JOURNALS.values(), ids=JOURNALS)
@@ -735,8 +735,8 @@ def record(*given):
     Dying()  # Python prints what is raised there, and goes on
     return real(*given)
 
-import percolab.exports.tables
-percolab.exports.tables.record = record
+import percolab.exports.point_tables
+percolab.exports.point_tables.record = record
 sys.argv = ["percolab", "export", "ds.zarr", "--format", "parquet", "-o", "out"]
 main.main()
 """

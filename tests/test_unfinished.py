@@ -17,19 +17,19 @@ import pytest
 import zarr
 
 import percolab as pl
-from percolab.engines.paper import engine
-from percolab.store import commit, finished, schema, unfinished
-from percolab.store.schema import COLUMNS, KINDS
+from percolab.engines import paper
+from percolab.store import finished, schema, unfinished, worlds
+from percolab.store.schema import COLUMNS, ROW_KINDS
 from percolab.store.unfinished import Unfinished, open_unfinished
 
 CELL = 128
-BLOCK_BYTES = 8 * CELL
+CHUNK_BYTES = 8 * CELL
 """No block of any array has more rows than a cell."""
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def saved(ds, tmp_path_factory):
     """Return where the dataset is as `save` writes it."""
     path = tmp_path_factory.mktemp("saved") / "saved.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "BLOCK_BYTES", BLOCK_BYTES)
+        patch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
         ds.save(path)
     return path
 
@@ -67,11 +67,11 @@ def column(ds, name):
 
 def write(store, ds, kind, index):
     lo, hi = store.span(kind, index)
-    store.write(kind, lo, {name: column(ds, name)[lo:hi] for name in KINDS[kind]})
+    store.write(kind, lo, {name: column(ds, name)[lo:hi] for name in ROW_KINDS[kind]})
 
 
 def all_cells(store):
-    return [(kind, index) for kind in KINDS for index in range(store.n_cells(kind))]
+    return [(kind, index) for kind in ROW_KINDS for index in range(store.n_cells(kind))]
 
 
 def write_missing(store, ds):
@@ -89,7 +89,7 @@ def complete(ds, location):
 
 
 def only(kind, *indices):
-    return {k: list(indices) if k == kind else [] for k in KINDS}
+    return {k: list(indices) if k == kind else [] for k in ROW_KINDS}
 
 
 # ---------------------------------------------------------------------- the same store however it is made
@@ -109,7 +109,7 @@ def test_cells_in_any_order_give_the_same_files(ds, files, tmp_path):
 
 def test_several_cells_in_one_call(ds, files, tmp_path):
     store = begin(ds, tmp_path / "ds.zarr")
-    for kind, names in KINDS.items():
+    for kind, names in ROW_KINDS.items():
         store.write(kind, CELL, {name: column(ds, name)[CELL:] for name in names})
         store.write(kind, 0, {name: column(ds, name)[:CELL] for name in names})
     store.finish(ds.provenance)
@@ -125,7 +125,7 @@ def test_a_cell_written_twice(ds, files, tmp_path):
 
 
 def test_chunks_lie_in_cells_and_do_not_depend_on_the_data(ds, tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "BLOCK_BYTES", 1 << 22)
+    monkeypatch.setattr(schema, "CHUNK_BYTES", 1 << 22)
     recipe = replace(ds.recipe, n_points=10**9, dim=100, dtype="float32")
     for name, cell in (("a.zarr", schema.CELL), ("b.zarr", 1 << 10)):
         group = zarr.open_group(unfinished.begin(tmp_path / name, recipe, 10**9, 10**8, cell=cell).location)
@@ -162,7 +162,7 @@ def test_cells_that_are_not_whole_are_refused(ds, tmp_path):
         store.write("cluster", 0, {"cluster_id": ids[:CELL].astype(np.int32)})
     with pytest.raises(ValueError, match="kind must be one of point, latent, cluster, cluster_edge, got 'row'"):
         store.write("row", 0, {})
-    assert store.missing() == {kind: list(range(store.n_cells(kind))) for kind in KINDS}
+    assert store.missing() == {kind: list(range(store.n_cells(kind))) for kind in ROW_KINDS}
 
 
 def test_what_is_not_whole_is_not_finished(ds, files, tmp_path):
@@ -191,9 +191,9 @@ def test_another_recipe_engine_or_format_is_refused(ds, tmp_path, monkeypatch, s
     with pytest.raises(FileExistsError, match=r"dim of the store at '.*ds.zarr' must be 7 to resume, got 2"):
         begin(other, path)
     for module, name, message in (
-        (engine, "VERSION", r"engine_version of the store at .* must be 99 to resume, got 1"),
+        (paper, "VERSION", r"engine_version of the store at .* must be 99 to resume, got 1"),
         (unfinished, "FORMAT", r"format of the store at .* must be 99 to resume, got 1"),
-        (schema, "BLOCK_BYTES", r"array X of .* must be .* in blocks of \(4, 2\) to resume, got .* of \(64, 2\)"),
+        (schema, "CHUNK_BYTES", r"array X of .* must be .* in blocks of \(4, 2\) to resume, got .* of \(64, 2\)"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, 99)
@@ -273,7 +273,7 @@ def test_damaged_chunks_are_found_and_written_again(ds, files, tmp_path, damage,
     write_missing(store, ds)
     if finished:
         store.finish(ds.provenance)
-    for kind, names in KINDS.items():
+    for kind, names in ROW_KINDS.items():
         for name in names:
             array = zarr.open_group(path)[name]
             blocks = {0, array.nchunks // 2, array.nchunks - 1}
@@ -297,7 +297,7 @@ def test_damaged_records_make_their_cells_missing(ds, files, tmp_path, damage):
     path = tmp_path / "ds.zarr"
     store = begin(ds, path)
     write_missing(store, ds)
-    for kind in KINDS:
+    for kind in ROW_KINDS:
         for index in {0, store.n_cells(kind) - 1}:
             DAMAGES[damage](path / "unfinished" / kind / "c" / str(index))
             assert begin(ds, path).missing() == only(kind, index)
@@ -499,7 +499,7 @@ def test_what_killed_writers_left_is_swept(ds, files, tmp_path):
 
 WRITER = """
 import sys, time, percolab as pl
-from percolab.store.schema import FOREST_COLUMNS, KINDS
+from percolab.store.schema import FOREST_COLUMNS, ROW_KINDS
 from percolab.store.unfinished import open_unfinished
 store = open_unfinished(sys.argv[1])
 ds = pl.load(sys.argv[2])
@@ -507,7 +507,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     kind, index = line.split()
     lo, hi = store.span(kind, int(index))
-    columns = {name: getattr(ds.forest if name in FOREST_COLUMNS else ds, name)[lo:hi] for name in KINDS[kind]}
+    columns = {name: getattr(ds.forest if name in FOREST_COLUMNS else ds, name)[lo:hi] for name in ROW_KINDS[kind]}
     store.write(kind, lo, columns)
     print("written", flush=True)
 """
@@ -636,7 +636,7 @@ def test_damage_at_a_url_is_repaired(ds, files, memory):
     store = begin(ds, memory)
     write(store, ds, "point", 2)
     assert begin(ds, memory).missing() == {
-        kind: [index for index in range(store.n_cells(kind)) if (kind, index) != ("point", 2)] for kind in KINDS
+        kind: [index for index in range(store.n_cells(kind)) if (kind, index) != ("point", 2)] for kind in ROW_KINDS
     }
     with pytest.raises(pl.StoreError, match="unfinished write"):
         pl.load(memory)
@@ -647,7 +647,7 @@ def test_damage_at_a_url_is_repaired(ds, files, memory):
     with pytest.raises(pl.StoreError, match="X cannot be read"):
         pl.load(memory, verify=True)
     missing = begin(ds, memory).missing()
-    assert [len(missing[kind]) for kind in KINDS] == [1, 1, 0, 0]
+    assert [len(missing[kind]) for kind in ROW_KINDS] == [1, 1, 0, 0]
     complete(ds, memory)
     assert contents_at(memory) == files
 
@@ -657,7 +657,7 @@ def test_an_interrupted_save_to_a_url_is_resumed(ds, files, memory):
         raise Killed
 
     with pytest.raises(Killed):
-        commit.save(ds, memory, progress=stop)
+        worlds.save(ds, memory, progress=stop)
     with pytest.raises(FileExistsError, match="cell of the store at"):
         begin(ds, memory)
     with pytest.raises(FileExistsError, match="min_cluster_size of the store at"):

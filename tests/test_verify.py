@@ -122,14 +122,14 @@ def test_attachment_that_forgets_size():
 
 
 def test_wrong_create_prob():
-    labels = pl.attachment(60_000, 0.3, 4).astype(np.int64)
+    labels = pl.engines.attachment(60_000, 0.3, 4).astype(np.int64)
     assert flagged_sizes(planted.clusters(labels)) == {"number of clusters", "cluster sizes (CCDF)"}
     assert flagged_sizes(planted.clusters(labels, 0.3)) == set()
 
 
 @pytest.mark.slow
 def test_wrong_exponent():
-    labels = pl.attachment(200_000, 0.1, 4).astype(np.int64)
+    labels = pl.engines.attachment(200_000, 0.1, 4).astype(np.int64)
     assert "size exponent, s ≥ 35" in flagged_sizes(planted.clusters(labels))
     assert flagged_sizes(planted.clusters(labels, 0.1)) == set()
 
@@ -337,7 +337,7 @@ def test_noise_on_targets():
 def test_values_that_are_too_wide():
     ds = many()
     latent_z, point_z = 1.1 * ds.latent_z, 1.1 * ds.point_z
-    wide = replace(ds, latent_z=latent_z, point_z=point_z, y=pl.targets(ds.forest, latent_z, point_z))
+    wide = replace(ds, latent_z=latent_z, point_z=point_z, y=pl.engines.targets(ds.forest, latent_z, point_z))
     assert flagged(wide) == {"z is N(0, 1)", "y is N(0, 1)"}
 
 
@@ -346,7 +346,7 @@ def test_values_that_follow_their_parents():
     z, parent = ds.latent_z.copy(), ds.forest.latent_parent
     for i in np.flatnonzero(parent >= 0):
         z[i] = 0.1 * z[parent[i]] + np.sqrt(1 - 0.01) * z[i]
-    tied = replace(ds, latent_z=z, y=pl.targets(ds.forest, z, ds.point_z))
+    tied = replace(ds, latent_z=z, y=pl.engines.targets(ds.forest, z, ds.point_z))
     assert flagged(tied) == {"z is N(0, 1)"}
 
 
@@ -372,7 +372,7 @@ def test_small_forests_are_forests(engine):
 
 def test_the_paper_sampler_is_the_cyclic_coalescent():
     forest = merger_trees.small_forest("paper", 6, 3, 11)
-    alone = pl.cyclic_coalescent(6, 11)
+    alone = pl.engines.cyclic_coalescent(6, 11)
     assert forest.cluster(0).equals(alone)
 
 

@@ -13,8 +13,8 @@ from sklearn.model_selection import GroupKFold
 import percolab as pl
 from percolab import exports
 from percolab.cli import main
-from percolab.loaders.streaming import Stream
-from percolab.show import card, colouring, distributions, drawing, summary
+from percolab.loaders.row_stream import Stream
+from percolab.show import card, cluster_picture, colours, distributions, summary
 from percolab.store import worlds
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
@@ -221,28 +221,28 @@ def test_subsamples_are_read_back_with_their_rows(world, tmp_path):
 
 
 def test_a_drawing_is_of_a_factor_in_its_own_space(world):
-    figure = drawing.draw_cluster(world, factor=CYCLES)
+    figure = cluster_picture.draw(world, factor=CYCLES)
     assert "of factor 1: " in figure.get_suptitle()
     closing = [c for c in figure.axes[0].collections if getattr(c, "get_segments", None)][-1]
     assert len(closing.get_segments()) == world.factors[CYCLES].forest.cluster(0).n_extra_bonds
     with pytest.raises(ValueError, match="factor must be given where there are 3"):
-        drawing.draw_cluster(world)
+        cluster_picture.draw(world)
 
 
 def test_activations_of_samples_are_averaged_over_the_samples_of_a_point(world):
     values = np.random.default_rng(0).normal(size=len(world))
     for factor in range(3):
-        rows, found = world.rows[:, factor], colouring.of_rows(pl.truth(world, factor), values)
+        rows, found = world.rows[:, factor], colours.of_rows(pl.truth(world, factor), values)
         for row in range(world.factors[factor].forest.n_points):
             mean = values[rows == row].mean() if (rows == row).any() else np.nan
             np.testing.assert_allclose(found[row], mean)
-    drawing.draw_cluster(world, factor=LONGER, colour=values)  # some points have no sample
+    cluster_picture.draw(world, factor=LONGER, colour=values)  # some points have no sample
     with pytest.raises(ValueError, match=r"colour must have shape \(300,\), a value a row, got \(500,\)"):
-        drawing.draw_cluster(world, factor=LONGER, colour=np.ones(500))
+        cluster_picture.draw(world, factor=LONGER, colour=np.ones(500))
 
 
 def page_of(dataset, tmp_path, **how):
-    card.write_card(dataset, tmp_path / "card.html", overwrite=True, **how)
+    card(dataset, tmp_path / "card.html", overwrite=True, **how)
     return (tmp_path / "card.html").read_text()
 
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import percolab as pl
-from percolab.show import draw_document
-from percolab.show.drawing import PALETTE, draw_cluster
+from percolab.show import draw
+from percolab.show.style import PALETTE
 
 HERE = Path(__file__).parent
 EXAMPLE = pl.Recipe(n_points=12, dim=2, seeds=8289, engine="paper")
@@ -23,9 +23,9 @@ CLUSTER = (PALETTE[0], PALETTE[5], PALETTE[2])
 def main() -> None:
     """Write the figures beside this file."""
     recipe = pl.Recipe(n_points=20_000, dim=50, mode="one_cluster", seeds=7, engine="paper")
-    draw_cluster(pl.generate(recipe)).savefig(HERE / "cluster.png", dpi=150)
+    draw(pl.generate(recipe)).savefig(HERE / "cluster.png", dpi=150)
     lexicon = pl.Recipe(n_points=1024, dim=2, mode="one_cluster", seeds=1)
-    draw_document(pl.Corpus(lexicon, seed=3), 2**40 + 7).savefig(HERE / "document.png", dpi=150)
+    draw(pl.Corpus(lexicon, seed=3), 2**40 + 7).savefig(HERE / "document.png", dpi=150)
     draw_data_model(pl.generate(EXAMPLE)).savefig(HERE / "data_model.png", dpi=150)
 
 

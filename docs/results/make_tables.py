@@ -139,11 +139,17 @@ def verdicts() -> str:
 
 
 def estimate(experiment: str, digits: int = 2, **given: Any) -> str:
+    """Return the estimate of an experiment that has these properties, with its interval."""
+    return interval(estimate_of(experiment, **given), digits)
+
+
+def estimate_of(experiment: str, **given: Any) -> dict[str, Any]:
     """Return the estimate of an experiment that has these properties."""
     rows = [row for row in read(f"represent/{experiment}.json")["estimates"] if given.items() <= row.items()]
     if len(rows) != 1:
         raise SystemExit(f"{experiment}.json must have one estimate of {given}, got {len(rows)}")
-    return interval(rows[0], digits)
+    found: dict[str, Any] = rows[0]
+    return found
 
 
 def trained() -> str:
@@ -173,7 +179,7 @@ def crossed() -> str:
     return table(["layer", "z, own over others'", "95% of the null", "sum, own over others'", "95% of the null"], rows)
 
 
-def relevance() -> str:
+def relevance(*, short: bool = False) -> str:
     """Return the log ratios, relevant over irrelevant, in both worlds, and the null of the one that has it."""
     measures = [
         *(("separation", layer, "separation") for layer in STREAM),
@@ -185,6 +191,8 @@ def relevance() -> str:
         ("best F1, neurons", "blocks.2.hidden", "best F1 of neurons"),
         ("F1 of a union, neurons", "blocks.2.hidden", "F1 of a union of neurons"),
     ]
+    if short:
+        measures = [one for one in measures if one[1] == "blocks.2" and "union" not in one[0]]
     cases = (("relevance", "all"), ("relevance-4", "all"), ("relevance-4", "null"))
     rows = []
     for measure, layer, words in measures:
@@ -260,6 +268,18 @@ def features(task: str, columns: dict[str, str], methods: Sequence[str] | None =
         if any(cells):
             rows.append([f"`{line['method']}`", *cells])
     return table(["method", *columns.values()], rows)
+
+
+def in_short() -> str:
+    """Return trained less untrained and trained less raw, of every SAE and k-means, in every task."""
+    rows = []
+    for method in SAES:
+        cells = []
+        for task in TASKS:
+            found = [line["values"] for line in lines("results", task) if line["method"] == method]
+            cells.append(short("", found[0]["trained_untrained"]) if found else "")
+        rows.append([f"`{method}`", *cells])
+    return table(["trained - untrained", *TASKS.values()], rows)
 
 
 def short(name: str, found: dict[str, Any] | None) -> str:
@@ -349,15 +369,17 @@ WIDTHS = ["batchtopk@n_features=256", "batchtopk@n_features=1024", "batchtopk", 
 SPARSITIES = ["batchtopk@k=8", "batchtopk", "batchtopk@k=128"]
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {
-        "table 1": table_one,
+    "paper.md": {"table 1": table_one},
+    "represent.md": {"relevance": lambda: relevance(short=True)},
+    "features.md": {"in short": in_short},
+    "paper-details.md": {
         "probes, one-cluster": lambda: probes("one-cluster"),
         "probes, multi-cluster": lambda: probes("multi-cluster"),
         "findings, one-cluster": lambda: findings("one-cluster"),
         "findings, multi-cluster": lambda: findings("multi-cluster"),
         "verdicts, sums": verdicts,
     },
-    "represent.md": {
+    "represent-details.md": {
         "trained": trained,
         "crossed": crossed,
         "relevance": relevance,
@@ -368,7 +390,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "edit": edit,
         "scaling": scaling,
     },
-    "features.md": {
+    "features-details.md": {
         "one-cluster": lambda: features("paper-one-cluster", FOUND),
         "multi-cluster": lambda: features("paper-multi-cluster", FOUND),
         "superposed-2": lambda: features("superposed-2", FOUND),

@@ -35,12 +35,10 @@ from typing import Any
 
 import numpy as np
 import scipy.stats
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.model.forest import Forest
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)

@@ -13,15 +13,57 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betaln, gammaln
 
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
+from percolab.ground.extras import surface
 from percolab.ground.validation import check_integer, check_number, check_probability
 from percolab.model.recipe import CRITICAL_CREATE_PROB
 
-Floats = NDArray[np.float64]
+__all__ = [
+    "EXPONENTS",
+    "CriticalExponents",
+    "bethe_strength",
+    "bethe_threshold",
+    "borel_law",
+    "cluster_law",
+    "clusters_per_point",
+    "cycles_below_threshold",
+    "cycles_per_point",
+    "degree_law",
+    "depth_laws",
+    "depth_shift",
+    "depth_variance",
+    "distance_ccdf",
+    "distance_law",
+    "expected_clusters",
+    "expected_diameter",
+    "expected_feature_variance",
+    "expected_height",
+    "expected_sizes",
+    "expected_square_distance",
+    "expected_square_sum",
+    "forest_probability",
+    "giant_share",
+    "hypercubic_threshold",
+    "mean_depth",
+    "mean_depth_asymptotic",
+    "mean_distance",
+    "random_graph_variances",
+    "rayleigh_cdf",
+    "size_ccdf",
+    "size_ccdf_per_point",
+    "size_exponent",
+    "size_law",
+    "split_law",
+    "tree_clusters",
+    "tree_count",
+]
+
+__getattr__, __dir__ = surface(__name__, __all__)
 
 # ---------------------------------------------------------------------- percolation
 

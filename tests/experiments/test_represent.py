@@ -62,7 +62,9 @@ def slowly(names):
     return [pytest.param(name, marks=[] if name == "edit" else [pytest.mark.slow]) for name in names]
 
 
-@pytest.mark.parametrize("name", slowly(name for name in REPRESENT if name != "documents"))
+@pytest.mark.parametrize(
+    "name", slowly(name for name in REPRESENT if name not in ("documents", "ownership", "causation"))
+)
 def test_an_experiment_runs_from_data_to_report_and_once(name, folder, monkeypatch):
     chosen, stages = tiny(name), []
     results = represent(chosen, folder / name, device="cpu", progress=lambda *told: stages.append(told))

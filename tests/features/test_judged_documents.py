@@ -155,7 +155,7 @@ OK = np.ones((3840, 1))
         ({"codes": OK[:7]}, "codes must have a row for each of the 3840 rows, unless rows are given, got 7"),
         ({"codes": OK[:2], "rows": [0, 3840]}, "rows must be between 0 and 3839, got 3840"),
         ({"min_size": 10**6}, "min_size must leave a concept: the largest has "),
-        ({"dataset": pl.split_forest(30, 1)}, "documents, about and truth must be left out unless a corpus is scored"),
+        ({"dataset": pl.engines.split_forest(30, 1)}, "documents, about and truth must be left out unless a corpus is"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(corpus, documents, change, message):

@@ -12,6 +12,7 @@ from torch import nn  # noqa: E402
 import percolab as pl  # noqa: E402
 from percolab.study import causes, compare  # noqa: E402
 from percolab.study.causes import Ablation, Interchange, Steering  # noqa: E402
+from percolab.study.readers import as_reader  # noqa: E402
 from percolab.study.subject import views  # noqa: E402
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
@@ -99,7 +100,7 @@ def test_swaps_are_documents_with_either_context(corpus, view):
 
 
 def test_patching_what_a_network_uses_carries_the_counterfactual(corpus, view):
-    found = readings(Interchange(subspaces=[*causes.SUBSPACES, "kmeans@n_features=16"]), view, Exact(corpus))
+    found = readings(Interchange(along=["kmeans@n_features=16"]), view, Exact(corpus))
     mean = {name: float(reading.values.mean()) for name, reading in found.items()}
     np.testing.assert_allclose(found["whole"].values, 1, atol=1e-9)
     assert mean["sibling"] > 0.5
@@ -124,6 +125,28 @@ def test_steering_moves_an_exact_network_as_the_truth_does(corpus, view):
     assert slope.mean() > 0.4
     assert np.abs(random).mean() < 0.5 * slope.mean()
     assert np.abs(another).mean() < 0.5 * slope.mean()
+
+
+def test_steering_along_features_moves_as_far_as_the_features_hold_the_difference(corpus, view):
+    reader = as_reader("steering@along=kmeans@n_features=16,pca@n_components=3")
+    found = readings(reader, view, Exact(corpus))
+    slope = found["slope"].values
+    assert found["slope along kmeans@n_features=16"].values.mean() > 0.4 * slope.mean()
+    assert np.abs(found["slope along pca@n_components=3"].values).mean() < slope.mean()
+    plain = readings(Steering(), view, Exact(corpus))
+    for name, reading in plain.items():  # features beside them change nothing
+        np.testing.assert_array_equal(reading.values, found[name].values)
+    unused = readings(as_reader("steering@along=kmeans@n_features=16"), view, Exact(corpus, uses=False))
+    assert not unused["slope along kmeans@n_features=16"].values.any()
+
+
+@pytest.mark.sae
+def test_features_of_an_autoencoder_carry_the_counterfactual(corpus, view):
+    spec = "topk@n_features=64+k=4+steps=200+batch_size=256"
+    found = readings(as_reader(f"interchange@along={spec}"), view, Exact(corpus))
+    assert found[spec].values.mean() > found["random"].values.mean() + 0.2
+    steered = readings(as_reader(f"steering@along={spec}"), view, Exact(corpus))
+    assert steered[f"slope along {spec}"].values.mean() > 0.3 * steered["slope"].values.mean()
 
 
 def test_ablation_hurts_where_the_concept_is(corpus, view):
@@ -165,6 +188,8 @@ def test_a_network_is_left_as_it_was(corpus, view, monkeypatch):
 def test_what_is_refused(corpus):
     with refused("truth, about and since of readers must be left out of causal readers, got 'steering@since=2'"):
         compare(corpus, {"trained": Exact(corpus)}, "steering@since=2", layers=["belief"], rows=20)
+    with refused("along must be an option of interchange or steering, got 'ablation@along=kmeans'"):
+        as_reader("ablation@along=kmeans")
     points = pl.generate(pl.Recipe(500, 4, "one_cluster", seeds=1))
     with refused("readers must not have 'steering' for points: it reads networks of documents"):
         compare(points, {"trained": nn.Sequential(nn.Linear(4, 1))}, "steering", layers=["0"])

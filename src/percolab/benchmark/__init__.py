@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.benchmark.tasks import TASKS, VERSION, Options, Task, task
-from percolab.features.specs import Budget
-from percolab.ground.extras import on_demand
+from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
     from percolab.benchmark.declaration import benchmark
     from percolab.benchmark.submissions import check
+    from percolab.benchmark.tasks import TASKS, VERSION, Options, Task, task
+    from percolab.features.specs import Budget
 
 __all__ = ["TASKS", "VERSION", "Budget", "Options", "Task", "benchmark", "check", "task"]
 
+_HOMES = {
+    "benchmark.declaration": "benchmark",
+    "benchmark.submissions": "check",
+    "benchmark.tasks": "TASKS VERSION Options Task task",
+    "features.specs": "Budget",
+}
 
-__getattr__ = on_demand(
-    __name__,
-    {"benchmark.declaration": "benchmark", "benchmark.submissions": "check"},
-    "the benchmark needs",
-    "nn",
-)
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

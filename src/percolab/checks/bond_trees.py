@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
-from percolab.checks.verdicts import Check, Floats, p_of_quadratic, p_of_uniforms, smallest, statistical, too_small
+from percolab.checks.verdicts import Check, p_of_quadratic, p_of_uniforms, smallest, statistical, too_small
+from percolab.ground.arrays import Floats
 
 FEWEST_OF_DEGREE = 50
 FEWEST_BLOCKS = 100

@@ -1,7 +1,7 @@
 """Checks of what edits did: values that they set, and directions that they drew again.
 
 Values that were set are no draws from N(0, 1), so the laws of z and y leave them out. Moves have no check of their own:
-they are taken back, see `moves`, and then bonds must have their length.
+they are taken back, see `independence`, and then bonds must have their length.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, exact, too_small
-from percolab.dataset.editing import WALK_ROOT, turned_directions
+from percolab.dataset.replay import WALK_ROOT, turned_directions
 from percolab.engines import embedding
 from percolab.engines.native import positions
 from percolab.model.edits import Do, Turn

@@ -15,13 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.checks.independence import SEED
-from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small
-from percolab.dataset.generation import generate
-from percolab.store.schema import StoreError
+from percolab.checks.verdicts import Check, exact, p_of_score, smallest, sound, statistical, too_small
+from percolab.dataset.construction import construct
+from percolab.ground.arrays import Floats, Ints
 from percolab.worlds.superposed import Superposed, superposed_targets
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MOST_SAMPLES = 512
 """Samples whose positions are summed again."""
@@ -51,14 +48,8 @@ def checks(world: Superposed) -> Iterator[Check]:
 
 def structure(world: Superposed) -> Check:
     """Check that all arrays fit the recipe and the factors, and are finite."""
-    law, expected = "data model", "every array fits"
-    try:
-        _validate(world)
-    except StoreError:  # what cannot be read breaks no law
-        raise
-    except ValueError as error:
-        return exact(law, expected, "broken", 1, 0, f"{error}; no other law was tried")
-    return exact(law, expected, "they do", 0, 0, f"{len(world):,} samples, {len(world.factors)} factors")
+    note = f"{len(world):,} samples, {len(world.factors)} factors"
+    return sound("every array fits", lambda: _validate(world), note)
 
 
 def _validate(world: Superposed) -> None:
@@ -120,7 +111,7 @@ class Measured:
         samples = np.sort(choice.choice(n, min(n, MOST_SAMPLES), replace=False))
         X, sigma = np.zeros((samples.size, recipe.dim)), np.empty(len(recipe.factors))
         for k, factor in enumerate(recipe.factors):
-            positions = np.asarray(generate(factor).X)
+            positions = np.asarray(construct(factor).X)
             mean = positions.mean(axis=0, dtype=np.float64)
             sigma[k] = math.sqrt(
                 sum(_square(column, at) for column, at in zip(positions.T, mean, strict=True)) / mean.size

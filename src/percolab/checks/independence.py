@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.editing import WALK_ROOT, shift_vector
+from percolab.dataset.replay import WALK_ROOT, shift_vector
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.model.edits import Move, Shift, Turn
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-
-Ints = NDArray[np.int64]
 
 BLOCK = 1024
 """Most points of a block."""
@@ -30,7 +29,6 @@ MOST_ENTRIES = 150_000_000
 """Entries of X that are read; of a larger dataset, some clusters and latents."""
 SEED = 20_240_611
 """Seed of the choices that checks make, with the recipe: the same data always get the same verdict."""
-Floats = NDArray[np.float64]
 Rooted = tuple[Ints, Ints]
 """Parent and height of every row along bonds, from the first row of each cluster."""
 
@@ -234,7 +232,7 @@ def distance_sums(parent, height, start, stop):
     return below, total
 
 
-# ---------------------------------------------------------------------- moves
+# ---------------------------------------------------------------------- moves taken back
 #
 # Moves taken back, so that positions can be checked against their laws.
 # A `Move` lengthens one bond, and a `Shift` all bonds that lead into a latent or out of it. What they added is

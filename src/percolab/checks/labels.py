@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, does_not_apply, exact, p_of_score, statistical, too_small
+from percolab.ground.arrays import Ints
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from percolab.checks.verdicts import Draw
     from percolab.model.forest import Forest
 
-Ints = NDArray[np.int64]
 
 FEWEST_PAIRS = 100
 

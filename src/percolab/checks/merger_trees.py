@@ -1,4 +1,4 @@
-"""Checks of the merger trees: how latents split, how deep points lie."""
+"""Checks of the merger trees: how latents split, how deep points lie, whether every small tree is equally likely."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import BLOCK, Subject
-from percolab.checks.verdicts import Check, Floats, p_of_counts, p_of_uniforms, smallest, statistical, too_small
+from percolab.checks.verdicts import Check, p_of_counts, p_of_uniforms, smallest, statistical, too_small
 from percolab.engines.clusters import Clusters
-from percolab.engines.native import trees
+from percolab.engines.native import growth
 from percolab.engines.paper import coalescent
 from percolab.ground import parallel
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice
 from percolab.model.forest import Forest
@@ -27,8 +28,6 @@ from percolab.rng import pcg64
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-Ints = NDArray[np.int64]
 
 FEWEST_SPLITS = 200
 LARGE_SPLIT = 100
@@ -207,7 +206,7 @@ def _distance_to_limit(least: int) -> float:
     return worst
 
 
-# ---------------------------------------------------------------------- small
+# ---------------------------------------------------------------------- small trees
 #
 # Checks of small trees: every labelled tree is equally likely, and so is every order of its bonds.
 # Disjoint latents of the same size are independent uniform trees on their points, so a dataset holds thousands of
@@ -360,7 +359,7 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
     births = np.arange(n_trees)
     if engine == "native":
         table = Clusters(start, births, np.arange(n_trees * size))
-        return trees.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
+        return growth.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
     n_latents = n_trees * (size - 1)
     left_size, bond = np.empty(n_latents, np.int64), np.empty((n_latents, 2), np.int64)
     point_id = np.empty(n_trees * size, np.int64)

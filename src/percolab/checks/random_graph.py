@@ -11,9 +11,8 @@ from percolab import theory
 from percolab.checks import merger_trees, verdicts
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, p_of_score, statistical, too_small
+from percolab.ground.arrays import Ints
 from percolab.model.forest import Forest
-
-Ints = NDArray[np.int64]
 
 FEWEST_IN_BIN = 30
 FROM_THRESHOLD = 10.0

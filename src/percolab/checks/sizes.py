@@ -13,20 +13,18 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import SEED, Subject
-from percolab.checks.verdicts import Check, Floats, exact, p_of_score, p_of_uniforms, statistical, too_small
+from percolab.checks.verdicts import Check, exact, p_of_score, p_of_uniforms, statistical, too_small
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.extras import needing
+from percolab.show.distributions import FEWEST_FITTED, FITTED_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from percolab.checks.verdicts import Draw
 
-Ints = NDArray[np.int64]
 
-FIT_FROM = 35
-"""Least size that the power law is fitted to, as in the paper: the size law is a power law only for large s."""
-FEWEST_FITTED = 50
 FEWEST_IN_BIN = 100
 SIMULATIONS, SIMULATED_POINTS = 400, 200_000
 
@@ -133,7 +131,7 @@ def exponent(subject: Subject, p: float) -> Check:
     little below τ. It is compared with the exponent that the same estimator gives for the expected numbers of clusters.
     The error bar is that of independent clusters; since all sizes add up to n, it is too large by a third.
     """
-    least = max(FIT_FROM, subject.recipe.min_cluster_size)
+    least = max(FITTED_SIZE, subject.recipe.min_cluster_size)
     tau, law = theory.size_exponent(p), f"size exponent, s ≥ {least}"
     size = subject.forest.cluster_size
     fitted = size[size >= least]

@@ -1,4 +1,4 @@
-"""Checks of the positions: bonds, origins, directions, distances in space against distances along bonds."""
+"""Checks of the positions: bonds, origins, directions, distances in space and along bonds, dimension."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject, distance_sums
-from percolab.checks.verdicts import Check, Floats, exact, p_of_score, smallest, statistical, too_small
+from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small
 from percolab.engines.native import positions
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
 
 if TYPE_CHECKING:
@@ -337,7 +338,7 @@ def _walk_variance(subject: Subject, size: int) -> tuple[float, float]:
     return m / 2, float(2 * np.mean(K**2) / (m / 2) ** 2)
 
 
-# ---------------------------------------------------------------------- dimension
+# ---------------------------------------------------------------------- the fractal dimension
 #
 # The check of the fractal dimension, by the correlation integral.
 # C(R) is the share of pairs of points closer than R. On a cluster it grows as R^4 where step ≪ R ≪ radius of the

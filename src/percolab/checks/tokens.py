@@ -19,8 +19,7 @@ from percolab.corpora.beliefs import Beliefs
 from percolab.corpora.collection import COLUMNS, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
-
-Floats = NDArray[np.float64]
+from percolab.ground.arrays import Floats
 
 POSITIONS = 1 << 21
 """Positions that are checked, of the first documents."""

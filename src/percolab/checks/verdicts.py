@@ -1,4 +1,4 @@
-"""One law checked: what was expected, what was measured, and the verdict."""
+"""One law checked: what was expected, what was measured, the verdict, and the figure that shows it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.arrays import Floats
 from percolab.show import style
+from percolab.store.schema import StoreError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     Draw = Callable[[Axes], None]
     from matplotlib.axes import Axes
 
-
-Floats = NDArray[np.float64]
 
 PASS, FAIL, TOO_SMALL, ELSEWHERE = "pass", "fail", "not enough data", "does not apply"
 
@@ -80,6 +80,17 @@ def exact(
     return Check(law, expected, measured, verdict, error=float(error), note=note, draw=draw)
 
 
+def sound(expected: str, validate: Callable[[], None], note: str) -> Check:
+    """Return whether data obey the data model: `validate` raises ValueError where they do not."""
+    try:
+        validate()
+    except StoreError:  # what cannot be read breaks no law
+        raise
+    except ValueError as error:
+        return exact("data model", expected, "broken", 1, 0, f"{error}; no other law was tried")
+    return exact("data model", expected, "they do", 0, 0, note)
+
+
 def too_small(law: str, expected: str, need: str, found: str) -> Check:
     """Return the verdict on data that cannot decide: what would be needed, and what there is."""
     return Check(law, expected, "", TOO_SMALL, note=f"needs {need}, has {found}")
@@ -132,9 +143,7 @@ def p_of_counts(counts: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(chi2.sf(np.sum((counts - expected) ** 2 / expected), len(counts) - 1))
 
 
-# ---------------------------------------------------------------------- plots
-#
-# How checks are drawn: few kinds of figures, each on an Axes it is given.
+# ---------------------------------------------------------------------- figures, each on an Axes it is given
 
 
 def uniforms(values: NDArray[np.float64], what: str) -> Draw:

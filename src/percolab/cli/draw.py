@@ -8,29 +8,37 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
-from percolab.cli.options import Factor, Overwrite, Store, completion, examples, integer, number_option
+from percolab.cli.errors import command
+from percolab.cli.options import Factor, Overwrite, Store, integer, number_option, word_option
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice, check_numbers
-from percolab.model.indices import one
 
 FORMATS = (".png", ".pdf", ".svg")
 NAMED = ("y", "z")
 
 
+@command(
+    "percolab draw one.zarr -o one.png",
+    "# the fourth largest cluster, for print",
+    "percolab draw big.zarr --cluster 3 -o fourth.pdf",
+    "# coloured by the target; by the fourth unit of a layer",
+    "percolab draw one.zarr --colour y -o targets.png",
+    "percolab draw one.zarr --colour activations.npy:3 -o unit.png",
+    "# a document over the tree of its lexicon",
+    "percolab draw docs.zarr --document 3 -o document.png",
+)
 def draw(
     path: Store,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Figure: .png, .pdf or .svg.")],
+    output: Annotated[Path, word_option("-o --output", "FILE", "Figure: .png, .pdf or .svg.")],
     cluster: Annotated[int, number_option("--cluster", "Which cluster; 0 is the largest.", default=0)] = 0,
     colour: Annotated[
         str | None,
-        typer.Option(
+        word_option(
             "--colour",
-            metavar="WHAT",
-            help="y, z, latents such as 17,42, or FILE.npy[:COLUMN] with a value for each row. Default: large latents.",
-            show_default=False,
-            autocompletion=completion(NAMED),
+            "WHAT",
+            "y, z, latents such as 17,42, or FILE.npy[:COLUMN] with a value for each row. Default: large latents.",
+            NAMED,
         ),
     ] = None,
     factor: Factor = None,
@@ -44,9 +52,9 @@ def draw(
     Of a superposed world, --factor says whose cluster it is: it is drawn in that factor's own space.
     Of documents, one is drawn: its tokens, the exact belief in every context along it, and the floor of the loss.
     """
+    from percolab import show
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
-    from percolab.show import belief_map, drawing
     from percolab.store import worlds
 
     form = check_choice("output", output.suffix, FORMATS).removeprefix(".")
@@ -55,17 +63,16 @@ def draw(
     with bar(label="drawing"):
         data = worlds.load(path)
         if isinstance(data, StoredDocuments):
-            number = one("document", document, len(data.recipe))
-            figure = belief_map.draw_document(data.corpus, data.recipe.lo + number)
+            figure = show.draw(data, document)
         else:
-            figure = drawing.draw_cluster(data, cluster, factor=factor, **chosen)
+            figure = show.draw(data, cluster, factor=factor, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
     print(f"wrote {output}")
 
 
 def _colouring(word: str) -> dict[str, Any]:
-    """Return what `draw_cluster` takes for a word after ``--colour``."""
+    """Return what `show.draw` takes for a word after ``--colour``."""
     if word in NAMED:
         return {"colour": word}
     if re.fullmatch(r"\d+(,\d+)*", word):
@@ -88,10 +95,13 @@ def _values(name: str, column: str | None) -> Any:
     return values
 
 
+@command(
+    "percolab figures -o figures",
+    "# the distribution of cluster sizes alone",
+    "percolab figures --only 8 -o figures",
+)
 def figures(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where to write them.")] = Path(
-        "figures"
-    ),
+    output: Annotated[Path, word_option("-o --output", "FOLDER", "Where to write them.")] = Path("figures"),
     only: Annotated[
         list[int] | None,
         typer.Option(
@@ -113,28 +123,3 @@ def figures(
     files.check_directory(output)
     for path in write(output, only or (), quick=quick, progress=True):
         print(f"wrote {path}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab draw one.zarr -o one.png",
-            "# the fourth largest cluster, for print",
-            "percolab draw big.zarr --cluster 3 -o fourth.pdf",
-            "# coloured by the target; by the fourth unit of a layer",
-            "percolab draw one.zarr --colour y -o targets.png",
-            "percolab draw one.zarr --colour activations.npy:3 -o unit.png",
-            "# a document over the tree of its lexicon",
-            "percolab draw docs.zarr --document 3 -o document.png",
-        ),
-    )(draw)
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab figures -o figures",
-            "# the distribution of cluster sizes alone",
-            "percolab figures --only 8 -o figures",
-        ),
-    )(figures)

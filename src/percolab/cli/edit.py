@@ -8,31 +8,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
+from percolab.cli.errors import command
 from percolab.cli.options import (
     Overwrite,
     Quiet,
     Store,
     TargetWord,
     choice_option,
-    examples,
     number,
     number_option,
     read_target,
+    word_option,
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground.foreign_files import read_array, read_json
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.recipe import PRESETS, Recipe
-from percolab.worlds.recipe import Superposition, recipe_from_dict
+from percolab.worlds.superposition import Superposition, recipe_from_dict
 
 if TYPE_CHECKING:
     from percolab.dataset.dataset import Dataset
 
-Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")]
+Output = Annotated[str, word_option("-o --output", "PATH", "Zarr store to write, or a URL.")]
 EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATENT=NUMBER or turn:LATENT=SEED"
 
 
+@command(
+    "# the value of latent 17 becomes 2.5; then what lies beyond its bond moves away by half its length",
+    "percolab edit one.zarr do:17=2.5 move:17=0.5 -o edited.zarr",
+    "# the same X with half of the sibling pairs silent",
+    "percolab edit one.zarr --target silent -o silent.zarr",
+)
 def edit(
     path: Store,
     output: Output,
@@ -106,6 +112,7 @@ def _apply(dataset: Dataset, change: Edit) -> Dataset:
             return dataset.turn(change.latent, seed=change.seed)
 
 
+@command("percolab take one.zarr --size 1000 -o part.zarr")
 def take(
     path: Store,
     output: Output,
@@ -113,7 +120,7 @@ def take(
     seed: Annotated[int, number_option("--seed", "What they are drawn from.", seed_number, default=0)] = 0,
     rows: Annotated[
         Path | None,
-        typer.Option("--rows", metavar="FILE", help="Row numbers, or a mask, as .npy.", show_default=False),
+        word_option("--rows", "FILE", "Row numbers, or a mask, as .npy."),
     ] = None,
     y: Annotated[str, choice_option("--y", ("kept", "recomputed"), "kept", "The targets: ")] = "kept",
     overwrite: Overwrite = False,
@@ -137,6 +144,12 @@ def take(
     _write(taken, output, overwrite, quiet)
 
 
+@command(
+    "# two hierarchies, of which only the first is in y",
+    "percolab superpose a.zarr b.zarr --weights 1,0 --seed 3 -o world.zarr",
+    "# the swap: the same X, y from the second",
+    "percolab superpose a.zarr b.zarr --weights 0,1 --seed 3 -o swapped.zarr",
+)
 def superpose(
     factors: Annotated[
         list[str],
@@ -148,14 +161,12 @@ def superpose(
     ],
     output: Output,
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="NUMBERS", help="Of each factor in y, such as 1,0. Default: 1.")
+        str | None, word_option("--weights", "NUMBERS", "Of each factor in y, such as 1,0. Default: 1.")
     ] = None,
     product: Annotated[
-        str | None, typer.Option("--product", metavar="INTEGERS", help="y is the product of two factors, such as 0,1.")
+        str | None, word_option("--product", "INTEGERS", "y is the product of two factors, such as 0,1.")
     ] = None,
-    scales: Annotated[
-        str | None, typer.Option("--scales", metavar="NUMBERS", help="Of each factor in X. Default: 1.")
-    ] = None,
+    scales: Annotated[str | None, word_option("--scales", "NUMBERS", "Of each factor in X. Default: 1.")] = None,
     dim: Annotated[int | None, number_option("--dim", "Dimension of X.", default="that of the factors")] = None,
     rotate: Annotated[
         bool | None,
@@ -238,37 +249,11 @@ def _write(make: Callable[[], Dataset], output: str, overwrite: bool, quiet: boo
     """Make a dataset of another, write it, and say what it is."""
     from percolab.ground.progress import bar
     from percolab.show import summary
-    from percolab.store import commit
+    from percolab.store import commit, worlds
 
     commit.check_target(output, overwrite=overwrite)
     with bar(visible=not quiet, label="making") as display:
         dataset = make()
-        commit.save(dataset, output, overwrite=overwrite, progress=display)
+        worlds.save(dataset, output, overwrite=overwrite, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(dataset))}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# the value of latent 17 becomes 2.5; then what lies beyond its bond moves away by half its length",
-            "percolab edit one.zarr do:17=2.5 move:17=0.5 -o edited.zarr",
-            "# the same X with half of the sibling pairs silent",
-            "percolab edit one.zarr --target silent -o silent.zarr",
-        ),
-    )(edit)
-    app.command(
-        cls=Command,
-        epilog=examples("percolab take one.zarr --size 1000 -o part.zarr"),
-    )(take)
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# two hierarchies, of which only the first is in y",
-            "percolab superpose a.zarr b.zarr --weights 1,0 --seed 3 -o world.zarr",
-            "# the swap: the same X, y from the second",
-            "percolab superpose a.zarr b.zarr --weights 0,1 --seed 3 -o swapped.zarr",
-        ),
-    )(superpose)

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import typer
@@ -109,6 +109,26 @@ class Judge(Command):
     """A command that exits with 1 for a bad verdict, and so with 2 if it cannot give one."""
 
     failure = BAD_INPUT
+
+
+COMMANDS: dict[str, list[tuple[Callable[..., None], type[Command], str]]] = {}
+"""The commands of each module, with the kind of each and the end of its help page."""
+
+
+def command(*lines: str, kind: type[Command] = Command) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that makes a function a command; `lines` are its examples."""
+
+    def taken(function: Callable[..., None]) -> Callable[..., None]:
+        COMMANDS.setdefault(function.__module__, []).append((function, kind, examples(*lines)))
+        return function
+
+    return taken
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a help page; lines that begin with # say what the next one does."""
+    shown = (f"[dim]{line}[/dim]" if line.startswith("#") else line for line in lines)
+    return "[bold]Examples[/bold]\n\n" + "\n".join(shown)
 
 
 def describe(error: Exception) -> tuple[str, int] | None:

@@ -11,49 +11,42 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command, UnfinishedError
+from percolab.cli.errors import UnfinishedError, command
 from percolab.cli.options import (
     AsJson,
     Quiet,
     Store,
     choice_option,
     completion,
-    examples,
     given,
     number,
     number_option,
+    word_option,
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground import files
 from percolab.ground.extras import missing
 from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice, check_integer
-from percolab.nn.config import FIT_FROM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
+from percolab.nn.config import FITTED_FOM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
 from percolab.study.scales import HIERARCHY
 
 Device = Annotated[
     str,
-    typer.Option(
-        "--device",
-        metavar="NAME",
-        help="auto, cpu, cuda or cuda:N.",
-        autocompletion=completion(("auto", "cpu", "cuda")),
-    ),
+    word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda")),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
-ExperimentOutput = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: EXPERIMENT-SCALE.")
-]
+ExperimentOutput = Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: EXPERIMENT-SCALE.")]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
 Network = Annotated[
     str | None,
-    typer.Option("--network", metavar="MODULE:FUNCTION", help="Networks of your own: make(data, seed) returns one."),
+    word_option("--network", "MODULE:FUNCTION", "Networks of your own: make(data, seed) returns one."),
 ]
-Layers = Annotated[str | None, typer.Option("--layers", metavar="A,B", help="Modules of --network that are read.")]
+Layers = Annotated[str | None, word_option("--layers", "A,B", "Modules of --network that are read.")]
 Ray = Annotated[
     str | None,
-    typer.Option("--ray", metavar="ADDRESS", help="Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
+    word_option("--ray", "ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
 ]
 LOGS = ("tensorboard", "wandb")
 DEPTH_STEP = 5
@@ -104,6 +97,11 @@ def print_report(directory: Path, results: dict[str, Any], words: str = "") -> N
     print(f"{directory / REPORT}: {words}{clock(sum(results['seconds'].values()))} in all")
 
 
+@command(
+    "percolab train one.zarr -o run",
+    "# after Ctrl-C",
+    "percolab train one.zarr -o run --resume",
+)
 def train(
     path: Annotated[
         str,
@@ -111,7 +109,7 @@ def train(
             metavar="PATH", help="A dataset, or documents: a store, or a corpus as JSON.", show_default=False
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory of the run.")],
+    output: Annotated[Path, word_option("-o --output", "DIR", "Directory of the run.")],
     d_model: Annotated[
         int | None, number_option("--d-model", "Width of the residual stream.", default=TrainConfig.d_model)
     ] = None,
@@ -154,9 +152,7 @@ def train(
     overwrite: Overwrite = False,
     log: Annotated[
         str | None,
-        typer.Option(
-            "--log", metavar="NAME", help="tensorboard or wandb, if installed.", autocompletion=completion(LOGS)
-        ),
+        word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS),
     ] = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -230,6 +226,7 @@ def _training_data(path: str) -> Any:
     return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
 
 
+@command("percolab baselines one.zarr")
 def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:
     """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
     need_packages()
@@ -247,10 +244,11 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
         print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 
 
+@command("percolab probe one.zarr --run run -o probes")
 def probe(
     path: Store,
-    run: Annotated[Path, typer.Option("--run", metavar="DIR", help="A run of percolab train on this dataset.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for tables and figures.")],
+    run: Annotated[Path, word_option("--run", "DIR", "A run of percolab train on this dataset.")],
+    output: Annotated[Path, word_option("-o --output", "DIR", "Directory for tables and figures.")],
     min_latent_size: Annotated[
         int,
         number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size),
@@ -302,6 +300,12 @@ def probe(
     print(f"{output}: {found.networks} networks, {found.seconds:.1f} s of probing")
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab reproduce one-cluster --scale small",
+    "# the paper's scale, for which a GPU is wanted",
+    "percolab reproduce multi-cluster -o multi",
+)
 def reproduce(
     name: Annotated[
         str,
@@ -314,8 +318,8 @@ def reproduce(
         int | None, number_option("--seeds", "Networks to train, each with its own seed. Default: 5, small: 2.")
     ] = None,
     fit_from: Annotated[
-        float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FIT_FROM)
-    ] = FIT_FROM,
+        float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FITTED_FOM)
+    ] = FITTED_FOM,
     draws: Draws = 1,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -341,26 +345,3 @@ def reproduce(
     if not quiet:
         test = results["training"]["test"]["r2"]["value"]
         print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab train one.zarr -o run",
-            "# after Ctrl-C",
-            "percolab train one.zarr -o run --resume",
-        ),
-    )(train)
-    app.command(cls=Command, epilog=examples("percolab baselines one.zarr"))(baselines)
-    app.command(cls=Command, epilog=examples("percolab probe one.zarr --run run -o probes"))(probe)
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# minutes on a laptop",
-            "percolab reproduce one-cluster --scale small",
-            "# the paper's scale, for which a GPU is wanted",
-            "percolab reproduce multi-cluster -o multi",
-        ),
-    )(reproduce)

@@ -7,28 +7,33 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
-from percolab.cli.options import Overwrite, Store, examples, number_option
+from percolab.cli.errors import command
+from percolab.cli.options import Overwrite, Store, number_option, word_option
 from percolab.cli.options import seed as seed_number
+from percolab.corpora.collection import StoredDocuments
 from percolab.ground import files
 
 LOOPBACK = "127.0.0.1"
 
 
+@command(
+    "percolab explore small.zarr -o explorer.html",
+    "percolab explore docs.zarr -o documents.html",
+    "# with a network's predictions and the codes of a dictionary",
+    "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
+    "# a store larger than memory",
+    "percolab explore big.zarr --serve",
+)
 def explore(
     path: Store,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, .html.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, word_option("-o --output", "FILE", "The page, .html.")] = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", metavar="DIR", help="A run of percolab train, for predictions.", show_default=False),
+        word_option("--run", "DIR", "A run of percolab train, for predictions."),
     ] = None,
     features: Annotated[
         Path | None,
-        typer.Option(
-            "--features", metavar="FILE", help="Codes of features, .npz or .npy; they are scored.", show_default=False
-        ),
+        word_option("--features", "FILE", "Codes of features, .npz or .npy; they are scored."),
     ] = None,
     points: Annotated[int, number_option("--points", "Most points that are drawn.", default=100_000)] = 100_000,
     min_size: Annotated[int, number_option("--min-size", "Fewest points of a concept.", default=20)] = 20,
@@ -36,7 +41,7 @@ def explore(
     serve: Annotated[
         bool, typer.Option("--serve", help="Answer from the store instead of writing a file; until Ctrl-C.")
     ] = False,
-    host: Annotated[str, typer.Option("--host", metavar="NAME", help="Where --serve listens.")] = LOOPBACK,
+    host: Annotated[str, word_option("--host", "NAME", "Where --serve listens.")] = LOOPBACK,
     port: Annotated[int, number_option("--port", "Where --serve listens; 0 takes a free one.", default=0)] = 0,
     overwrite: Overwrite = False,
 ) -> None:
@@ -45,6 +50,8 @@ def explore(
     The page opens offline in any browser. Of more points than --points a uniform random sample is drawn, and says so.
     FILE of --features is what scipy.sparse.save_npz wrote, a .npy with an array (rows, features), or a .npz with an
     array named codes; rows in the .npz name the dataset's row of each row of the codes.
+    Of documents, the page shows each as a strip of tokens with the beliefs over its lexicon's tree; codes are of the
+    first documents, one row for each position.
     With --serve the points of a latent are read from the store when they are looked at, and nothing is written. It
     listens on this machine alone unless --host is given; whoever can reach that address can then see the dataset.
     """
@@ -59,7 +66,10 @@ def explore(
         files.check_output(output, overwrite=overwrite)
     given = {} if features is None else read_codes("features", features)
     codes, rows = given.get("codes"), given.get("rows")
-    dataset = worlds.load_points(path)
+    dataset = worlds.load(path)
+    if isinstance(dataset, StoredDocuments):
+        _explore_documents(dataset, PurePath(path).name, given, output, overwrite, points, run)
+        return
     with bar(label="reading") as display:
         page = build(
             dataset,
@@ -83,6 +93,29 @@ def explore(
         server.run()
 
 
+def _explore_documents(
+    documents: StoredDocuments,
+    name: str,
+    given: dict[str, Any],
+    output: Path | None,
+    overwrite: bool,
+    points: int,
+    run: Any,
+) -> None:
+    """Write a page of stored documents."""
+    from percolab.features import score
+    from percolab.show.explorer import explore as build
+
+    if output is None or run is not None or "rows" in given:
+        raise ValueError("serve, run and rows must be left out for documents")
+    codes, corpus, scores = given.get("codes"), documents.corpus, None
+    if codes is not None:
+        shown = corpus.documents(documents.recipe.lo, documents.recipe.lo + codes.shape[0] // corpus.length)
+        scores = [score(corpus, codes, factor=k, documents=shown) for k in range(len(corpus.lexicons))]
+    build(documents, codes=codes, scores=scores, name=name, n_points=points).save(output, overwrite=overwrite)
+    print(f"wrote {output}")
+
+
 def _predictions(run: Path, dataset: Any) -> Any:
     from percolab.cli.experiments import need_packages
 
@@ -99,17 +132,3 @@ def _scores(dataset: Any, codes: Any, rows: Any, min_size: int) -> list[Any]:
 
     count = len(getattr(dataset, "factors", (dataset,)))
     return [score(dataset, codes, rows, factor=k, min_size=min_size, ratio=1) for k in range(count)]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab explore small.zarr -o explorer.html",
-            "# with a network's predictions and the codes of a dictionary",
-            "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
-            "# a store larger than memory",
-            "percolab explore big.zarr --serve",
-        ),
-    )(explore)

@@ -5,32 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from percolab.cli.errors import Command
-from percolab.cli.options import Factor, Overwrite, Store, completion, examples
+from percolab.cli.errors import command
+from percolab.cli.options import Factor, Overwrite, Store, word_option
 from percolab.ground import files
 
 FORMATS = ("npz", "parquet", "csv", "hdf5", "huggingface")
 
 
+@command(
+    "percolab export one.zarr --format npz -o percolation",
+    "percolab export one.zarr --format parquet -o one",
+    "# documents, for datasets.load_dataset",
+    "percolab export docs.zarr --format parquet -o docs-hub",
+    "# a superposed world with the hierarchy of its second factor",
+    "percolab export two.zarr --factor 1 --format npz -o two",
+)
 def export(
     path: Store,
     form: Annotated[
         str,
-        typer.Option("--format", metavar="|".join(FORMATS), help="What to write.", autocompletion=completion(FORMATS)),
+        word_option("--format", "|".join(FORMATS), "What to write.", FORMATS),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="STEM", help="What the file names begin with.")],
+    output: Annotated[Path, word_option("-o --output", "STEM", "What the file names begin with.")],
     factor: Factor = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a dataset in another format.
 
     npz: the authors' files, STEM.npz, STEM_gt_features.npz and STEM_gt_metadata.npz.
-    parquet, csv: a table of points and one of latents. hdf5: one file with the columns of the data model.
-    huggingface: a folder STEM that datasets.load_dataset opens.
+    parquet, or huggingface: a folder STEM with a table of points, one of latents and a card, which
+    datasets.load_dataset opens. csv: the two tables as text. hdf5: one file with the columns of the data model.
     Of a superposed world, hdf5 holds all; the others hold its samples with the truth of one --factor.
-    Documents: npz, parquet or huggingface, where tokens are input_ids.
+    Documents: npz, or parquet, where tokens are input_ids.
     """
     from percolab import exports
     from percolab.ground.progress import bar
@@ -39,24 +45,8 @@ def export(
     dataset = worlds.load(path)
     write, paths_of = exports.format_of(form, dataset)
     paths = paths_of(output)
-    for file in paths if form != "huggingface" else ():  # there the folder is made first
+    for file in paths if form not in ("parquet", "huggingface") else ():  # there the folder is made first
         files.check_output(file, overwrite=overwrite)
     with bar(label="exporting") as display:
         write(dataset, output, factor=factor, overwrite=overwrite, progress=display)
     print(f"wrote {' and '.join(map(str, paths))}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab export one.zarr --format npz -o percolation",
-            "percolab export one.zarr --format parquet -o one",
-            "percolab export one.zarr --format huggingface -o one-hub",
-            "# documents, for datasets.load_dataset",
-            "percolab export docs.zarr --format huggingface -o docs-hub",
-            "# a superposed world with the hierarchy of its second factor",
-            "percolab export two.zarr --factor 1 --format npz -o two",
-        ),
-    )(export)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from percolab.benchmark.tasks import TASKS
-from percolab.cli.errors import Command
+from percolab.cli.errors import command
 from percolab.cli.experiments import Device, Draws, Network, Ray, need_packages, run_in
 from percolab.cli.options import (
     AsJson,
@@ -19,10 +19,9 @@ from percolab.cli.options import (
     Quiet,
     Store,
     choice_option,
-    completion,
-    examples,
     number,
     number_option,
+    word_option,
 )
 from percolab.cli.options import seed as seed_number
 from percolab.features.specs import METHODS, TRUTHFUL
@@ -43,6 +42,12 @@ SHOWN = (
 """What the table on the terminal shows of a summary."""
 
 
+@command(
+    "percolab score one.zarr codes.npz",
+    "percolab score world.zarr codes.npz --factor 1 -o score.html",
+    "# methods on a network of percolab train, beside an untrained one",
+    "percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024",
+)
 def score(
     path: Store,
     codes: Annotated[
@@ -55,23 +60,23 @@ def score(
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", metavar="DIR", help="Instead of codes: a run of percolab train on this dataset."),
+        word_option("--run", "DIR", "Instead of codes: a run of percolab train on this dataset."),
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
+        word_option(
             "--method",
-            metavar="NAME",
-            help=f"With --run: what makes features of its activations: {', '.join(_METHODS)}, package.module:Class, or "
+            "NAME",
+            f"With --run: what makes features of its activations: {', '.join(_METHODS)}, package.module:Class, or "
             "one of these with options, such as kmeans@n_features=1024. May be repeated. Default: neurons and kmeans.",
-            autocompletion=completion(_METHODS),
+            _METHODS,
         ),
     ] = None,
     layer: Annotated[
-        str | None, typer.Option("--layer", metavar="NAME", help="With --run: the module. Default: the last block.")
+        str | None, word_option("--layer", "NAME", "With --run: the module. Default: the last block.")
     ] = None,
     rows: Annotated[
-        Path | None, typer.Option("--rows", metavar="FILE", help="An .npy: the dataset's row of each row of the codes.")
+        Path | None, word_option("--rows", "FILE", "An .npy: the dataset's row of each row of the codes.")
     ] = None,
     factor: Annotated[int | None, number_option("--factor", "Which hierarchy of a superposed world.")] = None,
     min_size: Annotated[int, number_option("--min-size", "Fewest rows of a concept.", default=20)] = 20,
@@ -80,9 +85,7 @@ def score(
     seed: Annotated[int, number_option("--seed", "Seed of the draws.", seed_number, default=0)] = 0,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help=".html: tables and plots; .csv: concepts; .json: everything."
-        ),
+        word_option("-o --output", "FILE", ".html: tables and plots; .csv: concepts; .json: everything."),
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -249,36 +252,44 @@ def _content(found: Score, suffix: str, title: str) -> bytes:
 # ---------------------------------------------------------------------- the benchmark
 
 
-def _words(name: str, text: str, values: Sequence[str] = ()) -> Any:
-    """Return an option that takes words between commas."""
-    return typer.Option(name, metavar="A,B,…", help=text, show_default=False, autocompletion=completion(values))
-
-
 def _split(words: str | None) -> list[str] | None:
     return None if words is None else [word for word in words.split(",") if word]
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab benchmark --scale small --tasks superposed-2 --draws 3",
+    "# a method of one's own beside the others",
+    "percolab benchmark --scale small --tasks superposed-2 --method my_package:MyMethod",
+    "# result files that others made: are they as they should be, and what do they say?",
+    "percolab benchmark --check results",
+    "# a part of the full benchmark, for which a GPU is wanted",
+    "percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500",
+)
 def benchmark(
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: benchmark-SCALE.")
-    ] = None,
+    output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: benchmark-SCALE.")] = None,
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: minutes on a laptop. ")] = "paper",
-    tasks: Annotated[str | None, _words("--tasks", f"Some of {', '.join(TASKS)}. Default: all.", TASKS)] = None,
+    tasks: Annotated[
+        str | None, word_option("--tasks", "A,B,…", f"Some of {', '.join(TASKS)}. Default: all.", TASKS)
+    ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
+        word_option(
             "--method",
-            metavar="NAME",
-            help="Another method beside the usual ones: package.module:Class, a name with other options, such as "
+            "NAME",
+            "Another method beside the usual ones: package.module:Class, a name with other options, such as "
             "batchtopk@n_features=1024, or pretrained@path=FOLDER. May be repeated.",
         ),
     ] = None,
     only: Annotated[
         str | None,
-        _words("--only", f"Compute these methods alone, of {', '.join(METHODS)} or as for --method.", METHODS),
+        word_option(
+            "--only", "A,B,…", f"Compute these methods alone, of {', '.join(METHODS)} or as for --method.", METHODS
+        ),
     ] = None,
     again: Annotated[
-        str | None, _words("--again", "Compute the cells of these methods again, even if they are there.", METHODS)
+        str | None,
+        word_option("--again", "A,B,…", "Compute the cells of these methods again, even if they are there.", METHODS),
     ] = None,
     seeds: Annotated[
         int | None, number_option("--seeds", "Networks for each target and draw. Default: 3, at the small scale 1.")
@@ -286,21 +297,21 @@ def benchmark(
     draws: Draws = 1,
     network: Network = None,
     layer: Annotated[
-        str | None, typer.Option("--layer", metavar="NAME", help="The module that is read. Default: that of the task.")
+        str | None, word_option("--layer", "NAME", "The module that is read. Default: that of the task.")
     ] = None,
     activations: Annotated[
         Path | None,
-        typer.Option("--activations", metavar="FOLDER", help="Activations in place of networks, with manifest.json."),
+        word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="STORE", help="Points of your own in place of the task's data.")
+        Path | None, word_option("--data", "STORE", "Points of your own in place of the task's data.")
     ] = None,
     time_limit: Annotated[
         float | None, number_option("--time-limit", "Seconds after which no further cell is begun.", number)
     ] = None,
     check: Annotated[
         Path | None,
-        typer.Option("--check", metavar="DIR", help="Run nothing: check result files and make the table from them."),
+        word_option("--check", "DIR", "Run nothing: check result files and make the table from them."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again where there is another study.")] = False,
     device: Device = "auto",
@@ -360,29 +371,3 @@ def _check(directory: Path) -> None:
         for one in tested(found.rows):
             print(f"{one.endpoint}: {one.method}, {one.estimate.estimate.text()}: {one.verdict} ({one.words})")
     print(f"{directory / REPORT}: all files are as they should be")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab score one.zarr codes.npz",
-            "percolab score world.zarr codes.npz --factor 1 -o score.html",
-            "# methods on a network of percolab train, beside an untrained one",
-            "percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024",
-        ),
-    )(score)
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# minutes on a laptop",
-            "percolab benchmark --scale small --tasks superposed-2 --draws 3",
-            "# a method of one's own beside the others",
-            "percolab benchmark --scale small --tasks superposed-2 --method my_package:MyMethod",
-            "# result files that others made: are they as they should be, and what do they say?",
-            "percolab benchmark --check results",
-            "# a part of the full benchmark, for which a GPU is wanted",
-            "percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500",
-        ),
-    )(benchmark)

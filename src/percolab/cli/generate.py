@@ -1,4 +1,4 @@
-"""The command ``percolab generate``."""
+"""The commands ``percolab generate`` and ``percolab documents``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command, UnfinishedError
+from percolab.cli.errors import UnfinishedError, command
+from percolab.cli.experiments import MOST_CORPUS
 from percolab.cli.options import (
     Address,
     NoSync,
@@ -23,24 +24,45 @@ from percolab.cli.options import (
     Workers,
     choice_option,
     completion,
-    examples,
     given,
     number,
     number_option,
     read_target,
+    word_option,
 )
 from percolab.cli.options import seed as seed_number
+from percolab.corpora.collection import DocumentRange
+from percolab.corpora.corpus import Corpus
 from percolab.ground.foreign_files import read_json
-from percolab.ground.validation import check_choice
+from percolab.ground.validation import check_choice, check_integer
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
 from percolab.store.schema import AnyRecipe
 from percolab.worlds.generation import PRESETS
-from percolab.worlds.recipe import Superposition, recipe_from_dict
 from percolab.worlds.superposed import AnyDataset
+from percolab.worlds.superposition import Superposition, recipe_from_dict
 
 DTYPES = ("float32", "float64")
 
 
+@command(
+    "# the paper's dataset of one cluster",
+    "percolab generate paper-one-cluster -o a.zarr",
+    "# clusters of all sizes, the small ones left out",
+    "percolab generate --n-points 1e6 --dim 50 --min-cluster-size 99 -o b.zarr",
+    "# the same clusters and positions twice, with different targets",
+    "percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr",
+    "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
+    "# a single cluster",
+    "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
+    "# off the critical point: a random graph with a giant cluster",
+    "percolab generate --n-points 1e5 --dim 10 --mean-degree 2 -o g.zarr",
+    "# labels of 20 classes in place of numbers",
+    "percolab generate --n-points 5000 --dim 20 --mode one_cluster --target classes:n_groups=20 -o i.zarr",
+    "# two hierarchies in one X",
+    "percolab generate superposed-2 -o h.zarr",
+    "# more than fits in memory; the same command resumes it if interrupted",
+    "percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr",
+)
 def generate(
     output: Output,
     preset: Annotated[
@@ -74,7 +96,7 @@ def generate(
     target: TargetWord = None,
     recipe_file: Annotated[
         Path | None,
-        typer.Option("--recipe", metavar="FILE", help="A recipe as JSON, of any kind.", show_default=False),
+        word_option("--recipe", "FILE", "A recipe as JSON, of any kind."),
     ] = None,
     threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
     shards: Shards = None,
@@ -110,7 +132,7 @@ def generate(
         begun = None if shards is None else partial(recipe_to_resume, output, overwrite=overwrite)
         fixed["mode"] = mode or _implied_mode(create_prob, mean_degree)
         recipe = Recipe.from_dict({**given(fixed), "seeds": _seeds(seeds, begun), **free})
-    sharding = given({"runner": runner, "workers": workers, "address": address})
+    sharding = _sharding(shards, {"runner": runner, "workers": workers, "address": address})
     if shards is not None:
         if threads is not None:
             raise ValueError(f"threads must be left out with shards, where each worker has one, got {threads}")
@@ -118,9 +140,14 @@ def generate(
             raise ValueError(f"shards must be left out for a superposed world, which is made whole, got {shards}")
         in_shards(recipe, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
         return
-    for option, value in sharding.items():
-        raise ValueError(f"{option} must be left out unless shards is given, got {value}")
     make(recipe, output, threads=threads, overwrite=overwrite, sync=not no_sync, quiet=quiet)
+
+
+def _sharding(shards: int | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of shards that were given; refuse them where there are no shards."""
+    for option, value in given(options).items() if shards is None else ():
+        raise ValueError(f"{option} must be left out unless shards is given, got {value}")
+    return given(options)
 
 
 def _implied_mode(create_prob: float | None, mean_degree: float | None) -> str | None:
@@ -172,13 +199,8 @@ def make(
 
     commit.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet) as display:
-        made: AnyDataset
-        if isinstance(recipe, Superposition):
-            made = world = generation.generate(recipe, threads=threads, progress=display)
-            worlds.save(world, output, overwrite=overwrite, sync=sync, progress=display)
-        else:
-            made = dataset = generation.generate(recipe, threads=threads, progress=display)
-            commit.save(dataset, output, overwrite=overwrite, sync=sync, progress=display)
+        made: AnyDataset = generation.generate(recipe, threads=threads, progress=display)
+        worlds.save(made, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(made))}")
 
@@ -216,27 +238,73 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
         print("nothing was missing, and everything matches its digests")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# the paper's dataset of one cluster",
-            "percolab generate paper-one-cluster -o a.zarr",
-            "# clusters of all sizes, the small ones left out",
-            "percolab generate --n-points 1e6 --dim 50 --min-cluster-size 99 -o b.zarr",
-            "# the same clusters and positions twice, with different targets",
-            "percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr",
-            "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
-            "# a single cluster",
-            "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
-            "# off the critical point: a random graph with a giant cluster",
-            "percolab generate --n-points 1e5 --dim 10 --mean-degree 2 -o g.zarr",
-            "# labels of 20 classes in place of numbers",
-            "percolab generate --n-points 5000 --dim 20 --mode one_cluster --target classes:n_groups=20 -o i.zarr",
-            "# two hierarchies in one X",
-            "percolab generate superposed-2 -o h.zarr",
-            "# more than fits in memory; the same command resumes it if interrupted",
-            "percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr",
-        ),
-    )(generate)
+# ---------------------------------------------------------------------- the command ``percolab documents``
+
+
+@command(
+    "percolab documents --tokens 2048 --count 1e5 -o docs.zarr",
+    "# two lexicons over the same tokens, one for each half of the documents",
+    "percolab documents --tokens 2048 --lexicons 2 --seed 1 --count 1e5 -o two.zarr",
+    "# documents for tests, of the same lexicon",
+    "percolab documents --tokens 2048 --count 1e4 --first 1099511627776 -o test.zarr",
+    "# many of them, by several processes; the same command resumes it if interrupted",
+    "percolab documents --tokens 8192 --count 1e7 --shards 32 -o many.zarr",
+)
+def documents(
+    output: Output,
+    count: Annotated[int, number_option("--count", "Number of documents.")],
+    first: Annotated[int, number_option("--first", "Number of the first document.", default=0)] = 0,
+    tokens: Annotated[int | None, number_option("--tokens", "Number of tokens of a lexicon.")] = None,
+    length: Annotated[int | None, number_option("--length", "Tokens of a document.", default=64)] = None,
+    lexicons: Annotated[int | None, number_option("--lexicons", "Number of lexicons.", default=1)] = None,
+    shares: Annotated[
+        str | None,
+        word_option("--shares", "NUMBERS", "Share of each lexicon, as 1,3. Default: all the same."),
+    ] = None,
+    renewal: Annotated[
+        float | None, number_option("--renewal", "Chance of a fresh context at a position.", number, 1 / 16)
+    ] = None,
+    min_size: Annotated[int | None, number_option("--min-size", "Fewest tokens of a context.", default=32)] = None,
+    seed: Annotated[
+        int | None,
+        number_option("--seed", "Seed of documents and ids; lexicon k has it + k.", seed_number, 0),
+    ] = None,
+    recipe_file: Annotated[
+        Path | None,
+        word_option("--recipe", "FILE", "A corpus as JSON, in place of the above."),
+    ] = None,
+    shards: Shards = None,
+    runner: Runner = None,
+    workers: Workers = None,
+    address: Address = None,
+    overwrite: Overwrite = False,
+    no_sync: NoSync = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make documents and write them to a Zarr store, with their contexts and the exact loss of the best predictor.
+
+    A token is a point of a lexicon, a percolation cluster; a context is a latent of it, and holds the tokens below.
+    Each token of a document is drawn from a context, which is drawn anew now and then.
+    The same options give the same documents, and the same command resumes what was interrupted.
+    """
+    fields = {"length": length, "renewal": renewal, "min_size": min_size, "seed": seed}
+    if recipe_file is not None:
+        for option, value in given({"tokens": tokens, "lexicons": lexicons, "shares": shares, **fields}).items():
+            raise ValueError(f"{option} must be left out with a recipe, got {value}")
+        corpus = Corpus.from_dict(read_json("recipe", recipe_file, MOST_CORPUS))
+    elif tokens is None:
+        raise ValueError("tokens must be given, or a recipe")
+    else:
+        corpus = _corpus(tokens, 1 if lexicons is None else lexicons, shares, given(fields))
+    sharding = _sharding(shards, {"runner": runner, "workers": workers, "address": address})
+    wanted = DocumentRange(corpus, first, first + count)
+    in_shards(wanted, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
+
+
+def _corpus(n_tokens: int, n_lexicons: int, shares: str | None, fields: dict[str, Any]) -> Corpus:
+    """Return the corpus of these options: each lexicon is one cluster, the next one grown from the next seed."""
+    seed = fields.get("seed", 0)
+    count = check_integer("lexicons", n_lexicons, 1)
+    sources = [Recipe(n_tokens, 2, "one_cluster", seeds=seed + k) for k in range(count)]
+    numbers = None if shares is None else [number(word) for word in shares.split(",")]
+    return Corpus(sources, shares=numbers, **fields)

@@ -9,14 +9,25 @@ from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import FAILURE, Command, Judge
-from percolab.cli.options import AsJson, Factor, Overwrite, Store, examples
+from percolab.cli.errors import FAILURE, Judge, command
+from percolab.cli.options import AsJson, Factor, Overwrite, Store, word_option
 from percolab.ground import files
 
 TABLE_WIDTH = 110
 """Width of wide tables where no terminal says how much room there is."""
 
 
+@command(
+    "percolab info one.zarr",
+    "# read everything and compare it with its digests",
+    "percolab info one.zarr --verify",
+    "# for programs",
+    "percolab info one.zarr --json",
+    "# a page with figures",
+    "percolab info one.zarr --html card.html",
+    "# the second hierarchy of a superposed world",
+    "percolab info two.zarr --factor 1",
+)
 def info(
     path: Store,
     factor: Factor = None,
@@ -24,20 +35,11 @@ def info(
     as_json: AsJson = False,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html",
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write the dataset's card, a page with figures.",
-            show_default=False,
-        ),
+        word_option("--html -o --output", "FILE", "Write the dataset's card, a page with figures."),
     ] = None,
     explorer: Annotated[
         Path | None,
-        typer.Option(
-            "--explorer", metavar="FILE", help="A page of percolab explore for the card to link to.", show_default=False
-        ),
+        word_option("--explorer", "FILE", "A page of percolab explore for the card to link to."),
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -66,11 +68,9 @@ def info(
         if isinstance(dataset, StoredDocuments) and (factor is not None or html is not None):
             raise ValueError(f"{'html' if factor is None else 'factor'} must be left out for documents, got {path!r}")
         if html is not None:
-            from percolab.show import card
+            from percolab import show
 
-            card.write_card(
-                dataset, html, name=PurePath(path).name, factor=factor, explorer=explorer, overwrite=overwrite
-            )
+            show.card(dataset, html, name=PurePath(path).name, factor=factor, explorer=explorer, overwrite=overwrite)
         found = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
     found["store_bytes"] = summary.store_bytes(path)
     if verify:
@@ -83,20 +83,21 @@ def info(
         print(f"wrote {html}", file=sys.stderr if as_json else sys.stdout)
 
 
+@command(
+    "percolab verify one.zarr",
+    "# also a page with a figure for each law",
+    "percolab verify one.zarr --report out",
+    "# both engines, on data made for the purpose; takes half a minute",
+    "percolab verify",
+    kind=Judge,
+)
 def verify(
     path: Annotated[
         str | None, typer.Argument(metavar="[PATH]", help="A dataset; none for a standard suite.", show_default=False)
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            "--report",
-            "-o",
-            "--output",
-            metavar="FOLDER",
-            help="Write a page with a figure for each law.",
-            show_default=False,
-        ),
+        word_option("--report -o --output", "FOLDER", "Write a page with a figure for each law."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -134,31 +135,3 @@ def _print_table(table: Any, width: int | None = None) -> None:
     from rich.console import Console
 
     Console(width=width).print(table)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "percolab info one.zarr",
-            "# read everything and compare it with its digests",
-            "percolab info one.zarr --verify",
-            "# for programs",
-            "percolab info one.zarr --json",
-            "# a page with figures",
-            "percolab info one.zarr --html card.html",
-            "# the second hierarchy of a superposed world",
-            "percolab info two.zarr --factor 1",
-        ),
-    )(info)
-    app.command(
-        cls=Judge,
-        epilog=examples(
-            "percolab verify one.zarr",
-            "# also a page with a figure for each law",
-            "percolab verify one.zarr --report out",
-            "# both engines, on data made for the purpose; takes half a minute",
-            "percolab verify",
-        ),
-    )(verify)

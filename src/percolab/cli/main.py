@@ -13,21 +13,8 @@ from typing import Annotated
 
 import typer
 
-from percolab.cli import (
-    documents,
-    draw,
-    edit,
-    errors,
-    experiments,
-    explore,
-    export,
-    features,
-    generate,
-    inspect,
-    represent,
-)
-from percolab.cli.errors import BAD_INPUT, INTERRUPTED, CommandError, WrongUse
-from percolab.cli.options import examples
+from percolab.cli import draw, edit, errors, experiments, explore, export, features, generate, inspect, represent
+from percolab.cli.errors import BAD_INPUT, COMMANDS, INTERRUPTED, CommandError, WrongUse, examples
 from percolab.ground import machine
 from percolab.ground.text import one_line
 from percolab.ground.version import __version__
@@ -65,8 +52,9 @@ def _percolab(
     """Make and inspect percolation datasets: points on fractal clusters, with the hierarchy of latents behind them."""
 
 
-for _room in (generate, documents, edit, inspect, draw, explore, export, experiments, represent, features):
-    _room.register(app)
+for _room in (generate, edit, inspect, draw, explore, export, experiments, represent, features):
+    for _function, _kind, _epilog in COMMANDS[_room.__name__]:
+        app.command(cls=_kind, epilog=_epilog)(_function)
 
 
 def main() -> None:

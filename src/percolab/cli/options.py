@@ -39,7 +39,6 @@ TargetWord = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
-Output = Annotated[str, typer.Option("-o", "--output", metavar="PATH", help="Zarr store to write, or a URL.")]
 NoSync = Annotated[
     bool, typer.Option("--no-sync", help="Do not wait until the disk has it; a power cut may then leave half.")
 ]
@@ -88,6 +87,11 @@ def number_option(name: str, text: str, parser: Callable[[object], float] = inte
     return typer.Option(name, parser=parser, metavar=metavar, help=words, show_default=False)
 
 
+def word_option(names: str, metavar: str, text: str, values: Sequence[str] = ()) -> Any:
+    """Return an option that takes a word or a file, by names with spaces between them; the shell completes `values`."""
+    return typer.Option(*names.split(), metavar=metavar, help=text, autocompletion=completion(values))
+
+
 def choice_option(name: str, values: Sequence[str], default: str, text: str = "") -> Any:
     """Return an option that takes one of some words, which the library checks and the shell completes."""
     words = f"{text}One of {', '.join(values)}. Default: {default}."
@@ -103,6 +107,7 @@ def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
     return complete
 
 
+Output = Annotated[str, word_option("-o --output", "PATH", "Zarr store to write, or a URL.")]
 Shards = Annotated[
     int | None, number_option("--shards", "Make it in this many shards, none of which has to fit with another.")
 ]
@@ -110,7 +115,7 @@ Runner = Annotated[str | None, choice_option("--runner", RUNNERS, "local, in pro
 Workers = Annotated[int | None, number_option("--workers", "Shards made at a time.", default="one for each processor")]
 Address = Annotated[
     str | None,
-    typer.Option("--address", metavar="ADDRESS", help="Address of the Ray cluster. Default: one on this machine."),
+    word_option("--address", "ADDRESS", "Address of the Ray cluster. Default: one on this machine."),
 ]
 
 
@@ -125,9 +130,3 @@ def read_target(word: str) -> Target:
 def given(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def examples(*lines: str) -> str:
-    """Return the end of a help page; lines that begin with # say what the next one does."""
-    shown = (f"[dim]{line}[/dim]" if line.startswith("#") else line for line in lines)
-    return "[bold]Examples[/bold]\n\n" + "\n".join(shown)

@@ -1,14 +1,15 @@
-"""The commands ``percolab represent | scaling``; neither imports torch before it runs."""
+"""The commands ``percolab represent | scaling | diff``; none imports torch before it runs."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from percolab.cli.errors import Command
+from percolab.cli.errors import command
 from percolab.cli.experiments import (
     Device,
     Draws,
@@ -22,13 +23,24 @@ from percolab.cli.experiments import (
     print_report,
     run_in,
 )
-from percolab.cli.options import Quiet, choice_option, completion, examples, number_option
+from percolab.cli.options import AsJson, Quiet, choice_option, completion, number_option, word_option
+from percolab.cli.options import seed as seed_number
+from percolab.corpora.corpus import KIND as CORPUS
+from percolab.corpora.corpus import Corpus
 from percolab.experiments import FORMERLY, REPRESENT
+from percolab.ground import files
+from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice
 from percolab.nn.config import SCALES
 from percolab.study.scales import DATA, HIERARCHY
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab represent relevance --scale small",
+    "# full scale, for which a GPU is wanted",
+    "percolab represent steering --data superposed-4 --draws 5 -o steering",
+)
 def represent(
     name: Annotated[
         str,
@@ -39,11 +51,11 @@ def represent(
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     data: Annotated[
         str | None,
-        typer.Option(
+        word_option(
             "--data",
-            metavar="NAME",
-            help="superposed-2 or -4 for relevance and steering, else one-cluster or multi-cluster; or a store.",
-            autocompletion=completion(DATA),
+            "NAME",
+            "superposed-2 or -4 for relevance and steering, else one-cluster or multi-cluster; or a store.",
+            DATA,
         ),
     ] = None,
     seeds: Annotated[
@@ -66,6 +78,9 @@ def represent(
     relevance: is a concept told from its sibling better where the target depends on it?
     steering (or dose): does steering activations along a direction change the prediction as the truth says?
     edit: does a change of one value, learned, move activations along a shared direction?
+    documents: do transformers learn the contexts of their documents, and because these matter?
+    ownership: does a crosscoder tell which of two networks learned a concept?
+    causation: which part of the activations carries the context that predictions depend on?
 
     DIR gets report.html, which needs nothing else, results.json with all estimates, table.parquet, and cells/.
     A cell that is there already, made from the same things, is not computed again.
@@ -87,16 +102,18 @@ def represent(
         _print(directory, results)
 
 
+@command(
+    "# minutes on a laptop",
+    "percolab scaling --scale small",
+)
 def scaling(
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="A,B", help=f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
+        word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
     ] = None,
     seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Directory. Default: scaling-SCALE.")
-    ] = None,
+    output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: scaling-SCALE.")] = None,
     draws: Draws = 1,
     network: Network = None,
     overwrite: Overwrite = False,
@@ -123,6 +140,95 @@ def scaling(
         _print(directory, results)
 
 
+@command(
+    "# two runs of percolab train on documents",
+    "percolab diff run-a run-b -o diff.html",
+    "# activations of any two networks, for the same inputs",
+    "percolab diff a.npy b.npy --method topk@n_features=1024+k=16",
+)
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A run of percolab train, or activations as .npy.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one, on the same inputs.")],
+    layer: Annotated[
+        str | None, word_option("--layer", "NAME", "Module of the networks. Default: the last block.")
+    ] = None,
+    data: Annotated[
+        str | None, word_option("--data", "PATH", "The dataset that runs on points were trained on.")
+    ] = None,
+    documents: Annotated[int, number_option("--documents", "Held-out documents that are read.", default=2000)] = 2000,
+    method: Annotated[
+        str, word_option("--method", "NAME", "What finds features, such as topk@n_features=1024+k=16.")
+    ] = "topk",
+    features: Annotated[int, number_option("--features", "One-sided features that are listed.", default=12)] = 12,
+    seed: Annotated[int, number_option("--seed", "Seed of the method.", seed_number, 0)] = 0,
+    output: Annotated[Path | None, word_option("-o --output", "FILE", "A page, .html.")] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    device: Device = "auto",
+) -> None:
+    """Find what two networks do not share: a crosscoder on the activations of both, and the owner of each feature.
+
+    The share of a feature is the norm of its decoder vector's half for B over the sum of both halves' norms.
+    It is 0 for a feature of A alone, 1 for one of B alone, 1/2 for one that both have.
+    Runs on documents know their lexicons, so every matched concept has a true owner; shares are scored against it.
+    For all networks, the features with the most one-sided shares are listed with the places where they fire most.
+    percolab represent ownership does this for pairs whose differences are known, with intervals.
+    """
+    need_packages()
+    from percolab.study.crosscoder import diff as run
+
+    if output is not None:
+        files.check_output(output, overwrite=overwrite)
+    (one, known), (other, also_known) = (_network(place, data, device) for place in (first, second))
+    options: dict[str, Any] = {"layer": layer, "documents": documents, "method": method, "seed": seed}
+    inputs: Any = None
+    if isinstance(known, Corpus) and isinstance(also_known, Corpus):
+        lexicons = [{k for k, share in enumerate(corpus.shares) if share} for corpus in (known, also_known)]
+        inputs = known.replace(shares=[float(k in lexicons[0] | lexicons[1]) for k in range(len(known.lexicons))])
+        if inputs != also_known.replace(shares=inputs.shares):
+            raise ValueError("A and B must be runs on corpora that differ in nothing but shares, got others")
+        options["trained_on"] = lexicons
+    elif known is not None and also_known is not None:
+        inputs = getattr(known, "X", known)
+    elif known is not also_known:
+        raise ValueError("A and B must both be runs, or both be activations, got one of each")
+    found = run(one, other, inputs, device=device, **options)
+    if output is not None:
+        found.save(output, overwrite=overwrite)
+    listed = found.one_sided(features)
+    if as_json:
+        places = [found.firing(feature).to_dict("records") for feature in listed["feature"]]
+        rows = [{**row, "fires": where} for row, where in zip(listed.to_dict("records"), places, strict=True)]
+        concepts = None if found.concepts is None else found.concepts.to_dict("records")
+        numbers = {name: value if value == value else None for name, value in found.summary.items()}
+        print(json.dumps({**numbers, "one_sided": rows, "concept_table": concepts}, indent=1))
+        return
+    print(found)
+    if found.concepts is not None:
+        print(found.matched.groupby(["lexicon", "owner"])["share"].describe()[["count", "min", "50%", "max"]].round(2))
+    print(listed.assign(fires=[found.places(feature, 2) for feature in listed["feature"]]).to_string(index=False))
+    if output is not None:
+        print(f"wrote {output}")
+
+
+def _network(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
+    """Return a network and its data: a run on documents has its corpus, one on points needs the dataset's path."""
+    from percolab.nn.training import checkpoint
+    from percolab.nn.training.training import load_model
+    from percolab.store import worlds
+
+    if place.suffix == ".npy":
+        return read_array("activations", place), None
+    recipe = checkpoint.load(place / "checkpoint.pt")["recipe"]
+    if recipe.get("kind") == CORPUS:
+        trained_on: Any = Corpus.from_dict(recipe)
+    elif data is None:
+        raise ValueError(f"data must be given for runs on points, got None for {str(place)!r}")
+    else:
+        trained_on = worlds.load_points(data)
+    return load_model(place, trained_on, device=device), trained_on
+
+
 def _print(directory: Path, results: dict[str, Any]) -> None:
     """Print the answers, and where the report is."""
     from percolab.intervals import Estimate
@@ -132,17 +238,3 @@ def _print(directory: Path, results: dict[str, Any]) -> None:
         number = Estimate(*(line["estimate"][part] for part in ("value", "low", "high"))).text()
         print(f"{line['what']}: {number}, {line['answer']}{note}")
     print_report(directory, results)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to a program."""
-    app.command(
-        cls=Command,
-        epilog=examples(
-            "# minutes on a laptop",
-            "percolab represent relevance --scale small",
-            "# full scale, for which a GPU is wanted",
-            "percolab represent steering --data superposed-4 --draws 5 -o steering",
-        ),
-    )(represent)
-    app.command(cls=Command, epilog=examples("# minutes on a laptop", "percolab scaling --scale small"))(scaling)

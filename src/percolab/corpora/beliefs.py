@@ -20,15 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.corpora.lexicon import Lexicon, Tables
 from percolab.ground import parallel
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import inlined, kernel
 from percolab.ground.intrinsics import bits_of_double, double_of_bits
-from percolab.model.indices import listed, one
+from percolab.ground.validation import listed, one
 from percolab.rng import philox
 
 TASK = 1 << 16
 """Positions of one task: enough to make waking a thread worth it."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Lazy
 from percolab.ground.validation import check_integer
+from percolab.model.recipe import Written
 
 if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
@@ -30,7 +30,7 @@ COLUMNS: Mapping[str, np.dtype[Any]] = {**INTEGERS, "renewed": np.dtype(np.uint8
 
 
 @dataclass(frozen=True)
-class DocumentRange:
+class DocumentRange(Written):
     """Documents lo … hi - 1 of a corpus: the recipe of what `generate_store` writes."""
 
     corpus: Corpus
@@ -74,10 +74,6 @@ class DocumentRange:
         if sum(check_integer("n_points", size, 0) for size in sizes) > MOST_TOKENS:
             raise ValueError(f"lexicons must have at most {MOST_TOKENS:,} tokens in all, got {sum(sizes):,}")
         return cls(Corpus.from_dict(values["corpus"]), values["lo"], values["hi"])
-
-    def to_json(self) -> str:
-        """Return the recipe as one line of JSON."""
-        return json.dumps(self.to_dict())
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -19,11 +18,9 @@ from percolab.corpora.beliefs import Beliefs, Filter
 from percolab.corpora.sampler import Documents, counterfactual
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import parallel, text
-from percolab.ground.foreign_files import parse_json
-from percolab.ground.validation import check_integer, check_number, check_probability, check_seed
+from percolab.ground.validation import check_integer, check_number, check_probability, check_seed, indices, one
 from percolab.model.forest import Forest
-from percolab.model.indices import indices, one
-from percolab.model.recipe import Recipe
+from percolab.model.recipe import Recipe, Written
 from percolab.model.target import Target
 
 KIND = "corpus"
@@ -39,7 +36,7 @@ Source = Recipe | Forest | Dataset
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Corpus:
+class Corpus(Written):
     """A recipe of documents: sequences of tokens drawn from contexts that change now and then.
 
     A lexicon is a forest whose points are tokens, with ids that say nothing about it. Its contexts are the concepts of
@@ -274,22 +271,11 @@ class Corpus:
         if values.get("kind") != KIND:
             raise ValueError(f"kind must be {KIND!r}, got {values.get('kind')!r}")
         given = {name: value for name, value in values.items() if name != "kind"}
-        unknown = sorted(set(given) - {field.name for field in fields(cls)})
-        if unknown:
-            raise ValueError(f"a corpus has no field {unknown[0]!r}")
+        cls._check_names(given, "corpus")
         sources = given.get("lexicons")
         if not isinstance(sources, list | tuple) or not all(isinstance(source, Mapping) for source in sources):
             raise ValueError(f"lexicons must be a list of recipes or forests, got {sources!r}")
         return cls(**{**given, "lexicons": [_source_from_dict(source) for source in sources]})
-
-    def to_json(self) -> str:
-        """Return the corpus as one line of JSON."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Make a corpus from what `to_json` returned."""
-        return cls.from_dict(parse_json(text))
 
 
 # ---------------------------------------------------------------------- fields

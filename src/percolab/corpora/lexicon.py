@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.generation import generate
+from percolab.dataset.construction import construct
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
@@ -19,9 +20,6 @@ from percolab.worlds.samples import shuffle
 
 RATIO = 2 / 3
 """A context has at most this share of the tokens of the nearest context above it."""
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +69,7 @@ def read(forest: Forest, min_size: int, k: int, seed: int) -> Lexicon:
 @lru_cache(maxsize=16)
 def grown(recipe: Recipe) -> Forest:
     """Return the forest of a recipe. It depends on the graph alone, so positions are made in two dimensions."""
-    return generate(replace(recipe, dim=2)).forest
+    return construct(replace(recipe, dim=2)).forest
 
 
 @kernel

@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.corpora.lexicon import Tables
 from percolab.ground import parallel
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
-from percolab.model.indices import indices
+from percolab.ground.validation import indices
 from percolab.rng import philox
 
 BAG_TASK = 1 << 22
@@ -28,7 +29,6 @@ TASK = 1 << 17
 """Positions of one task: enough to make waking a thread worth it."""
 
 _LOW, _32, _ONE = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +227,7 @@ def draw_tokens(
     return tokens, context
 
 
-# ---------------------------------------------------------------------- counterfactual
+# ---------------------------------------------------------------------- counterfactuals
 #
 # Counterfactuals: the same documents by the same draws, with another context for a while.
 
@@ -274,7 +274,7 @@ def _numbers(tables: Tables, latents: Ints, lexicon: NDArray[np.int32]) -> Ints:
     return numbers
 
 
-# ---------------------------------------------------------------------- bags
+# ---------------------------------------------------------------------- bags of tokens
 #
 # Bags of tokens: what the input itself shows of a document, without anything learned.
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.dataset import editing, subsample, targets
+from percolab.dataset import replay, subsample, targets
 from percolab.dataset.targets import Active
 from percolab.ground import text
 from percolab.ground.text import printable
@@ -45,7 +45,7 @@ class Lazy:
         read = self.__dict__.get("_read")
         if read is None or name not in {field.name for field in fields(type(self))}:  # type: ignore[arg-type]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.__dict__[name] = read(name)
+        self.__dict__[name] = locked(read(name))
         return self.__dict__[name]
 
     def __dir__(self) -> list[str]:
@@ -57,7 +57,20 @@ class Lazy:
         return dict(self.__dict__) if read is None else {"_read": read}
 
 
-class Samples(Lazy):
+Kind = TypeVar("Kind", bound="SampleSet")
+
+
+def locked(values: Any) -> Any:
+    """Return an array that cannot be written to, in the same memory; what is no array is returned as it is."""
+    if isinstance(values, dict):
+        return {name: locked(column) for name, column in values.items()}
+    if isinstance(values, np.ndarray) and values.flags.writeable:
+        values = values.view()
+        values.setflags(write=False)
+    return values
+
+
+class SampleSet(Lazy):
     """Rows of X and y with their truth: what a `Dataset` and a superposed world have in common."""
 
     X: NDArray[Any] | StoredArray
@@ -70,15 +83,15 @@ class Samples(Lazy):
         """Whether the fields come from where they can be trusted: a field that is replaced loses this."""
         return "_vouched" in self.__dict__ or "_read" in self.__dict__
 
-    def vouch(self) -> Self:
-        """Mark this as what its recipe makes, or as known to differ in what its provenance says."""
-        object.__setattr__(self, "_vouched", True)
-        return self
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "_vouched" in state:
+            vouch(self)
 
     def _changed(self, **changes: Any) -> Self:
         """Return this with other fields, which come from where they can be trusted if these do."""
         changed: Self = replace(self, **changes)  # type: ignore[type-var]
-        return changed.vouch() if self._is_vouched else changed
+        return vouch(changed) if self._is_vouched else changed
 
     def in_memory(self) -> Self:
         """Return the same with every array read into memory."""
@@ -100,7 +113,17 @@ class Samples(Lazy):
         sync
             Have everything on the disk before it is at its path, so that not even a power cut leaves half.
         """
-        _SAVE[type(self)](self, path, overwrite=overwrite, sync=sync)
+        _SAVE[0](self, path, overwrite=overwrite, sync=sync)
+
+
+def vouch(samples: Kind) -> Kind:
+    """Mark a dataset or a world as what its recipe makes, or as known to differ in what its provenance says.
+
+    Arrays become read-only: what is edited in place would still pass for what the recipe makes.
+    """
+    names = [field.name for field in fields(type(samples)) if "_read" not in samples.__dict__]  # type: ignore[arg-type]
+    samples.__dict__.update({name: locked(getattr(samples, name)) for name in names}, _vouched=True)
+    return samples
 
 
 class Save(Protocol):
@@ -110,23 +133,24 @@ class Save(Protocol):
         """Write it."""
 
 
-_SAVE: dict[type, Save] = {}
+_SAVE: list[Save] = []
 
 
-def save_with(kind: type[Samples], save: Save) -> None:
-    """Take what `save` of a kind of samples calls: the store is built on them, so it comes to them, not they to it."""
-    _SAVE[kind] = save
+def save_with(save: Save) -> None:
+    """Take what `SampleSet.save` calls: the store is built on samples, so it comes to them, not they to it."""
+    _SAVE[:] = [save]
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset(Samples):
+class Dataset(SampleSet):
     """Points in R^d on percolation clusters, a target per point, and everything that produced them.
 
     Rows are in leaf order: see `Forest`. Use `release_order` for the row order of the authors' release. Neighbouring
     rows are relatives: a test on rows drawn at random measures interpolation between relatives.
 
     A dataset knows whether its recipe makes it: see `modification`. One whose fields were replaced by hand, by
-    ``dataclasses.replace`` or in the constructor, does not claim to be its recipe's.
+    ``dataclasses.replace`` or in the constructor, does not claim to be its recipe's. The arrays of others are
+    read-only; to change one, copy it.
     """
 
     recipe: Recipe
@@ -184,12 +208,18 @@ class Dataset(Samples):
 
     # ------------------------------------------------------------------ parts and copies
 
-    def filter(self, min_cluster_size: int) -> Dataset:
+    def filter(self, min_cluster_size: int = 1, max_cluster_size: int | None = None) -> Dataset:
         """Return the clusters of at least this many points: what the recipe with that `min_cluster_size` makes.
 
         They are the first rows, and of a loaded dataset X stays on disk. Edits of what is removed are dropped; a target
-        that counts rows is made again.
+        that counts rows is made again. With `max_cluster_size`, larger clusters go too: no recipe makes the result,
+        which is a subsample, see `take`.
         """
+        if max_cluster_size is not None:
+            most = check_integer("max_cluster_size", max_cluster_size, 1)
+            small = self.filter(min_cluster_size)
+            first = small.forest.cluster_start[np.count_nonzero(small.forest.cluster_size > most)]
+            return small.take(np.arange(first, len(small)), y="recomputed" if self.target.is_rule else "kept")
         least = max(check_integer("min_cluster_size", min_cluster_size, 1), self.recipe.min_cluster_size)
         forest = self.forest.largest(int(np.count_nonzero(self.forest.cluster_size >= least)))
         n, n_latents = forest.n_points, forest.n_latents
@@ -284,7 +314,7 @@ class Dataset(Samples):
         if self._is_foreign and not np.array_equal(self.y, self._make(self.target)):
             raise ValueError(f"y must be what its target makes of z to follow new values, got one with {BY_HAND}")
         latent_z, own_z = self.latent_z.copy(), self.point_z.copy()
-        editing.set_values(edit, latent_z, own_z)
+        replay.set_values(edit, latent_z, own_z)
         y = targets.update(self.target, self.forest, latent_z, own_z, edit, self.y, self._active)
         return self._edited(edit, y=y, latent_z=latent_z, point_z=own_z)
 
@@ -305,7 +335,7 @@ class Dataset(Samples):
         """
         edit = Shift(latent, by if np.ndim(by) == 0 else np.asarray(by), seed)
         X = self._to_edit(edit)
-        editing.shift(self.forest, edit, X)
+        replay.shift(self.forest, edit, X)
         return self._edited(edit, X=X)
 
     def move(self, latent: int, by: float | ArrayLike) -> Dataset:
@@ -325,7 +355,7 @@ class Dataset(Samples):
         """
         edit = Move(latent, by if np.ndim(by) == 0 else np.asarray(by))
         X = self._to_edit(edit)
-        editing.move(self.recipe, self.forest, edit, X)
+        replay.move(self.recipe, self.forest, edit, X)
         return self._edited(edit, X=X)
 
     def beyond(self, latent: int) -> NDArray[np.int64]:
@@ -334,7 +364,7 @@ class Dataset(Samples):
         Time is proportional to the depth and to the number of these rows.
         """
         self._check_edit(Move(latent, 0))
-        intervals = editing.beyond(self.recipe, self.forest, latent)[2]
+        intervals = replay.beyond(self.recipe, self.forest, latent)[2]
         return np.concatenate([np.arange(rows.start, rows.stop) for rows in sorted(intervals, key=lambda r: r.start)])
 
     def turn(self, latent: int, seed: int) -> Dataset:
@@ -353,7 +383,7 @@ class Dataset(Samples):
         """
         edit = Turn(latent, seed)
         X = self._to_edit(edit)
-        editing.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
+        replay.turn(self.recipe, self.forest, edit, self.recipe.edits, X)
         return self._edited(edit, X=X)
 
     def _to_edit(self, edit: Shift | Move | Turn) -> NDArray[Any]:

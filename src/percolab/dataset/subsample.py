@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.rng import philox
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

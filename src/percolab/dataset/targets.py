@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.engines.native.engine import node_paths
+from percolab.engines.native import node_paths
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_integer
 from percolab.model import sums
@@ -28,8 +29,6 @@ from percolab.model.target import Target
 from percolab.rng import philox
 
 Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Function = Callable[[Forest, Floats, Floats], ArrayLike]
 
 

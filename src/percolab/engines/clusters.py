@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground import parallel
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import prefetch
 
-Ints = NDArray[np.int64]
 Labels = NDArray[np.signedinteger[Any]]
 
 MOST_SCANS = 8

@@ -194,7 +194,7 @@ def walk(X, order, parent, origin, stride):
                 X[row, j] = X[above, j] + stride * X[row, j]
 
 
-# ---------------------------------------------------------------------- lanes
+# ---------------------------------------------------------------------- sums in lanes
 #
 # Sums over coordinates, to the bit on every processor.
 # A sum of floating-point numbers depends on its order, and a compiler that may choose the order takes the one that

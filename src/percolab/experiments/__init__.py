@@ -4,7 +4,7 @@ A module's docstring is what its page says: title, question, and how it is measu
 torch.
 """
 
-REPRESENT = ("trained", "crossed", "relevance", "steering", "edit", "documents")
+REPRESENT = ("trained", "crossed", "relevance", "steering", "edit", "documents", "ownership", "causation")
 """Experiments on what networks represent."""
 FORMERLY = {"dose": "steering"}
 """Names that experiments had before."""

@@ -18,7 +18,7 @@ Excess: the loss of a network above the floor, which is the mean loss of the exa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ from percolab.ground.devices import choose_device
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.networks.excess import excess
 from percolab.nn.networks.transformer import Transformer
+from percolab.nn.training.training import TrainResult
 from percolab.study import scales
 from percolab.study.cells import Cell, Here
 from percolab.study.comparison import listed, read_draw
@@ -107,17 +108,14 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     return [networks, excesses, *reading]
 
 
-def train(s: Settings[Options], here: Here) -> Transformers:
+def train(s: Settings[Any], here: Here) -> Transformers:
     """Train a network for each seed and lexicon; those of a seed start from the same weights."""
-    corpus, config = _corpus(s), s.training
-    results, kept = [], {}
+    corpus, config = corpus_of(s), s.training
+    results: list[TrainResult] = []
     for k in range(len(corpus.lexicons)):
         scratch = here.scratch / f"lexicon-{k}" if here.scratch else None
         configs = config.with_seeds(s.network_seeds)
         results += trained(Here(here.device, here.progress, scratch), corpus.swapped(k), configs)
-    for number, result in enumerate(results):
-        for name, value in result.model.state_dict().items():
-            kept[f"{number}/{name}"] = value.detach().cpu().float().numpy()
     count = len(corpus.lexicons)
     others = [corpus.swapped((i // s.seeds + 1) % count) for i in range(len(results))]
     return Transformers(
@@ -130,7 +128,7 @@ def train(s: Settings[Options], here: Here) -> Transformers:
         ],
         floor=[result.test.floor for result in results],
         seconds=sum(result.seconds for result in results[:: s.seeds]),
-        weights=kept,
+        weights=kept(results),
     )
 
 
@@ -147,20 +145,16 @@ class Excess:
 
 def measure_excess(s: Settings[Options], here: Here, networks: Transformers) -> Excess:
     """Return the excess of trained networks on both lexicons, and of untrained ones."""
-    corpus = _corpus(s).swapped(0)
+    corpus = corpus_of(s).swapped(0)
     fresh = [excess(_untrained(s, seed), corpus, device=here.device).excess for seed in s.network_seeds]
     return Excess(networks.excess, networks.other_excess, fresh, networks.floor, networks.seconds)
 
 
 def read(s: Settings[Options], reader: str, here: Here, networks: Transformers) -> Columns:
     """Return what a reader gives for every network, layer and lexicon."""
-    corpus, device = _corpus(s), choose_device(here.device)
+    corpus, device = corpus_of(s), choose_device(here.device)
     by_lexicon: dict[int, list[Transformer]] = {}
-    for number, k in enumerate(networks.lexicons):
-        start = f"{number}/"
-        state = {name[len(start) :]: value for name, value in networks.weights.items() if name.startswith(start)}
-        model = _untrained(s, networks.seeds[number])
-        model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    for k, model in zip(networks.lexicons, models(s, networks.seeds, networks.weights), strict=True):
         by_lexicon.setdefault(k, []).append(model)
     roles = {TRAINED: by_lexicon, UNTRAINED: [_untrained(s, seed) for seed in s.network_seeds], RAW: None}
     asked = listed(roles, len(corpus.lexicons))
@@ -170,13 +164,32 @@ def read(s: Settings[Options], reader: str, here: Here, networks: Transformers) 
     return Columns.of(measured)
 
 
-def _corpus(s: Settings[Options]) -> Corpus:
+def models(s: Settings[Any], seeds: Sequence[int], weights: Mapping[str, NDArray[Any]]) -> list[Transformer]:
+    """Return networks with the weights that were kept of them, by NETWORK/PARAMETER."""
+    found = [_untrained(s, seed) for seed in seeds]
+    for number, model in enumerate(found):
+        names = model.state_dict()
+        model.load_state_dict({name: torch.from_numpy(weights[f"{number}/{name}"]) for name in names})
+    return found
+
+
+def kept(results: Sequence[TrainResult]) -> dict[str, NDArray[Any]]:
+    """Return the weights of networks by NETWORK/PARAMETER."""
+    return {
+        f"{number}/{name}": value.detach().cpu().float().numpy()
+        for number, result in enumerate(results)
+        for name, value in result.model.state_dict().items()
+    }
+
+
+def corpus_of(s: Settings[Any]) -> Corpus:
+    """Return the corpus of a study."""
     assert isinstance(s.recipe, Corpus)
     return s.recipe
 
 
-def _untrained(s: Settings[Options], seed: int) -> Transformer:
-    corpus, c = _corpus(s), s.training
+def _untrained(s: Settings[Any], seed: int) -> Transformer:
+    corpus, c = corpus_of(s), s.training
     return Transformer(corpus.n_tokens, corpus.length, c.d_model, c.n_blocks, c.n_heads, c.expansion, seed=seed)
 
 
@@ -211,10 +224,10 @@ def _levels(measured: Sequence[Measured]) -> list[Row]:
         middle = np.nanmedian if cell.measure == "r2" else np.nanmean
         groups.setdefault(key, []).append(float(middle(cell.values)))
     names = ("role", "layer", "reader", "measure")
-    return [row(_mean(values), part="level", **dict(zip(names, key, strict=True))) for key, values in groups.items()]
+    return [row(mean_of(values), part="level", **dict(zip(names, key, strict=True))) for key, values in groups.items()]
 
 
-def _mean(values: Sequence[float]) -> Estimate:
+def mean_of(values: Sequence[float]) -> Estimate:
     """Return a mean over networks, with an interval where there are enough of them."""
     if len(values) >= ENOUGH:
         return over_seeds(values)

@@ -28,7 +28,7 @@ from percolab.intervals import (
     redrawn,
 )
 from percolab.model.forest import Forest
-from percolab.nn.config import FIT_FROM
+from percolab.nn.config import FITTED_FOM
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
 
@@ -209,7 +209,7 @@ Checked = Callable[[Measured], tuple[list[Case], str]]
 
 
 def check(
-    trained: Measured, untrained: Measured | None, *, multi_cluster: bool = False, fit_from: float = FIT_FROM
+    trained: Measured, untrained: Measured | None, *, multi_cluster: bool = False, fit_from: float = FITTED_FOM
 ) -> list[dict[str, Any]]:
     """Check the findings for a protocol and target; return them ready for JSON."""
     if trained.fom.size < 2 * N_BINS or len(trained.blocks("residual")) < 2:

@@ -28,7 +28,7 @@ import torch
 
 from percolab.experiments import curves, figures, findings, paper_tables
 from percolab.intervals import Estimate, over_seeds
-from percolab.nn.config import FIT_FROM, UNTRAINED, ProbeConfig, TrainConfig
+from percolab.nn.config import FITTED_FOM, UNTRAINED, ProbeConfig, TrainConfig
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.networks.baseline import baselines
 from percolab.nn.probing import controls
@@ -55,7 +55,7 @@ class Options:
     """What this experiment is made from beside data and networks."""
 
     probing: ProbeConfig
-    fit_from: float = FIT_FROM
+    fit_from: float = FITTED_FOM
     """FOM from which the second power law is fitted"""
     shorter: int | None = None
     """epochs of a second, shorter training, for comparison"""

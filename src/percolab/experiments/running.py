@@ -9,7 +9,7 @@ from typing import Any
 
 from percolab.experiments import FORMERLY, REPRESENT
 from percolab.ground.validation import check_choice, check_number
-from percolab.nn.config import FIT_FROM
+from percolab.nn.config import FITTED_FOM
 from percolab.study.experiment import Experiment
 from percolab.study.settings import Settings
 
@@ -26,7 +26,7 @@ def experiment(
     *,
     epochs: int | None = None,
     seeds: int | None = None,
-    fit_from: float = FIT_FROM,
+    fit_from: float = FITTED_FOM,
     draws: int = 1,
 ) -> Settings[Any]:
     """Return the settings of an experiment of the paper, at its scale or a small one.

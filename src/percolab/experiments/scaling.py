@@ -151,7 +151,7 @@ def nearest_errors(X: torch.Tensor, y: Floats, train: Ints, test: Ints, block_by
     X = X.double()
     X = X - X.mean(0)
     others, square = X[torch.from_numpy(train).to(X.device)], (X * X).sum(1)
-    target = torch.from_numpy(y).to(X.device, torch.float64)
+    target = torch.tensor(y, device=X.device, dtype=torch.float64)
     known = target[torch.from_numpy(train).to(X.device)]
     step = max(1, (block_bytes or BLOCK_BYTES[X.device.type]) // (8 * max(1, train.size)))
     parts = []

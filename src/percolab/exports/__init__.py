@@ -25,11 +25,9 @@ from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.exports import sequences
 from percolab.exports.hdf5 import hdf5_paths, read_hdf5, to_hdf5
-from percolab.exports.release import Release, npz_paths, read_npz, to_npz
-from percolab.exports.tables import (
+from percolab.exports.point_tables import (
     csv_paths,
     huggingface_paths,
-    parquet_paths,
     read_csv,
     read_huggingface,
     read_parquet,
@@ -37,7 +35,8 @@ from percolab.exports.tables import (
     to_huggingface,
     to_parquet,
 )
-from percolab.ground.extras import needing, on_demand
+from percolab.exports.release import Release, npz_paths, read_npz, to_npz
+from percolab.ground.extras import needing, surface
 from percolab.ground.files import PathLike
 from percolab.ground.validation import check_choice
 from percolab.worlds.superposed import AnyDataset
@@ -45,22 +44,14 @@ from percolab.worlds.superposed import AnyDataset
 if TYPE_CHECKING:
     import ray.data
 
-    from percolab.loaders.torch_data import StreamingDataset as StreamingDataset
-    from percolab.loaders.torch_data import TokenDataset as TokenDataset
-    from percolab.loaders.torch_data import TorchDataset as TorchDataset
+    from percolab.loaders.torch_data import StreamingDataset, TokenDataset, TorchDataset
 
 
 __all__ = [
-    "DOCUMENT_FORMATS",
-    "FORMATS",
-    "Format",
     "Release",
-    "csv_paths",
-    "format_of",
-    "hdf5_paths",
-    "huggingface_paths",
-    "npz_paths",
-    "parquet_paths",
+    "StreamingDataset",
+    "TokenDataset",
+    "TorchDataset",
     "read_csv",
     "read_hdf5",
     "read_huggingface",
@@ -88,15 +79,15 @@ class Format(NamedTuple):
 
 FORMATS = {
     "npz": Format(to_npz, npz_paths),
-    "parquet": Format(to_parquet, parquet_paths),
+    "parquet": Format(to_huggingface, huggingface_paths),
     "csv": Format(to_csv, csv_paths),
     "hdf5": Format(to_hdf5, hdf5_paths),
     "huggingface": Format(to_huggingface, huggingface_paths),
 }
-"""The formats of files, by name."""
+"""The formats of files, by the name that the command line has for them: Parquet is a folder that `datasets` opens."""
 DOCUMENT_FORMATS = {
     "npz": Format(to_npz, sequences.npz_paths),
-    "parquet": Format(to_parquet, sequences.parquet_paths),
+    "parquet": Format(to_huggingface, sequences.huggingface_paths),
     "huggingface": Format(to_huggingface, sequences.huggingface_paths),
 }
 """Those that documents have."""
@@ -109,12 +100,9 @@ def format_of(name: str, dataset: Any) -> Format:
 
 
 # What `to_torch` and `to_torch_stream` return, for annotations.
-__getattr__ = on_demand(
-    __name__,
-    {"loaders.torch_data": "StreamingDataset TokenDataset TorchDataset"},
-    "a torch Dataset needs",
-    "torch",
-)
+_HOMES = {"loaders.torch_data": "StreamingDataset TokenDataset TorchDataset"}
+
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="torch")
 
 
 # ---------------------------------------------------------------------- for torch and Ray
@@ -148,12 +136,16 @@ def to_torch_stream(path: PathLike | Corpus | DocumentRange, batch_size: int, **
 def to_ray(path: PathLike, *, override_num_blocks: int | None = None, **options: Any) -> ray.data.Dataset:
     """Return a ``ray.data.Dataset`` of the points of the store at `path`, read by Ray's workers when asked for.
 
-    Options are those of `percolab.loaders.ray_data.PercolabSource`; `override_num_blocks` is Ray's: the read tasks.
+    Options are those of `percolab.loaders.ray_data.PercolabSource`; `override_num_blocks` is Ray's: the number of read
+    tasks. None takes two for each processor of the cluster; as many as Ray would choose read three to four times
+    slower. docs/scale.md has the rates, and what limits them.
     """
     with needing("a Ray Dataset needs", "ray"):
         import ray.data
 
         from percolab.loaders.ray_data import PercolabSource
     source = PercolabSource(path, **options)
+    if override_num_blocks is None:
+        override_num_blocks = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     made: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
     return made

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import LATENT_COLUMNS, Dataset
+from percolab.dataset.dataset import LATENT_COLUMNS, Dataset, vouch
 from percolab.ground.extras import needing
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
@@ -23,10 +23,10 @@ from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.graphs import latent_columns
 from percolab.model.recipe import Recipe
-from percolab.worlds.recipe import KIND
 from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
+from percolab.worlds.superposition import KIND
 
-BLOCK_BYTES = 1 << 24
+EXPORT_BYTES = 1 << 24
 """Bytes of X read, and written as one row group, at a time."""
 EXPORT = "an export of percolab"
 
@@ -76,10 +76,10 @@ class Samples:
 
 
 def blocks(dataset: AnyDataset, progress: Progress) -> Iterator[slice]:
-    """Yield the rows of a dataset in slices of about `BLOCK_BYTES`, and report each that is done."""
+    """Yield the rows of a dataset in slices of about `EXPORT_BYTES`, and report each that is done."""
     n, dim = dataset.X.shape
     # A power of two, as the rows of a stored chunk are, so that no chunk is read twice.
-    step = 1 << max(0, (BLOCK_BYTES // (dim * dataset.X.dtype.itemsize)).bit_length() - 1)
+    step = 1 << max(0, (EXPORT_BYTES // (dim * dataset.X.dtype.itemsize)).bit_length() - 1)
     for lo in range(0, n, step):
         yield slice(lo, min(lo + step, n))
         progress("exporting", min(lo + step, n), n)
@@ -198,7 +198,7 @@ def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
             raise ValueError(f"{name} must be float64, got {getattr(found, name).dtype}")
     if ("latent_active" in extra) != ("point_active" in extra):
         raise ValueError("latent_active and point_active must come together")
-    return found.vouch() if is_intact(found, told) else found
+    return vouch(found) if is_intact(found, told) else found
 
 
 def check_shape(name: str, column: Any, shape: tuple[int, ...]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, vouch
 from percolab.exports.columns import (
     DIGEST,
     EXPORT,
@@ -36,8 +36,8 @@ from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.store import worlds
-from percolab.worlds.recipe import KIND, Superposition
 from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
+from percolab.worlds.superposition import KIND, Superposition
 
 
 def hdf5_paths(path: PathLike) -> tuple[Path]:
@@ -164,7 +164,7 @@ def _read_world(file: Any) -> Superposed:
         raise ValueError(f"rows must be int64, got {rows.dtype}")
     worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
     found = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
-    return found.vouch() if is_intact(found, file.attrs) else found
+    return vouch(found) if is_intact(found, file.attrs) else found
 
 
 def _read_truth(group: Any) -> dict[str, Any]:

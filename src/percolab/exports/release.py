@@ -17,6 +17,7 @@ from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.exports import sequences
 from percolab.exports.columns import Samples
+from percolab.ground.arrays import Ints
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.foreign_files import arrays, from_archive
 from percolab.ground.progress import Progress, silent
@@ -26,7 +27,6 @@ from percolab.worlds.superposed import AnyDataset
 if TYPE_CHECKING:
     import scipy.sparse
 
-Ints = NDArray[np.int64]
 
 POINT_COLUMNS = ("y", "cluster_id", "cluster_size", "latent_tree_height")
 BLOCK_MEMBERSHIPS = 1 << 20

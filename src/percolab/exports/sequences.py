@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from percolab.corpora.collection import COLUMNS, StoredDocuments
 from percolab.corpora.corpus import Corpus
-from percolab.exports.columns import BLOCK_BYTES, PROVENANCE, RECIPE, arrow
+from percolab.exports.columns import EXPORT_BYTES, PROVENANCE, RECIPE, arrow
 from percolab.ground.files import PathLike, new_files, new_folder
 from percolab.ground.progress import Progress
 from percolab.ground.version import __version__
@@ -114,7 +114,7 @@ def _write_tables(documents: StoredDocuments, lines: Any, contexts: Any, ids: st
 
 
 def _blocks(documents: StoredDocuments, progress: Progress) -> Iterator[slice]:
-    step = 1 << max(0, (BLOCK_BYTES // (8 * documents.corpus.length)).bit_length() - 1)
+    step = 1 << max(0, (EXPORT_BYTES // (8 * documents.corpus.length)).bit_length() - 1)
     for lo in range(0, len(documents), step):
         yield slice(lo, min(lo + step, len(documents)))
         progress("exporting", min(lo + step, len(documents)), len(documents))

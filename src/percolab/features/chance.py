@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from percolab.features import bits
 from percolab.features.counting import even_ranges, score_f1
 from percolab.features.firing import Firing, decode
-from percolab.features.truth import Truth
+from percolab.features.truth import ConceptIntervals
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
 from percolab.ground.parallel import Task, run
@@ -33,7 +33,7 @@ _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-def chance(firing: Firing, truth: Truth, draws: int, seed: int, threads: int) -> NDArray[np.float64]:
+def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threads: int) -> NDArray[np.float64]:
     """Return (draws, concepts): the best F1 of any feature in each draw."""
     edges, size = truth.edges, truth.concepts.size
     ranges = even_ranges(firing.fired.size, threads)
@@ -52,7 +52,9 @@ def chance(firing: Firing, truth: Truth, draws: int, seed: int, threads: int) ->
     return found
 
 
-def _by_document(truth: Truth) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
+def _by_document(
+    truth: ConceptIntervals,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
     """Return rows in the order of their documents.
 
     These are, for each position, its place in that order and which document it is in; where each document begins, then

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from percolab.features.counting import Matches
     from percolab.features.firing import Firing
-    from percolab.features.truth import Truth
+    from percolab.features.truth import ConceptIntervals
 
 COPY_BYTES = 1 << 28
 """Memory for one block of dense codes that must be copied: those of another type than float, or not row by row."""
@@ -109,7 +109,7 @@ class DeviceCodes(Codes):
         """Yield the bits of firing rows, in leaf order, by blocks of features: each (features, words)."""
 
     @abstractmethod
-    def match(self, firing: Firing, truth: Truth, threshold: NDArray[np.float64]) -> Matches:
+    def match(self, firing: Firing, truth: ConceptIntervals, threshold: NDArray[np.float64]) -> Matches:
         """Return the best feature of every concept and the best concept of every feature."""
 
 

@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.model.concepts import thin
 from percolab.model.forest import Forest
+from percolab.model.latent_groups import RATIO, thin
 
 Ints = NDArray[np.int64]
 
-SUMMARY_RATIO = 2 / 3
+SUMMARY_RATIO = RATIO
 """Of the concepts listed, a summary keeps those with at most this share of the rows of the nearest kept one above."""
 
 
@@ -122,7 +122,7 @@ def find_concepts(labels: Labels, min_size: int, ratio: float) -> Concepts:
 def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:
     """Return the latents of enough rows that may be concepts."""
     if labels.contexts is None:
-        return labels.forest.concepts(min_size, rows=labels.label)
+        return labels.forest.concepts(min_size, 1, rows=labels.label)
     return labels.contexts[size[labels.contexts] >= min_size]
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from percolab.features import bits
 from percolab.features.concepts import Concepts
 from percolab.features.firing import Firing, count_in
-from percolab.features.truth import Truth
+from percolab.features.truth import ConceptIntervals
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
@@ -53,7 +53,7 @@ def even_ranges(count: int, threads: int) -> list[tuple[int, int]]:
     return [(int(lo), int(hi)) for lo, hi in pairwise(marks)]
 
 
-def match(firing: Firing, truth: Truth, threads: int) -> Matches:
+def match(firing: Firing, truth: ConceptIntervals, threads: int) -> Matches:
     """Return the best feature of every concept and the best concept of every feature."""
     concepts, edges = truth.concepts, truth.edges
     n_features, n_concepts = firing.fired.size, len(concepts)

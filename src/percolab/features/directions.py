@@ -13,7 +13,7 @@ from percolab.features.concepts import Concepts
 from percolab.features.counting import Matches
 from percolab.features.firing import Firing, fires_at, place
 from percolab.features.pairs import GOOD
-from percolab.features.truth import Truth
+from percolab.features.truth import ConceptIntervals
 from percolab.ground.compiled import kernel
 
 Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ BLOCK_BYTES = 1 << 27
 """Memory for one block of the decoder's parts along concepts' directions."""
 
 
-def concept_directions(truth: Truth, activations: NDArray[Any]) -> Floats:
+def concept_directions(truth: ConceptIntervals, activations: NDArray[Any]) -> Floats:
     """Return (C, d): mean activation over a concept's rows minus the mean over the other rows of the one above.
 
     The one above is the parent, so that the other rows are the sibling's; in documents, the nearest context above. NaN
@@ -77,7 +77,7 @@ def explained_variance(codes: Codes, directions: Floats, bias: Floats, activatio
 def carried(
     codes: Codes,
     firing: Firing,
-    truth: Truth,
+    truth: ConceptIntervals,
     matches: Matches,
     absorbers: Absorbers,
     directions: Floats,

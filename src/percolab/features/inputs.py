@@ -18,9 +18,8 @@ from percolab.features.concepts import Labels, by_row
 from percolab.ground import foreign_files, memory
 from percolab.ground.foreign_files import as_csr, from_archive
 from percolab.ground.text import shown
-from percolab.ground.validation import check_choice, check_numbers
+from percolab.ground.validation import check_choice, check_numbers, indices, one
 from percolab.model.forest import Forest
-from percolab.model.indices import indices, one
 
 if TYPE_CHECKING:
     import scipy.sparse

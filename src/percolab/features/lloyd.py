@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 BLOCK_CELLS = 1 << 28
@@ -17,7 +18,8 @@ TOLERANCE = 1e-4
 
 def as_rows(activations: Any, device: torch.device) -> torch.Tensor:
     """Return activations, an array or a tensor, as a tensor on the device, float32."""
-    return torch.as_tensor(activations).to(device, torch.float32)
+    values = activations if isinstance(activations, torch.Tensor) else np.require(activations, requirements="W")
+    return torch.as_tensor(values).to(device, torch.float32)
 
 
 def fit(values: torch.Tensor, n_clusters: int, seed: int, iterations: int) -> torch.Tensor:

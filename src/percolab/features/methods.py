@@ -64,13 +64,13 @@ class KMeans(Decodes):
     max_iterations: int = 50
     batch_size: int | None = None
     """rows of a mini-batch; None takes all rows in each step, which is better and slower"""
-    device: str = "cpu"
-    """cpu, cuda, cuda:N, or auto: a GPU where there is one"""
+    device: str | None = None
+    """cpu, cuda, cuda:N, or auto: a GPU where there is one; None: where the activations are"""
     _model: Any = field(default=None, init=False, repr=False, compare=False)
 
     def fit(self, activations: Any) -> Self:
         """Find the clusters."""
-        seed = check_seed("seed", self.seed)
+        seed, self._model = check_seed("seed", self.seed), None
         on_gpu = self._on_gpu(activations)
         if on_gpu is None:
             self._model = self._by_sklearn(seed).fit(self._enough(check_activations(activations)))
@@ -94,17 +94,21 @@ class KMeans(Decodes):
         return _check_rows("n_features", self.n_features, values)
 
     def _on_gpu(self, activations: Any) -> Any:
-        """Return the activations as a tensor on the GPU that is asked for, None if none is."""
-        if self.device == "cpu":
+        """Return the activations as a tensor on the GPU that is asked for or that they are on, None if there is none.
+
+        Once there are centres, it is the GPU that they are on.
+        """
+        place: Any = getattr(activations if self._model is None else self._model, "device", None)
+        if self._model is None and self.device is not None:
+            from percolab.ground.devices import choose_device
+
+            place = choose_device(self.device)
+        if getattr(place, "type", "cpu") == "cpu":
             return None
         from percolab.features import lloyd
-        from percolab.ground.devices import choose_device
 
-        device = choose_device(self.device)
-        if device.type == "cpu":
-            return None
         given = activations if hasattr(activations, "detach") else check_activations(activations)
-        return lloyd.as_rows(given, device)
+        return lloyd.as_rows(given, place)
 
     def _nearest(self, activations: Any) -> NDArray[np.int64]:
         """Return (n, k) the nearest centres of each row, increasing."""

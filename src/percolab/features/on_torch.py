@@ -16,7 +16,7 @@ from percolab.features.bits import WORD, words_for
 from percolab.features.codes import DeviceCodes, refuse
 from percolab.features.counting import Matches, complete
 from percolab.features.firing import Firing
-from percolab.features.truth import Truth
+from percolab.features.truth import ConceptIntervals
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ class TorchCodes(DeviceCodes):
         vectors, offset = (torch.from_numpy(part).to(self.device) for part in (directions, bias))
         total = 0.0
         for part in self.row_slices():
-            block = torch.from_numpy(np.ascontiguousarray(values[part])).to(self.device).double()
+            block = torch.from_numpy(np.require(values[part], requirements=("C", "W"))).to(self.device).double()
             total += float((block - self.tensor[part].double() @ vectors - offset).square().sum())
         return total
 
@@ -60,7 +60,7 @@ class TorchCodes(DeviceCodes):
             held = torch.empty(words.shape, dtype=words.dtype, pin_memory=self.device.type == "cuda").copy_(words)
             yield held.numpy().view(np.uint64)
 
-    def match(self, firing: Firing, truth: Truth, threshold: Floats) -> Matches:
+    def match(self, firing: Firing, truth: ConceptIntervals, threshold: Floats) -> Matches:
         """Return the best feature of every concept and the best concept of every feature."""
         concepts, edges = truth.concepts, truth.edges
         at, start, stop = (self._place(index) for index in (edges.edges, edges.start, edges.stop))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from percolab.features.counting import Matches, even_ranges, feature_ranks, score_f1
 from percolab.features.firing import Firing
-from percolab.features.truth import Truth
+from percolab.features.truth import ConceptIntervals
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
@@ -47,7 +47,7 @@ class Pairs:
     """(F,) number of concepts that summaries count and each feature recovers"""
 
 
-def find_pairs(firing: Firing, truth: Truth, matches: Matches, threads: int) -> Pairs:
+def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, threads: int) -> Pairs:
     """Return the pairs, in the time of the counts.
 
     A feature can raise the F1 of a concept's union by δ only if it has at least δ (u + z) / 2 of its z rows, u being

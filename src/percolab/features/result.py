@@ -28,6 +28,10 @@ WORDS = (
     "feature outside the lower one minus inside. L0 is how many features fire on a row."
 )
 """What the words of a summary mean, for pages."""
+CONTROL = (
+    "chance is not the control: the control is the same method on an untrained network and on the raw input, see "
+    "percolab.compare"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +83,7 @@ class Score:
         found = self.summary
         return (
             f"Score({len(self.features):,} features, {len(self.concepts):,} concepts: recovery {found['recovery']:.3f} "
-            f"(chance {found['chance']:.3f}), {found['recovered']:.1%} recovered)"
+            f"(chance {found['chance']:.3f}), {found['recovered']:.1%} recovered; {CONTROL})"
         )
 
     def by(self, column: str = "size") -> pandas.DataFrame:
@@ -124,7 +128,8 @@ class Score:
         ]
         title = f"{len(self.features):,} features against {len(self.concepts):,} concepts"
         summary, by_size = pages.table(lines, numbers=[1]), pages.table(body, head, numbers=range(1, len(head)))
-        return "\n".join([pages.heading(title), summary, pages.heading("By size"), by_size])
+        control = pages.paragraph(f"{CONTROL.capitalize()}.")
+        return "\n".join([pages.heading(title), control, summary, pages.heading("By size"), by_size])
 
 
 def summarised(concepts: pandas.DataFrame, n_rows: int) -> pandas.DataFrame:

@@ -35,7 +35,11 @@ SOFT = 0.8
 
 def as_tensor(activations: Any, device: torch.device) -> torch.Tensor:
     """Return activations (rows, d) on the device, float32."""
-    values = activations if isinstance(activations, torch.Tensor) else torch.from_numpy(np.asarray(activations))
+    values = (
+        activations
+        if isinstance(activations, torch.Tensor)
+        else torch.from_numpy(np.require(activations, requirements="W"))
+    )
     if values.ndim != 2:
         raise ValueError(f"activations must have shape (rows, d), got {tuple(values.shape)}")
     found = values.detach().to(device, torch.float32)

@@ -27,13 +27,14 @@ from percolab.features.inputs import (
 )
 from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
-from percolab.features.truth import Truth, find_truth
+from percolab.features.truth import ConceptIntervals, find_truth
 from percolab.features.union import unions
 from percolab.ground.compiled import ahead
 from percolab.ground.extras import needing
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
+from percolab.model.latent_groups import MIN_SIZE
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +48,7 @@ def score(
     documents: Documents | None = None,
     about: str = "context",
     truth: str = "believed",
-    min_size: int = 20,
+    min_size: int = MIN_SIZE,
     ratio: float = SUMMARY_RATIO,
     threshold: Any = 0.0,
     directions: Any = None,
@@ -174,7 +175,7 @@ def best_f1(
     documents: Documents | None = None,
     about: str = "context",
     truth: str = "believed",
-    min_size: int = 20,
+    min_size: int = MIN_SIZE,
     ratio: float = SUMMARY_RATIO,
     threshold: Any = 0.0,
     threads: int | None = None,
@@ -188,7 +189,7 @@ def best_f1(
 
 def _given(
     dataset: Any, codes: Any, rows: Any, factor: int | None, asked: Asked, min_size: int, ratio: float, threshold: Any
-) -> tuple[Codes, Truth, Floats]:
+) -> tuple[Codes, ConceptIntervals, Floats]:
     """Return the codes, the truth that they are scored against, and the threshold of each feature."""
     table = as_codes(asked.flat("codes", codes))
     labels = find_labels(dataset, factor, rows, table.shape[0], asked)
@@ -214,7 +215,9 @@ class _Stages:
         self._report("scoring", STAGES.index(stage) + 1, len(STAGES))
 
 
-def _match(codes: Codes, truth: Truth, threshold: Floats, threads: int, stages: _Stages) -> tuple[Firing, Matches]:
+def _match(
+    codes: Codes, truth: ConceptIntervals, threshold: Floats, threads: int, stages: _Stages
+) -> tuple[Firing, Matches]:
     firing = pack(codes, truth.order, threshold, threads)
     if not firing.fired.any():
         raise ValueError(f"codes must be above the threshold somewhere, got none in {codes.shape[1]} features")
@@ -231,7 +234,7 @@ CONCEPT_COLUMNS = (
 
 
 def _concept_columns(
-    firing: Firing, truth: Truth, matches: Matches, pairs: Pairs, absorbers: Absorbers, threads: int
+    firing: Firing, truth: ConceptIntervals, matches: Matches, pairs: Pairs, absorbers: Absorbers, threads: int
 ) -> dict[str, NDArray[Any]]:
     concepts, forest = truth.concepts, truth.forest
     absorbed, expected = on_rows(firing, concepts, matches, absorbers, threads)
@@ -255,7 +258,7 @@ def _concept_columns(
 
 
 def _direction_columns(
-    decoder: Decoder, codes: Codes, firing: Firing, truth: Truth, matches: Matches, absorbers: Absorbers
+    decoder: Decoder, codes: Codes, firing: Firing, truth: ConceptIntervals, matches: Matches, absorbers: Absorbers
 ) -> dict[str, NDArray[Any]]:
     u = concept_directions(truth, decoder.activations)
     return {
@@ -264,7 +267,9 @@ def _direction_columns(
     }
 
 
-def _feature_columns(firing: Firing, truth: Truth, matches: Matches, pairs: Pairs) -> dict[str, NDArray[Any]]:
+def _feature_columns(
+    firing: Firing, truth: ConceptIntervals, matches: Matches, pairs: Pairs
+) -> dict[str, NDArray[Any]]:
     concepts, found = truth.concepts, matches.concept
     matched = found >= 0
     hits = np.where(matched, matches.feature_hits, np.nan)

@@ -31,8 +31,8 @@ class Edges:
 
 
 @dataclass(frozen=True, eq=False)
-class Truth:
-    """The rows that are there, and their concepts."""
+class ConceptIntervals:
+    """The concepts over the rows that are there, as intervals of rows sorted by label."""
 
     labels: Labels
     order: Ints
@@ -46,10 +46,10 @@ class Truth:
         return self.labels.forest
 
 
-def find_truth(labels: Labels, min_size: int, ratio: float) -> Truth:
+def find_truth(labels: Labels, min_size: int, ratio: float) -> ConceptIntervals:
     """Return the concepts of the rows that have these labels."""
     concepts = find_concepts(labels, min_size, ratio)
     edges, where = np.unique(np.concatenate([concepts.start, concepts.stop]), return_inverse=True)
     start, stop = where.astype(np.uint32).reshape(2, -1)
     bins = np.searchsorted(edges, np.arange(len(labels)), side="right").astype(np.uint32)
-    return Truth(labels, np.argsort(labels.label, kind="stable"), concepts, Edges(edges, start, stop, bins))
+    return ConceptIntervals(labels, np.argsort(labels.label, kind="stable"), concepts, Edges(edges, start, stop, bins))

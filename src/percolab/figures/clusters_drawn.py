@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
-from percolab.checks.sizes import FIT_FROM, fit_exponent
+from percolab.checks.sizes import fit_exponent
+from percolab.dataset.construction import construct
 from percolab.dataset.dataset import Dataset
-from percolab.dataset.generation import generate
-from percolab.engines.attachment import attachment
+from percolab.engines.cluster_growth import attachment
 from percolab.model.forest import Forest
 from percolab.model.recipe import PRESETS, Recipe, Seeds
-from percolab.show import colouring, drawing, style
+from percolab.show import cluster_picture, colours, style
+from percolab.show.distributions import FITTED_SIZE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,21 +36,21 @@ GRAPH_SEED = 1
 def data_model(quick: bool = False) -> Figure:
     """Draw a cluster distribution, its largest cluster coloured by latents, beside the latent tree of that cluster."""
     n = 3000 if quick else 12_000
-    dataset = generate(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
+    dataset = construct(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
     forest = dataset.forest.cluster(0)
-    groups = colouring.disjoint_groups(forest, len(style.PALETTE))
-    look = colouring.by_groups(forest, groups)
+    groups = colours.disjoint_groups(forest, len(style.PALETTE))
+    look = colours.by_groups(forest, groups)
     figure = style.new_figure(9.5, 4.4)
     space, tree = figure.subplots(1, 2, width_ratios=[1.35, 1])
     _draw_clusters(space, dataset, look)
     style.panel_letter(space, "a", "inputs: clusters in space")
-    drawing.draw_tree(tree, forest, look)
+    cluster_picture.draw_tree(tree, forest, look)
     tree.set_title("")  # the figure has titles of its own
     style.panel_letter(tree, "b", "targets: latents of the coloured cluster")
     return figure
 
 
-def _draw_clusters(axes: Axes, dataset: Dataset, look: colouring.Colouring) -> None:
+def _draw_clusters(axes: Axes, dataset: Dataset, look: colours.Colouring) -> None:
     """Draw all points in the plane where large clusters are widest."""
     from matplotlib.collections import LineCollection
 
@@ -94,8 +95,8 @@ def cluster_sizes(quick: bool = False) -> Figure:
     size = np.bincount(attachment(recipe.n_points, recipe.attachment_prob, recipe.seeds.graph))
     s, count = np.unique(size, return_counts=True)
     share = np.cumsum(count[::-1])[::-1] / size.size
-    fitted = size[size >= FIT_FROM]
-    alpha = fit_exponent(fitted, FIT_FROM)
+    fitted = size[size >= FITTED_SIZE]
+    alpha = fit_exponent(fitted, FITTED_SIZE)
     error = (alpha - 1) / np.sqrt(fitted.size)
     figure = style.new_figure(5.6, 4.0)
     axes = figure.subplots()
@@ -108,11 +109,11 @@ def cluster_sizes(quick: bool = False) -> Figure:
         linewidth=1.2,
         label="theory, $\\Gamma(s)\\,\\Gamma(5/2)/\\Gamma(s+3/2)$",
     )
-    tail = grid[grid >= FIT_FROM]
-    start = share[np.searchsorted(s, FIT_FROM)]
-    text = f"fit for s ≥ {FIT_FROM}: slope {alpha - 1:.3f} ± {error:.3f}"
-    axes.loglog(tail, start * (tail / FIT_FROM) ** (1 - alpha), "--", color=style.VERMILION, linewidth=2, label=text)
-    axes.axvline(FIT_FROM, ymin=0.35, color=style.GREY, linewidth=0.8, linestyle=":")
+    tail = grid[grid >= FITTED_SIZE]
+    start = share[np.searchsorted(s, FITTED_SIZE)]
+    text = f"fit for s ≥ {FITTED_SIZE}: slope {alpha - 1:.3f} ± {error:.3f}"
+    axes.loglog(tail, start * (tail / FITTED_SIZE) ** (1 - alpha), "--", color=style.VERMILION, linewidth=2, label=text)
+    axes.axvline(FITTED_SIZE, ymin=0.35, color=style.GREY, linewidth=0.8, linestyle=":")
     axes.set_xlabel("cluster size s")
     axes.set_ylabel("share of clusters with size ≥ s")
     axes.set_ylim(0.5 / size.size, 2)
@@ -140,7 +141,7 @@ def three_regimes(quick: bool = False) -> Figure:
 
 def forest_of(n: int, degree: float) -> Forest:
     """Return the clusters of a random graph."""
-    return generate(Recipe(n, 2, "random_graph", mean_degree=degree, seeds=GRAPH_SEED)).forest
+    return construct(Recipe(n, 2, "random_graph", mean_degree=degree, seeds=GRAPH_SEED)).forest
 
 
 def _draw_sizes(axes: Axes, forest: Forest, n: int, degree: float) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks.merger_trees import small_forest, tree_codes
-from percolab.engines.native.engine import split_forest
+from percolab.engines.native import split_forest
 from percolab.engines.paper.coalescent import cyclic_coalescent
 from percolab.show import style
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.engines.paper.coalescent import FIRST_CLUSTER_CHILD
+from percolab.ground.arrays import Ints
 from percolab.ground.validation import check_integer, check_seed
 from percolab.show import style
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-Ints = NDArray[np.int64]
 
 PROB, DEPTH, DRAWN, LATTICE_SEED = 0.6, 15, 7, 5
 """Share of occupied nodes, shells that are sampled, shells that are drawn, seed."""
@@ -154,7 +153,7 @@ class State:
 
 
 def run(n: int, seed: int) -> list[State]:
-    """Return every state of `percolab.cyclic_coalescent(n, seed)`, from single points to one block.
+    """Return every state of `percolab.engines.cyclic_coalescent(n, seed)`, from single points to one block.
 
     Arrange the points in a random cycle, each a block of its own. At each step draw a uniform point u; with A its block
     and B the next block on the cycle, draw a uniform point v of B, join u and v, and merge A and B. Slow and plain.

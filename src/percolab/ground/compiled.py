@@ -5,16 +5,18 @@ this is done once, for the kernel that Python calls. A kernel that another kerne
 written as LLVM code, optimised and translated with its caller. This takes half the time.
 
 Compiled kernels are kept on disk, and processes share them. So a second process can compile the second half of a
-computation while the first process is busy with the first half: see `ahead`.
+computation while the first process is busy with the first half: see `ahead`. What is kept is used as long as no file
+with kernels has changed: numba by itself looks at the file of a kernel alone, and not at those of its parts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,13 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return compiled
 
 
+@cache
+def _state() -> str:
+    """Return a digest of all files with kernels."""
+    texts = (path.read_bytes() for path in sorted(Path(__file__).parents[1].rglob("*.py")))
+    return hashlib.sha256(b"".join(text for text in texts if b"kernel" in text)).hexdigest()
+
+
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile a function into every kernel that calls it, so that loops around the call run in vector registers."""
     return kernel(function, forceinline=True)
@@ -60,6 +69,8 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 class _Kernel(CPUDispatcher):  # type: ignore[misc, unused-ignore]
     """A compiled function: Python calls it as it is, other kernels call its part."""
+
+    _cache: Any
 
     @cached_property
     def part(self) -> Any:
@@ -69,6 +80,12 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc, unused-ignore]
     @property
     def _numba_type_(self) -> Any:
         return self.part._numba_type_
+
+    def compile(self, sig: Any) -> Any:
+        """Load or compile the code for some types."""
+        if not isinstance(self._cache, NullCache):  # type: ignore[attr-defined, unused-ignore]
+            self._cache._cache_file._source_stamp = _state()  # type: ignore[attr-defined, unused-ignore]
+        return super().compile(sig)
 
 
 class _KernelCompiler(Compiler):  # type: ignore[misc, unused-ignore]

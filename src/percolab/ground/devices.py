@@ -1,4 +1,4 @@
-"""Devices by name, for whatever uses torch. Nothing imports this module until torch is needed."""
+"""Devices of torch: by name, with checked data on them, and TF32. Nothing imports this module until torch is needed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def choose_device(device: Device = "auto") -> torch.device:
     return torch.device(device)
 
 
-# ---------------------------------------------------------------------- device
-#
-# Where the numbers are: a device and its name, checked data on it, TF32.
+# ---------------------------------------------------------------------- data on a device
 
 
 __all__ = ["Device", "choose_device", "device_name", "on_device", "tf32"]

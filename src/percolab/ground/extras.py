@@ -1,9 +1,10 @@
-"""Optional packages: the one sentence that says what needs them, and names that are imported when first asked for."""
+"""Public names, imported when first asked for; older ones, which warn; what is said where an extra is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -31,28 +32,45 @@ def needing(what: str, extra: str, package: str = "") -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").startswith("percolab"):
             raise
-        raise missing(what, package or str(error.name), extra) from error
+        raise missing(what, package or str(error.name).partition(".")[0], extra) from error
 
 
-def on_demand(package: str, homes: Mapping[str, str], what: str, extra: str) -> Callable[[str], Any]:
-    """Return ``__getattr__`` of a package whose names need an extra: each is imported when it is first asked for.
+def surface(
+    package: str,
+    names: Sequence[str],
+    homes: Mapping[str, str] | None = None,
+    *,
+    formerly: Mapping[str, str] | None = None,
+    extra: str | None = None,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package, or a module.
 
     Parameters
     ----------
     package
-        Its name.
+        Its full name.
+    names
+        All that `dir` shows: its ``__all__``.
     homes
-        The modules of percolab that its names are in: the names of each, with spaces between them.
-    what, extra
-        See `needing`.
+        The modules below `percolab` whose names are imported when they are first asked for: the names of each, with
+        spaces between them. Those of ``""`` are modules themselves.
+    formerly
+        Older names, with the name below `percolab` that each has now. They warn, and go away in the next release.
+    extra
+        What to install for the homes.
     """
-    home = {name: module for module, names in homes.items() for name in names.split()}
+    home = {name: module for module, held in (homes or {}).items() for name in held.split()}
+    older = formerly or {}
 
     def find(name: str) -> Any:
-        if name not in home:
+        if name in older:
+            gone = f"{package}.{name} is now percolab.{older[name]}; the older name goes away in the next release"
+            warnings.warn(gone, DeprecationWarning, stacklevel=2)
+        elif name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with needing(what, extra):
-            module = import_module(f"percolab.{home[name]}")
-        return getattr(module, name)
+        path, _, attribute = f"percolab.{older[name]}".rpartition(".") if name not in home else ("", "", name)
+        with needing(f"{package} needs", extra) if extra else nullcontext():
+            module = import_module(path or f"percolab.{home[name] or name}")
+        return module if home.get(name) == "" else getattr(module, attribute)
 
-    return find
+    return find, lambda: sorted(names)

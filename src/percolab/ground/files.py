@@ -303,7 +303,7 @@ def write_table(table: Any, stem: Path) -> list[Path]:
     return paths
 
 
-# ---------------------------------------------------------------------- moves
+# ---------------------------------------------------------------------- renames
 #
 # Renames that lose nothing: to a free name, or in exchange with what is there, in one step.
 # `os.rename` silently replaces a file or an empty directory. Linux can refuse instead, and exchange two names

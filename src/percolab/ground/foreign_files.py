@@ -175,7 +175,7 @@ def _check_stored(name: str, file: IO[bytes]) -> None:
     file.seek(0)
 
 
-# ---------------------------------------------------------------------- sparse
+# ---------------------------------------------------------------------- sparse matrices
 #
 # Sparse matrices by rows, checked in full: compiled code, SciPy's and ours, trusts their indices.
 

@@ -1,4 +1,4 @@
-"""Instructions that numba has no name for: wide products, bit casts, and arithmetic that stays in 32 bits."""
+"""Instructions that numba has no name for: wide products, bit casts, 32-bit and 106-bit arithmetic, prefetches."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def multiply_high(typing_context, a, b):
     return types.uint64(types.uint64, types.uint64), emit
 
 
-# ---------------------------------------------------------------------- doubledouble
+# ---------------------------------------------------------------------- numbers of 106 bits
 #
-# Numbers of 106 bits as unevaluated sums of two doubles (Dekker 1971): the few operations that `splitting` needs.
+# Numbers of 106 bits as unevaluated sums of two doubles (Dekker 1971): the few operations that are needed.
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Text for a terminal: one line, and nothing in it that a terminal would obey."""
+"""Text for a terminal, one line with nothing in it that a terminal would obey; and small tables for notebooks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def one_line(said: BaseException | str) -> str:
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
-# ---------------------------------------------------------------------- html
+# ---------------------------------------------------------------------- for notebooks
 #
 # What notebooks show of an object: a small table, in the notebook's own style.
 

@@ -7,8 +7,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.ground.text import shown
 
 
@@ -58,3 +59,39 @@ def check_numbers(name: str, values: NDArray[Any]) -> NDArray[Any]:
 def check_seed(name: str, value: object) -> int:
     """Return ``value`` as an int in [0, 2^64), or say what is wrong with it."""
     return check_integer(name, value, 0, 64)
+
+
+# ---------------------------------------------------------------------- indices
+#
+# Rows and latents that users name: indices of any shape, or a mask.
+
+
+def one(name: str, index: int | np.integer[Any], length: int) -> int:
+    """Return an index in [0, length), or say what is wrong with it."""
+    found = check_integer(name, index, 0)
+    if found >= length:
+        raise ValueError(f"{name} must be below {length}, got {found}")
+    return found
+
+
+def indices(name: str, values: ArrayLike, length: int) -> Ints:
+    """Return indices in [0, length), in the shape they came in, or say what is wrong with them."""
+    found = np.asarray(values)
+    if found.size and not np.issubdtype(found.dtype, np.integer):
+        raise ValueError(f"{name} must be integers, got {found.dtype}")
+    outside = found[(found < 0) | (found >= length)]
+    if outside.size:
+        raise ValueError(f"{name} must be between 0 and {length - 1}, got {outside[0]}")
+    return found.astype(np.int64)
+
+
+def listed(name: str, values: ArrayLike | None, length: int) -> Ints:
+    """Return a list of indices in [0, length) from indices, a mask, or None for all of them."""
+    if values is None:
+        return np.arange(length)
+    found = np.atleast_1d(np.asarray(values))
+    if found.dtype == np.bool_ and found.shape == (length,):
+        return np.flatnonzero(found)
+    if (found.size and not np.issubdtype(found.dtype, np.integer)) or found.ndim != 1:
+        raise ValueError(f"{name} must be indices or a mask of {length} {name}, got {values!r}")
+    return indices(name, found, length)

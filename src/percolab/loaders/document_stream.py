@@ -11,8 +11,8 @@ import numpy as np
 from percolab.corpora.collection import COLUMNS, DocumentRange
 from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.ground.validation import check_choice, check_integer
-from percolab.loaders.mixing import READERS, Batch, Batches, Room, ahead
-from percolab.loaders.streaming import Share, check_names
+from percolab.loaders.mixture import READERS, Batch, Batches, Room, ahead
+from percolab.loaders.row_stream import Share, check_names
 
 
 def as_range(documents: Corpus | DocumentRange) -> DocumentRange:

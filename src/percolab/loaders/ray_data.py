@@ -13,8 +13,8 @@ from ray.data import DataContext, Datasource, ReadTask
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 
 from percolab.ground.validation import check_integer, check_seed
-from percolab.loaders.mixing import Batches, cut, taken
-from percolab.loaders.streaming import (
+from percolab.loaders.mixture import Batches, cut, taken
+from percolab.loaders.row_stream import (
     Columns,
     Range,
     block_order,

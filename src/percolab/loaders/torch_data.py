@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.ground.validation import check_integer
-from percolab.loaders import sharing
+from percolab.loaders import shared_memory
 from percolab.loaders.document_stream import DocumentStream, as_range
-from percolab.loaders.mixing import Room
-from percolab.loaders.streaming import Share, Stream
+from percolab.loaders.mixture import Room
+from percolab.loaders.row_stream import Share, Stream
 from percolab.store.locations import Location
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class TorchDataset(torch.utils.data.Dataset[Sample]):
 
     def __init__(self, X: NDArray[Any] | StoredArray, y: NDArray[Any]) -> None:
         self.X = X
-        self.y = torch.from_numpy(np.asarray(y, np.float32 if y.dtype.kind == "f" else np.int64))
+        self.y = torch.from_numpy(np.array(y, np.float32 if y.dtype.kind == "f" else np.int64))
 
     def __len__(self) -> int:
         return len(self.y)
@@ -118,7 +118,7 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
         # Shared, so that workers that outlive an epoch learn of the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         # Made by each worker, and kept until it ends: the parent may ask for a batch when the epoch is over here.
-        self._slots: sharing.Slots | None = None
+        self._slots: shared_memory.Slots | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next pass over the data."""
@@ -133,7 +133,7 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
             yield from self._batches(self.share, None, torch.from_numpy)
             return
         share = replace(self.share, worker=worker.id, n_workers=worker.num_workers)
-        self._slots = self._slots or sharing.slots_for(*self.stream.parts())
+        self._slots = self._slots or shared_memory.slots_for(*self.stream.parts())
         if self._slots is None:
             yield from self._batches(share, None, torch.from_numpy)
         else:

@@ -2,7 +2,7 @@
 
 `Do` sets values, `Shift` moves the rows of a latent, `Move` what lies beyond a bond, and `Turn` draws directions again.
 Latents and rows are numbered as in the dataset that the recipe makes; since a filter keeps a prefix of every column,
-they have the same numbers in all of its filtered versions. `percolab.dataset.editing` applies them.
+they have the same numbers in all of its filtered versions. `percolab.dataset.replay` applies them.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Turn(_OfLatent):
 Edit = Do | Shift | Move | Turn
 """A record of one edit."""
 
-KINDS: Mapping[str, type[Edit]] = {"do": Do, "shift": Shift, "move": Move, "turn": Turn}
+EDIT_KINDS: Mapping[str, type[Edit]] = {"do": Do, "shift": Shift, "move": Move, "turn": Turn}
 
 
 def as_edits(edits: object, dim: int, engine: str) -> tuple[Edit, ...]:
@@ -188,9 +188,9 @@ def _as_edit(edit: object) -> Edit:
     if not isinstance(edit, Mapping):
         raise ValueError(f"edits must be a list of edits, got {edit!r} in it")
     values = dict(edit)
-    kind = check_choice("kind of an edit", values.pop("kind", None), tuple(KINDS))
+    kind = check_choice("kind of an edit", values.pop("kind", None), tuple(EDIT_KINDS))
     try:
-        return KINDS[kind](**values)
+        return EDIT_KINDS[kind](**values)
     except TypeError:
         raise ValueError(f"an edit of kind {kind!r} must have its own fields, got {', '.join(values)}") from None
 

@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
-from percolab.ground.validation import check_integer
+from percolab.ground.arrays import Ints
+from percolab.ground.validation import check_integer, indices, one
 from percolab.model import graphs, hierarchy, invariants, kinship
-from percolab.model.ancestry import Ragged, minima_table
-from percolab.model.bonds import Walk
-from percolab.model.concepts import concepts, nearest_above
-from percolab.model.cuts import Cut, cut
-from percolab.model.indices import indices, one
+from percolab.model.kinship import Ragged, Walk, minima_table
+from percolab.model.latent_groups import MIN_SIZE, RATIO, Partition, concepts, cut, nearest_above
 from percolab.model.moments import Moments, moments
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     import pandas
     import scipy.sparse
 
-Ints = NDArray[np.int64]
 Index = int | np.integer[Any]
 Many = Sequence[int] | NDArray[Any]
 
@@ -315,7 +312,7 @@ class Forest:
 
     # ------------------------------------------------------------------ groups and concepts
 
-    def cut(self, max_size: int | None = None, *, n_groups: int | None = None) -> Cut:
+    def cut(self, max_size: int | None = None, *, n_groups: int | None = None) -> Partition:
         """Return disjoint groups of rows, each a latent or a single row, that cover all rows. Linear time.
 
         Parameters
@@ -328,12 +325,12 @@ class Forest:
         """
         return cut(self, max_size, n_groups)
 
-    def concepts(self, min_size: int, ratio: float = 1, *, rows: ArrayLike | None = None) -> Ints:
+    def concepts(self, min_size: int = MIN_SIZE, ratio: float = RATIO, *, rows: ArrayLike | None = None) -> Ints:
         """Return the latents that can be told from their parent and their sibling, sorted. Linear time.
 
         These are the tops of clusters of at least `min_size` points, and both children of every latent whose smaller
         child has at least as many. Most other latents are a few points away from one of these. The top of a
-        one-cluster forest is listed, though it has all rows.
+        one-cluster forest is listed, though it has all rows. The defaults are those of `percolab.features.score`.
 
         Parameters
         ----------
@@ -341,7 +338,7 @@ class Forest:
             At least 2.
         ratio
             Going down, a concept is kept if it has at most this share of the rows of the nearest kept one above. Of
-            large concepts most are near copies of the one above: summaries take 2/3.
+            large concepts most are near copies of the one above; 1 keeps them.
         rows
             Count these rows alone: a mask, or indices, of which some may come more than once. None counts all.
         """

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from percolab.ground.validation import listed
 from percolab.model import hierarchy
-from percolab.model.indices import listed
 
 if TYPE_CHECKING:
     import networkx

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.model import hierarchy
 
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
-
-Ints = NDArray[np.int64]
 
 
 def check(forest: Forest) -> None:

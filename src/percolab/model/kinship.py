@@ -1,20 +1,24 @@
-"""Who is above, below and beside whom: the answers of `Forest` about rows, latents and nodes."""
+"""Who is above, below and beside whom, and how far along bonds: the answers of `Forest` about rows and latents."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from percolab.model import ancestry, bonds, hierarchy
-from percolab.model.ancestry import Ragged
-from percolab.model.indices import indices, listed, one
+from percolab.ground.arrays import Ints
+from percolab.ground.compiled import kernel
+from percolab.ground.validation import indices, listed, one
+from percolab.model import hierarchy
 
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
-Ints = NDArray[np.int64]
+
+BLOCK = 64
+"""Values that one entry of the table of minima stands for: the table then takes less memory than the values."""
 
 
 def points_of(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
@@ -41,7 +45,7 @@ def path(forest: Forest, rows: Any) -> Ints | Ragged:
     """Return the latents above rows: see `Forest.path`. For one row it needs no derived column."""
     if np.ndim(rows):
         last = forest.point_parent[listed("rows", rows, forest.n_points)]
-        return ancestry.paths_to(last, forest.latent_parent, forest.latent_depth)
+        return paths_to(last, forest.latent_parent, forest.latent_depth)
     row = one("row", rows, forest.n_points)
     c = int(np.searchsorted(forest.cluster_start, row, side="right")) - 1
     first = int(forest.cluster_start[c])
@@ -55,7 +59,7 @@ def path(forest: Forest, rows: Any) -> Ints | Ragged:
 def ancestors(forest: Forest, latents: Any, nodes: Any) -> Ints | Ragged:
     """Return the latents above nodes: see `Forest.ancestors`."""
     codes, parent = _parents(forest, latents, nodes)
-    found = ancestry.paths_to(parent.ravel(), forest.latent_parent, forest.latent_depth)
+    found = paths_to(parent.ravel(), forest.latent_parent, forest.latent_depth)
     return found if codes.ndim else found.values
 
 
@@ -74,7 +78,7 @@ def sibling(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) 
 def common_latent(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
     """Return the smallest latent that has both rows: see `Forest.lca`."""
     first, second, found = _pairs(forest, a, b)
-    ancestry.common_latents(forest.parting, forest._parting_minima, first, second, found.reshape(-1))
+    common_latents(forest.parting, forest._parting_minima, first, second, found.reshape(-1))
     return found[()]
 
 
@@ -82,14 +86,14 @@ def distance(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
     """Return the number of bonds between two rows: see `Forest.distance`."""
     first, second, found = _pairs(forest, a, b)
     walk = forest._walk
-    bonds.distances(walk.place, walk.depth, walk.minima, first, second, found.reshape(-1))
+    distances(walk.place, walk.depth, walk.minima, first, second, found.reshape(-1))
     return found[()]
 
 
 def distance_to(forest: Forest, rows: ArrayLike) -> Ints:
     """Return the number of bonds from every row to the nearest of `rows`: see `Forest.distance_to`."""
     found = np.empty(forest.n_points, np.int64)
-    bonds.nearest(forest._walk.place, forest._walk.above, listed("rows", rows, forest.n_points), found)
+    nearest(forest._walk.place, forest._walk.above, listed("rows", rows, forest.n_points), found)
     return found
 
 
@@ -121,3 +125,197 @@ def _pairs(forest: Forest, a: ArrayLike, b: ArrayLike) -> tuple[Ints, Ints, Ints
     rows = (indices(name, values, forest.n_points) for name, values in (("a", a), ("b", b)))
     first, second = np.broadcast_arrays(*rows)
     return first.flatten(), second.flatten(), np.empty(first.shape, np.int64)
+
+
+# ---------------------------------------------------------------------- ancestry
+#
+# Who is above whom: paths to the top, common ancestors, and the minimum of a range that gives them.
+# Latent i parts the rows on its left from those on its right, so to each pair of neighbouring rows of a cluster
+# belongs exactly one latent, the smallest that has both. Written down row by row (`Forest.parting`) they turn
+# questions about the tree into questions about ranges. Latents are numbered in preorder, so of all latents that part
+# two rows somewhere the lowest number is above all others: it is the smallest latent that has both rows. At the first
+# row of a cluster stands -1, which is lower still: no latent has rows of two clusters.
+
+
+class Ragged(NamedTuple):
+    """Lists of different lengths, one after another."""
+
+    values: Ints
+    """all lists, joined"""
+    offsets: Ints
+    """(number of lists + 1,) list j is ``values[offsets[j]:offsets[j + 1]]``"""
+
+    def __repr__(self) -> str:
+        return f"Ragged({self.offsets.size - 1:,} lists, {self.values.size:,} values)"
+
+    def parts(self) -> list[Ints]:
+        """Return the lists, as views."""
+        return np.split(self.values, self.offsets[1:-1]) if self.offsets.size > 1 else []
+
+
+def paths_to(last: Ints, latent_parent: Ints, latent_depth: Ints) -> Ragged:
+    """Return the latents from the top down to each of `last`, itself included; nothing for -1."""
+    length = np.where(last >= 0, latent_depth[last] + 1, 0) if latent_depth.size else np.zeros(last.size, np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
+    values = np.empty(offsets[-1], np.int64)
+    climb(last, latent_parent, offsets, values)
+    return Ragged(values, offsets)
+
+
+@kernel
+def climb(last, latent_parent, offsets, values):
+    """Fill each list from its end: a latent, its parent, and so on to the top."""
+    for j in range(last.size):
+        latent = last[j]
+        for k in range(offsets[j + 1] - 1, offsets[j] - 1, -1):
+            values[k] = latent
+            latent = latent_parent[latent]
+
+
+# ---------------------------------------------------------------------- minimum of a range
+
+
+def minima_table(values: Ints) -> Ints:
+    """Return what `minima` needs to know of `values`: row j has the minimum of every 2^j blocks in a row."""
+    blocks = -(-values.size // BLOCK)
+    table = np.empty((max(1, blocks.bit_length()), blocks), np.int64)
+    tabulate(values, table)
+    return table
+
+
+@kernel
+def tabulate(values, table):
+    """Fill the minima of blocks, and from each row of the table the next."""
+    levels, blocks = table.shape
+    for b in range(blocks):
+        least = values[b * BLOCK]
+        for k in range(b * BLOCK + 1, min(values.size, (b + 1) * BLOCK)):
+            least = min(least, values[k])
+        table[0, b] = least
+    for j in range(1, levels):
+        half = 1 << (j - 1)
+        for b in range(blocks):
+            table[j, b] = min(table[j - 1, b], table[j - 1, min(b + half, blocks - 1)])
+
+
+@kernel
+def minimum(values, table, low, high):
+    """Return the minimum of values[low … high], ends included, in O(BLOCK + 1) steps."""
+    first, last = low // BLOCK, high // BLOCK
+    least = values[low]
+    if last - first < 2:
+        for k in range(low + 1, high + 1):
+            least = min(least, values[k])
+        return least
+    for k in range(low + 1, (first + 1) * BLOCK):
+        least = min(least, values[k])
+    for k in range(last * BLOCK, high + 1):
+        least = min(least, values[k])
+    level = 0
+    while (2 << level) <= last - first - 1:
+        level += 1
+    return min(least, min(table[level, first + 1], table[level, last - (1 << level)]))
+
+
+@kernel
+def common_latents(parting, table, a, b, out):
+    """Fill the smallest latent that has rows a[j] and b[j], -1 where there is none."""
+    n = parting.size
+    for j in range(a.size):
+        low, high = min(a[j], b[j]), max(a[j], b[j])
+        if low < high:
+            out[j] = minimum(parting, table, low + 1, high)
+        else:
+            out[j] = max(parting[low], parting[low + 1] if low + 1 < n else -1)
+
+
+# ---------------------------------------------------------------------- distances along bonds
+#
+# Distances along bonds: how many bonds lie between two points of a cluster.
+# The bonds of a cluster form a tree. A walk from its first row that follows every bond and comes back meets the rows
+# in preorder: every row after the one it hangs on, and all that hang on a row in one run. Between two rows of this
+# order, the second included, the least depth is one more than the depth of the row where their ways from the root
+# part, so a distance takes one minimum of a range.
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """The rows in the order of a walk along the bonds, cluster after cluster."""
+
+    place: Ints
+    """(n,) place of each row in the walk"""
+    depth: Ints
+    """(n,) by place: number of bonds from the first row of the cluster"""
+    above: Ints
+    """(n,) by place: the place of the row it hangs on, -1 for the first of a cluster"""
+    minima: Ints
+    """minima of `depth` over blocks"""
+
+    @classmethod
+    def along(cls, cluster_start: Ints, bond: Ints, n_points: int) -> Self:
+        """Return the walk along these bonds. Linear time."""
+        place, depth, above = (np.empty(n_points, np.int64) for _ in range(3))
+        follow(cluster_start, bond.ravel(), place, depth, above)
+        return cls(place, depth, above, minima_table(depth))
+
+
+@kernel
+def follow(cluster_start, ends, place, depth, above):
+    """Fill the walk. Bond k // 2 is taken from row ends[k] to row ends[k ^ 1], so it has two numbers, k and k ^ 1."""
+    newest = np.full(place.size, -1, np.int64)  # of the bonds that leave a row; `older` has the others
+    older = np.empty(ends.size, np.int64)
+    for k in range(ends.size):
+        older[k] = newest[ends[k]]
+        newest[ends[k]] = k
+    open_bonds = np.empty(ends.size, np.int64)
+    at = 0
+    for c in range(cluster_start.size - 1):
+        row, came, count = cluster_start[c], -1, 0
+        place[row], depth[at], above[at] = at, 0, -1
+        at += 1
+        while True:
+            k = newest[row]
+            while k >= 0:
+                if k != came:
+                    open_bonds[count] = k
+                    count += 1
+                k = older[k]
+            if count == 0:
+                break
+            count -= 1
+            k = open_bonds[count]
+            row, came = ends[k ^ 1], k ^ 1
+            place[row], above[at] = at, place[ends[k]]
+            depth[at] = depth[above[at]] + 1
+            at += 1
+
+
+@kernel
+def distances(place, depth, table, a, b, out):
+    """Fill the number of bonds between rows a[j] and b[j], -1 across clusters."""
+    for j in range(a.size):
+        low, high = min(place[a[j]], place[b[j]]), max(place[a[j]], place[b[j]])
+        if low == high:
+            out[j] = 0
+            continue
+        # The first row of a cluster alone has depth 0, so that a 0 past `low` tells of another cluster.
+        least = minimum(depth, table, low + 1, high)
+        out[j] = depth[low] + depth[high] - 2 * (least - 1) if least else -1
+
+
+@kernel
+def nearest(place, above, rows, out):
+    """Fill the number of bonds from every row to the nearest of `rows`, -1 where its cluster has none."""
+    n = place.size
+    far = n + 1
+    bonds = np.full(n, far, np.int64)
+    for row in rows:
+        bonds[place[row]] = 0
+    for at in range(n - 1, -1, -1):
+        if above[at] >= 0:
+            bonds[above[at]] = min(bonds[above[at]], bonds[at] + 1)
+    for at in range(n):
+        if above[at] >= 0:
+            bonds[at] = min(bonds[at], bonds[above[at]] + 1)
+    for row in range(n):
+        out[row] = bonds[place[row]] if bonds[place[row]] < far else -1

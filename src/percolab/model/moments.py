@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import two_product, two_sum
-from percolab.model.indices import listed
+from percolab.ground.validation import listed
 
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
-BLOCK_BYTES = 1 << 22
+MOMENT_BYTES = 1 << 22
 """Bytes of rows read at a time."""
 KEPT_BYTES = 1 << 28
 """Bytes of prefix sums kept at a time: columns are taken in blocks so that they stay below it."""
@@ -93,7 +92,7 @@ def _prefix_sums(values: Any, order: Ints | None, n: int, columns: slice | None,
     kept = np.empty((edges.size, CARRIED, width))
     carried = np.zeros((CARRIED, width))
     origin = np.zeros(width)
-    step = max(1, BLOCK_BYTES // (8 * max(1, width)))
+    step = max(1, MOMENT_BYTES // (8 * max(1, width)))
     with np.errstate(invalid="ignore", over="ignore"):
         for lo in range(0, n, step):
             part = slice(lo, min(lo + step, n)) if order is None else order[lo : lo + step]

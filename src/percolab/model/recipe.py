@@ -125,8 +125,36 @@ def _as_target(target: object, seeds: Seeds) -> Target:
     return Target("silent", seed=seeds.value) if found == Target("silent") else found
 
 
+class Written:
+    """What is written down as JSON, and made again from that."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` was called on."""
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        """Return it as one line of JSON."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return what `to_json` was called on."""
+        return cls.from_dict(parse_json(text))
+
+    @classmethod
+    def _check_names(cls, values: Mapping[str, Any], what: str) -> None:
+        unknown = sorted(set(values) - {field.name for field in fields(cls)})  # type: ignore[arg-type]
+        if unknown:
+            raise ValueError(f"a {what} has no field {unknown[0]!r}")
+
+
 @dataclass(frozen=True, init=False, repr=False)
-class Recipe:
+class Recipe(Written):
     """Everything that determines a dataset. The same recipe gives the same data.
 
     Parameters
@@ -143,9 +171,11 @@ class Recipe:
         ``"random_graph"``: every pair of points is bonded with probability `mean_degree` / n, in uniform order.
     create_prob
         Probability that a point starts a new cluster; for mode ``"custom"`` only.
+    seed
+        An integer S, for seeds S, S + 10,000 and S + 20,000. None draws them. Drawn seeds are recorded in `seeds`, so a
+        recipe is always complete.
     seeds
-        `Seeds`, or an integer S for seeds S, S + 10,000 and S + 20,000, or None to draw them. Drawn seeds are
-        recorded here, so a recipe is always complete.
+        Instead: `Seeds`, for each of the three on its own; or the integer.
     engine
         ``"native"``: any size, any number of workers; datasets of different sizes refine each other.
         ``"paper"``: the random streams of the published datasets.
@@ -187,8 +217,12 @@ class Recipe:
         edits: Iterable[Edit | Mapping[str, Any]] = (),
         target: Target | Mapping[str, Any] | str = "sum",
         mean_degree: float | None = None,
+        *,
+        seed: int | np.integer[Any] | None = None,
     ) -> None:
-        known = _as_seeds(seeds)
+        if seed is not None and seeds is not None:
+            raise ValueError(f"seed and seeds are the same, and only one may be given, got {seed!r} and {seeds!r}")
+        known = _as_seeds(seeds) if seed is None else Seeds.from_int(check_seed("seed", seed))
         checked = {
             "n_points": check_integer("n_points", n_points, 1),
             "dim": check_integer("dim", dim, 2),
@@ -254,22 +288,11 @@ class Recipe:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make a recipe from what `to_dict` returned."""
-        unknown = sorted(set(values) - {field.name for field in fields(cls)})
-        if unknown:
-            raise ValueError(f"a recipe has no field {unknown[0]!r}")
+        cls._check_names(values, "recipe")
         missing = sorted({"n_points", "dim"} - set(values))
         if missing:
             raise ValueError(f"{missing[0]} must be given")
         return cls(**values)
-
-    def to_json(self) -> str:
-        """Return the recipe as one line of JSON."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Make a recipe from what `to_json` returned."""
-        return cls.from_dict(parse_json(text))
 
 
 _PAPER_SEEDS = Seeds(graph=0, embed=10_000, value=20_000)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
-from percolab.model.ways import cluster_of_latent
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from percolab.model.paths import cluster_of_latent
 
 
 def targets(forest: Forest, latent_z: ArrayLike, point_z: ArrayLike) -> Floats:

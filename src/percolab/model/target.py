@@ -19,8 +19,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "custom": ("dtype", "columns"),
 }
 """The options of each kind of target."""
-KINDS = tuple(OPTIONS)
-RULES = tuple(kind for kind in KINDS if kind != "custom")
+TARGET_KINDS = tuple(OPTIONS)
+RULES = tuple(kind for kind in TARGET_KINDS if kind != "custom")
 """The kinds that a recipe can make."""
 
 LEVELS, RATIO = 4, 8
@@ -54,7 +54,7 @@ class Target:
     columns: int | None
 
     def __init__(self, kind: str = "sum", **options: Any) -> None:
-        kind = check_choice("target", kind, KINDS)
+        kind = check_choice("target", kind, TARGET_KINDS)
         for name, value in options.items():
             if name not in {field.name for field in fields(Target)}:
                 raise ValueError(f"a target has no option {name!r}")
@@ -123,7 +123,7 @@ class Target:
             return cls(**target)
         if isinstance(target, str):
             return cls(target)
-        raise ValueError(f"target must be one of {', '.join(KINDS)}, got {target!r}")
+        raise ValueError(f"target must be one of {', '.join(TARGET_KINDS)}, got {target!r}")
 
 
 _OPTION_NAMES = tuple(field.name for field in fields(Target) if field.name != "kind")

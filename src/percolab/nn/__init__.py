@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.ground.extras import on_demand
+from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
     from percolab.experiments.running import experiment, represent, reproduce, scaling
-    from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig
+    from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig, TrainSeeds
     from percolab.nn.interventions import ablate, patch, steer
     from percolab.nn.networks.activations import LossRecovered, activations, loss_recovered, representations
     from percolab.nn.networks.baseline import baselines, nearest_neighbours
     from percolab.nn.networks.excess import DocumentScore, excess, kl
     from percolab.nn.networks.model import ResidualMLP
-    from percolab.nn.networks.objective import LabelScore, Score
+    from percolab.nn.networks.objective import LabelScore, RegressionScore
     from percolab.nn.networks.transformer import Transformer
     from percolab.nn.probing.errors import ProbeErrors, ProbeResult
     from percolab.nn.probing.linear import LinearProbe, linear_probe
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "experiments.running": "experiment represent reproduce scaling",
-    "nn.config": "CorpusTrainConfig ProbeConfig TrainConfig",
+    "nn.config": "CorpusTrainConfig ProbeConfig TrainConfig TrainSeeds",
     "nn.interventions": "ablate patch steer",
     "nn.networks.activations": "LossRecovered activations loss_recovered representations",
     "nn.networks.baseline": "baselines nearest_neighbours",
     "nn.networks.excess": "DocumentScore excess kl",
     "nn.networks.model": "ResidualMLP",
-    "nn.networks.objective": "LabelScore Score",
+    "nn.networks.objective": "LabelScore RegressionScore",
     "nn.networks.transformer": "Transformer",
     "nn.probing.errors": "ProbeErrors ProbeResult",
     "nn.probing.linear": "LinearProbe linear_probe",
@@ -57,12 +57,13 @@ __all__ = [
     "ProbeConfig",
     "ProbeErrors",
     "ProbeResult",
+    "RegressionScore",
     "ResidualMLP",
-    "Score",
     "Settings",
     "Split",
     "TrainConfig",
     "TrainResult",
+    "TrainSeeds",
     "Transformer",
     "ablate",
     "activations",
@@ -86,4 +87,6 @@ __all__ = [
 ]
 
 
-__getattr__ = on_demand(__name__, _HOMES, "percolab.nn needs", "nn")
+_FORMERLY = {"Score": "nn.RegressionScore", "train_ensemble": "nn.train"}
+
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, formerly=_FORMERLY, extra="nn")

@@ -15,13 +15,13 @@ SCALES = ("paper", "small")
 PROTOCOLS = ("random", "subtree")
 """Ways of holding rows out from probes; see `percolab.nn.probing.places`."""
 
-FIT_FROM = 10.0
+FITTED_FOM = 10.0
 """FOM from which a second power law is fitted: below it, the smallest clusters are missing from multi-cluster data."""
 UNTRAINED = 5
 """Least number of untrained networks, and of draws of random features, that trained ones are compared with."""
 
 
-class Seeds(NamedTuple):
+class TrainSeeds(NamedTuple):
     """What a training run draws from."""
 
     split: int
@@ -98,10 +98,10 @@ class TrainConfig(Training):
                 check_seed(name, getattr(self, name))
 
     @property
-    def seeds(self) -> Seeds:
+    def seeds(self) -> TrainSeeds:
         """The seeds of split, initial weights and order of the rows."""
         given = (self.split_seed, self.weight_seed, self.order_seed)
-        return Seeds(*(self.seed if seed is None else seed for seed in given))
+        return TrainSeeds(*(self.seed if seed is None else seed for seed in given))
 
     @property
     def start(self) -> int:

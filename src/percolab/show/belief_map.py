@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.corpus import Corpus
+from percolab.ground.arrays import Floats
 from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
 
 
 def draw_document(corpus: Corpus, number: int = 1 << 40) -> Figure:
@@ -60,10 +59,10 @@ def row_probability(corpus: Corpus, tokens: NDArray[np.int32], k: int) -> Floats
     """Return (n, T, V) the probability that the present context is of lexicon k and holds each row of it."""
     contexts, forest = corpus.contexts(k), corpus.forest(k)
     inside = corpus.beliefs(tokens).inside(contexts, k)
-    above = np.searchsorted(contexts, forest.nearest_above(contexts))
+    upper, _ = nested(corpus, k)
     alone = inside.copy()
-    for c in np.flatnonzero(forest.nearest_above(contexts) >= 0).tolist():
-        alone[..., above[c]] -= inside[..., c]
+    for c in np.flatnonzero(upper >= 0).tolist():
+        alone[..., upper[c]] -= inside[..., c]
     ends = np.zeros((*inside.shape[:-1], forest.n_points + 1))
     for c, latent in enumerate(contexts.tolist()):
         start = forest.latent_start[latent]
@@ -73,13 +72,19 @@ def row_probability(corpus: Corpus, tokens: NDArray[np.int32], k: int) -> Floats
     return probability
 
 
+def nested(corpus: Corpus, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each context the place of the nearest one above, -1 for none, and how many are above."""
+    contexts = corpus.contexts(k)
+    above = corpus.forest(k).nearest_above(contexts)
+    upper, level = np.where(above >= 0, np.searchsorted(contexts, above), -1), np.zeros(contexts.size, np.int64)
+    for c in np.flatnonzero(upper >= 0).tolist():  # in preorder, so the one above comes first
+        level[c] = level[upper[c]] + 1
+    return upper, level
+
+
 def _draw_tree(axes: Axes, corpus: Corpus, k: int) -> None:
     """Draw contexts as nested bars, the largest at the left."""
-    forest, contexts = corpus.forest(k), corpus.contexts(k)
-    upper = np.searchsorted(contexts, forest.nearest_above(contexts))
-    level = np.zeros(contexts.size, np.int64)
-    for c in np.flatnonzero(forest.nearest_above(contexts) >= 0).tolist():  # in preorder, so the one above comes first
-        level[c] = level[upper[c]] + 1
+    forest, contexts, (_, level) = corpus.forest(k), corpus.contexts(k), nested(corpus, k)
     for c, latent in enumerate(contexts.tolist()):
         start, size = forest.latent_start[latent], forest.latent_size[latent]
         axes.bar(

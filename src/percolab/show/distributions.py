@@ -16,6 +16,9 @@ from percolab.show import pages, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FITTED_SIZE, FEWEST_FITTED = 35, 50
+"""Least size that the power law is fitted to, as in the paper, since the size law is one only for large s; and the
+fewest clusters that it is fitted to."""
 EXACT_TO = 200
 """Points of a cluster up to which the law of depths is exact; beyond, it is the limit."""
 FEW_LABELS = 12

@@ -11,10 +11,11 @@ import base64
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -219,9 +220,7 @@ def _attribute(name: str, value: str) -> str:
 
 def picture(figure: Figure, caption: str, *, wide: bool = False) -> str:
     """Return a figure with its image inside the page; see `image`."""
-    file = BytesIO()
-    figure.savefig(file, format="png", dpi=DPI)
-    return image(file.getvalue(), caption, wide=wide)
+    return image(style.as_png(figure, DPI), caption, wide=wide)
 
 
 def image(png: bytes, caption: str, *, wide: bool = False) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from percolab.ground.extras import needing
@@ -61,10 +63,19 @@ def sheet() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of this size in inches, not registered with pyplot."""
+    """Return an empty figure of this size in inches, not registered with pyplot; notebooks show it all the same."""
     with needing(*MATPLOTLIB):
         from matplotlib.figure import Figure
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure._repr_png_ = partial(as_png, figure)  # type: ignore[attr-defined]
+    return figure
+
+
+def as_png(figure: Figure, dpi: int = 100) -> bytes:
+    """Return a figure as the bytes of a PNG, for pages and notebooks."""
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=dpi)
+    return file.getvalue()
 
 
 def colour_scale(low: float, high: float) -> ScalarMappable:

@@ -17,8 +17,8 @@ from numcodecs import blosc
 from numpy.typing import NDArray
 
 from percolab.ground.text import one_line
+from percolab.store.byte_sources import Source
 from percolab.store.schema import Layout, StoreError
-from percolab.store.sources import Source
 
 CRC_BYTES = 4
 HEADER_BYTES = 16

@@ -1,4 +1,4 @@
-"""Saving a dataset whole: written beside its target, moved there when complete."""
+"""Whole stores: written beside their target, and moved there when complete, in one step."""
 
 from __future__ import annotations
 
@@ -12,34 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import Dataset, save_with
+from percolab.dataset.dataset import Dataset
 from percolab.ground import files
-from percolab.ground.progress import Progress, silent
+from percolab.ground.progress import Progress
 from percolab.store import exclusion, locations, metadata, unfinished
+from percolab.store.byte_sources import source
 from percolab.store.locations import Location
-from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, KINDS, StoreError
-from percolab.store.sources import source
-
-
-def save(
-    dataset: Dataset, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
-) -> None:
-    """Write a dataset to a path or a URL. What is at a path stays unless this succeeds.
-
-    Parameters
-    ----------
-    dataset
-        What to write.
-    path
-        A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
-    overwrite
-        Replace a dataset that is there, in one step, once this one is complete. Nothing else is ever replaced.
-    sync
-        Have everything on the disk before the dataset is at its path, so that not even a power cut leaves half of one.
-    progress
-        Called with a stage, how many bytes are written and how many there are.
-    """
-    write_whole(path, lambda location: _write(dataset, location, progress), overwrite=overwrite, sync=sync)
+from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, ROW_KINDS, StoreError
 
 
 def write_whole(path: Location, write: Callable[[Location], None], *, overwrite: bool, sync: bool) -> None:
@@ -57,9 +36,6 @@ def write_whole(path: Location, write: Callable[[Location], None], *, overwrite:
             put(partial, target, overwrite=overwrite, sync=sync)
         except FileExistsError as fault:
             raise FileExistsError(f"{fault}; the new dataset is kept at {str(_keep(partial, target))!r}") from fault
-
-
-save_with(Dataset, save)
 
 
 def _keep(complete: Path, target: Path) -> Path:
@@ -100,12 +76,13 @@ def _check_url(url: Location) -> None:
         raise FileExistsError(f"output must not exist, since URLs are not overwritten, got {str(url)!r}")
 
 
-def _write(dataset: Dataset, path: Location, progress: Progress) -> None:
+def write_dataset(dataset: Dataset, path: Location, progress: Progress) -> None:
+    """Write all columns of a dataset to a store, cell by cell."""
     columns = {name: getattr(dataset.forest if name in FOREST_COLUMNS else dataset, name) for name in COLUMNS}
     total = sum(int(column.nbytes) for column in columns.values())
     done = 0
     store = unfinished.begin(path, dataset.recipe, dataset.forest.n_points, dataset.forest.n_clusters)
-    for kind, names in KINDS.items():
+    for kind, names in ROW_KINDS.items():
         for index in range(store.n_cells(kind)):
             lo, hi = store.span(kind, index)
             part = {name: columns[name][lo:hi] for name in names}
@@ -126,7 +103,7 @@ def _extra(dataset: Dataset) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(column).astype(EXTRA_COLUMNS[name][1], copy=False) for name, column in columns.items()}
 
 
-# ---------------------------------------------------------------------- replacing
+# ---------------------------------------------------------------------- the last step
 #
 # Moving a complete store to its target, so that at every moment there is a whole one, the old or the new.
 # Nothing is replaced unless it was asked for, and then only a dataset of percolab, in exchange: old and new change

@@ -1,4 +1,4 @@
-"""Digests: of a block of rows, of an array, and the one comparison of what is stored with what was written."""
+"""Digests of blocks, arrays and cells, and the one comparison of what is stored with what was written."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_choice
 from percolab.store import metadata
+from percolab.store.byte_sources import Source
 from percolab.store.chunks import Chunks
 from percolab.store.locations import Location
 from percolab.store.schema import DIGEST_BYTES, Content, StoreError
-from percolab.store.sources import Source
 
 THREADS = 4
 """Threads that read back, and that write to a URL, where most of the time goes into waiting for an answer."""

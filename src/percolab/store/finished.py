@@ -5,7 +5,7 @@ of rows, one chunk a block. Attributes hold recipe, provenance, a digest per arr
 `digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every chunk also
 carries a CRC32C that is checked when it is read.
 
-`commit.save` writes beside its target under another name and moves the store there when complete, so an interrupted
+`worlds.save` writes beside its target under another name and moves the store there when complete, so an interrupted
 write leaves what was there before. At a URL, where nothing can be moved, it writes to the target itself. The status
 attribute says "complete" only at the very end; `unfinished` says how a store gets there.
 """
@@ -13,7 +13,7 @@ attribute says "complete" only at the very end; `unfinished` says how a store ge
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,11 @@ from percolab.ground.text import one_line
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.store import metadata, schema
+from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
 from percolab.store.digests import Cells, check_array, recorded
 from percolab.store.locations import Location, absolute
 from percolab.store.schema import FOREST_COLUMNS, AnyRecipe, Content, StoreError
-from percolab.store.sources import source
 from percolab.store.stored_array import StoredArray
 
 EXTRA_OF_FOREST = ("extra_bond", "extra_latent")
@@ -73,6 +73,16 @@ class Opened:
 
     def _changed(self) -> StoreError:
         return StoreError(f"{self.given} was changed after it was loaded: load it again")
+
+    @classmethod
+    def again(cls, location: Location, identity: str) -> Self:
+        """Open a store again, in another process or later; raise if another is there now."""
+        store = cls(location)
+        store.check_identity(identity)
+        return store
+
+    def __reduce__(self) -> tuple[Callable[..., Opened], tuple[str, str]]:
+        return type(self).again, (self.location, self.identity)
 
     def stored(self, chunks: Chunks) -> StoredArray:
         """Return an array of this store, which is read when it is indexed."""
@@ -149,9 +159,6 @@ class Complete(Opened, Cells):
         """Return a column, which is read when it is indexed."""
         return self.stored(self.chunks(name))
 
-    def __reduce__(self) -> tuple[Callable[..., Complete], tuple[str, str]]:
-        return reopen, (self.location, self.identity)
-
     def field(self, name: str) -> Any:
         """Return a field of the dataset, or of documents."""
         match name:
@@ -216,10 +223,3 @@ class Complete(Opened, Cells):
         if isinstance(found, StoreError):
             raise found
         return found
-
-
-def reopen(location: Location, identity: str) -> Complete:
-    """Open a store again, in another process or later; raise if another dataset is there now."""
-    store = Complete(location)
-    store.check_identity(identity)
-    return store

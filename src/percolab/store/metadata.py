@@ -18,12 +18,11 @@ from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 from percolab.store import schema
+from percolab.store.byte_sources import Source
 from percolab.store.locations import Location, is_free
 from percolab.store.schema import FORMAT, AnyRecipe, Layout, StoreError
-from percolab.store.sources import Source
 
 ROOT = "zarr.json"
-EXTRA_KEYS = tuple(f"extra/{name}" for name in schema.EXTRA_COLUMNS)
 LARGEST_BLOCK = 1 << 26
 """Bytes of a block, unless it is a single row: sixteen times what a writer makes."""
 MOST_ROWS = 1 << 62

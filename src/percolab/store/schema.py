@@ -11,7 +11,7 @@ import numpy as np
 
 from percolab.corpora import collection
 from percolab.corpora.collection import DocumentRange
-from percolab.dataset.generation import ENGINES
+from percolab.dataset.construction import ENGINES
 from percolab.ground.text import one_line, shown
 from percolab.model.recipe import Recipe
 
@@ -21,7 +21,7 @@ FOREST_COLUMNS = ("cluster_start", "cluster_id", "point_id", "left_size", "bond"
 VALUE_COLUMNS = ("y", "latent_z", "point_z")
 COLUMNS = ("X", *VALUE_COLUMNS, *FOREST_COLUMNS)
 
-KINDS = {
+ROW_KINDS = {
     "point": ("X", "y", "point_z", "point_id"),
     "latent": ("latent_z", "left_size", "bond"),
     "cluster": ("cluster_id",),
@@ -44,7 +44,7 @@ CELL = 1 << 16
 """Rows that one writer owns."""
 CELL_POSITIONS = 1 << 22
 """Positions of documents that one writer owns, unless a single document has more."""
-BLOCK_BYTES = 1 << 22
+CHUNK_BYTES = 1 << 22
 """Size a block of rows comes close to: large enough to stream, small enough to read a few rows from."""
 DIGEST_BYTES = 32
 DIGESTS_A_CHUNK = 1 << 16
@@ -63,7 +63,7 @@ class Content(NamedTuple):
     extra: tuple[str, ...]
 
 
-POINTS = Content(KINDS, COLUMNS, tuple(f"extra/{name}" for name in EXTRA_COLUMNS))
+POINTS = Content(ROW_KINDS, COLUMNS, tuple(f"extra/{name}" for name in EXTRA_COLUMNS))
 DOCUMENTS = Content({"document": tuple(collection.COLUMNS)}, tuple(collection.COLUMNS), ())
 
 AnyRecipe = Recipe | DocumentRange
@@ -116,7 +116,7 @@ class Layout:
 def layout(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], cell: int) -> Layout:
     """Return how a writer stores a column of a dataset."""
     row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64)))
-    rows = min(cell, 1 << max(0, (BLOCK_BYTES // row_bytes).bit_length() - 1), max(1, shape[0]))
+    rows = min(cell, 1 << max(0, (CHUNK_BYTES // row_bytes).bit_length() - 1), max(1, shape[0]))
     return Layout(shape, dtype, rows, is_packed(name))
 
 
@@ -156,7 +156,7 @@ def shapes(recipe: AnyRecipe, n_points: int, n_clusters: int) -> dict[str, tuple
         }
     rows = {"point": n_points, "latent": n_points - n_clusters, "cluster": n_clusters, "cluster_edge": n_clusters + 1}
     columns = {"X": (recipe.dim,), "y": recipe.target.y_shape, "bond": (2,)}
-    return {name: (rows[kind], *columns.get(name, ())) for kind, names in KINDS.items() for name in names}
+    return {name: (rows[kind], *columns.get(name, ())) for kind, names in ROW_KINDS.items() for name in names}
 
 
 def dtypes(recipe: AnyRecipe) -> dict[str, np.dtype[Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,16 @@ import numpy as np
 from percolab.corpora.collection import DocumentRange
 from percolab.engines import needs
 from percolab.engines.native import limbs, rows
-from percolab.engines.native.rows import Latents, Points, Table
+from percolab.engines.native.rows import ClusterTable, Latents, Points
 from percolab.ground import files, memory, parallel, version
-from percolab.ground.progress import Progress, bar, silent
+from percolab.ground.progress import Progress, shown, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
 from percolab.store import commit, exclusion, finished, locations, metadata, runners, schema, unfinished
+from percolab.store.byte_sources import source
 from percolab.store.digests import Missing
 from percolab.store.locations import Location
 from percolab.store.schema import AnyRecipe, StoreError
-from percolab.store.sources import source
 from percolab.store.unfinished import Unfinished
 
 Range = tuple[str, int, int]
@@ -41,7 +41,7 @@ WORK_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Made:
+class StoreReport:
     """What a run did."""
 
     n_points: int
@@ -69,7 +69,7 @@ def generate_store(
     overwrite: bool = False,
     sync: bool = True,
     progress: bool | Progress = False,
-) -> Made:
+) -> StoreReport:
     """Make a dataset or documents in shards, straight into a store: nothing larger than a shard is held in memory.
 
     If the store is there already, unfinished or damaged, only what is missing or damaged is made. The finished store is
@@ -112,8 +112,11 @@ def generate_store(
     target = locations.writing_target(location)
     working = _working_location(target, recipe, overwrite)
     how = How(shards, runner, workers, sync, moved=working != target)
-    shown = bar() if progress is True else nullcontext(progress or silent)
-    with runners.ready(runner, workers, address), exclusion.alone(working, target) as check_alone, shown as report:
+    with (
+        runners.ready(runner, workers, address),
+        exclusion.alone(working, target) as check_alone,
+        shown(progress) as report,
+    ):
         if locations.local_path(target) is not None:
             files.sweep(Path(target))
         made = _make_store(recipe, working, how, report, check_alone)
@@ -265,7 +268,7 @@ class How:
 
 def _make_store(
     recipe: AnyRecipe, location: str, how: How, progress: Progress, check_alone: Callable[[], None]
-) -> Made:
+) -> StoreReport:
     """Make what is missing of a store, and finish it; read what is there once."""
     status = unfinished.status(location, recipe)
     missing = None
@@ -276,9 +279,9 @@ def _make_store(
             if not any(missing.values()):
                 n_rows = there.n_rows(next(iter(there.content.kinds)))
                 n_clusters = there.n_rows("cluster") if isinstance(recipe, Recipe) else 0
-                return Made(n_rows, n_clusters, _count(recipe, n_rows, how.shards), 0, 0, 0)
+                return StoreReport(n_rows, n_clusters, _count(recipe, n_rows, how.shards), 0, 0, 0)
     table = rows.cluster_table(recipe, progress=progress) if isinstance(recipe, Recipe) else recipe
-    n_rows, n_clusters = (table.n_points, table.n_clusters) if isinstance(table, Table) else (len(table), 0)
+    n_rows, n_clusters = (table.n_points, table.n_clusters) if isinstance(table, ClusterTable) else (len(table), 0)
     shards = _count(recipe, n_rows, how.shards)
     workers = how.workers
     if how.runner == "local":
@@ -292,7 +295,7 @@ def _make_store(
     if missing is None:
         missing = store.missing(progress if status else silent)
     plan = _plan(store, missing, shards)
-    of_clusters = _write_clusters(store, table, missing) if isinstance(table, Table) else 0
+    of_clusters = _write_clusters(store, table, missing) if isinstance(table, ClusterTable) else 0
     total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
     progress("shards", 0, total)
     tasks = _tasks(recipe, store, table, plan, None if how.shards is None else 1)
@@ -301,17 +304,21 @@ def _make_store(
         progress("shards", done, total)
     check_alone()
     store.finish(version.provenance(engine_version=schema.version_of(recipe)), sync=how.sync and not how.moved)
-    return Made(n_rows, n_clusters, shards, len(plan), total + of_clusters, peak)
+    return StoreReport(n_rows, n_clusters, shards, len(plan), total + of_clusters, peak)
 
 
 def _tasks(
-    recipe: AnyRecipe, store: Unfinished, table: Table | DocumentRange, plan: list[list[Range]], threads: int | None
+    recipe: AnyRecipe,
+    store: Unfinished,
+    table: ClusterTable | DocumentRange,
+    plan: list[list[Range]],
+    threads: int | None,
 ) -> Iterator[Shard]:
     for ranges in plan:
         yield Shard(recipe, store, [(wanted[1], _cut(table, *wanted)) for wanted in ranges], threads)
 
 
-def _cut(table: Table | DocumentRange, kind: str, lo: int, hi: int) -> Part:
+def _cut(table: ClusterTable | DocumentRange, kind: str, lo: int, hi: int) -> Part:
     if isinstance(table, DocumentRange):
         return table.part(lo, hi)
     return table.points(lo, hi) if kind == "point" else table.latents(lo, hi)
@@ -337,7 +344,7 @@ def _rows(shard: Shard, part: Part) -> tuple[str, dict[str, Any]]:
     return "latent", rows.make_latents(shard.recipe, part, 1)
 
 
-def _write_clusters(store: Unfinished, table: Table, missing: Missing) -> int:
+def _write_clusters(store: Unfinished, table: ClusterTable, missing: Missing) -> int:
     """Write the columns of clusters, which the table holds; return the number of rows."""
     written = 0
     columns: Iterable[tuple[str, str, Any]] = (

@@ -104,6 +104,13 @@ class StoredArray:
         whole: NDArray[Any] = self[:]
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        # Where there is this, torch reads the whole at once; else it would index row by row.
+        return self[:].__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the CPU
+
     def __getattr__(self, name: str) -> Any:
         # Reached only for what is not there.
         if hasattr(np.ndarray, name) and not name.startswith("_"):
@@ -162,7 +169,7 @@ def _count(needed: Needed) -> int:
     return needed.stop - needed.start if isinstance(needed, slice) else needed.size
 
 
-# ---------------------------------------------------------------------- indexing
+# ---------------------------------------------------------------------- what an index needs
 #
 # What NumPy would do with an index, for an array that is not in memory.
 # An index is taken apart into the rows and columns that it needs, and an index that does the same to these alone. So

@@ -22,11 +22,11 @@ from percolab.ground import files
 from percolab.ground.text import shown
 from percolab.ground.validation import check_integer
 from percolab.store import digests, locations, metadata, schema
+from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
 from percolab.store.digests import THREADS, Block, Cells
 from percolab.store.locations import Location
 from percolab.store.schema import DIGEST_BYTES, FORMAT, AnyRecipe, Content, Layout, StoreError
-from percolab.store.sources import source
 
 if TYPE_CHECKING:
     import zarr
@@ -308,9 +308,7 @@ def _packing(layout: Layout) -> dict[str, Any]:
     return {"compressors": [*packing, Crc32cCodec()], "fill_value": empty}
 
 
-# ---------------------------------------------------------------------- beginning
-#
-# Beginning a store, or resuming one that was begun before.
+# ---------------------------------------------------------------------- begun, or resumed
 
 
 def begin(
@@ -320,7 +318,7 @@ def begin(
 
     A store that was begun before, with the same recipe and the same version of its engine, is resumed. So is one that
     is complete: it becomes unfinished again and `Unfinished.missing` tells what is damaged. Anything else that is there
-    is refused. Two must not begin at once: see `locks.alone`.
+    is refused. Two must not begin at once: see `exclusion.alone`.
 
     Parameters
     ----------

@@ -22,15 +22,15 @@ from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 from percolab.store import commit, digests, locations, metadata, schema
+from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
 from percolab.store.finished import Complete, Opened
 from percolab.store.locations import Location
 from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
-from percolab.store.sources import source
 from percolab.store.stored_array import StoredArray
 from percolab.store.unfinished import Unfinished
-from percolab.worlds.recipe import KIND, Superposition
-from percolab.worlds.superposed import RemadeArray, Superposed
+from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
+from percolab.worlds.superposition import KIND, Superposition
 
 SAMPLE_COLUMNS = ("X", "y", "rows")
 CYCLE_COLUMNS = ("extra_bond", "extra_latent")
@@ -99,13 +99,28 @@ def open_columns(
 
 
 def save(
-    world: Superposed, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
+    dataset: AnyDataset, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
 ) -> None:
-    """Write a world to a path or a URL, as `commit.save` writes a dataset."""
-    commit.write_whole(path, lambda location: _write(world, location, progress), overwrite=overwrite, sync=sync)
+    """Write a dataset or a world to a path or a URL. What is at a path stays unless this succeeds.
+
+    Parameters
+    ----------
+    dataset
+        What to write.
+    path
+        A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
+    overwrite
+        Replace a dataset that is there, in one step, once this one is complete. Nothing else is ever replaced.
+    sync
+        Have everything on the disk before the dataset is at its path, so that not even a power cut leaves half of one.
+    progress
+        Called with a stage, how many bytes are written and how many there are.
+    """
+    write: Callable[..., None] = _write if isinstance(dataset, Superposed) else commit.write_dataset
+    commit.write_whole(path, lambda location: write(dataset, location, progress), overwrite=overwrite, sync=sync)
 
 
-save_with(Superposed, save)
+save_with(save)
 
 
 def _write(world: Superposed, path: Location, progress: Progress) -> None:
@@ -163,9 +178,6 @@ class CompleteWorld(Opened):
         self.identity = metadata.check_digest(self.attributes, self.layouts, path)
         self.made: dict[str, Any] = self.attributes["provenance"]
         self.sigma = _sigma(self.made, self.recipe, path)
-
-    def __reduce__(self) -> tuple[Callable[..., CompleteWorld], tuple[str, str]]:
-        return _reopen, (self.location, self.identity)
 
     def _layout(self, name: str) -> Layout:
         found = metadata.layout(self.source, name, self.given)
@@ -230,13 +242,6 @@ class CompleteWorld(Opened):
                 return self.forest(recipe, column, CYCLE_COLUMNS if recipe.mode == "random_graph" else ())
             case _:
                 return column(name)[:]
-
-
-def _reopen(location: Location, identity: str) -> CompleteWorld:
-    """Open a world again, in another process or later; raise if another is there now."""
-    world = CompleteWorld(location)
-    world.check_identity(identity)
-    return world
 
 
 def _recipe(attributes: dict[str, Any], path: Location) -> Superposition:

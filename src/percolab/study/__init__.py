@@ -1,24 +1,31 @@
 """The engine of all experiments: data, networks, readers, contrasts, intervals, verdict, files, page.
 
 A study is a grid: draws of the data, networks, layers and readers. Each cell is computed once (`measured`), and
-contrasts over cells (`contrasts`) are read together (`verdict`). `compare` is the engine for a notebook. Needs the
-extra ``nn``; importing this package imports neither torch nor pandas.
+contrasts over cells (`contrasts`) are read together (`verdict`). `compare` is the engine for a notebook; `diff` finds
+what two networks do not share. Needs the extra ``nn``; importing this package imports neither torch nor pandas.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from percolab.ground.extras import on_demand
+from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
+    from percolab.intervals import Estimate
     from percolab.study.comparison import Comparison, compare
     from percolab.study.contrasts import Contrast
-    from percolab.study.measured import Measured
+    from percolab.study.crosscoder import Difference, diff
+    from percolab.study.measured import Measured, Units
 
-__all__ = ["Comparison", "Contrast", "Measured", "compare"]
+__all__ = ["Comparison", "Contrast", "Difference", "Estimate", "Measured", "Units", "compare", "diff"]
 
+_HOMES = {
+    "intervals": "Estimate",
+    "study.comparison": "Comparison compare",
+    "study.contrasts": "Contrast",
+    "study.crosscoder": "Difference diff",
+    "study.measured": "Measured Units",
+}
 
-__getattr__ = on_demand(
-    __name__, {"study.comparison": "Comparison Contrast Measured compare"}, "percolab.study needs", "nn"
-)
+__getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

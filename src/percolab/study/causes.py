@@ -159,41 +159,51 @@ class Interchange:
     ----------
     subspaces
         In which order: of "sibling" (the difference of means), "probe" (a linear discriminant), "learned" (by gradient
-        descent), "random", "whole"; and feature methods such as "kmeans", of which it is the difference of the
-        features that rise and fall most from one context to the other.
+        descent), "random", "whole".
+    along
+        Feature methods, such as "kmeans" or "topk@k=8". The direction of one is what its two features that rise and
+        fall most from one context to the other do to the activations.
     """
 
     def __init__(
-        self, name: str = "interchange", asked: Positions = EVERY, subspaces: Sequence[str] = SUBSPACES
+        self,
+        name: str = "interchange",
+        asked: Positions = EVERY,
+        subspaces: Sequence[str] = SUBSPACES,
+        along: Sequence[str] = (),
     ) -> None:
-        self.name, self.subspaces = name, tuple(subspaces)
+        self.name, self.subspaces, self.along = name, tuple(subspaces), tuple(along)
         _check_asked(name, asked)
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
         """Return the share of every pair of siblings, by subspace."""
         view, device = _documents(self.name, view), _device(model)
         pairs, units = sibling_contexts(view)
-        rng, shares = np.random.default_rng((seed, 1)), np.empty((len(self.subspaces), len(pairs)))
-        methods = {
-            name: self._method(name, view, model, layer, seed) for name in self.subspaces if name not in SUBSPACES
-        }
+        names = (*self.subspaces, *self.along)
+        rng, shares = np.random.default_rng((seed, 1)), np.empty((len(names), len(pairs)))
+        methods = _fit_methods(self.along, view, model, layer, seed)
         with evaluating(model):
             for i, pair in enumerate(pairs):
                 fit = _Fitted.to(model, layer, swap(view, view.train, pair, device))
                 tried = swap(view, view.test, pair, device)
-                for j, name in enumerate(self.subspaces):
-                    subspace = _difference(methods[name], fit) if name in methods else _subspace(name, fit, rng)
+                for j, name in enumerate(names):
+                    subspace = _moved_by(methods[name], fit) if name in methods else _subspace(name, fit, rng)
                     shares[j, i] = _share(model, layer, tried, subspace)
-        return [Reading(name, units, values) for name, values in zip(self.subspaces, shares, strict=True)]
+        return [Reading(name, units, values) for name, values in zip(names, shares, strict=True)]
 
-    def _method(self, name: str, view: DocumentView, model: nn.Module, layer: str, seed: int) -> Any:
-        """Return a feature method, fitted on the activations of the documents that readers are fitted on."""
-        device = _device(model)
-        tokens = view.inputs[: view.train.size // view.shape[1]]
-        values = activations(model, tokens, [layer], device=device)[layer].flatten(0, 1)
+
+def _fit_methods(names: Sequence[str], view: DocumentView, model: nn.Module, layer: str, seed: int) -> dict[str, Any]:
+    """Return feature methods by name, fitted on the activations of the documents that readers are fitted on."""
+    if not names:
+        return {}
+    device, tokens = _device(model), view.inputs[: view.train.size // view.shape[1]]
+    values = activations(model, tokens, [layer], device=device)[layer].flatten(0, 1)
+    methods = {}
+    for name in names:
         known = entry(name, MODEST)
         method = make(known, seed, str(device), values.shape[1])
-        return method.fit(values if on_device(known) else values.cpu().numpy())
+        methods[name] = method.fit(values if on_device(known) else values.cpu().numpy())
+    return methods
 
 
 def _subspace(name: str, fit: _Fitted, rng: np.random.Generator) -> torch.Tensor | None:
@@ -204,11 +214,12 @@ def _subspace(name: str, fit: _Fitted, rng: np.random.Generator) -> torch.Tensor
     return {SIBLING: lambda: fit.sibling, PROBE: lambda: fit.probe, LEARNED: lambda: fit.learned}[name]()
 
 
-def _difference(method: Any, fit: _Fitted) -> torch.Tensor:
-    """Return the direction of the feature that rises most between two contexts less that of the one that falls most."""
+def _moved_by(method: Any, fit: _Fitted) -> torch.Tensor:
+    """Return what the two features that rise and fall most between two contexts do to the mean activation."""
     codes = [as_array(method.encode(values.float().cpu().numpy()).mean(0)) for values in fit.values]
-    change, directions = codes[1] - codes[0], as_array(method.directions)
-    return torch.from_numpy(directions[change.argmax()] - directions[change.argmin()])
+    change, directions = np.asarray(codes[1] - codes[0], np.float64).ravel(), as_array(method.directions)
+    most = [change.argmax(), change.argmin()]
+    return torch.from_numpy(change[most] @ directions[most]).to(fit.values)
 
 
 def _share(model: nn.Module, layer: str, tried: Swap, subspace: torch.Tensor | None) -> float:
@@ -228,30 +239,43 @@ class Steering:
     the exact prediction when the document changes its context: 1 is right. Beside it are slopes for a random direction
     of the same length and for another pair's, and `leakage`: the probability that moves among all other tokens, beyond
     what moves exactly.
+
+    Parameters
+    ----------
+    along
+        Feature methods, such as "kmeans" or "topk@k=8", along whose features the network is steered too: by what the
+        two features that rise and fall most from one context to the other do to the activations.
     """
 
-    def __init__(self, name: str = "steering", asked: Positions = EVERY) -> None:
-        self.name = name
+    def __init__(self, name: str = "steering", asked: Positions = EVERY, along: Sequence[str] = ()) -> None:
+        self.name, self.along = name, tuple(along)
         _check_asked(name, asked)
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
         """Return the slopes and the leakage of every pair of siblings."""
         view, device = _documents(self.name, view), _device(model)
         pairs, units = sibling_contexts(view)
-        rng = np.random.default_rng((seed, 2))
-        values = np.full((4, len(pairs)), np.nan)
+        rng, methods = np.random.default_rng((seed, 2)), _fit_methods(self.along, view, model, layer, seed)
+        features = [f"slope along {name}" for name in methods]
+        names = ("slope", "slope of a random direction", "slope of another pair", "leakage", *features)
+        values = {name: np.full(len(pairs), np.nan) for name in names}
         with evaluating(model):
-            along = [_Fitted.to(model, layer, swap(view, view.train, pair, device)).sibling for pair in pairs]
+            along, by_feature = [], []
+            for pair in pairs:
+                fit = _Fitted.to(model, layer, swap(view, view.train, pair, device))
+                along.append(fit.sibling)
+                by_feature.append([_moved_by(method, fit) for method in methods.values()])
             for i, pair in enumerate(pairs):
                 tried, inside = swap(view, view.test, pair, device), [self._tokens(view, context) for context in pair]
                 drawn = torch.from_numpy(rng.standard_normal(along[i].numel())).to(along[i])
-                directions = [along[i], drawn * along[i].norm() / drawn.norm()]
-                directions += [along[i - 1]] if len(pairs) > 1 else []
-                for j, direction in enumerate(directions):
-                    values[j, i], leakage = _response(model, layer, tried, direction, inside)
-                    values[3, i] = leakage if j == 0 else values[3, i]
-        names = ("slope", "slope of a random direction", "slope of another pair", "leakage")
-        return [Reading(name, units, column) for name, column in zip(names, values, strict=True)]
+                directions = dict(zip(features, by_feature[i], strict=True))
+                directions["slope of a random direction"] = drawn * along[i].norm() / drawn.norm()
+                if len(pairs) > 1:
+                    directions["slope of another pair"] = along[i - 1]
+                values["slope"][i], values["leakage"][i] = _response(model, layer, tried, along[i], inside)
+                for name, direction in directions.items():
+                    values[name][i], _ = _response(model, layer, tried, direction, inside)
+        return [Reading(name, units, column) for name, column in values.items()]
 
     @staticmethod
     def _tokens(view: DocumentView, context: Any) -> torch.Tensor:

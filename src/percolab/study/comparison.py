@@ -26,8 +26,8 @@ from percolab.study.readers import NetworkReader, Reader, as_reader
 from percolab.study.sources import Raw, Source, TorchSource, as_source
 from percolab.study.subject import AnyData, View, n_factors, views
 from percolab.worlds.generation import generate
-from percolab.worlds.recipe import Superposition
 from percolab.worlds.splits import Split
+from percolab.worlds.superposition import Superposition
 
 if TYPE_CHECKING:
     import pandas
@@ -148,7 +148,8 @@ def compare(
         "kmeans"), objects with `fit` and `encode`, or readers. The verdict is about the first. Options of documents
         come after ``@``: ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true
         contexts; ``about=token`` asks about tokens. "interchange", "steering" and "ablation" intervene on networks of
-        documents; networks that are not torch modules have none of their values.
+        documents, the first two also along features: ``steering@along=kmeans,topk@k=8``. Networks that are not torch
+        modules have none of their values.
     layers
         Names of modules; ``blocks.1[-1]`` is the last position of one. None: the last block.
     rows

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from percolab.corpora.corpus import Corpus
 from percolab.model.recipe import Recipe, Seeds
-from percolab.worlds.recipe import Superposition
+from percolab.worlds.superposition import Superposition
 
 STEP = 1_000_000
 """What each draw adds to every seed: far more than seeds of one recipe are apart, so that no draw shares one."""

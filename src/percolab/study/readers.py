@@ -214,17 +214,24 @@ READERS: dict[str, type[Any]] = {
 """Readers by name. One more is one line here, or an object given to `compare`."""
 OPTIONS = ("truth", "about", "since")
 """Options after ``@`` that say which positions of documents are read, of any reader."""
+ALONG = "@along="
+"""After the name of a causal reader: feature methods along which it intervenes too, with commas between."""
 
 
 def as_reader(reader: Any) -> Reader | NetworkReader:
     """Return a reader by its name, or as an object: a reader, or a method with `fit` and `encode`.
 
     ``separation@since=6+truth=true`` reads positions six or more into a segment, by their true contexts.
+    ``steering@along=kmeans,topk@k=8`` steers along the features of two methods too.
     """
     if isinstance(reader, str):
         spec, options = take_options(reader, OPTIONS)
-        if spec in READERS:
-            usual: Reader | NetworkReader = READERS[spec](reader, Positions(**options))
+        name, _, along = spec.partition(ALONG)
+        if name in READERS:
+            if along and name not in ("interchange", "steering"):
+                raise ValueError(f"along must be an option of interchange or steering, got {reader!r}")
+            methods = {"along": along.split(",")} if along else {}
+            usual: Reader | NetworkReader = READERS[name](reader, Positions(**options), **methods)
             return usual
         if METHODS.get(spec.partition("@")[0], ("",))[0] in TRUTHFUL:
             raise ValueError(f"readers must make features of activations, got {reader!r}")

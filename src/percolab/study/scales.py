@@ -14,7 +14,7 @@ from percolab.model.recipe import Recipe
 from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study.draws import AnyRecipe
 from percolab.worlds.generation import PRESETS
-from percolab.worlds.recipe import Superposition
+from percolab.worlds.superposition import Superposition
 
 HIERARCHY = ("one-cluster", "multi-cluster")
 WORLDS = ("superposed-2", "superposed-4")

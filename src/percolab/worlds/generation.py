@@ -1,34 +1,40 @@
-"""Making worlds: each factor in turn, added to X and forgotten but for its truth."""
+"""Making datasets and worlds: a world's factors in turn, each added to X and forgotten but for its truth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset import generation
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.construction import construct
+from percolab.dataset.dataset import Dataset, vouch
 from percolab.engines import needs
 from percolab.ground import memory, parallel
-from percolab.ground.progress import Progress, bar, silent
-from percolab.ground.validation import check_choice
+from percolab.ground.progress import Progress, shown
+from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
 from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
 from percolab.worlds import samples
-from percolab.worlds.recipe import Superposition
 from percolab.worlds.superposed import Superposed, remade, rotation_of, superposed_targets
+from percolab.worlds.superposition import Superposition
 
+Factor = Recipe | Dataset | str
+"""What a factor of a world can be given as."""
 VERSION = 1
 """Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
 
 
 @overload
 def generate(recipe: Recipe, *, threads: int | None = ..., progress: bool | Progress = ...) -> Dataset: ...
+
+
+@overload
+def generate(*, threads: int | None = ..., progress: bool | Progress = ..., **fields: Any) -> Dataset: ...
 
 
 @overload
@@ -40,19 +46,26 @@ def generate(recipe: str, *, threads: int | None = ..., progress: bool | Progres
 
 
 def generate(
-    recipe: Recipe | Superposition | str, *, threads: int | None = None, progress: bool | Progress = False
+    recipe: Recipe | Superposition | str | None = None,
+    *,
+    threads: int | None = None,
+    progress: bool | Progress = False,
+    **fields: Any,
 ) -> Dataset | Superposed:
     """Make the dataset of a recipe, or the world of a superposition.
 
     The law of a dataset: clusters by preferential attachment; in each cluster a uniform random labelled tree and, given
     the tree, a uniform order of its bonds, which defines the latents; positions by a branching random walk along the
-    bonds with directions handed down the latents; targets y = Σ z / √(1 + depth). That of a world: see `Superposition`.
+    bonds with directions handed down the latents; targets y = Σ z / √(1 + depth). Then the recipe's
+    edits, one after another, and the target that it names. The law of a world: see `Superposition`.
     The same recipe gives the same data for any number of threads, and NumPy's global random state is not touched.
 
     Parameters
     ----------
     recipe
         A `Recipe`, a `Superposition`, or the name of one in `PRESETS`.
+    **fields
+        Instead of a recipe, what it is made of: ``generate(n_points=10_000, dim=50, seed=7)``. See `Recipe`.
     threads
         Number of threads; None takes all cores.
     progress
@@ -63,37 +76,41 @@ def generate(
     MemoryError
         Before any work, if the dataset would not fit in memory.
     """
+    if fields:
+        if recipe is not None:
+            raise ValueError(f"{next(iter(fields))} must be left out where a recipe is given, got {recipe!r}")
+        recipe = Recipe(**fields)
     if isinstance(recipe, str):
         recipe = PRESETS[check_choice("recipe", recipe, tuple(PRESETS))]
-    if not isinstance(recipe, Superposition):
-        return generation.generate(recipe, threads=threads, progress=progress)
-    count = parallel.thread_count(threads)
-    with bar() if progress is True else nullcontext(progress or silent) as shown:
-        return _superpose(recipe, count, shown).vouch()
+    with shown(progress) as tell:
+        if not isinstance(recipe, Superposition):
+            return construct(recipe, threads=threads, progress=tell)  # type: ignore[arg-type]
+        return vouch(_superpose(recipe, parallel.thread_count(threads), tell))
 
 
 def superpose(
-    factors: Iterable[Recipe | str],
+    factors: Factor | Iterable[Factor],
+    *more: Factor,
     weights: Sequence[float] | None = None,
     product: tuple[int, int] | None = None,
     scales: Sequence[float] | None = None,
     dim: int | None = None,
     rotate: bool | None = None,
     seed: int | None = None,
-    *,
     threads: int | None = None,
     progress: bool | Progress = False,
 ) -> Superposed:
     """Make a world in which every sample has a point of each of several percolation datasets.
 
-    X is the scaled, rotated sum of their positions, y the weighted sum of their targets, or the product of two. A
-    factor of weight 0 is irrelevant: a control inside the same X. Peak memory is what is returned and the largest X of
-    a factor.
+    X is the scaled, rotated sum of their positions, y the weighted sum of their targets, or the product of two. All
+    factors count alike unless `weights` say otherwise; one of weight 0 is irrelevant: a control inside the same X. Peak
+    memory is what is returned and the largest X of a factor.
 
     Parameters
     ----------
     factors
-        Recipes of the factors, or names of the paper's in `PRESETS`.
+        The factors, one by one or in a list: recipes, names of the paper's in `PRESETS`, or datasets, of which the
+        recipes are taken.
     weights, product, scales, dim, rotate, seed
         See `Superposition`, the recipe that is made of them.
     threads
@@ -101,16 +118,24 @@ def superpose(
     progress
         True shows a bar; a function is called with (stage, points done, points in all).
     """
-    recipe = Superposition(_named(factors), weights, product, scales, dim, rotate, seed)
+    given = [factors, *more] if more or isinstance(factors, Factor) else factors
+    recipe = Superposition(_recipes(given), weights, product, scales, dim, rotate, seed)
     return generate(recipe, threads=threads, progress=progress)
 
 
-def _named(factors: Any) -> Any:
-    """Return recipes in place of their names; what else is given is for `Superposition` to refuse."""
-    if isinstance(factors, str) or not isinstance(factors, Iterable):
-        return factors
-    names = tuple(PAPER_PRESETS)
-    return [PAPER_PRESETS[check_choice("factors", f, names)] if isinstance(f, str) else f for f in factors]
+def _recipes(factors: Any) -> Any:
+    """Return recipes in place of names and datasets; what else is given is for `Superposition` to refuse."""
+    return [_recipe(factor) for factor in factors] if isinstance(factors, Iterable) else factors
+
+
+def _recipe(factor: Any) -> Any:
+    if isinstance(factor, str):
+        return PAPER_PRESETS[check_choice("factors", factor, tuple(PAPER_PRESETS))]
+    if not isinstance(factor, Dataset):
+        return factor
+    if factor.modification:
+        raise ValueError(f"factors must be as their recipes make them, got {factor.modification}")
+    return factor.recipe
 
 
 def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Superposed:
@@ -122,6 +147,7 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
     for k in range(count):
         factor = _factor(recipe, k, threads, progress)
         source = np.asarray(factor.X)
+        source.setflags(write=True)  # nobody else has it: the sum may be written in its place
         sigma[k] = _spread(k, source, threads)
         if k == 0:
             rows = np.empty((count, len(source)), np.int64).T  # rows of one factor lie side by side
@@ -143,7 +169,7 @@ def _factor(recipe: Superposition, k: int, threads: int, progress: Progress) -> 
     def numbered(stage: str, done: int, total: int) -> None:
         progress(f"{stage} {k + 1}/{len(recipe.factors)}", done, total)
 
-    return generation.generate(recipe.factors[k], threads=threads, progress=numbered)
+    return construct(recipe.factors[k], threads=threads, progress=numbered)
 
 
 def _spread(k: int, source: NDArray[Any], threads: int) -> float:
@@ -187,3 +213,88 @@ PRESETS: Mapping[str, Recipe | Superposition] = MappingProxyType(
     }
 )
 """Recipes by name: the paper's two datasets (Sec. 5 and App. B); two clusters added; four, each rotated first."""
+
+
+# ---------------------------------------------------------------------- in the manner of scikit-learn
+
+RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
+
+
+@overload
+def make_percolation(
+    n_points: int | None = ...,
+    dim: int | None = ...,
+    *,
+    random_state: RandomState = ...,
+    return_X_y: Literal[True],
+    n_samples: int | None = ...,
+    n_features: int | None = ...,
+    **recipe: Any,
+) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
+
+
+@overload
+def make_percolation(
+    n_points: int | None = ...,
+    dim: int | None = ...,
+    *,
+    random_state: RandomState = ...,
+    return_X_y: Literal[False] = ...,
+    n_samples: int | None = ...,
+    n_features: int | None = ...,
+    **recipe: Any,
+) -> Dataset: ...
+
+
+def make_percolation(
+    n_points: int | None = None,
+    dim: int | None = None,
+    *,
+    random_state: RandomState = None,
+    return_X_y: bool = False,
+    n_samples: int | None = None,
+    n_features: int | None = None,
+    **recipe: Any,
+) -> Dataset | tuple[NDArray[Any], NDArray[np.float64]]:
+    """Make a percolation dataset in the manner of scikit-learn's ``make_*`` functions.
+
+    Parameters
+    ----------
+    n_points
+        Number of points; 1000 if not given.
+    dim
+        Dimension of the space they lie in; 20 if not given.
+    random_state
+        The seed: an int, as for a `Recipe`; a NumPy generator to draw it from; None for a fresh one.
+    return_X_y
+        Return ``(X, y)`` instead of a `Dataset`.
+    n_samples, n_features
+        Scikit-learn's words for `n_points` and `dim`.
+    seed
+        percolab's word for `random_state`.
+    **recipe
+        Other fields of `Recipe`: `mode`, `create_prob`, `mean_degree`, `engine`, `min_cluster_size`, `dtype`, `target`.
+    """
+    n_points = _either("n_points", n_points, "n_samples", n_samples, 1000)
+    dim = _either("dim", dim, "n_features", n_features, 20)
+    seed: Any = random_state
+    if isinstance(random_state, np.random.Generator):
+        seed = int(random_state.integers(2**32))
+    elif isinstance(random_state, np.random.RandomState):
+        seed = int(random_state.randint(2**32, dtype=np.uint64))
+    unknown = sorted(set(recipe) - {field.name for field in fields(Recipe)} - {"seed"} | set(recipe) & {"seeds"})
+    if unknown:
+        raise TypeError(f"make_percolation got {unknown[0]!r}, which is not a field of a Recipe that it takes")
+    if "seed" in recipe and random_state is not None:
+        raise ValueError(f"seed and random_state are the same, got {recipe['seed']} and {random_state}")
+    dataset = generate(Recipe(n_points, dim, **{"seed": seed} | recipe))
+    return (np.asarray(dataset.X), dataset.y) if return_X_y else dataset
+
+
+def _either(name: str, value: int | None, alias: str, other: int | None, default: int) -> int:
+    """Return what was given under one of two names."""
+    if value is not None and other is not None:
+        raise ValueError(f"{name} and {alias} are the same, and only one may be given, got {value} and {other}")
+    if other is not None:
+        return check_integer(alias, other, 1)
+    return default if value is None else value

@@ -169,7 +169,7 @@ def turn(lo, hi, rows, source, table, scale, X, fresh):
                     X[first + i, j] += scale * before[i, j]
 
 
-# ---------------------------------------------------------------------- vectors
+# ---------------------------------------------------------------------- vector registers
 #
 # Instructions on whole vector registers, for loops that the compiler does not see through.
 

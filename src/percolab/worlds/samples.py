@@ -128,7 +128,7 @@ def add(lo, hi, rows, source, scale, X, fresh):
                 X[i, j] += scale * source[row, j]
 
 
-# ---------------------------------------------------------------------- permutations
+# ---------------------------------------------------------------------- rows of factors
 #
 # Which row of each factor a sample has: keyed permutations, exactly uniform.
 

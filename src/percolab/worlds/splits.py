@@ -8,24 +8,26 @@ the training rows are remembered. Held-out subtrees and clusters ask for more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground import text
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.worlds.superposed import AnyDataset, Truth, truth
 
-Ints = NDArray[np.int64]
-
-KINDS = ("rows", "subtree", "cluster")
+SPLIT_KINDS = ("rows", "subtree", "cluster")
 PARTS = ("train", "validation", "test")
 FRACTIONS = (0.8, 0.1, 0.1)
 SPLIT_SEED = 42
 """The fractions and the seed of the paper."""
+USUAL_GROUPS = 50
+"""Least number of subtrees that a dataset falls into, where their size is not given."""
 WIDE = (2**32 - 1) // 20
 """Length from which torch takes 64 bits a draw."""
 
@@ -44,10 +46,21 @@ class Split:
     """(n,) the group of each row, which no part divides: what scikit-learn's `GroupKFold` calls groups"""
     left_out: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """rows that are in no part, for the sake of a margin"""
+    max_size: int | None = None
+    """most rows of a group, where the groups are subtrees"""
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{getattr(self, name).size:,} {name}" for name in PARTS)
-        return f"Split({parts}{f', {self.left_out.size:,} left out' if self.left_out.size else ''})"
+        parts = [f"{value} {name}" for name, value in self._shown().items()]
+        return f"Split({', '.join(parts)}{'' if self.max_size is None else f', subtrees of at most {self.max_size:,}'})"
+
+    def _repr_html_(self) -> str:
+        most = {} if self.max_size is None else {"most rows of a subtree": f"{self.max_size:,}"}
+        return text.table("Split", self._shown() | most)
+
+    def _shown(self) -> dict[str, str]:
+        """Return how many rows are where."""
+        sizes = {name.replace("_", " "): getattr(self, name).size for name in (*PARTS, "left_out")}
+        return {name: f"{size:,}" for name, size in sizes.items() if size or name in PARTS}
 
     def bonds_to_training(self, forest: Forest | Truth, part: str = "test") -> Ints:
         """Return, for each row of a part, the bonds to the nearest training row; -1 where its cluster has none.
@@ -95,7 +108,7 @@ def split_rows(
     by
         ``"rows"``; ``"subtree"``: whole groups of ``forest.cut(max_size)``; ``"cluster"``: whole clusters.
     max_size
-        Most rows of a subtree.
+        Most rows of a subtree. None takes one in fifty of the rows, and the result says how many these are.
     fractions
         Shares of the training, validation and test rows, which add up to 1. A part with share 0 is empty.
     margin
@@ -108,12 +121,12 @@ def split_rows(
     Split
         By rows each part is in random order, else in that of the rows.
     """
-    check_choice("by", by, KINDS)
+    check_choice("by", by, SPLIT_KINDS)
     check_seed("seed", seed)
     check_integer("margin", margin, 0)
     shares = _shares(fractions)
-    if (max_size is not None) != (by == "subtree"):
-        raise ValueError(f"max_size must be given with by='subtree' and not otherwise, got {max_size} with by={by!r}")
+    if max_size is not None and by != "subtree":
+        raise ValueError(f"max_size must be left out unless by='subtree', got {max_size} with by={by!r}")
     if by == "rows":
         split = _by_rows(dataset.release_order, seed, shares)
         return _with_margin(_truth(dataset, factor), split, margin) if margin else split
@@ -166,6 +179,8 @@ def _by_groups(
     known: Truth | Forest, seed: int, shares: tuple[float, float, float], by: str, max_size: int | None
 ) -> Split:
     forest = known if isinstance(known, Forest) else known.forest
+    if by == "subtree" and max_size is None:
+        max_size = max(1, forest.n_points // USUAL_GROUPS)
     groups = _of_samples(known, forest.point_cluster if by == "cluster" else forest.cut(max_size).groups)
     groups = np.unique(groups, return_inverse=True)[1]  # a factor may have groups that no sample is in
     sizes = np.bincount(groups)
@@ -177,7 +192,7 @@ def _by_groups(
     largest_first = np.argsort(-sizes, kind="stable")
     deal(largest_first, sizes, np.array(shares) * groups.size, uniforms(sizes.size, seed), part_of)
     train, validation, test = (np.flatnonzero(part_of[groups] == k) for k in range(3))
-    return Split(train, validation, test, groups)
+    return Split(train, validation, test, groups, max_size=max_size)
 
 
 @kernel
@@ -220,10 +235,10 @@ def _with_margin(known: Truth | Forest, split: Split, margin: int) -> Split:
     near = (bonds >= 0) & (bonds <= margin)
     if near.all():
         raise ValueError(f"margin must leave training rows, got {margin}")
-    return Split(split.train[~near], split.validation, split.test, split.groups, np.sort(split.train[near]))
+    return replace(split, train=split.train[~near], left_out=np.sort(split.train[near]))
 
 
-# ---------------------------------------------------------------------- mt19937
+# ---------------------------------------------------------------------- the permutation of torch
 #
 # MT19937 as torch and NumPy seed it, and the permutation that ``torch.randperm`` draws with it, without torch.
 # The permutation is Fisher and Yates' shuffle. Below a length of `WIDE` the entry at i is exchanged with the one at i

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import BY_HAND, Dataset, Samples
-from percolab.dataset.generation import generate
+from percolab.dataset.construction import construct
+from percolab.dataset.dataset import BY_HAND, Dataset, SampleSet
 from percolab.ground import text
 from percolab.ground.text import printable
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-from percolab.worlds.recipe import Superposition
 from percolab.worlds.rotations import Rotation
+from percolab.worlds.superposition import Superposition
 
 if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
@@ -28,7 +28,7 @@ OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_
 
 
 @dataclass(frozen=True, eq=False)
-class Superposed(Samples):
+class Superposed(SampleSet):
     """Samples that have a point of each of K percolation datasets, the factors; see `Superposition`.
 
     The truth is the forest and the values of each factor, and the table of rows: `percolab.truth` gives those of one
@@ -165,9 +165,7 @@ def rotation_of(recipe: Superposition, factor: int) -> Rotation | None:
     return Rotation.draw(factor, recipe.factors[factor].dim, recipe.dim, recipe.seed)
 
 
-# ---------------------------------------------------------------------- remade
-#
-# Positions that are made again when they are asked for.
+# ---------------------------------------------------------------------- positions that are made again when asked for
 
 
 class RemadeArray:
@@ -224,7 +222,7 @@ class RemadeArray:
 
     def _whole(self) -> NDArray[Any]:
         if self._made is None:
-            self._made = np.asarray(generate(self._recipe).X)
+            self._made = np.asarray(construct(self._recipe).X)
         return self._made
 
 

@@ -1,1 +1,174 @@
 """The native engine: any size, any number of workers, any part alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.engines import Arrays, needs
+from percolab.engines.cluster_growth import attach_keyed, follow_to_founder
+from percolab.engines.clusters import Clusters
+from percolab.engines.native import graph_process, growth, positions, value_draws
+from percolab.engines.native.parts import BRANCH, TIP, TOKEN, Stand
+from percolab.engines.native.pieces import GROUP
+from percolab.engines.native.skeleton import Expansion
+from percolab.ground import parallel
+from percolab.ground.compiled import ahead, kernel
+from percolab.ground.progress import Progress, silent
+from percolab.ground.validation import check_integer, check_seed
+from percolab.model.forest import Forest
+from percolab.model.recipe import Recipe
+from percolab.rng import philox
+from percolab.rng.philox import seed_key
+
+VERSION = 1
+"""Version of the data this engine makes: the same recipe and version give the same data."""
+ALONE = 1 << 18
+"""Points whose clusters one thread finds before another is worth waking."""
+
+
+# ---------------------------------------------------------------------- engine
+#
+# The native engine: any size, any number of workers, any part alone.
+# Every random number is a pure function of (seed, which node, what for): see `philox`. Clusters are grown from the
+# top down by the split law: see `splitting` and `pieces`. Since the split laws interlace and a node's numbers depend
+# on its path alone, datasets of different sizes from one seed are refinements of each other in hierarchy, values and
+# directions: see docs/native-engine.md.
+
+
+def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
+    """Make the dataset of a recipe."""
+    needs.require(needs.before_clusters(recipe), recipe)
+    if recipe.mode == "random_graph":
+        return _build_graph(recipe, threads, progress)
+    with ahead("engines.native", np.dtype(recipe.dtype).name, threads=threads) as wait_for_kernels:
+        clusters = find_clusters(recipe, threads)
+        needs.require(needs.of_arrays(clusters.n_points, recipe), recipe)
+        # Waking a thread takes as long as making some hundred points. Powers of two, since threads are kept by number.
+        threads = min(threads, 1 << (clusters.n_points // GROUP).bit_length())
+        graph = seed_key(recipe.seeds.graph)
+        grown = growth.grow(Stand.of_clusters(clusters.start, clusters.founder), graph, threads, progress)
+        forest = growth.forest_of(clusters, grown, graph, threads)
+        wait_for_kernels()
+        return _fill(recipe, forest, grown, threads, progress)
+
+
+def rehearse(dtype: str) -> None:
+    """Call every kernel that `build` calls once it has a forest, on a cluster of two points cut into two pieces."""
+    recipe = Recipe(n_points=2, dim=2, dtype=dtype, seeds=0, engine="native")
+    tip, skeleton = np.zeros(2, TIP), np.zeros(1, BRANCH)
+    tip["first"], tip["latent"], tip["size"], tip["depth"] = [0, 1], 1, 1, 1
+    skeleton["size"], skeleton["left"], skeleton["parent"] = 2, 1, -1
+    expansion = Expansion(tip, skeleton, np.zeros(0, TOKEN), first_end=2)
+    stand, left_size, end_row = (
+        Stand.of_clusters(np.array([0, 2]), np.zeros(1, np.int64)),
+        np.ones(1, np.int64),
+        np.array([0, 1, 0, 1]),
+    )
+    forest = Forest(stand.start, np.zeros(1, np.int64), np.arange(2), left_size, end_row[:2].reshape(1, 2))
+    _fill(recipe, forest, growth.Trees(stand, expansion, left_size, end_row), 1, silent)
+
+
+def _build_graph(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
+    """Make a dataset on the clusters of a random graph."""
+    progress("graph", 0, recipe.n_points)
+    forest = graph_process.grow_graph(recipe.n_points, recipe.mean_degree or 0.0, seed_key(recipe.seeds.graph))
+    forest = forest.largest(int(np.count_nonzero(forest.cluster_size >= recipe.min_cluster_size)))
+    progress("graph", recipe.n_points, recipe.n_points)
+    needs.require(needs.of_arrays(forest.n_points, recipe), recipe)
+    return _fill(recipe, forest, growth.of_forest(forest), threads, progress)
+
+
+def _fill(recipe: Recipe, forest: Forest, grown: growth.Trees, threads: int, progress: Progress) -> Arrays:
+    """Draw values and positions for trees that are grown."""
+    drawn = value_draws.draw_values(grown, np.zeros(0), seed_key(recipe.seeds.value), threads, progress)
+    X = positions.embed(recipe, grown, positions.Entries.none(recipe), threads, progress)
+    return Arrays(forest, X, drawn.y, drawn.latent_z, drawn.point_z)
+
+
+def find_clusters(recipe: Recipe, threads: int) -> Clusters:
+    """Return the clusters that a recipe keeps."""
+    if recipe.attachment_prob == 0:
+        return Clusters.single(recipe.n_points, keep=recipe.n_points >= recipe.min_cluster_size)
+    dtype: type[np.signedinteger[Any]] = np.int32 if recipe.n_points < 2**31 else np.int64
+    threads = min(threads, max(1, recipe.n_points // ALONE))
+    labels = [np.empty(recipe.n_points, dtype)]
+    attach_keyed(recipe.attachment_prob, seed_key(recipe.seeds.graph), labels[0], threads)
+    return Clusters.from_labels(labels, recipe.min_cluster_size, dtype, threads=threads)
+
+
+def split_forest(n: int, seed: int) -> Forest:
+    """Sample a uniform random labelled tree on n points with its merger tree, as a forest of one cluster.
+
+    The law is that of `cyclic_coalescent`: all n^(n-2) trees equally likely, and given the tree a uniform order of its
+    bonds. It is sampled from the top down: a latent of m points has k of them on the left with probability
+    C(m,k) k^(k-1) (m-k)^(m-k-1) / (2 (m-1) m^(m-2)), and its bond joins uniform points of both sides. Time
+    O(n log n), of which the logarithm is the cheap part; memory 40 bytes per point. The forest equals that of a
+    `Recipe` with ``mode="one_cluster"``, ``engine="native"`` and this graph seed.
+
+    Parameters
+    ----------
+    n
+        Number of points.
+    seed
+        Seed of the graph.
+    """
+    n = check_integer("n", n, 1)
+    key = seed_key(check_seed("seed", seed))
+    return growth.grow_forest(Clusters.single(n), key, parallel.thread_count(None))
+
+
+def cluster_of(recipe: Recipe, point: int) -> int:
+    """Return the founder of a point's cluster, the first point that joined it, without building anything.
+
+    Two points are in the same cluster if they have the same founder. Time O(log n).
+    """
+    if recipe.engine != "native":
+        raise ValueError(f"recipe.engine must be 'native', got {recipe.engine!r}")
+    recipe.require_plain("to find the cluster of a point alone")
+    point = check_integer("point", point, 0)
+    if point >= recipe.n_points:
+        raise ValueError(f"point must be below {recipe.n_points}, got {point}")
+    return int(follow_to_founder(point, recipe.attachment_prob, seed_key(recipe.seeds.graph)))
+
+
+def node_paths(forest: Forest) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the path of every latent and of every point of a native forest, in linear time.
+
+    A path names a node whatever the size of the dataset: in the dataset of the same seeds with more points, the
+    latents of the smaller one have the same paths and values, and each of its points is the point or the latent with
+    the same path. Paths are 64-bit hashes: two nodes of one dataset of n points share one with probability
+    below n²/2^64.
+    """
+    latent_path, point_path = np.empty(forest.n_latents, np.uint64), np.empty(forest.n_points, np.uint64)
+    founder = np.empty(0, np.int64)
+    if forest.n_clusters:
+        founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
+    start, size = forest.latent_start, forest.latent_size
+    _name_nodes(forest.cluster_start, founder, forest.left_size, start, size, latent_path, point_path)
+    return latent_path, point_path
+
+
+@kernel
+def _name_nodes(cluster_start, founder, left_size, latent_start, latent_size, latent_path, point_path):
+    """Hand paths down from the top of every cluster."""
+    for c in range(founder.size):
+        top, end = cluster_start[c] - c, cluster_start[c + 1] - c - 1
+        path = philox.cluster_path(founder[c])
+        if top == end:
+            point_path[cluster_start[c]] = path
+            continue
+        latent_path[top] = path
+        for i in range(top, end):
+            left_path, right_path = philox.child_paths(latent_path[i])
+            left = left_size[i]
+            if left > 1:
+                latent_path[i + 1] = left_path
+            else:
+                point_path[latent_start[i]] = left_path
+            if latent_size[i] - left > 1:
+                latent_path[i + left] = right_path
+            else:
+                point_path[latent_start[i] + left] = right_path

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from percolab.engines import embedding
 from percolab.engines.clusters import Clusters, batches
-from percolab.engines.native import directions, positions, skeleton, values
+from percolab.engines.native import gaussians, positions, skeleton, value_draws
+from percolab.engines.native.growth import Trees
 from percolab.engines.native.parts import Records, Stand, end_of, last_at_most
 from percolab.engines.native.positions import Entries, Walk
 from percolab.engines.native.skeleton import Expansion
-from percolab.engines.native.trees import Trees
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
 from percolab.ground.progress import Progress
@@ -122,14 +122,14 @@ def _unsolved(recipe: Recipe, expansion: Expansion) -> Crown:
     limb, latents, key = expansion.tip, expansion.skeleton, seed_key(recipe.seeds.embed)
     end_row, entry = np.empty(expansion.n_ends, np.int64), np.full(limb.size, positions.AT_ROOT)
     above = np.zeros(latents.size + 1)
-    z = values.draw_skeleton(latents, seed_key(recipe.seeds.value), above)
+    z = value_draws.draw_skeleton(latents, seed_key(recipe.seeds.value), above)
     vector = np.empty((limb.size, recipe.dim), recipe.dtype)
     if latents.size:
         skeleton.land(limb, expansion.token, end_row)
         positions.enter_tips(limb, latents, expansion.first_end, np.empty(0, np.int64), end_row, key, entry)
         sides = latents["first"], latents["first"] + latents["left"]
         rows = (np.searchsorted(limb["first"], side) for side in sides)  # of `vector`
-        directions.split_skeleton(latents["parent"].copy(), latents["path"].copy(), *rows, vector, key)
+        gaussians.split_skeleton(latents["parent"].copy(), latents["path"].copy(), *rows, vector, key)
     anchor = np.zeros((limb.size, recipe.dim), np.int64)
     return Crown(expansion, end_row, entry, z, above[limb["parent"]], vector, anchor)
 

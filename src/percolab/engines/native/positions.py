@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.engines import embedding
-from percolab.engines.native import directions
+from percolab.engines.native import gaussians
+from percolab.engines.native.growth import Trees
 from percolab.engines.native.parts import last_at_most
 from percolab.engines.native.pieces import GROUP, next_group, trace, trace_work
-from percolab.engines.native.trees import Trees
 from percolab.ground import parallel
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.progress import Progress
 from percolab.model.forest import Forest
@@ -36,7 +37,6 @@ AT_ROOT = -1
 
 
 # ---------------------------------------------------------------------- where the walk enters
-Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 
@@ -108,7 +108,7 @@ class _Listed(NamedTuple):
 def walk_pieces(lo, hi, piece, entry, left_size, bond, end_row, X, key, step, scale, has_origin):
     """Fill the rows of pieces lo … hi - 1 of X: positions where a piece is a cluster, else displacements."""
     dim = X.shape[1]
-    draws, origin_draws = directions.draw_work(dim), directions.draw_work(dim + 2)
+    draws, origin_draws = gaussians.draw_work(dim), gaussians.draw_work(dim + 2)
     nodes, work = trace_work(), embedding.walk_work(GROUP)
     listed = _Listed(np.empty(GROUP, np.uint64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64))
     origin = np.empty((GROUP + 1 if has_origin else 1, dim + 2), X.dtype)
@@ -118,11 +118,11 @@ def walk_pieces(lo, hi, piece, entry, left_size, bond, end_row, X, key, step, sc
         stop = next_group(lo, hi, piece)
         trace(lo, stop, piece, left_size, nodes)
         count = _list_clusters(lo, stop, piece, listed)
-        directions.unit_vectors(listed.path, listed.left_row, count, X, philox.VECTOR, key, draws)
+        gaussians.unit_vectors(listed.path, listed.left_row, count, X, philox.VECTOR, key, draws)
         if has_origin:
-            directions.origins(listed.path, listed.right_row, count, origin, scale, key, origin_draws)
+            gaussians.origins(listed.path, listed.right_row, count, origin, scale, key, origin_draws)
         count = _list_latents(lo, stop, piece, left_size, nodes, listed)
-        directions.split_vectors(listed.path, listed.left_row, listed.right_row, count, X, key, draws)
+        gaussians.split_vectors(listed.path, listed.left_row, listed.right_row, count, X, key, draws)
         cluster = 0
         for p in range(lo, stop):
             first, size, latent, is_cluster = piece[p].first, piece[p].size, piece[p].latent, piece[p].parent == -1
@@ -177,9 +177,9 @@ def fixed(x):
 def origin_anchors(paths, key, scale, anchor):
     """Fill the scaled origins of clusters, in units of anchors."""
     dim = anchor.shape[1]
-    origin, row, draws = np.empty((1, dim + 2)), np.zeros(1, np.int64), directions.draw_work(dim + 2)
+    origin, row, draws = np.empty((1, dim + 2)), np.zeros(1, np.int64), gaussians.draw_work(dim + 2)
     for i in range(anchor.shape[0]):
-        directions.origins(paths[i : i + 1], row, 1, origin, scale, key, draws)
+        gaussians.origins(paths[i : i + 1], row, 1, origin, scale, key, draws)
         for j in range(dim):
             anchor[i, j] = fixed(origin[0, j])
 
@@ -234,9 +234,7 @@ def shift(lo, hi, inside, piece, anchor, X):
                 X[row, j] += offset[j]
 
 
-# ---------------------------------------------------------------------- walk
-#
-# The walk through the trees of a stand: the steps of `positions`, in order, on all threads.
+# ---------------------------------------------------------------------- all steps, on all threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,7 +290,7 @@ class Walk:
         skeleton = self.trees.expansion.skeleton[chosen]
         if skeleton.size:
             rows = skeleton["first"].copy(), skeleton["first"] + skeleton["left"]
-            directions.split_skeleton(skeleton["parent"].copy(), skeleton["path"].copy(), *rows, self.X, self.key)
+            gaussians.split_skeleton(skeleton["parent"].copy(), skeleton["path"].copy(), *rows, self.X, self.key)
 
     def walk_pieces(self, lo: int, hi: int) -> None:
         """Fill the rows of pieces lo … hi - 1."""
@@ -315,7 +313,7 @@ class Walk:
         return anchor
 
 
-# ---------------------------------------------------------------------- turning
+# ---------------------------------------------------------------------- directions drawn again
 #
 # Directions of native data, drawn again: for one latent and all below it, from any seed.
 # A latent's Gaussian is a function of the embed seed and of its path, so the vector of any node follows from the way
@@ -361,11 +359,11 @@ def _top_path(forest: Forest, cluster: int) -> np.uint64:
 @kernel
 def _follow(X, path, sides, key, keys):
     """Put the vector of a node in the first row of X, by the splits from the top of its cluster; return its path."""
-    draws = directions.draw_work(X.shape[1])
+    draws = gaussians.draw_work(X.shape[1])
     paths, rows, others = np.full(1, path, np.uint64), np.zeros(1, np.int64), np.ones(1, np.int64)
-    directions.unit_vectors(paths, rows, 1, X, philox.VECTOR, key, draws)
+    gaussians.unit_vectors(paths, rows, 1, X, philox.VECTOR, key, draws)
     for k in range(sides.size):
-        directions.split_vectors(paths, rows, others, 1, X, keys[k], draws)
+        gaussians.split_vectors(paths, rows, others, 1, X, keys[k], draws)
         if sides[k]:
             X[0] = X[1]
         left_path, right_path = philox.child_paths(paths[0])
@@ -387,5 +385,5 @@ def _hand_down(left_size, path, key, X):
             size[i + 1], paths[i + 1], left_row[i + 1] = left, left_path, left_row[i]
         if size[i] - left > 1:
             size[i + left], paths[i + left], left_row[i + left] = size[i] - left, right_path, right_row[i]
-    draws = directions.draw_work(X.shape[1])
-    directions.split_vectors(paths, left_row, right_row, left_size.size, X, key, draws)
+    draws = gaussians.draw_work(X.shape[1])
+    gaussians.split_vectors(paths, left_row, right_row, left_size.size, X, key, draws)

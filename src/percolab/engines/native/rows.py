@@ -1,8 +1,8 @@
 """Rows of a dataset without the rest: exactly the bytes that the whole dataset has there.
 
-What all parts of a dataset share is a `Table`: the clusters, and the solved limbs of the largest ones. It is made once.
-A *part* is cut out of it for a range of rows or of latents; it is small, it can be sent to another machine, and making
-what it describes is a pure function of recipe and part.
+What all parts of a dataset share is a `ClusterTable`: the clusters, and the solved limbs of the largest ones. It is
+made once. A *part* is cut out of it for a range of rows or of latents; it is small, it can be sent to another machine,
+and making what it describes is a pure function of recipe and part.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from percolab.engines import needs
 from percolab.engines.clusters import Clusters
-from percolab.engines.native import births, limbs, trees
-from percolab.engines.native.engine import find_clusters
+from percolab.engines.native import births, find_clusters, growth, limbs
 from percolab.engines.native.limbs import Crown
 from percolab.engines.native.parts import Stand, end_of
 from percolab.engines.native.positions import Entries, embed
-from percolab.engines.native.values import draw_values
+from percolab.engines.native.value_draws import draw_values
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer
@@ -30,7 +29,7 @@ from percolab.rng.philox import seed_key
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rows:
+class GeneratedRows:
     """Rows lo … hi - 1 of a dataset, and the latents that go with them.
 
     Every row but the last of each cluster has a latent of its own number within the cluster: row r of cluster c goes
@@ -52,10 +51,10 @@ class Rows:
 
     def __repr__(self) -> str:
         shape = f"X: {self.X.shape} {self.X.dtype}"
-        return f"Rows({self.lo} … {self.hi}, latents {self.latent_lo} … {self.latent_hi}, {shape})"
+        return f"GeneratedRows({self.lo} … {self.hi}, latents {self.latent_lo} … {self.latent_hi}, {shape})"
 
 
-def generate_rows(table: Table, lo: int, hi: int, *, threads: int | None = None) -> Rows:
+def generate_rows(table: ClusterTable, lo: int, hi: int, *, threads: int | None = None) -> GeneratedRows:
     """Make the rows lo … hi - 1 of a dataset, byte for byte, without the rest.
 
     Clusters that the range cuts are made whole and trimmed; of clusters larger than a limb (65,536 points or less, see
@@ -70,7 +69,7 @@ def generate_rows(table: Table, lo: int, hi: int, *, threads: int | None = None)
     threads
         Number of threads; None takes all cores.
     """
-    if not isinstance(table, Table):
+    if not isinstance(table, ClusterTable):
         raise ValueError(f"table must be what cluster_table returns, got {table!r}")
     lo, hi = check_integer("lo", lo, 0), check_integer("hi", hi, 0)
     if not lo <= hi <= table.n_points:
@@ -79,10 +78,10 @@ def generate_rows(table: Table, lo: int, hi: int, *, threads: int | None = None)
     latent_lo, latent_hi = table.latents_before(lo), table.latents_before(hi)
     points = make_points(table.recipe, table.points(lo, hi), count)
     latents = make_latents(table.recipe, table.latents(latent_lo, latent_hi), count)
-    return Rows(lo=lo, hi=hi, latent_lo=latent_lo, latent_hi=latent_hi, **points, **latents)
+    return GeneratedRows(lo=lo, hi=hi, latent_lo=latent_lo, latent_hi=latent_hi, **points, **latents)
 
 
-def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progress = silent) -> Table:
+def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progress = silent) -> ClusterTable:
     """Find the clusters of a recipe and solve the limbs of the largest: what all parts of its dataset share.
 
     Clusters by attachment with the critical size law keep 8 bytes per point, and take 9.4 while they are found, below
@@ -103,7 +102,7 @@ def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progr
     needs.require(needs.of_table(recipe, limbs.limb_rows(recipe)), recipe)
     count = parallel.thread_count(threads)
     clusters = find_clusters(recipe, count)
-    return Table(recipe, clusters, limbs.cut(recipe, clusters, count, progress))
+    return ClusterTable(recipe, clusters, limbs.cut(recipe, clusters, count, progress))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +138,7 @@ class Latents:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Table:
+class ClusterTable:
     """What all parts of a dataset share; see `cluster_table`."""
 
     recipe: Recipe
@@ -148,7 +147,7 @@ class Table:
 
     def __repr__(self) -> str:
         numbers = f"n_points={self.n_points}, n_clusters={self.n_clusters}, n_limbs={self.crown.limb.size}"
-        return f"Table({numbers}, recipe={self.recipe})"
+        return f"ClusterTable({numbers}, recipe={self.recipe})"
 
     @property
     def n_points(self) -> int:
@@ -222,7 +221,7 @@ def _overlap(start: NDArray[np.int64], end: NDArray[np.int64], lo: int, hi: int)
 
 def make_points(recipe: Recipe, part: Points, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of rows."""
-    grown = trees.grow(part.stand, seed_key(recipe.seeds.graph), threads, progress)
+    grown = growth.grow(part.stand, seed_key(recipe.seeds.graph), threads, progress)
     values = draw_values(grown, part.limb_above, seed_key(recipe.seeds.value), threads, progress)
     X = embed(recipe, grown, part.entries, threads, progress)
     rows = slice(part.lo - part.first_row, part.hi - part.first_row)
@@ -232,7 +231,7 @@ def make_points(recipe: Recipe, part: Points, threads: int, progress: Progress =
 def make_latents(recipe: Recipe, part: Latents, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of latents."""
     stand, n = part.stand, part.hi - part.lo
-    grown = trees.grow(stand, seed_key(recipe.seeds.graph), threads, progress)
+    grown = growth.grow(stand, seed_key(recipe.seeds.graph), threads, progress)
     z = draw_values(grown, np.zeros(stand.limb.size), seed_key(recipe.seeds.value), threads, progress).latent_z
     first = np.append(stand.limb["latent"], stand.start[0] - stand.limb.size)
     count = np.diff(np.append(first, stand.n_latents))

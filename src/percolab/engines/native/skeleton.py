@@ -15,14 +15,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.engines.native.parts import BRANCH, TIP, TOKEN, Records, Stand, end_of
 from percolab.engines.native.splitting import split
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
-
-Ints = NDArray[np.int64]
 
 PIECE = 1024
 """Most points of a piece. Part of the definition of the data: sums over bonds are taken piece by piece."""

@@ -1,4 +1,4 @@
-"""Activations: what chosen modules of a network give for every point, or for every position of every document."""
+"""Activations: what modules of a network give for every point or position; and the loss where they are replaced."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def label(name: str) -> str:
     return f"block {block}, {PARTS[part]}" if block.isdigit() and part in PARTS else name
 
 
-# ---------------------------------------------------------------------- replacing
+# ---------------------------------------------------------------------- activations replaced
 #
 # What a network loses when a layer's activations are replaced by what a method makes of them.
 

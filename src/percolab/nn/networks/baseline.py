@@ -23,13 +23,13 @@ from sklearn.preprocessing import StandardScaler
 
 from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown, silent
-from percolab.nn.networks.objective import LabelScore, Score, label_score, r_squared, score
+from percolab.nn.networks.objective import LabelScore, RegressionScore, label_score, r_squared, score
 from percolab.worlds.splits import SPLIT_SEED, Split, split_rows
 from percolab.worlds.superposed import AnyDataset
 
 RIDGE_ALPHA = 1.0
 LOGISTIC_STEPS = 200
-BLOCK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
+DISTANCE_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}
 """Memory for one block of distances."""
 TIED = 1e-6
 """Points are as near as the nearest up to this share of its distance: far above rounding, far below other distances."""
@@ -60,7 +60,7 @@ def baselines(
     split: Split | None = None,
     device: Device = "auto",
     progress: bool | Progress = False,
-) -> dict[str, Score] | dict[str, LabelScore]:
+) -> dict[str, RegressionScore] | dict[str, LabelScore]:
     """Score the baselines of Table 1.
 
     ``mean`` and ``ridge`` (scikit-learn, alpha 1) are fitted on the training rows and scored on the test rows.
@@ -105,14 +105,14 @@ def baselines(
 
 def _of_numbers(
     X: NDArray[np.float64], y: NDArray[np.float64], split: Split, order: NDArray[np.int64], found: Neighbours
-) -> dict[str, Score]:
+) -> dict[str, RegressionScore]:
     ridge = Ridge(alpha=RIDGE_ALPHA).fit(X[split.train], y[split.train])
     ordered = y[order]
     mse = float(found.mean((ordered[found.row] - ordered[found.neighbour]) ** 2).mean())
     return {
         "mean": score(y[split.test], np.full(split.test.size, y[split.train].mean())),
         "ridge": score(y[split.test], ridge.predict(X[split.test])),
-        "nearest_neighbour": Score(r_squared(mse, float(y.var())), mse),
+        "nearest_neighbour": RegressionScore(r_squared(mse, float(y.var())), mse),
         "nearest_neighbour_release": score(ordered, ordered[found.nearest]),
     }
 
@@ -210,7 +210,7 @@ def _distances(X: torch.Tensor, block_bytes: int | None, progress: Progress) -> 
     # |b|² - 2ab as one product.
     others = torch.cat([-2 * X, squares], 1).T
     points = torch.cat([X, torch.ones(n, 1, dtype=X.dtype, device=X.device)], 1)
-    rows = max(1, (block_bytes or BLOCK_BYTES[X.device.type]) // (8 * n))
+    rows = max(1, (block_bytes or DISTANCE_BYTES[X.device.type]) // (8 * n))
     block = torch.empty(min(rows, n), n, dtype=X.dtype, device=X.device)
     for lo in range(0, n, rows):
         hi = min(lo + rows, n)

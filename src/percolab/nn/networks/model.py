@@ -1,4 +1,4 @@
-"""The paper's network: a residual multilayer perceptron (Sec. 5)."""
+"""The paper's network, a residual multilayer perceptron (Sec. 5); predictions of any network; several as one."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def seeded(seed: int | None) -> Iterator[None]:
 
 
 class Block(nn.Module):
-    """x + W2 relu(W1 x + b1) + b2, with W1 widening by the expansion factor.
+    """x + W2 relu(W1 x + b1) + b2, with W1 widening by the expansion factor; or another function than the ReLU.
 
     The ReLU is a module of its own, `hidden`, so that its output can be asked for by name, and so is `delta`, which
     outputs what the block adds.
     """
 
-    def __init__(self, d_model: int, expansion: int) -> None:
+    def __init__(self, d_model: int, expansion: int, activation: Callable[[], nn.Module]) -> None:
         super().__init__()
         self.widen = nn.Linear(d_model, expansion * d_model)
-        self.hidden = nn.ReLU()
+        self.hidden = activation()
         self.narrow = nn.Linear(expansion * d_model, d_model)
         self.delta = nn.Identity()
 
@@ -64,6 +64,9 @@ class ResidualMLP(nn.Module):
         Seed of the initial weights; torch's global generator is left as it is. None uses the global generator.
     outputs
         None gives one number a point; C gives C, the logits of as many classes.
+    activation
+        The nonlinearity of a block's hidden layer: a class of torch, such as ``torch.nn.GELU``, or any function that
+        returns a module. The paper's is the ReLU.
     """
 
     def __init__(
@@ -75,15 +78,18 @@ class ResidualMLP(nn.Module):
         *,
         seed: int | None = None,
         outputs: int | None = None,
+        activation: Callable[[], nn.Module] = nn.ReLU,
     ) -> None:
         super().__init__()
         sizes = {"dim": dim, "d_model": d_model, "n_blocks": n_blocks, "expansion": expansion, "outputs": outputs or 1}
         for name, value in sizes.items():
             check_integer(name, value, 1)
+        if not callable(activation) or isinstance(activation, nn.Module):
+            raise ValueError(f"activation must be a class of torch.nn or a function, got {activation!r}")
         self.outputs = outputs
         with seeded(seed):
             self.input = nn.Linear(dim, d_model)
-            self.blocks = nn.ModuleList(Block(d_model, expansion) for _ in range(n_blocks))
+            self.blocks = nn.ModuleList(Block(d_model, expansion, activation) for _ in range(n_blocks))
             self.output = nn.Linear(d_model, outputs or 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -132,9 +138,7 @@ def check_fits(model: nn.Module, dim: int, device: torch.device, outputs: int | 
         raise ValueError(f"model must give {outputs} numbers a point, one a class, got {out.numel() // 2}")
 
 
-# ---------------------------------------------------------------------- predicting
-#
-# A network as a function of rows of X, in arrays: what those take who know nothing of torch.
+# ---------------------------------------------------------------------- for those who know nothing of torch
 
 
 def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -142,14 +146,14 @@ def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
     device = next(model.parameters()).device
 
     def predicted(X: NDArray[Any]) -> NDArray[Any]:
-        out = predict(model, torch.from_numpy(np.ascontiguousarray(X, np.float32)).to(device))
+        out = predict(model, torch.from_numpy(np.require(X, np.float32, ("C", "W"))).to(device))
         found: NDArray[Any] = (out.argmax(dim=1) if out.ndim > 1 else out).cpu().numpy()
         return found
 
     return predicted
 
 
-# ---------------------------------------------------------------------- ensemble
+# ---------------------------------------------------------------------- several networks as one
 #
 # Several networks of one shape as one: their weights stacked, their products batched.
 # A step of one small network leaves most of a GPU idle, and most of its time is the launching of kernels; stacked, E

@@ -1,4 +1,4 @@
-"""What a network is trained for: numbers by their squared error, labels by their cross-entropy."""
+"""What a network is trained for and scored by: numbers by their squared error, labels by their cross-entropy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Objective(Protocol):
         `train` and `validation` are the targets of these rows; the last column is what progress shows.
         """
 
-    def score(self, output: torch.Tensor, target: torch.Tensor) -> Score | LabelScore:
+    def score(self, output: torch.Tensor, target: torch.Tensor) -> RegressionScore | LabelScore:
         """Return the score of outputs for some rows."""
 
 
@@ -77,7 +77,7 @@ class Numbers:
             found[f"{name}_r2"] = [r_squared(loss, variance) for loss in losses[:, i]]
         return pandas.DataFrame(found)
 
-    def score(self, output: torch.Tensor, target: torch.Tensor) -> Score:
+    def score(self, output: torch.Tensor, target: torch.Tensor) -> RegressionScore:
         """Return R² and mean squared error."""
         return score(target.cpu(), output.cpu())
 
@@ -128,7 +128,7 @@ def objective(y: NDArray[Any]) -> Objective:
 
 
 @dataclass(frozen=True)
-class Score:
+class RegressionScore:
     """How well a prediction of numbers does on some rows."""
 
     r2: float
@@ -147,11 +147,11 @@ class LabelScore:
     """mean of -log of the probability given to a row's label, in nats"""
 
 
-def score(target: Any, prediction: Any) -> Score:
+def score(target: Any, prediction: Any) -> RegressionScore:
     """Return R² and MSE, in float64."""
     t, p = np.asarray(target, np.float64), np.asarray(prediction, np.float64)
     r2 = float(r2_score(t, p, force_finite=False)) if np.ptp(t) > 0 else math.nan
-    return Score(r2, float(mean_squared_error(t, p)))
+    return RegressionScore(r2, float(mean_squared_error(t, p)))
 
 
 def label_score(label: Any, log_probability: Any) -> LabelScore:

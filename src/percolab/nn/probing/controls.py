@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas
 import torch
-from numpy.typing import NDArray
 
+from percolab.ground.arrays import Floats
 from percolab.ground.devices import Device
 from percolab.ground.progress import Progress, silent
 from percolab.intervals import Estimate, central, over_seeds
@@ -30,10 +30,8 @@ from percolab.nn.probing.places import LATENT_TARGETS, TRUE_TARGETS, fresh_value
 from percolab.nn.probing.prober import Prober
 from percolab.worlds.superposed import AnyDataset, truth
 
-Floats = NDArray[np.float64]
-
 TRAINED, UNTRAINED, RANDOM = "trained", "untrained", "random"
-KINDS = (RAW, RANDOM, UNTRAINED, TRAINED)
+NETWORK_KINDS = (RAW, RANDOM, UNTRAINED, TRAINED)
 """Kinds of what is probed, each with one or several members: the input itself, random features, networks."""
 ByKind = Mapping[str, Sequence[ProbeErrors]]
 """By kind, the errors of its members under one protocol."""
@@ -46,7 +44,7 @@ N_DEPTHS = 5
 
 def _series(by_kind: ByKind) -> Iterator[tuple[str, Sequence[ProbeErrors], str]]:
     """Yield the kinds that there are, their members, and every representation of them."""
-    for kind in KINDS:
+    for kind in NETWORK_KINDS:
         members = by_kind.get(kind, ())
         for name in members[0].squared if members else ():
             yield kind, members, name

@@ -13,24 +13,21 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_seed, listed
 from percolab.model.forest import Forest
-from percolab.model.indices import listed
 from percolab.nn.probing import ridge
 from percolab.nn.probing.places import fresh_values, locate, path_sums
 from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Samples
 from percolab.worlds.splits import Split
 from percolab.worlds.superposed import AnyDataset, Truth, truth
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 TRAIN_SHARE = 0.7
 """Share of the lines that are trained on where no split is given, as in the paper."""
 TUNING_SHARE = 0.2
 """Share of the training lines that choose among penalties where the split has no validation rows."""
-KINDS = ("z", "sum", "membership")
+PROBE_TARGETS = ("z", "sum", "membership")
 Parts = Split | tuple[ArrayLike, ArrayLike]
 
 
@@ -59,7 +56,7 @@ class LinearProbe:
     per_latent: pandas.DataFrame | None
     """for z and sum: latent, n_test, MSE, and baseline, the error of the mean of the training lines"""
     weights: Floats
-    """(width, targets) for activations as they are"""
+    """(width, targets) in units of the target per unit of activation: for activations as they are, not standardised"""
     intercept: Floats
     """(targets,)"""
     alpha: Floats
@@ -116,8 +113,9 @@ def linear_probe(
     """Fit a ridge regression from activations to something known of their rows, and score it on held-out rows.
 
     Activations are standardised by the training lines, (a - mean) / (std + 1e-6); the penalty is ``alpha |w|²`` for the
-    standardised weights. Activations are read block by block, and never held as a whole: every line once, and twice
-    where it first chooses among penalties and is then fitted.
+    standardised weights. The weights that are returned are for activations as they are: times the standard deviations
+    of the activations they are the standardised ones. Activations are read block by block, and never held as a whole:
+    every line once, and twice where it first chooses among penalties and is then fitted.
 
     Parameters
     ----------
@@ -174,7 +172,7 @@ def linear_probe(
     per_latent, test = None, np.flatnonzero(part == TEST)
     if asked.binary:
         pairs = zip(flat[test].T, found.fits[0].predict(activations, test).T, strict=True)
-        scores = np.array([_auc(*pair) for pair in pairs])
+        scores = np.array([auc(*pair) for pair in pairs])
     else:
         sums = found.scores()
         scores = sums.r2(mean)
@@ -240,7 +238,7 @@ def _beside(table: pandas.DataFrame, controls: dict[str, Floats]) -> pandas.Data
     return table
 
 
-def _auc(target: Floats, predicted: Floats) -> float:
+def auc(target: Floats, predicted: Floats) -> float:
     """Return the probability that a line inside is ranked above one outside; half for equal ones."""
     inside = target > 0
     n, m = int(inside.sum()), int((~inside).sum())
@@ -278,7 +276,7 @@ def _asked_for(
         if latents is not None or depth is not None:
             raise ValueError("latents and depth must be left out with a target of one's own, got one of them")
         return _own(target, at.size)
-    check_choice("target", target, KINDS)
+    check_choice("target", target, PROBE_TARGETS)
     chosen = _chosen(forest, target, latents, depth)
     start, stop = forest.latent_start[chosen], forest.latent_start[chosen] + forest.latent_size[chosen]
     if target == "membership":

@@ -14,12 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.features.concepts import by_row
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
 from percolab.nn.probing.ridge import TEST, TRAIN, CrossFit, Samples
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 HELD_OUT = 0.3
 """Share of samples that `read_places` scores on."""
@@ -237,7 +235,7 @@ def read_places(
     return Reading(mse, baseline, fit.weight.T.reshape(J, T, -1), gain)
 
 
-# ---------------------------------------------------------------------- latent values
+# ---------------------------------------------------------------------- values of latents
 #
 # Values of latents that probes are asked for: the true ones, fresh and permuted ones, and sums down the hierarchy.
 

@@ -10,17 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown
-from percolab.model.indices import listed
+from percolab.ground.validation import listed
 from percolab.nn.config import ProbeConfig
 from percolab.nn.networks.activations import RAW
 from percolab.nn.probing.errors import ProbeErrors, ProbeResult
 from percolab.nn.probing.places import (
     LATENT_TARGETS,
     Column,
-    Floats,
-    Ints,
     Places,
     columns,
     find_places,

@@ -19,13 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
-from percolab.model.indices import listed
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from percolab.ground.validation import listed
 
 STD_FLOOR = 1e-6
 CONSTANT = 1e-9

@@ -17,11 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.features.concepts import Labels, by_row
+from percolab.ground.arrays import Floats, Ints
 from percolab.model.forest import Forest
 from percolab.nn.probing.ridge import CHUNK_ROWS, NormalEquations, blocks, take
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 SHRINKAGE = 1e-3
 """What is added to the diagonal of a covariance, as a share of its mean, before it is solved with."""

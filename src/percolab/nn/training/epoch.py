@@ -44,7 +44,7 @@ class Epoch:
     On CUDA the whole epoch, some thousands of kernels, is recorded once and then replayed with a single call: a step
     of the paper's model is a fifth of a millisecond of work, less than Python needs to launch it. What changes from
     epoch to epoch, the order of the rows and the learning rate, is in tensors that the graph reads. For one network
-    gradients of weights are computed beside the backward pass; see `overlap`. Several fill the GPU.
+    gradients of weights are computed beside the backward pass; see `gpu`. Several fill the GPU.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""CUDA graphs: work recorded once and replayed with a single call, and how far Python may run ahead of the GPU."""
+"""What makes training fast on a GPU: CUDA graphs, weight gradients on streams of their own, bfloat16."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Pace:
             self._events.popleft().synchronize()
 
 
-# ---------------------------------------------------------------------- overlap
+# ---------------------------------------------------------------------- overlapped gradients
 #
 # Weight gradients beside the backward pass, on streams of their own.
 # A batch of the paper's size fills half of a large GPU. The backward pass needs the gradient of each layer's input
@@ -142,7 +142,7 @@ def overlapped(model: nn.Module) -> Iterator[Lanes]:
             del layer.forward
 
 
-# ---------------------------------------------------------------------- half
+# ---------------------------------------------------------------------- bfloat16
 #
 # Training in bfloat16: a copy of the network computes, the network itself is stepped, in float32.
 # A product of matrices in bfloat16 takes half the time of one in TF32, and everything in between moves half the

@@ -1,4 +1,4 @@
-"""Progress of a training run, epoch by epoch, and who may be told of it."""
+"""The history of a training run: who is told of each epoch, and pictures of it."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ def logger(kind: str, run_dir: str | os.PathLike[str], config: dict[str, Any], m
     raise ValueError(f"log must be tensorboard or wandb, got {kind!r}")
 
 
-# ---------------------------------------------------------------------- loss curves
-#
-# Pictures of a training run: losses along it, and how far above the floor its loss on documents ended.
+# ---------------------------------------------------------------------- pictures
 
 
 def training_curve(history: pandas.DataFrame, title: str) -> Figure:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +49,7 @@ class TrainResult:
     validation_loss and validation_accuracy; on documents one row per `every` steps: step, lr, train_loss,
     validation_loss, floor, excess"""
     validation: Any
-    """`Score` on the validation rows; for labels `LabelScore`; on held-out documents `DocumentScore`"""
+    """`RegressionScore` on the validation rows; for labels `LabelScore`; on held-out documents `DocumentScore`"""
     test: Any
     """the same on the test rows, or on other held-out documents"""
     seconds: float
@@ -235,7 +234,6 @@ def train_ensemble(
     **options: Unpack[Options],
 ) -> list[TrainResult]:
     """Train several networks at once: the older name of `train` with a list of configurations."""
-    warnings.warn("train_ensemble is now train(dataset, configs, model=models)", DeprecationWarning, stacklevel=2)
     return train(dataset, configs, model=models, **options)
 
 

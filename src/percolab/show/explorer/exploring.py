@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from percolab.corpora.collection import StoredDocuments
+from percolab.corpora.corpus import Corpus
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_integer, check_number, check_seed
-from percolab.show.explorer import data, firing, page
+from percolab.show.explorer import data, firing, page, passages
 from percolab.show.explorer.packing import pack
 from percolab.show.explorer.serve import LOOPBACK, Server
 from percolab.worlds.superposed import AnyDataset
@@ -25,19 +27,19 @@ HEIGHT = 760
 """Of the frame in a notebook."""
 
 
-class Explorer:
-    """A page made by `explore`. A notebook shows it; `save` writes it, `serve` answers for more of the dataset."""
+class DocumentExplorer:
+    """A page of documents made by `explore`. A notebook shows it; `save` writes it."""
 
-    def __init__(self, subject: data.Subject, packed: bytes, n_trees: int) -> None:
-        self._subject, self._packed, self._n_trees = subject, packed, n_trees
+    def __init__(self, name: str, packed: bytes) -> None:
+        self._name, self._packed = name, packed
 
     def __repr__(self) -> str:
-        return f"Explorer({self._subject.name!r}, {len(self._packed):,} bytes of data)"
+        return f"{type(self).__name__}({self._name!r}, {len(self._packed):,} bytes of data)"
 
     @property
     def html(self) -> str:
         """The page."""
-        return page.build(self._packed, self._n_trees, title=f"Explorer: {self._subject.name}")
+        return passages.build(self._packed, title=f"Explorer: {self._name}")
 
     def _repr_html_(self) -> str:
         # A frame of its own keeps the page's styles and scripts from the notebook's.
@@ -53,13 +55,26 @@ class Explorer:
         with files.new_files(Path(output), overwrite=overwrite) as (file,):
             file.write(content)
 
+
+class Explorer(DocumentExplorer):
+    """A page of points made by `explore`. `serve` answers for more of the dataset."""
+
+    def __init__(self, subject: data.Subject, packed: bytes, n_trees: int) -> None:
+        super().__init__(subject.name, packed)
+        self._subject, self._n_trees = subject, n_trees
+
+    @property
+    def html(self) -> str:
+        """The page."""
+        return page.build(self._packed, self._n_trees, title=f"Explorer: {self._name}")
+
     def serve(self, *, host: str = LOOPBACK, port: int = 0) -> Server:
         """Return a server of the page that reads more of the dataset as it is looked at; 0 takes a free port."""
         return Server(self._subject, self._packed, self._n_trees, host=host, port=port)
 
 
 def explore(
-    dataset: AnyDataset,
+    dataset: AnyDataset | Corpus | StoredDocuments,
     *,
     prediction: Any = None,
     codes: Any = None,
@@ -72,8 +87,11 @@ def explore(
     min_size: int = MIN_SIZE,
     seed: int = 0,
     progress: bool | Progress = False,
-) -> Explorer:
+) -> Any:
     """Return a page in which a dataset is seen: points in space beside the tree of latents, linked both ways.
+
+    Of documents it is another page, a `DocumentExplorer`: each is a strip of tokens, with the exact beliefs over its
+    lexicon's tree at every position. Of a corpus these are held-out documents, from 2^40 on; at most 200 are shown.
 
     Of X only the points that are drawn are read: all, or a uniform sample of `n_points`, which the page states.
     Components are those of the points drawn. Needs Bokeh, in the extra ``explore``.
@@ -81,13 +99,15 @@ def explore(
     Parameters
     ----------
     dataset
-        A dataset or a superposed world, in memory or loaded.
+        A dataset or a superposed world, in memory or loaded; a `Corpus`, or stored documents.
     prediction
         What a network predicts: a value, or label, for each row of the dataset, or a function of rows of X.
     codes
-        (rows, features) activations of features, dense or sparse.
+        (rows, features) activations of features, dense or sparse. Of documents, rows are positions of the first ones;
+        several networks' codes may be given by name.
     scores
-        What `percolab.features.score` says of these codes; for a world one for each factor.
+        What `percolab.features.score` says of these codes; for a world one for each factor, for documents one for each
+        lexicon, or none.
     rows
         Row i of the codes is row ``rows[i]`` of the dataset; only these rows are drawn. None: all rows in order.
     threshold
@@ -95,7 +115,7 @@ def explore(
     name, features_name
         What the page calls the dataset and the features.
     n_points
-        Most points that are drawn.
+        Most points that are drawn; most positions of documents.
     min_size
         Fewest points of a concept; where a tree would have more than 20,000 of them, twice as many, and so on.
     seed
@@ -103,6 +123,11 @@ def explore(
     progress
         True shows a bar; or a function that is called with (stage, done, total).
     """
+    if isinstance(dataset, Corpus | StoredDocuments):
+        if prediction is not None or rows is not None:
+            raise ValueError("prediction and rows must be left out for documents")
+        most = check_integer("n_points", n_points, 1)
+        return DocumentExplorer(name or "documents", passages.gather(dataset, codes, scores, name or "documents", most))
     subject = _subject(dataset, prediction, name or "dataset", n_points, min_size, seed)
     if codes is not None or scores is not None:
         if codes is None or scores is None:

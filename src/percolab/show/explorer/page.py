@@ -25,6 +25,9 @@ SCRIPTS = (
     "space.js",
     "icicle.js",
     "panel.js",
+    "table.js",
+    "tips.js",
+    "lasso.js",
     "address.js",
     "explorer.js",
     "controls.js",
@@ -77,7 +80,9 @@ def _space() -> Any:
     from bokeh.models import LinearColorMapper
 
     space = _figure("space", "pan,wheel_zoom", "wheel_zoom", output_backend="webgl")
-    mapper = LinearColorMapper(palette=[style.MIDDLE], low=0, high=1, nan_color=style.MIDDLE, name="space_colours")
+    mapper = LinearColorMapper(
+        palette=[style.MIDDLE], low=0, high=1, nan_color=f"{style.MIDDLE}50", name="space_colours"
+    )
     shade = {"field": "value", "transform": mapper}
     for name in ("cloud", "thin"):
         dots = space.scatter("x", "y", source=_source(name, "x", "y", "value"), fill_color=shade, line_color=None)
@@ -101,7 +106,7 @@ def _tree(factor: int, n_trees: int) -> Any:
 
     Of several, which lie one under the other, the last alone says what is across.
     """
-    from bokeh.models import CustomJSTickFormatter, HoverTool, LinearColorMapper
+    from bokeh.models import CustomJSTickFormatter, LinearColorMapper
 
     tree = _figure(f"tree{factor}", "xpan,xwheel_zoom", "xwheel_zoom", y_axis_type="log")
     mapper = LinearColorMapper(palette=[style.MIDDLE], low=0, high=1, nan_color=style.MIDDLE, name=f"colours{factor}")
@@ -109,7 +114,7 @@ def _tree(factor: int, n_trees: int) -> Any:
     sides = tuple(edges)
     rectangles = tree.quad(
         **edges,
-        source=_source(f"rectangles{factor}", *sides, "value", "latent", "size", "z"),
+        source=_source(f"rectangles{factor}", *sides, "value"),
         fill_color={"field": "value", "transform": mapper},
         line_color="#ffffff",
         line_width=0.4,
@@ -121,8 +126,6 @@ def _tree(factor: int, n_trees: int) -> Any:
     )  # fmt: skip
     chosen = tree.quad(**edges, source=_source(f"chosen{factor}", *sides), fill_color=None, line_width=2.5)
     chosen.name = f"chosen{factor}_quads"
-    words = [("latent", "@latent{0,0}"), ("points", "@size{0,0}"), ("z", "@z{0.000}"), ("colour", "@value{0.000}")]
-    tree.add_tools(HoverTool(renderers=[rectangles], tooltips=words, point_policy="follow_mouse"))
     count = "return tick >= 1e6 ? tick / 1e6 + ' M' : tick >= 1e4 ? tick / 1e3 + ' k' : String(tick)"
     for axis in (*tree.xaxis, *tree.yaxis):
         axis.formatter = CustomJSTickFormatter(code=count)

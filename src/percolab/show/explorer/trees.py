@@ -44,7 +44,7 @@ def list_latents(forest: Forest, min_size: int, below: int | None = None) -> Lis
         part = slice(below, inside.stop)
     least = min_size
     while True:
-        concepts = forest.concepts(least)
+        concepts = forest.concepts(least, 1)
         concepts = concepts[(concepts >= part.start) & (concepts < part.stop)]
         if concepts.size <= MOST_CONCEPTS:
             break

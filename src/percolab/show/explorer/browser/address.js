@@ -1,7 +1,7 @@
 // The state of the page, and the address that restores it. Moves through the picture replace the address; picks add one,
-// so that back and forward go from pick to pick.
+// so that back and forward go from pick to pick; colours replace it too.
 
-const START = { factor: 0, latent: null, row: null, feature: null, view: null, axes: "12", turn: 20, colour: "latent", tree: "z", space: null, rows: null };
+const START = { factor: 0, latent: null, row: null, feature: null, view: null, axes: "12", turn: 20, colour: "latent", tree: "latent", space: null, rows: null };
 const NUMBERS = ["factor", "latent", "row", "feature", "turn"];
 const LISTS = ["space", "rows"];
 const SETTLED = 400; // milliseconds without a move after which the address is written

@@ -3,7 +3,9 @@
 const KEYS = [
   ["/", "search"], ["↑ ↓ ← →", "latent above, inside, beside"], ["+ −", "zoom space"], [". ,", "zoom the tree"], ["0", "all in view"],
   ["c", "the latent's own components"], ["a", "components of all points"], ["[ ]", "turn, with three components"],
-  ["n p", "next and previous feature"], ["Esc", "clear"], ["?", "this list"],
+  ["n p", "next and previous feature"], ["Esc", "clear all, everything in view"], ["?", "this list"],
+  ["tap", "pick a point's latent, or a rectangle; again: one concept down"], ["tap a colour", "show these points alone"],
+  ["one finger", "down: the page; sideways: the picture"],
 ];
 
 Object.assign(Explorer.prototype, {
@@ -33,10 +35,11 @@ Object.assign(Explorer.prototype, {
   legend(id, scale, what = "") {
     const box = document.getElementById(id), name = what ? element("span", { class: "what" }, what) : "";
     if (scale.kinds) {
-      const kinds = scale.kinds.map(([words, colour]) => {
+      const kinds = scale.kinds.map(([words, colour], k) => {
         const patch = element("i", { class: "patch" });
         patch.style.background = colour;
-        return element("span", {}, patch, words);
+        if (id !== "space-legend" || k >= scale.palette.length) return element("span", {}, patch, words);
+        return element("button", { type: "button", "aria-pressed": this.isolated === k, title: "show these points alone", onclick: () => this.isolate(k) }, patch, words);
       });
       return box.replaceChildren(name, ...kinds);
     }
@@ -44,6 +47,13 @@ Object.assign(Explorer.prototype, {
     bar.style.background = `linear-gradient(to right, ${[0, 64, 128, 191, 255].map((i) => scale.palette[i]).join(",")})`;
     const short = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(2)))).replace("-", "−");
     return box.replaceChildren(name, short(scale.low), bar, short(scale.high));
+  },
+
+  // Show the points of one colour alone, or all again.
+  isolate(kind) {
+    this.isolated = this.isolated === kind ? null : kind;
+    this.paint();
+    this.choose();
   },
 
   say(words) {
@@ -78,15 +88,20 @@ Object.assign(Explorer.prototype, {
 
   wire() {
     const on = (id, event, react) => document.getElementById(id).addEventListener(event, react);
-    on("colour", "change", (event) => this.go({ colour: event.target.value }));
-    on("tree-colour", "change", (event) => this.go({ tree: event.target.value }));
+    on("colour", "change", (event) => {
+      this.isolated = null;
+      this.go({ colour: event.target.value }, false);
+    });
+    on("tree-colour", "change", (event) => this.go({ tree: event.target.value }, false));
+    on("size", "input", (event) => this.space.resize(2 ** Number(event.target.value)));
+    on("opacity", "input", (event) => this.space.fade(undefined, Number(event.target.value)));
     on("axes", "change", (event) => this.go({ axes: event.target.value, space: null }));
     on("turn", "input", (event) => this.turn(Number(event.target.value)));
     on("all-view", "click", () => this.go({ view: null }));
     on("fit", "click", () => this.fitAll());
     on("back", "click", () => history.back());
     on("forward", "click", () => history.forward());
-    on("keys", "click", () => this.help());
+    for (const id of ["keys", "help"]) on(id, "click", () => this.help());
     on("search", "submit", (event) => {
       event.preventDefault();
       this.search(document.getElementById("kind").value, document.getElementById("number").value);
@@ -108,6 +123,10 @@ Object.assign(Explorer.prototype, {
       icicle.figure.on_event("doubletap", () => this.enlarge());
       icicle.figure.on_event("rangesupdate", () => this.moveTree(icicle));
     });
+    // A finger that moves down scrolls the page; Bokeh would keep it.
+    if (matchMedia("(pointer: coarse)").matches) {
+      for (const { figure } of [this.space, ...this.icicles]) Bokeh.index.get_by_id(figure.id).canvas_view.events_el.style.touchAction = "pan-y";
+    }
     addEventListener("popstate", () => this.restore());
     addEventListener("keydown", (event) => this.key(event));
     addEventListener("resize", () => this.later("resized", 200, () => this.icicles.forEach((icicle) => icicle.draw())));
@@ -217,8 +236,10 @@ Object.assign(Explorer.prototype, {
     if (!help.hidden) return this.help();
     if (event.target.blur && event.target !== document.body) event.target.blur();
     this.say("");
-    const own = { colour: this.state.colour === "activation" ? "latent" : this.state.colour, tree: this.state.tree === "firing" ? "z" : this.state.tree };
-    return this.go({ latent: null, row: null, feature: null, ...own });
+    const own = { colour: this.state.colour === "activation" ? "latent" : this.state.colour, tree: this.state.tree === "firing" ? "latent" : this.state.tree };
+    this.isolated = null;
+    this.go({ latent: null, row: null, feature: null, view: null, ...own });
+    this.fitAll();
   },
 
   help() {

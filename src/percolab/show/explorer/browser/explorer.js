@@ -13,6 +13,9 @@ class Explorer {
     this.space = new Space(document);
     this.icicles = this.trees.map((tree) => new Icicle(document, tree));
     this.panel = new Panel(this);
+    this.lasso = new Lasso(this);
+    this.tips = new Tips(this);
+    this.isolated = null;
     this.theme(document);
     this.options();
     this.trees.forEach((tree, k) => (window.document.getElementById(`title${k}`).textContent = tree.title));
@@ -27,7 +30,8 @@ class Explorer {
   go(change, adds = true) {
     if (change.enlarge) return change.enlarge === "tree" ? this.enlarge() : this.enlargeSpace();
     const next = { ...this.state, ...change };
-    if (change.view !== undefined && change.view !== this.state.view) next.space = null;
+    if (next.latent !== null && change.view === undefined && !this.viewHolds(next)) next.view = null; // the view follows the pick
+    if (next.view !== this.state.view) next.space = null;
     if (toAddress(next) === toAddress(this.state)) return;
     this.state = next;
     writeAddress(next, adds);
@@ -38,6 +42,19 @@ class Explorer {
   restore() {
     this.state = fromAddress(location.hash);
     this.render(true);
+  }
+
+  // Whether the points in view, those of a latent, include those of the latent that is picked.
+  viewHolds({ view, factor, latent }) {
+    const viewed = this.viewed(view), tree = this.trees[factor], i = tree.find(latent), whole = tree.find(viewed.latent ?? -1);
+    return viewed.latent === null || i < 0 || (viewed.factor === factor && tree.start[whole] <= tree.start[i] && tree.end(i) <= tree.end(whole));
+  }
+
+  // Bring what is picked into view, unless it was picked there.
+  follow() {
+    const tree = this.trees[this.state.factor], i = this.chosen();
+    if (i < 0 || this.state.row !== null || this.space.shows(this.points.within(tree.factor, tree.start[i], tree.end(i)))) return;
+    this.enlargeSpace();
   }
 
   chosen() {
@@ -59,6 +76,7 @@ class Explorer {
     else if (moved && !state.space && old.space) this.space.fit();
     const picked = reshaped || differs("latent", "factor", "row", "feature", "colour");
     if (picked) this.choose();
+    if (differs("latent", "factor") && !moved && old.rows !== undefined) this.follow();
     const recoloured = picked || differs("tree");
     if (recoloured) this.paintTrees();
     if (old.rows === undefined || moved) this.lookTrees();
@@ -106,7 +124,7 @@ class Explorer {
     const [a, b] = which, part = (c) => percent(share[c - 1]), together = percent(share[0] + share[1] + share[2]);
     const shown = which === "123" ? `1 to 3 (${together} of the variance)` : `${a} across (${part(a)} of the variance), ${b} up (${part(b)})`;
     document.getElementById("plane").textContent = `principal components of ${whose}, ${shown}`;
-    document.getElementById("sample").textContent = this.sampled();
+    document.getElementById("sample").textContent = index.length < this.points.length ? `${number(index.length)} points drawn` : this.sampled();
     this.viewGroup = of < 0 ? [0, -1] : [factor, tree.find(of)];
   }
 
@@ -131,6 +149,8 @@ class Explorer {
       values = this.features.activation(this.state.feature);
       scale = numberScale(values, "rising");
     } else [values, scale] = this.byGroup();
+    if (!scale.kinds) this.isolated = null;
+    if (this.isolated !== null) values = values.map((value) => (value === this.isolated ? value : NaN));
     this.space.colour(values, scale);
     const of = this.trees.length > 1 && scale.factor !== undefined ? ` of factor ${scale.factor}` : "";
     this.legend("space-legend", scale, (SPACE_COLOURS[colour] ?? SPACE_COLOURS.latent) + of);
@@ -148,6 +168,7 @@ class Explorer {
   }
 
   choose() {
+    this.lasso.drop();
     const { state } = this, i = this.chosen(), tree = this.trees[state.factor];
     const members = i < 0 ? null : this.points.within(tree.factor, tree.start[i], tree.end(i));
     const feature = this.features && state.feature !== null && i >= 0;

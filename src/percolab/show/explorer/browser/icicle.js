@@ -29,8 +29,10 @@ class Icicle {
     return [this.figure.x_range.start, this.figure.x_range.end];
   }
 
+  // The rows that have concepts.
   all() {
-    return [-0.02 * this.tree.nRows, 1.02 * this.tree.nRows];
+    const [first, last] = this.tree.span, edge = 0.02 * (last - first);
+    return [first - edge, last + edge];
   }
 
   zoom(by) {
@@ -55,16 +57,13 @@ class Icicle {
     const step = (room / (height * (1 - strip))) * FLAT;
     this.figure.y_range.setv({ start: foot, end: high });
     this.drawn = this.visible(from, to, least, step);
-    const columns = { left: [], right: [], top: [], bottom: [], value: [], latent: [], size: [], z: [] };
+    const columns = { left: [], right: [], top: [], bottom: [], value: [] };
     for (const i of this.drawn) {
       columns.left.push(tree.start[i]);
       columns.right.push(tree.end(i));
       columns.top.push(tree.size[i]);
       columns.bottom.push(low);
       columns.value.push(this.value(i));
-      columns.latent.push(tree.latent[i]);
-      columns.size.push(tree.size[i]);
-      columns.z.push(tree.z[i]);
     }
     this.model("rectangles#").data = columns;
     this.outline(low);

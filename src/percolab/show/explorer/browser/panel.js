@@ -30,7 +30,7 @@ class Panel {
     const { state } = this.app, parts = [];
     if (state.feature !== null && this.app.features) parts.push(...this.feature(state.feature));
     if (state.latent !== null) parts.push(...this.latent());
-    if (!parts.length) parts.push(...this.all());
+    if (!parts.length) parts.push(...(this.app.lasso.points ? this.taken(this.app.lasso.points) : this.all()));
     this.box.replaceChildren(...parts);
   }
 
@@ -65,10 +65,27 @@ class Panel {
       parts.push(element("p", { class: "links" }, ...large.map((i) => this.latentLink(tree, i))));
     }
     if (features) {
-      parts.push(element("h3", {}, "Features that match best"));
-      const some = Array.from(features.shown.subarray(0, 12));
-      parts.push(element("p", { class: "links" }, ...some.map((f) => this.featureLink(f, `${f} (F1 ${decimal(this.app.bestMatch(f).f1, 2)})`))));
+      this.table ??= new FeatureTable(this.app);
+      parts.push(element("h3", {}, "Features"), this.table.element());
     }
+    return parts;
+  }
+
+  // Points taken with the lasso: what they are in, and which features fire on them.
+  taken(members) {
+    const { trees, points, features } = this.app, parts = [element("h2", {}, `${number(members.length)} points taken with the lasso`)];
+    for (const tree of trees) {
+      const count = new Map();
+      for (const p of members) {
+        const i = tree.holding(points.places[tree.factor].rows[p]);
+        if (i >= 0) count.set(i, (count.get(i) ?? 0) + 1);
+      }
+      const most = [...count].sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, 8);
+      const links = most.map(([i, n]) => this.link(`${number(tree.latent[i])}: ${number(n)} of ${number(tree.size[i])}`, { factor: tree.factor, latent: tree.latent[i], row: null }));
+      parts.push(element("h3", {}, `Smallest concepts that they are in${trees.length > 1 ? `, factor ${tree.factor}` : ""}`), element("p", { class: "links" }, ...links));
+    }
+    const best = features ? features.best(members, 6) : [];
+    if (best.length) parts.push(element("h3", {}, "Features that match them best"), element("p", { class: "links" }, ...best.map(({ feature, f1 }) => this.featureLink(feature, `${feature} (F1 ${decimal(f1, 2)})`))));
     return parts;
   }
 
@@ -148,6 +165,7 @@ class Panel {
     }
     parts.push(facts(rows));
     if (fired && !features.place.has(feature)) parts.push(element("p", {}, "Where it fires is not on this page: features that match better took the room, or none of the points drawn has it."));
+    parts.push(...activations(app, feature));
     const kinds = app.kinds;
     if (kinds) {
       parts.push(element("h3", {}, `Against latent ${number(state.latent)}, points drawn`));
@@ -158,7 +176,7 @@ class Panel {
     parts.push(element("p", { class: "links" },
       this.link("previous", app.featureChange(app.nextFeature(-1)), { title: "better match" }),
       this.link("next", app.featureChange(app.nextFeature(1)), { title: "worse match" }),
-      this.link("clear", { feature: null, colour: "latent", tree: "z" })));
+      this.link("clear", { feature: null, colour: "latent", tree: "latent" })));
     return parts;
   }
 }

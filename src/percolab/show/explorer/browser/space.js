@@ -19,7 +19,12 @@ class Space {
     [this.x, this.y, this.index] = [x, y, index];
     this.position = new Int32Array(length).fill(-1);
     index.forEach((point, i) => (this.position[point] = i));
-    this.dot = Math.min(7, Math.max(2.2, 520 / Math.sqrt(index.length)));
+    this.resize();
+  }
+
+  resize(times = this.times ?? 1) {
+    this.times = times;
+    this.dot = times * Math.min(7, Math.max(2.2, 520 / Math.sqrt(this.index.length)));
     for (const name of ["cloud_dots", "thin_dots"]) this.model(name).glyph.size = { value: this.dot };
     this.model("picked_dots").glyph.size = { value: this.dot + 2 };
     const marks = Math.min(8, this.dot + 2.5);
@@ -30,10 +35,11 @@ class Space {
   colour(values, scale) {
     this.values = values;
     this.mapper.setv({ palette: scale.palette, low: scale.low, high: scale.high });
-    const own = pick(values, this.index);
-    this.model("cloud").data = { x: this.x, y: this.y, value: own };
+    const own = pick(values, this.index), places = [...own.keys()];
+    const order = [...places.filter((i) => Number.isNaN(own[i])), ...places.filter((i) => !Number.isNaN(own[i]))]; // colours on top
+    this.model("cloud").data = { x: pick(this.x, order), y: pick(this.y, order), value: pick(own, order) };
     const step = this.slow && own.length > 2 * FEWER ? Math.ceil(own.length / FEWER) : 0;
-    const some = step ? Int32Array.from({ length: Math.ceil(own.length / step) }, (_, i) => i * step) : [];
+    const some = step ? order.filter((_, i) => i % step === 0) : [];
     this.thins = step > 0;
     this.model("thin").data = { x: pick(this.x, some), y: pick(this.y, some), value: pick(own, some) };
     this.thins ? this.moving() : this.rest();
@@ -61,8 +67,17 @@ class Space {
     this.model("ring").data = { x: pick(this.x, here), y: pick(this.y, here) };
   }
 
-  fade(faded) {
-    for (const name of ["cloud_dots", "thin_dots"]) this.model(name).glyph.fill_alpha = { value: faded ? 0.18 : 0.8 };
+  fade(faded = this.faded, opacity = this.opacity ?? 0.8) {
+    [this.faded, this.opacity] = [faded, opacity];
+    for (const name of ["cloud_dots", "thin_dots"]) this.model(name).glyph.fill_alpha = { value: faded ? 0.22 * opacity : opacity };
+  }
+
+  // Whether points can be seen: half of them are in view, and they do not fill less than a twelfth of its width.
+  shows(points) {
+    const here = this.seen(points), [x0, x1, y0, y1] = this.range();
+    const inView = here.filter((i) => this.x[i] >= x0 && this.x[i] <= x1 && this.y[i] >= y0 && this.y[i] <= y1);
+    const wide = (values) => here.reduce((most, i) => Math.max(most, values[i]), -Infinity) - here.reduce((least, i) => Math.min(least, values[i]), Infinity);
+    return !here.length || (2 * inView.length >= here.length && Math.max(wide(this.x) / (x1 - x0), wide(this.y) / (y1 - y0)) >= 1 / 12);
   }
 
   seen(points) {

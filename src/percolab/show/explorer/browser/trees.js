@@ -14,8 +14,11 @@ class Tree {
     this.take(columns);
     const outer = this.children().get(-1) ?? []; // concepts that lie in no other
     this.most = outer.reduce((most, i) => Math.max(most, this.size[i]), 2);
+    const first = outer.reduce((least, i) => Math.min(least, this.start[i]), this.nRows);
+    const last = outer.reduce((most, i) => Math.max(most, this.end(i)), 0);
+    this.span = first < last ? [first, last] : [0, this.nRows];
     const held = outer.reduce((sum, i) => sum + this.size[i], 0);
-    this.title = columns.title + (held < 0.99 * this.nRows ? "; blank rows have none" : "");
+    this.title = columns.title + (held < 0.99 * this.nRows ? "; rows without one are blank or left out" : "");
   }
 
   take({ latent, start, size, depth, z, concept }) {

@@ -218,7 +218,7 @@ def _types(schema: Any) -> dict[str, str]:
     return {field.name: str(field.type) for field in schema}
 
 
-# ---------------------------------------------------------------------- huggingface
+# ---------------------------------------------------------------------- for the Hugging Face Hub
 #
 # A folder in the form of the Hugging Face Hub: a card and two Parquet tables, which ``datasets`` opens by name.
 

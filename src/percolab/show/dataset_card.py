@@ -19,15 +19,14 @@ from percolab.ground.memory import readable
 from percolab.model.edits import Move, Shift
 from percolab.model.recipe import Recipe
 from percolab.model.target import Target
-from percolab.show import distributions, drawing, pages, style
+from percolab.show import cluster_picture, distributions, pages, style
+from percolab.show.distributions import FEWEST_FITTED, FITTED_SIZE
 from percolab.show.summary import summarise
 from percolab.worlds.generation import PRESETS
 from percolab.worlds.superposed import AnyDataset, Superposed, truth
 
 LARGEST = 10
 """Clusters that are listed."""
-FEWEST_FITTED = 50
-FIT_FROM = 35
 MOST_DRAWN = 200_000
 """Points of a cluster that is drawn; a larger one makes way for the next that is not."""
 DRAWN = 4_000
@@ -36,7 +35,7 @@ SEED = 0
 """What they are drawn with."""
 
 
-def write_card(
+def card(
     dataset: AnyDataset,
     path: str | os.PathLike[str],
     *,
@@ -215,7 +214,7 @@ def _target(dataset: Dataset, found: dict[str, Any]) -> str:
 def _exponent(dataset: Dataset) -> str:
     """Return the exponent of cluster sizes in theory and, where there are enough large clusters, in the data."""
     expected = f"{theory.size_exponent(dataset.recipe.attachment_prob):.4g} in theory"
-    least = max(FIT_FROM, dataset.recipe.min_cluster_size)
+    least = max(FITTED_SIZE, dataset.recipe.min_cluster_size)
     size = dataset.forest.cluster_size
     size = size[size >= least]
     if size.size < FEWEST_FITTED:
@@ -255,7 +254,7 @@ def _cluster(dataset: Dataset) -> list[str]:
     cluster = int(np.argmax(size <= MOST_DRAWN))
     if not 2 <= size[cluster] <= MOST_DRAWN:
         return []
-    figure = drawing.draw_cluster(dataset, cluster)
+    figure = cluster_picture.draw(dataset, cluster)
     caption = f"Cluster {cluster} in the plane of its first two principal components, beside its latent tree."
     return [pages.heading("A cluster and its latents"), pages.picture(figure, caption, wide=True)]
 

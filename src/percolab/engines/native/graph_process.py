@@ -13,14 +13,12 @@ from decimal import Decimal, localcontext
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
 from percolab.model.forest import Forest
 from percolab.rng import philox
-
-Ints = NDArray[np.int64]
 
 _DIGITS = 60
 """Digits of the one probability that is computed from factorials: those of 10^24 and more cancel in it."""

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 
 from percolab.ground import text
-from percolab.ground.foreign_files import parse_json
 from percolab.ground.validation import check_integer, check_seed
-from percolab.model.recipe import DRAWN_SEED_BITS, Recipe
+from percolab.model.recipe import DRAWN_SEED_BITS, Recipe, Written
 
 KIND = "superposed"
 """What the JSON of such a recipe says it is."""
 
 
 @dataclass(frozen=True, init=False)
-class Superposition:
+class Superposition(Written):
     """Everything that determines a superposed world. The same recipe gives the same data.
 
     Sample i has row ``rows[i, k]`` of factor k, a percolation dataset of its own: row i of factor 0, which gives the
@@ -167,22 +165,11 @@ class Superposition:
         if values.get("kind", KIND) != KIND:
             raise ValueError(f"kind must be {KIND!r}, got {values['kind']!r}")
         given = {name: value for name, value in values.items() if name != "kind"}
-        unknown = sorted(set(given) - {field.name for field in fields(cls)})
-        if unknown:
-            raise ValueError(f"a superposition has no field {unknown[0]!r}")
+        cls._check_names(given, "superposition")
         factors = given.get("factors")
         if not isinstance(factors, list | tuple) or not all(isinstance(part, Mapping) for part in factors):
             raise ValueError(f"factors must be a list of recipes, got {factors!r}")
         return cls(**{**given, "factors": [Recipe.from_dict(part) for part in factors]})
-
-    def to_json(self) -> str:
-        """Return the recipe as one line of JSON."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Make a recipe from what `to_json` returned."""
-        return cls.from_dict(parse_json(text))
 
 
 def recipe_from_dict(values: Mapping[str, Any]) -> Recipe | Superposition:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.validation import check_integer, check_seed
-from percolab.loaders.mixing import READERS, Batch, Batches, Room, ahead, cut, mixed, worked_ahead
+from percolab.loaders.mixture import READERS, Batch, Batches, Room, ahead, cut, mixed, worked_ahead
 from percolab.store import worlds
 from percolab.store.locations import Location, absolute
 from percolab.store.stored_array import StoredArray

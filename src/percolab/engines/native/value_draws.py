@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.engines.native import pieces
+from percolab.engines.native.growth import Trees
 from percolab.engines.native.pieces import GROUP
-from percolab.engines.native.trees import Trees
 from percolab.ground.compiled import kernel
 from percolab.ground.progress import Progress
 from percolab.rng import philox

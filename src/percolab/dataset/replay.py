@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines import embedding
+from percolab.engines import embedding, paper
 from percolab.engines.native import positions
-from percolab.engines.paper import engine as paper
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
-from percolab.model import ways
+from percolab.model import paths
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.forest import Forest
+from percolab.model.paths import Way
 from percolab.model.recipe import Recipe
-from percolab.model.ways import Way
 from percolab.rng import philox
-
-Floats = NDArray[np.float64]
 
 WALK_ROOT: Mapping[str, Callable[[Recipe, Forest, int], int]] = {
     "native": positions.walk_root,
@@ -56,9 +54,9 @@ def set_values(edit: Do, latent_z: Floats, point_z: Floats) -> None:
 
 def way_of(recipe: Recipe, forest: Forest, latent: int) -> tuple[Way, int]:
     """Return the way down to a latent, and the root of the walk of its cluster."""
-    cluster = int(ways.cluster_of_latent(forest.cluster_start, latent))
+    cluster = int(paths.cluster_of_latent(forest.cluster_start, latent))
     root = WALK_ROOT[recipe.engine](recipe, forest, cluster)
-    return ways.way_to(forest, latent, root), root
+    return paths.way_to(forest, latent, root), root
 
 
 # ---------------------------------------------------------------------- moving
@@ -102,8 +100,8 @@ def move(recipe: Recipe, forest: Forest, edit: Move, X: NDArray[Any]) -> None:
 def beyond(recipe: Recipe, forest: Forest, latent: int) -> tuple[int, int, list[slice]]:
     """Return the near and the far end of a latent's bond, and the rows beyond it as intervals, in no order."""
     way, _ = way_of(recipe, forest, latent)
-    near, far, side = ways.ends(forest, way)
-    hanging = ways.hanging(forest, way, side)
+    near, far, side = paths.ends(forest, way)
+    hanging = paths.hanging(forest, way, side)
     return near, far, [side, *map(slice, hanging.start.tolist(), hanging.stop.tolist())]
 
 
@@ -123,7 +121,7 @@ def turn(recipe: Recipe, forest: Forest, edit: Turn, before: Sequence[Edit], X: 
     `before` are the edits made already: those that turned a latent above say what its directions were drawn from.
     """
     way, root = way_of(recipe, forest, edit.latent)
-    rows, hanging = way.interval, ways.hanging(forest, way, way.interval)
+    rows, hanging = way.interval, paths.hanging(forest, way, way.interval)
     steps = _turned(recipe, forest, way, edit, before)
     stride = recipe.step * np.sqrt(recipe.dim)
     if rows.start <= root < rows.stop:
@@ -165,7 +163,7 @@ def _seeds(recipe: Recipe, edits: Sequence[Edit], way: Way) -> NDArray[np.uint64
 
 def _vector_of_row(recipe: Recipe, forest: Forest, edits: Sequence[Edit], row: int) -> NDArray[Any]:
     """Return the unit vector of a row, after some edits."""
-    way = ways.way_to(forest, int(forest.path(row)[-1]), row)
+    way = paths.way_to(forest, int(forest.path(row)[-1]), row)
     last = int(row >= way.start[-1] + forest.left_size[way.latent[-1]])
     vector, _ = positions.vector_below(
         recipe, forest, way.cluster, np.append(_sides(way), last), _seeds(recipe, edits, way)

@@ -13,12 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

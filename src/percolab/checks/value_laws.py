@@ -27,6 +27,7 @@ from percolab.model.sums import targets
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+
 FEWEST_VALUES = 100
 FEWEST_CLUSTERS = 100
 MOST_VALUES = 4_000_000

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from percolab.corpora.collection import StoredDocuments
+from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
-from percolab.ground.validation import check_integer
+from percolab.ground.validation import check_integer, one
 from percolab.model.forest import Forest
-from percolab.show import colouring, style
-from percolab.show.colouring import TRUNK, Colouring
+from percolab.show import colours, style
+from percolab.show.belief_map import draw_document
+from percolab.show.colours import TRUNK, Colouring
 from percolab.show.style import PALETTE
 from percolab.worlds.superposed import AnyDataset, truth
 
@@ -20,14 +23,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
 SEEN_SHARE = 1 / 250
 """Share of a cluster's points below which a latent is not drawn in the tree: it would be too narrow to be seen."""
 BLOCK_ROWS = 1 << 16
 
 
-def draw_cluster(
-    dataset: AnyDataset,
-    cluster: int = 0,
+def draw(
+    data: AnyDataset | Corpus | StoredDocuments,
+    number: int = 0,
     *,
     factor: int | None = None,
     colour: str | ArrayLike | None = None,
@@ -35,18 +39,22 @@ def draw_cluster(
     latents: Sequence[int] | None = None,
     n_groups: int = len(PALETTE),
 ) -> Figure:
-    """Draw one cluster in space, beside its latent tree, in the same colours.
+    """Draw one cluster in space, beside its latent tree, in the same colours; of documents, one document.
 
     Space is the plane of the cluster's first two principal components; bonds are lines. The tree has the cluster's
     rows along x and the number of points of a latent along y, so the top is the whole cluster; latents too small to
     be seen are left out. Of a superposed world, a cluster of one factor is drawn in the factor's own space.
 
+    A document is drawn over the tree of its lexicon: the belief in every context along it, its tokens, and the floor of
+    the loss. It takes no option but its number.
+
     Parameters
     ----------
-    dataset
-        Any dataset; of X only the cluster's rows are read. The X of a factor is made again.
-    cluster
-        Index of the cluster: 0 is the largest.
+    data
+        Any dataset, world, corpus or stored documents; of X only the cluster's rows are read. The X of a factor is made
+        again.
+    number
+        Which cluster: 0 is the largest. Which document of the corpus, or of those stored.
     factor
         Whose cluster it is, in a superposed world of several factors.
     colour
@@ -68,17 +76,19 @@ def draw_cluster(
     matplotlib.figure.Figure
         Not registered with pyplot; save it with ``figure.savefig("cluster.png", dpi=200)``.
     """
-    known = truth(dataset, factor)
+    if isinstance(data, Corpus | StoredDocuments):
+        return _draw_one_document(data, number)
+    known = truth(data, factor)
     if colour is not None and not isinstance(colour, str):
-        colour = colouring.of_rows(known, colour)
+        colour = colours.of_rows(known, colour)
     owner = known.dataset
     with style.sheet():
         figure = style.new_figure(11, 5.2)
-        forest = owner.forest.cluster(cluster)
+        forest = owner.forest.cluster(number)
         if forest.n_points < 2:
-            raise ValueError(f"cluster must have at least 2 points to be drawn, got cluster {cluster} with 1")
-        look = _colouring(owner, cluster, forest, colour, latents, n_groups)
-        plane, share = principal_plane(owner.X, int(owner.forest.cluster_start[cluster]), forest.n_points)
+            raise ValueError(f"cluster must have at least 2 points to be drawn, got cluster {number} with 1")
+        look = _colouring(owner, number, forest, colour, latents, n_groups)
+        plane, share = principal_plane(owner.X, int(owner.forest.cluster_start[number]), forest.n_points)
         space, tree = figure.subplots(1, 2)
         draw_space(space, forest, plane, share, look)
         draw_tree(tree, forest, look)
@@ -89,9 +99,15 @@ def draw_cluster(
         if look.labels:
             space.legend(loc="best", frameon=True, framealpha=0.8)
         n, dim = owner.forest.n_points, owner.recipe.dim
-        of = "" if owner is dataset else f" of factor {factor or 0}"
-        figure.suptitle(f"Cluster {cluster}{of}: {forest.n_points:,} of {n:,} points in {dim} dimensions", fontsize=12)
+        of = "" if owner is data else f" of factor {factor or 0}"
+        figure.suptitle(f"Cluster {number}{of}: {forest.n_points:,} of {n:,} points in {dim} dimensions", fontsize=12)
     return figure
+
+
+def _draw_one_document(data: Corpus | StoredDocuments, number: int) -> Figure:
+    if isinstance(data, StoredDocuments):
+        return draw_document(data.corpus, data.recipe.lo + one("document", number, len(data.recipe)))
+    return draw_document(data, number)
 
 
 def _colouring(
@@ -102,17 +118,17 @@ def _colouring(
     latents: Sequence[int] | None,
     n_groups: int,
 ) -> Colouring:
-    """Return the colours that the arguments of `draw_cluster` ask for."""
+    """Return the colours that the arguments of `draw` ask for."""
     n_groups = check_integer("n_groups", n_groups, 1)
     if n_groups > len(PALETTE):
         raise ValueError(f"n_groups must be at most {len(PALETTE)}, got {n_groups}")
     if colour is not None:
         if latents is not None:
             raise ValueError(f"latents must be left out with colour, got {latents}")
-        return colouring.by_values(forest, *colouring.values_of(dataset, cluster, colour))
+        return colours.by_values(forest, *colours.values_of(dataset, cluster, colour))
     if latents is not None:
-        return colouring.by_groups(forest, *colouring.chosen_groups(dataset, cluster, latents))
-    return colouring.by_groups(forest, colouring.disjoint_groups(forest, n_groups))
+        return colours.by_groups(forest, *colours.chosen_groups(dataset, cluster, latents))
+    return colours.by_groups(forest, colours.disjoint_groups(forest, n_groups))
 
 
 # ---------------------------------------------------------------------- what to draw

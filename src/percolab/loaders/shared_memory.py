@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch.multiprocessing.reductions import reduce_tensor
 
-from percolab.loaders.mixing import Batch, Room
+from percolab.loaders.mixture import Batch, Room
 
 ALIGNED = 64
 """Bytes that columns in a slot start at multiples of."""

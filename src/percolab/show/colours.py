@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.dataset.dataset import Dataset
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_choice, check_integer
 from percolab.model.forest import Forest
 from percolab.show import style
@@ -20,8 +21,6 @@ from percolab.worlds.superposed import Truth
 if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TRUNK, REST = "#333333", style.MIDDLE
 """Colours of what is above the coloured latents, and of what belongs to none."""

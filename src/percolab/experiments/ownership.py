@@ -1,0 +1,223 @@
+"""Ownership.
+
+Does a crosscoder tell which of two networks learned a concept?
+
+A crosscoder is a TopK autoencoder of two networks' activations side by side. The share of a feature is the norm of its
+decoder vector's half for the second network over the sum of both halves' norms. It should be 0 for a concept of the
+first network alone, 1 for one of the second alone, and 1/2 for a concept that both have. Shares are read where a
+feature matches a concept with an F1 above 0.5, on documents that the crosscoder was not fitted on.
+
+Pairs of networks: swap, trained on one lexicon each from the same initial weights, which share no concept; tuned, a
+network trained on the first lexicon and the same network trained further on both, which share the first lexicon's
+concepts; reseeded, trained on the first lexicon from different initial weights, which share all. All read the same
+documents, half of either lexicon.
+
+AUC is the probability that a concept owned more by the second network has the larger share; 0.5 is chance. The
+reseeded pair has no such concepts: its shares are the null. So a second AUC is the probability that a concept of one
+network alone is more one-sided, by its distance from 1/2, than a concept of the reseeded pair. Misattributed is the
+part of the matched concepts whose share is nearer to that of another owner.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas
+from numpy.typing import NDArray
+
+from percolab.experiments import documents
+from percolab.experiments.documents import Transformers, corpus_of, mean_of, models
+from percolab.nn.probing.linear import auc
+from percolab.show import style
+from percolab.study import scales
+from percolab.study.cells import Cell, Here
+from percolab.study.crosscoder import BOTH, MATCHED, OWNERS, Difference, diff, draw_owners
+from percolab.study.estimates import Row, row, select
+from percolab.study.experiment import Details, Experiment, Found, Results
+from percolab.study.networks import trained
+from percolab.study.page import Line, Words
+from percolab.study.pictures import Picture
+from percolab.study.settings import Settings
+
+SWAP, TUNED, RESEEDED = PAIRS = "swap", "tuned", "reseeded"
+KNOWN = {SWAP: ((0,), (1,)), TUNED: ((0,), (0, 1)), RESEEDED: ((0,), (0,))}
+"""Lexicons that the networks of a pair were trained on."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this experiment is made from beside data and networks."""
+
+    layer: str
+    method: str
+    """the crosscoder"""
+    documents: int = 2000
+    """held-out documents that are read"""
+
+
+def options(scale: str, seeds: int, training: Any) -> Options:
+    """Return the options of a scale."""
+    if scale == "small":
+        return Options("blocks.1", "topk@n_features=256+k=8+steps=600+batch_size=1024+lr=0.002", 1000)
+    return Options("blocks.3", "topk@n_features=4096+k=32+steps=5000+batch_size=4096+lr=0.001")
+
+
+# ---------------------------------------------------------------------- cells
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """Networks of the first lexicon, trained further on both: a result of a cell."""
+
+    seeds: list[int]
+    excess: list[float]
+    """by network, on held-out documents of both lexicons"""
+    weights: dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Owned:
+    """The concepts of all pairs, as columns: a result of a cell."""
+
+    pair: list[str]
+    seed: list[int]
+    owner: list[str]
+    said: list[str]
+    lexicon: list[int]
+    latent: list[int]
+    f1: NDArray[np.float64]
+    share: NDArray[np.float64]
+
+    @property
+    def table(self) -> pandas.DataFrame:
+        """One row for each concept of each pair of networks."""
+        return pandas.DataFrame(vars(self))
+
+
+def cells(s: Settings[Options]) -> list[Cell[Any]]:
+    """Return the cells of a draw: networks, those trained further, and the concepts of all pairs."""
+    made_from = s.to_dict()
+    named = {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw")}
+    networks = Cell(
+        f"{s.prefix}networks", Transformers, partial(documents.train, s), named, lasting=False, stage="training"
+    )
+    further = Cell(f"{s.prefix}tuned", Tuned, partial(tune, s), named, (networks,), lasting=False, stage="training")
+    return [networks, further, Cell(f"{s.prefix}pairs", Owned, partial(measure, s), made_from, (networks, further))]
+
+
+def tune(s: Settings[Options], here: Here, networks: Transformers) -> Tuned:
+    """Train the networks of the first lexicon further, on both."""
+    starts = models(s, networks.seeds, networks.weights)[: s.seeds]
+    results = trained(
+        Here(here.device, here.progress), corpus_of(s), s.training.with_seeds(s.network_seeds), copy.deepcopy(starts)
+    )
+    return Tuned(list(s.network_seeds), [result.test.excess for result in results], documents.kept(results))
+
+
+def measure(s: Settings[Options], here: Here, networks: Transformers, further: Tuned) -> Owned:
+    """Return the concepts of all pairs, with the shares of their features."""
+    tables = []
+    for pair, seed, found in _differences(s, here, networks, further):
+        assert found.concepts is not None
+        tables.append(found.concepts.assign(pair=pair, seed=seed))
+    table = pandas.concat(tables, ignore_index=True)
+    lists = {name: table[name].tolist() for name in ("pair", "seed", "owner", "said", "lexicon", "latent")}
+    return Owned(**lists, f1=table["f1"].to_numpy(np.float64), share=table["share"].to_numpy(np.float64))
+
+
+def _differences(
+    s: Settings[Options], here: Here, networks: Transformers, further: Tuned
+) -> Iterator[tuple[str, int, Difference]]:
+    by_number = models(s, networks.seeds, networks.weights)
+    first, second = by_number[: s.seeds], by_number[s.seeds : 2 * s.seeds]
+    others = {SWAP: second, TUNED: models(s, further.seeds, further.weights), RESEEDED: first[1:] + first[:1]}
+    asked: dict[str, Any] = {"layer": s.options.layer, "documents": s.options.documents, "method": s.options.method}
+    counts = {pair: s.seeds - (pair == RESEEDED and s.seeds == 2) for pair in PAIRS}  # two networks are one such pair
+    done, total = 0, sum(counts.values())
+    for pair, count in counts.items():
+        for i in range(count):
+            here.progress("pairs", done, total)
+            yield pair, i, diff(
+                first[i], others[pair][i], corpus_of(s), trained_on=KNOWN[pair], seed=i, device=here.device, **asked
+            )  # fmt: skip
+            done += 1
+    here.progress("pairs", total, total)
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def analyse(s: Settings[Options], results: Results) -> Found:
+    """Return AUCs, misattributed shares and the part of concepts that is matched, by pair."""
+    table = results["pairs"].table
+    matched = table[table["f1"] > MATCHED]
+    null = matched[matched["pair"] == RESEEDED]
+    rows: list[Row] = []
+    for pair in PAIRS:
+        measures: dict[str, list[float]] = {"matched": [], "misattributed": [], "auc": [], "auc over reseeded": []}
+        for seed in sorted(set(table["seed"][table["pair"] == pair])):
+            every, own = (part[(part["pair"] == pair) & (part["seed"] == seed)] for part in (table, matched))
+            measures["matched"].append(len(own) / len(every))
+            measures["misattributed"].append(float((own["owner"] != own["said"]).mean()))
+            order = own["owner"].map(OWNERS.index).to_numpy(np.float64)
+            measures["auc"].append(auc(order - order.min(initial=2), own["share"].to_numpy()))
+            both = pandas.concat([own[own["owner"] != BOTH], null])
+            one_sided = (both["share"] - 0.5).abs().to_numpy()
+            measures["auc over reseeded"].append(auc((both["owner"] != BOTH).to_numpy(np.float64), one_sided))
+        for measure_name, values in measures.items():
+            if np.isfinite(values).all():
+                rows.append(row(mean_of(values), part="ownership", pair=pair, measure=measure_name))
+    return Found(rows, {"networks": 3 * s.seeds}, matched)
+
+
+def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
+    """Return the AUCs, and the misattributed shares beside that of the reseeded pair."""
+    lines = []
+    for pair in (SWAP, TUNED):
+        for name in ("auc", "auc over reseeded"):
+            for one in select(rows, pair=pair, measure=name):
+                words = "AUC of owners" if name == "auc" else "AUC of one-sidedness over the reseeded pair"
+                lines.append(Line(f"{pair}: {words}", one, nothing=0.5, note="0.5 by chance"))
+    null = select(rows, pair=RESEEDED, measure="misattributed")
+    for pair in (SWAP, TUNED):
+        for one in select(rows, pair=pair, measure="misattributed"):
+            control = null[0] if null else None
+            lines.append(Line(f"{pair}: misattributed concepts", one, control=control, control_words=RESEEDED))
+    for pair in PAIRS:
+        for one in select(rows, pair=pair, measure="matched"):
+            lines.append(Line(f"{pair}: concepts that a feature matches", one, note="F1 above 0.5"))
+    return lines
+
+
+def details(found: Sequence[Found], s: Settings[Options]) -> Details:
+    """Draw the share of every matched concept, by pair and owner."""
+    table = pandas.concat([one.details.assign(draw=draw) for draw, one in enumerate(found)], ignore_index=True)
+    with style.sheet():
+        figure = style.new_figure(6.4, 4.6)
+        for axes, pair in zip(figure.subplots(len(PAIRS), 1, sharex=True), PAIRS, strict=True):
+            draw_owners(axes, table[table["pair"] == pair])
+            axes.set_title(pair, loc="left")
+            axes.grid(axis="x")
+        axes.set_xlabel("share of the second network in the decoder of the feature that matches")
+    words = "One dot per matched concept, at the share of its feature, by its true owner. A right share is 0, 1/2 or 1."
+    return Details([], {}, {"shares": Picture(figure, words)}, {"tables/concepts": table})
+
+
+EXPERIMENT = Experiment(
+    name="ownership",
+    words=Words.of(__doc__),
+    data=scales.DOCUMENTS,
+    options=options,
+    cells=cells,
+    analyse=analyse,
+    headline=headline,
+    draw=lambda rows, s: {},
+    details=details,
+    usual_seeds={"paper": 2, "small": 2},
+    training=scales.corpus_training,
+)

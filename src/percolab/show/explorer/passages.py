@@ -1,0 +1,153 @@
+"""Documents as one page: each a strip of tokens, with the exact beliefs over its lexicon's tree at every position."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from percolab.corpora.collection import StoredDocuments
+from percolab.corpora.corpus import Corpus
+from percolab.corpora.sampler import Documents
+from percolab.ground.extras import needing
+from percolab.show.belief_map import nested
+from percolab.show.explorer import firing
+from percolab.show.explorer.packing import pack
+
+MOST_DOCUMENTS = 200
+MOST_BYTES = 1 << 26
+"""Of beliefs, before they are compressed: documents beyond are left out."""
+FIRST = 1 << 40
+"""Of a corpus, held-out documents are shown."""
+SCRIPTS = ("unpack.js", "colours.js", "documents.js")
+
+
+def gather(source: Corpus | StoredDocuments, codes: Any, scores: Any, name: str, most: int) -> bytes:
+    """Return all that the page shows of the first documents, packed.
+
+    Parameters
+    ----------
+    source
+        A corpus, or stored documents.
+    codes
+        None; (documents · positions, features), or (documents, positions, features), of the first documents; or those
+        of several networks by name.
+    scores
+        None, or what `percolab.features.score` says of the codes, one for each lexicon; of several networks by name.
+    name
+        What the page calls the documents.
+    most
+        Most positions that are shown.
+    """
+    corpus, first, total = (source, FIRST, None) if isinstance(source, Corpus) else _stored(source)
+    length, lexicons = corpus.length, range(len(corpus.lexicons))
+    room = MOST_BYTES // (length * sum(corpus.contexts(k).size for k in lexicons))
+    given = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}
+    sizes = {label: int(np.prod(part.shape[:-1])) // length for label, part in given.items()}
+    known = [size for size in (total, *sizes.values()) if size is not None]
+    count = max(1, min(MOST_DOCUMENTS, most // length, room, *known))
+    documents = corpus.documents(first, first + count)
+    by_name = scores if isinstance(scores, Mapping) else dict.fromkeys(given, scores)
+    return pack(
+        {
+            "name": name,
+            "lead": f"{count:,} {'held-out' if total is None else f'of {total:,}'} documents of {length} tokens each",
+            "length": length,
+            "trees": [_tree(corpus, k) for k in lexicons],
+            "features": [
+                _features(label, part, documents, by_name.get(label)) for label, part in given.items()
+            ],
+            **_columns(corpus, documents),
+        }
+    )  # fmt: skip
+
+
+def _stored(documents: StoredDocuments) -> tuple[Corpus, int, int | None]:
+    return documents.corpus, documents.recipe.lo, len(documents)
+
+
+def _tree(corpus: Corpus, k: int) -> dict[str, Any]:
+    """Return the contexts of a lexicon in preorder, and the row of every token."""
+    forest, contexts = corpus.forest(k), corpus.contexts(k)
+    upper, level = nested(corpus, k)
+    return {
+        "latent": contexts,
+        "start": forest.latent_start[contexts],
+        "size": forest.latent_size[contexts],
+        "upper": upper,
+        "level": level,
+        "row": np.argsort(corpus.token_ids(k)),
+        "share": corpus.shares[k],
+    }
+
+
+def _columns(corpus: Corpus, documents: Documents) -> dict[str, Any]:
+    """Return documents, and what can be known at each position; probabilities are in 255 levels."""
+    beliefs = corpus.beliefs(documents.tokens)
+    levels = [
+        np.rint(firing.LEVELS * beliefs.inside(corpus.contexts(k), k)).astype(np.uint8)
+        for k in range(len(corpus.lexicons))
+    ]
+    return {
+        "number": documents.number,
+        "lexicon": documents.lexicon,
+        "tokens": documents.tokens,
+        "context": documents.context,
+        "renewed": documents.renewed,
+        "floor": beliefs.floor.astype(np.float32),
+        "believed": beliefs.believed,
+        "believed_lexicon": beliefs.believed_lexicon,
+        "of_lexicon": np.rint(firing.LEVELS * beliefs.lexicon).astype(np.uint8),
+        "inside": levels,
+    }
+
+
+def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict[str, Any]:
+    """Return where features fire, row by row, and the context that each matches best in every lexicon."""
+    import scipy.sparse
+
+    n, length = documents.tokens.shape
+    if hasattr(codes, "detach"):
+        codes = codes.detach().cpu().numpy()
+    if len(codes.shape) == 3:
+        codes = codes.reshape(-1, codes.shape[2])
+    if codes.shape[0] % length:
+        raise ValueError(f"codes must have {length} rows for each document, got {codes.shape[0]} rows")
+    matrix = scipy.sparse.csr_array(codes[: n * length])
+    matrix.data = np.where(matrix.data > 0, matrix.data, 0)
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    top = np.maximum(matrix.max(0).toarray().ravel() if matrix.nnz else np.ones(matrix.shape[1]), 1e-30)
+    given = [] if scores is None else list(scores) if isinstance(scores, list | tuple) else [scores]
+    return {
+        "name": label,
+        "n_features": matrix.shape[1],
+        "end": np.asarray(matrix.indptr, np.int64),
+        "feature": np.asarray(matrix.indices, np.int64),
+        "level": np.clip(np.rint(firing.LEVELS * matrix.data / top[matrix.indices]), 1, firing.LEVELS).astype(np.uint8),
+        "best": [
+            {"latent": one.features["latent"].to_numpy(), "f1": one.features["f1"].to_numpy().astype(np.float32)}
+            for one in given
+        ],
+    }
+
+
+def build(data: bytes, *, title: str) -> str:
+    """Return the page of packed data."""
+    with needing("the explorer needs", "explore", "Bokeh"):
+        from jinja2 import Template
+    parts = resources.files("percolab.show.explorer") / "browser"
+
+    def text(name: str) -> str:
+        return (parts / name).read_text(encoding="utf-8")
+
+    html: str = Template(text("documents.html")).render(
+        title=title,
+        style=text("style.css") + text("documents.css"),
+        script="\n".join(map(text, SCRIPTS)),
+        data=base64.b64encode(data).decode(),
+    )
+    return html

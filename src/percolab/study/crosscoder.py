@@ -1,0 +1,359 @@
+"""What two networks do not share: features of both networks' activations, and which network owns each.
+
+A crosscoder is a sparse autoencoder of the activations of both networks side by side, each centred and scaled to a mean
+square norm of 1. The *share* of a feature is the norm of its decoder vector's half for the second network over the sum
+of the norms of both halves: near 0 for a feature of the first network alone, near 1 for one of the second network
+alone, near 1/2 for one that both have. Where it is known which concepts each network was trained on, shares are
+compared with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from percolab.corpora.corpus import Corpus
+from percolab.features import score
+from percolab.features.inputs import as_array
+from percolab.features.specs import MODEST, entry, make, on_device
+from percolab.ground.devices import Device, choose_device
+from percolab.ground.files import check_output, replacing
+from percolab.ground.validation import check_integer, check_seed
+from percolab.nn.probing.linear import auc
+from percolab.show import pages, style
+from percolab.study.measured import Floats, Ints
+from percolab.study.sources import as_source
+from percolab.study.subject import FIT_SHARE, HELD_OUT, N_DOCUMENTS
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+MATCHED = 0.5
+"""A concept is matched by a feature whose F1 is above this."""
+FIRST, BOTH, SECOND = OWNERS = "first", "both", "second"
+"""Who has a concept, in the order of shares: 0, 1/2 and 1."""
+LEAST_ROWS = 20
+"""Fewest firings of a feature that is listed as one-sided."""
+LISTED = 12
+
+
+class Crosscoder:
+    """Features of two networks' activations side by side.
+
+    Parameters
+    ----------
+    method
+        What finds features: an object with `fit`, `encode` and `directions`.
+    takes_tensors
+        Whether it takes tensors; others take arrays.
+    """
+
+    def __init__(self, method: Any, *, takes_tensors: bool = False) -> None:
+        self.method, self._takes_tensors = method, takes_tensors
+        self._forms: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def fit(self, first: torch.Tensor, second: torch.Tensor) -> Self:
+        """Fit the features to (rows, width) activations of both networks, for the same inputs."""
+        self._forms = [_form(values) for values in (first, second)]
+        self.method.fit(self._joined(first, second))
+        return self
+
+    def encode(self, first: torch.Tensor, second: torch.Tensor) -> scipy.sparse.csc_array:
+        """Return (rows, features) codes."""
+        codes: Any = self.method.encode(self._joined(first, second))
+        return scipy.sparse.csc_array(as_array(codes) if hasattr(codes, "detach") else codes)
+
+    @property
+    def share(self) -> Floats:
+        """(features,) of the second network in the norms of decoder vectors."""
+        width, directions = len(self._forms[0][0]), as_array(self.method.directions)
+        norms = [np.linalg.norm(half, axis=1) for half in (directions[:, :width], directions[:, width:])]
+        return np.asarray(norms[1] / np.maximum(norms[0] + norms[1], 1e-12), np.float64)
+
+    def _joined(self, *values: torch.Tensor) -> Any:
+        pairs = zip(values, self._forms, strict=True)
+        joined = torch.cat([(given - mean) * scale for given, (mean, scale) in pairs], 1)
+        return joined if self._takes_tensors else joined.cpu().numpy()
+
+
+def _form(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mean of rows, and what gives their differences from it a mean square norm of 1."""
+    mean = values.mean(0)
+    return mean, (values - mean).square().sum(1).mean().clamp(min=1e-24).rsqrt()
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """What two networks do not share. Made by `diff`; all tables are of rows that the crosscoder was not fitted on."""
+
+    features: pandas.DataFrame
+    """one row for each feature: feature, share, fired (on how many rows), activation (mean where it fires)"""
+    concepts: pandas.DataFrame | None
+    """one row for each concept of the corpus, where it is known what networks were trained on: lexicon, latent, size,
+    feature (the best match), f1, share (of that feature), owner (first, both or second), said (the owner that the share
+    is nearest to)"""
+    codes: scipy.sparse.csc_array = field(repr=False)
+    """(rows, features)"""
+    shape: tuple[int, ...]
+    """of the rows: (documents, positions), or (rows,)"""
+    tokens: Any = field(default=None, repr=False)
+    """(documents, positions), where inputs are tokens"""
+    numbers: Any = field(default=None, repr=False)
+    """(documents,) their numbers, or the numbers of rows"""
+
+    @property
+    def matched(self) -> pandas.DataFrame:
+        """The concepts that a feature matches with an F1 above 0.5."""
+        if self.concepts is None:
+            raise ValueError("concepts must be known to be matched: give a corpus, and trained_on")
+        return self.concepts[self.concepts["f1"] > MATCHED]
+
+    @property
+    def auc(self) -> float:
+        """The probability that a concept owned more by the second network has a larger share than one owned less.
+
+        Of matched concepts; 0.5 is chance. NaN where all have the same owner.
+        """
+        owner = self.matched["owner"].map(OWNERS.index).to_numpy()
+        if owner.size == 0:
+            return float("nan")
+        extreme = (owner == owner.max()) | (owner == owner.min())
+        more = (owner == owner.max()) & (owner > owner.min())
+        return auc(more[extreme].astype(np.float64), self.matched["share"].to_numpy()[extreme])
+
+    @property
+    def misattributed(self) -> float:
+        """The share of matched concepts whose feature's share is nearest to that of another owner."""
+        table = self.matched
+        return float((table["owner"] != table["said"]).mean()) if len(table) else float("nan")
+
+    def one_sided(self, count: int = LISTED) -> pandas.DataFrame:
+        """Return the features with the most one-sided shares, of those that fire on at least 20 rows."""
+        check_integer("count", count, 0)
+        live = self.features[self.features["fired"] >= LEAST_ROWS]
+        return live.loc[(live["share"] - 0.5).abs().sort_values(ascending=False, kind="stable").index[:count]]
+
+    def firing(self, feature: int, count: int = LISTED) -> pandas.DataFrame:
+        """Return where a feature fires most: document and position, or row, activation, and token if there is one."""
+        import pandas
+
+        if not 0 <= check_integer("feature", feature, 0) < len(self.features):
+            raise ValueError(f"feature must be below {len(self.features)}, got {feature}")
+        column = self.codes[:, [feature]].toarray().ravel()
+        rows = np.argsort(-column, kind="stable")[: check_integer("count", count, 0)]
+        rows = rows[column[rows] > 0]
+        places = np.unravel_index(rows, self.shape)
+        table: dict[str, Any] = {"document" if len(self.shape) > 1 else "row": self.numbers[places[0]]}
+        table |= {"position": places[1]} if len(self.shape) > 1 else {}
+        table |= {"token": self.tokens.reshape(-1)[rows]} if self.tokens is not None else {}
+        return pandas.DataFrame({**table, "activation": column[rows]})
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """The numbers of a report."""
+        live = self.features["fired"] > 0
+        found: dict[str, float] = {"features": float(len(live)), "firing": float(live.sum())}
+        if self.concepts is not None:
+            found |= {"concepts": float(len(self.concepts)), "matched": float(len(self.matched))}
+            found |= {"auc": self.auc, "misattributed": self.misattributed}
+        return found
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(f"{name} {value:.3g}" for name, value in self.summary.items() if value == value)
+        return f"Difference({numbers})"
+
+    def plot(self) -> Figure:
+        """Draw the shares of all features that fire, and those of matched concepts by owner."""
+        with style.sheet():
+            figure = style.new_figure(6.4, 3.2)
+            axes = figure.subplots()
+            live = self.features["share"][self.features["fired"] >= LEAST_ROWS]
+            axes.hist(live, bins=np.linspace(0, 1, 41).tolist(), color=style.MIDDLE)
+            axes.set_ylabel("features")
+            if self.concepts is not None:
+                draw_owners(axes.twinx(), self.matched)
+            axes.set_xlabel("share of the second network in the decoder")
+        return figure
+
+    def _body(self) -> list[str]:
+        """Return numbers, picture and tables as HTML."""
+        lines = [(name, f"{value:.3g}") for name, value in self.summary.items()]
+        rows = [
+            (f"{row.feature}", f"{row.share:.2f}", f"{row.fired:,}", self.places(row.feature))
+            for row in self.one_sided().itertuples()
+        ]
+        caption = "Grey: features by share. Dots: matched concepts by their true owner, at the share of their feature."
+        return [
+            pages.table(lines, numbers=[1]),
+            pages.picture(self.plot(), caption if self.concepts is not None else caption.partition(" Dots")[0]),
+            pages.heading("Features with the most one-sided shares"),
+            pages.table(rows, ("feature", "share", "firings", "where it fires most"), numbers=[0, 1, 2]),
+        ]
+
+    def places(self, feature: int, count: int = 4) -> str:
+        """Return where a feature fires most, in words."""
+        table = self.firing(feature, count).drop(columns="activation")
+        return "; ".join(" ".join(f"{name} {value}" for name, value in row.items()) for _, row in table.iterrows())
+
+    def _repr_html_(self) -> str:
+        return "".join(self._body())
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a page with numbers, picture and tables."""
+        check_output(path, overwrite=overwrite)
+        with replacing(Path(path)) as partial:
+            partial.write_bytes(pages.page("What two networks do not share", "", self._body()))
+
+
+def draw_owners(axes: Any, matched: pandas.DataFrame) -> None:
+    """Draw the share of every matched concept, one line for each owner."""
+    for place, (owner, colour) in enumerate(zip(OWNERS, (style.BLUE, style.GREEN, style.VERMILION), strict=True)):
+        share = matched["share"][matched["owner"] == owner].to_numpy()
+        axes.plot(share, np.full(share.size, place), "o", color=colour, alpha=0.7, markersize=5)
+    axes.set_yticks(range(len(OWNERS)), [f"owner: {owner}" for owner in OWNERS])
+    axes.set_ylim(-0.6, len(OWNERS) - 0.4)
+    axes.set_xlim(-0.02, 1.02)
+
+
+def diff(
+    first: Any,
+    second: Any,
+    data: Any = None,
+    *,
+    layer: str | Sequence[str] | None = None,
+    trained_on: Sequence[Collection[int]] | None = None,
+    documents: int = N_DOCUMENTS,
+    method: str = "topk",
+    seed: int = 0,
+    device: Device = "auto",
+) -> Difference:
+    """Find what two networks do not share, by a crosscoder on the activations of both.
+
+    The crosscoder is fitted on the first four fifths of the rows, or documents; all that is returned is of the others.
+
+    Parameters
+    ----------
+    first, second
+        Torch modules, functions from inputs to arrays, or arrays of activations for the same inputs: (rows, width) or
+        (documents, positions, width).
+    data
+        A `Corpus`, whose held-out documents are read: its shares should let both networks see what they were trained
+        on. Or inputs, as an array. None where `first` and `second` are arrays.
+    layer
+        Name of a module, or one for each network; None: the last block.
+    trained_on
+        The lexicons of the corpus that each network was trained on, such as ``[{0}, {0, 1}]``. It says which network
+        owns each concept.
+    documents
+        How many documents of a corpus are read.
+    method
+        What finds features: "topk" or another sparse autoencoder of SAELens, or "kmeans", with options after ``@``.
+    seed
+        Of the method.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    """
+    place, rows = choose_device(device), _Rows.of(data, first, documents)
+    if trained_on is not None and (not isinstance(data, Corpus) or len(trained_on) != 2):
+        raise ValueError("trained_on must be the lexicons of two networks, with a corpus as data")
+    names = [layer, layer] if layer is None or isinstance(layer, str) else list(layer)
+    if len(names) != 2:
+        raise ValueError(f"layer must be a name, or two, got {len(names)}")
+    values = [rows.read(network, name, place) for network, name in zip((first, second), names, strict=True)]
+    known = entry(method, MODEST)
+    found = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
+    fit = rows.first_test * int(np.prod(rows.shape[1:]))
+    coder = Crosscoder(found, takes_tensors=on_device(known)).fit(*(part[:fit] for part in values))
+    if getattr(found, "directions", None) is None:
+        raise ValueError(f"method must have directions, got {method!r}")
+    codes = coder.encode(*(part[fit:] for part in values))
+    held_out = (rows.shape[0] - rows.first_test, *rows.shape[1:])
+    return Difference(
+        features=_features(codes, coder.share),
+        concepts=None if trained_on is None else _concepts(data, rows, codes, coder.share, trained_on),
+        codes=codes,
+        shape=held_out,
+        tokens=rows.tokens,
+        numbers=rows.first_number + np.arange(rows.first_test, rows.shape[0]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The inputs of both networks, as sources of activations read them."""
+
+    inputs: Any
+    shape: tuple[int, ...]
+    """(documents, positions), or (rows,)"""
+    first_number: int = 0
+    has_tokens: bool = False
+
+    @classmethod
+    def of(cls, data: Any, network: Any, documents: int) -> _Rows:
+        if isinstance(data, Corpus):
+            count = check_integer("documents", documents, 2)
+            tokens = data.documents(HELD_OUT, HELD_OUT + count).tokens
+            return cls(tokens, tokens.shape, HELD_OUT, True)
+        if data is None and not hasattr(network, "shape"):
+            raise ValueError("data must be a corpus or inputs unless activations are given, got None")
+        inputs = getattr(data, "X", data)
+        given = network if inputs is None else inputs
+        whole = inputs is not None and np.issubdtype(np.asarray(given[:1]).dtype, np.integer)
+        shape = tuple(given.shape[:2] if whole or (inputs is None and len(given.shape) == 3) else given.shape[:1])
+        if shape[0] < 2:
+            raise ValueError(f"data must have at least 2 rows, got {shape[0]}")
+        return cls(inputs, shape, 0, whole)
+
+    @property
+    def first_test(self) -> int:
+        """The first row, or document, that the crosscoder is not fitted on."""
+        return min(self.shape[0] - 1, max(1, round(FIT_SHARE * self.shape[0])))
+
+    @property
+    def tokens(self) -> Any:
+        return np.asarray(self.inputs[self.first_test :]) if self.has_tokens else None
+
+    def read(self, network: Any, layer: str | None, device: torch.device) -> torch.Tensor:
+        source = as_source(network)
+        name = layer or next(iter(source.layers()), "activations")
+        return source.read(cast(Any, self), [name], device)[name]
+
+
+def _features(codes: scipy.sparse.csc_array, share: Floats) -> pandas.DataFrame:
+    import pandas
+
+    fired = np.asarray((codes > 0).sum(0), np.int64)
+    activation = codes.maximum(0).sum(0) / np.maximum(fired, 1)
+    values = {"share": share, "fired": fired, "activation": activation}
+    return pandas.DataFrame({"feature": np.arange(share.size), **values})
+
+
+def _concepts(
+    corpus: Corpus, rows: _Rows, codes: scipy.sparse.csc_array, share: Floats, trained_on: Sequence[Collection[int]]
+) -> pandas.DataFrame:
+    """Return the concepts of all lexicons that any of the networks was trained on, with their owners."""
+    import pandas
+
+    documents = corpus.documents(HELD_OUT + rows.first_test, HELD_OUT + rows.shape[0])
+    tables = []
+    for k in sorted({k for known in trained_on for k in known}):
+        if not 0 <= k < len(corpus.lexicons):
+            raise ValueError(f"trained_on must be lexicons below {len(corpus.lexicons)}, got {k}")
+        table = score(corpus, codes, factor=k, documents=documents, draws=1).concepts
+        table = table[table["summarised"]].rename(columns={"best_feature": "feature"})
+        has = [k in known for known in trained_on]
+        owner = BOTH if all(has) else FIRST if has[0] else SECOND
+        feature = table["feature"].to_numpy()
+        table = table.assign(lexicon=k, owner=owner, share=np.where(feature < 0, 0.5, share[feature]))
+        tables.append(table[["lexicon", "latent", "size", "feature", "f1", "share", "owner"]])
+    found = pandas.concat(tables, ignore_index=True) if tables else pandas.DataFrame()
+    nearest: Ints = np.abs(found["share"].to_numpy()[:, None] - [0, 0.5, 1]).argmin(1)
+    return found.assign(said=[OWNERS[i] for i in nearest])

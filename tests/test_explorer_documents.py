@@ -1,0 +1,204 @@
+"""The explorer of documents: what it sends is exact, and in a real browser it moves along documents."""
+
+import shutil
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sameness import refused
+
+import percolab as pl
+from percolab.cli import main
+from percolab.features import score
+from percolab.show import explore
+from percolab.show.belief_map import row_probability
+from percolab.show.explorer.packing import unpack
+
+HOSTILE = """</title></script><script>window.ran = 1</script><img src=x onerror="window.ran = 1">"""
+FIRST, COUNT, T = 1 << 40, 12, 24
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    lexicons = [pl.Recipe(128, 2, "one_cluster", seeds=seed) for seed in (1, 2)]
+    return pl.Corpus(lexicons, length=T, min_size=12, renewal=1 / 8, seed=3)
+
+
+@pytest.fixture(scope="module")
+def codes(corpus):
+    """Features that are beliefs above a half."""
+    inside = corpus.beliefs(corpus.documents(FIRST, FIRST + COUNT).tokens).inside(corpus.contexts(0), 0)
+    return np.where(inside > 0.5, inside, 0)
+
+
+@pytest.fixture(scope="module")
+def page(corpus, codes):
+    shown = corpus.documents(FIRST, FIRST + COUNT)
+    scores = [score(corpus, codes, factor=k, documents=shown, min_size=2) for k in (0, 1)]
+    return explore(corpus, codes=codes, scores=scores, name=HOSTILE)
+
+
+def test_what_is_sent_is_what_is_true(corpus, codes, page):
+    sent, documents = unpack(page._packed), corpus.documents(FIRST, FIRST + COUNT)
+    beliefs = corpus.beliefs(documents.tokens)
+    for name in ("tokens", "context", "number", "lexicon", "renewed"):
+        assert np.array_equal(sent[name], getattr(documents, name).ravel()), name
+    np.testing.assert_allclose(sent["floor"], beliefs.floor.ravel(), rtol=1e-6)
+    for k, tree in enumerate(sent["trees"]):
+        contexts = corpus.contexts(k)
+        exact = beliefs.inside(contexts, k).ravel()
+        np.testing.assert_allclose(sent["inside"][k] / 255, exact, atol=0.5 / 255 + 1e-9)
+        assert np.array_equal(tree["row"][corpus.token_ids(k)], np.arange(corpus.n_tokens))
+        assert np.array_equal(
+            np.where(tree["upper"] < 0, -1, contexts[tree["upper"]]), corpus.forest(k).nearest_above(contexts)
+        )
+    (coder,) = sent["features"]
+    table = scipy.sparse.csr_array((coder["level"], coder["feature"], coder["end"]), (COUNT * T, codes.shape[2]))
+    assert np.array_equal(table.toarray() > 0, codes.reshape(-1, codes.shape[2]) > 0)
+
+
+def test_stored_documents_and_codes_of_several_networks(corpus, codes, tmp_path, capsys):
+    pl.generate_store(pl.DocumentRange(corpus, FIRST, FIRST + 30), tmp_path / "docs.zarr", sync=False)
+    np.save(tmp_path / "codes.npy", codes.reshape(-1, codes.shape[2]))
+    command = ["explore", str(tmp_path / "docs.zarr"), "-o", str(tmp_path / "page.html")]
+    assert main.run([*command, "--features", str(tmp_path / "codes.npy")]) == 0
+    assert "wrote" in capsys.readouterr().out
+    assert main.run([*command[:2], "--serve"]) == 2
+    assert "must be left out for documents" in capsys.readouterr().err
+    stored = pl.load(tmp_path / "docs.zarr")
+    sent = unpack(explore(stored, codes={"own": codes, "other": codes[:4]})._packed)
+    assert [coder["name"] for coder in sent["features"]] == ["own", "other"]
+    assert len(sent["number"]) == 4  # those that all codes are of
+    assert len(unpack(explore(stored)._packed)["number"]) == 30
+    assert len(unpack(explore(stored, n_points=5 * T)._packed)["number"]) == 5
+    with refused(f"codes must have {T} rows for each document, got {T + 1} rows"):
+        explore(stored, codes=np.ones((T + 1, 2)))
+
+
+# ---------------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.fail("Chromium must be installed for the tests of the explorer: apt-get install chromium", pytrace=False)
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium, page, tmp_path):
+    page.save(tmp_path / "page.html")
+    contexts = []
+
+    def open_page(fragment="", width=1280, **options):
+        context = chromium.new_context(viewport={"width": width, "height": 800}, **options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.errors = []
+        tab.on("pageerror", lambda error: tab.errors.append(str(error)))
+        tab.on("console", lambda message: tab.errors.append(message.text) if message.type == "error" else None)
+        tab.on("request", lambda request: tab.errors.append(request.url) if request.url.startswith("http") else None)
+        tab.goto(f"file://{tmp_path / 'page.html'}{fragment}")
+        tab.wait_for_function("document.body.dataset.ready === 'true'")
+        return tab
+
+    yield open_page
+    for context in contexts:
+        for tab in context.pages:
+            assert tab.errors == []
+            assert tab.evaluate("window.ran") is None
+        context.close()
+
+
+@pytest.mark.browser
+def test_beliefs_move_along_a_document(corpus, visit):
+    tab = visit(f"#document={FIRST + 2}&at=3")
+    document = corpus.documents(FIRST + 2, FIRST + 3)
+    k, beliefs = int(document.lexicon[0]), corpus.beliefs(document.tokens)
+    inside = beliefs.inside(corpus.contexts(k), k)[0]
+
+    def shades():
+        return np.array(tab.evaluate("percolabExplorer.app.rects.map((r) => +r.getAttribute('fill-opacity'))"))
+
+    def check(t):
+        np.testing.assert_allclose(shades(), 0.04 + 0.96 * inside[t], atol=0.003)
+        assert f"{beliefs.floor[0, t]:.2f} nats" in tab.inner_text("#details")
+        assert f"context {document.context[0, t]} (" in tab.inner_text("#details")
+
+    check(3)
+    tab.keyboard.press("ArrowRight")
+    check(4)
+    tab.locator("#strip button").nth(9).click()
+    check(9)
+    tab.locator("#position").fill("15")
+    check(15)
+    tab.locator("#position").blur()
+    tab.keyboard.press("End")
+    check(T - 1)
+    tab.keyboard.press("ArrowDown")
+    assert tab.input_value("#number") == str(FIRST + 3)
+    assert tab.url.endswith(f"#document={FIRST + 3}&at=0")
+    tab.fill("#number", str(FIRST + 1))
+    tab.keyboard.press("Enter")
+    assert tab.url.endswith(f"#document={FIRST + 1}&at=0")
+    tab.fill("#number", "7")
+    tab.keyboard.press("Enter")
+    assert "Document 7 is not on this page" in tab.inner_text("#status")
+
+
+@pytest.mark.browser
+def test_the_field_is_the_probability_of_every_row(corpus, visit):
+    tab = visit(f"#document={FIRST + 2}")
+    document = corpus.documents(FIRST + 2, FIRST + 3)
+    k = int(document.lexicon[0])
+    exact = row_probability(corpus, document.tokens, k)[0]
+    rows = [5, 60, 100]
+    alpha = tab.evaluate(
+        """(rows) => {
+          const field = document.getElementById("field"), pen = field.getContext("2d");
+          const step = field.height / percolabExplorer.app.tree.row.length;
+          const y = (row) => field.height - Math.floor((row + 0.5) * step) - 1;
+          const read = (t, row) => pen.getImageData(8 * t, y(row), 1, 1).data[3];
+          return rows.map((row) => Array.from({ length: field.width / 8 }, (_, t) => read(t, row) / 255));
+        }""",
+        rows,
+    )
+    np.testing.assert_allclose(alpha, exact.T[rows], atol=0.03)
+
+
+@pytest.mark.browser
+def test_a_context_is_followed_and_features_fire_where_they_do(corpus, codes, visit):
+    shown = corpus.documents(FIRST, FIRST + COUNT)
+    i = int(np.flatnonzero(shown.lexicon == 0)[0])
+    tab = visit(f"#document={FIRST + i}")
+    top = int(codes[i].sum(0).argmax())
+    lane = tab.locator(f"#features .lane[data-feature='{top}'] i")
+    opacity = lane.evaluate_all("(cells) => cells.map((cell) => +cell.style.opacity)")
+    np.testing.assert_allclose(opacity, codes[i, :, top] / codes[:, :, top].max(), atol=0.01)
+    tab.evaluate("percolabExplorer.app.rects[2].dispatchEvent(new MouseEvent('click'))")
+    latent = int(corpus.contexts(0)[2])
+    assert f"Belief in context {latent}" in tab.inner_text("#followed")
+    held = np.isin(shown.tokens[i], corpus.token_ids(0)[corpus.forest(0).points_of(latent)])
+    marked = tab.locator("#strip button").evaluate_all("(all) => all.map((b) => b.classList.contains('inside'))")
+    assert marked == held.tolist()
+    tab.keyboard.press("Escape")
+    assert tab.inner_text("#followed") == ""
+    tab.select_option("#lexicon", "1")
+    assert len(tab.locator("#tree rect:not(.frame)").all()) == corpus.contexts(1).size
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_scrolls_the_page_down_and_the_document_sideways(visit, scheme):
+    tab = visit(width=390, color_scheme=scheme, has_touch=True)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert tab.evaluate("document.documentElement.scrollHeight") > 800
+    tab.locator("#right").tap()
+    tab.evaluate("percolabExplorer.app.go({ at: 23 })")
+    box = tab.locator("#strip button").nth(23).bounding_box()
+    assert 0 <= box["x"] < 390
