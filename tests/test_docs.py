@@ -91,7 +91,7 @@ def test_the_pages_with_examples_are_found():
     assert {"README.md", "start.md", "scale.md"} <= {page.name for page in PAGES if commands(page)}
 
 
-SECONDS = {"README.md", "docs/scale.md", "docs/tutorials/scale.md"}
+SECONDS = {"README.md", "docs/command-line.md", "docs/scale.md", "docs/tutorials/scale.md"}
 """Pages whose commands take seconds."""
 
 
