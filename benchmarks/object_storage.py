@@ -20,7 +20,7 @@ import psutil
 import timing
 
 import percolab as pl
-from percolab.loaders.row_stream import Stream
+from percolab.loaders.streams import Stream
 from percolab.store import objects, worlds
 
 SERVER = """

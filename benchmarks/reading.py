@@ -36,7 +36,7 @@ from torch.utils.data import DataLoader, IterableDataset
 import percolab as pl
 from percolab import exports
 from percolab.ground.memory import readable
-from percolab.loaders.row_stream import Stream
+from percolab.loaders.streams import Stream
 
 BATCH = 1024
 READ_BYTES = 1 << 22

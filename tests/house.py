@@ -23,11 +23,11 @@ NOT_CODE = {
 }  # fmt: skip
 WALKS = {
     "`percolab generate`: a recipe becomes arrays": (
-        "cli.generate", "worlds.generation", "dataset.construction", "engines.native", "engines.native.growth",
+        "cli.generate", "worlds.generation", "dataset.dataset", "engines.native", "engines.native.growth",
         "engines.native.skeleton", "engines.native.splitting",
     ),
     "`streaming`: a store becomes batches": (
-        "streaming", "loaders.row_stream", "store.worlds", "store.finished", "store.stored_array", "store.chunks",
+        "streaming", "loaders.streams", "store.worlds", "store.finished", "store.stored_array", "store.chunks",
         "store.byte_sources",
     ),
     "`percolab represent`: data become a verdict": (

@@ -15,8 +15,8 @@ import pytest
 
 import percolab as pl
 from percolab import exports
-from percolab.loaders import row_stream
-from percolab.loaders.row_stream import Share
+from percolab.loaders import streams
+from percolab.loaders.streams import Share
 from percolab.store import schema
 
 torch = pytest.importorskip("torch")
@@ -199,7 +199,7 @@ def test_a_loader_may_change_batches_before_they_are_sent(store):
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_every_batch_is_in_shared_memory(store, batch_size, shuffle):
     """Also one that crosses from a part of the epoch to the next: torch's own way of sending it takes far longer."""
-    stream = row_stream.Stream(store, batch_size, shuffle=shuffle, buffer_rows=650)  # which ends within a block
+    stream = streams.Stream(store, batch_size, shuffle=shuffle, buffer_rows=650)  # which ends within a block
     slots = sharing.slots_for(*stream.parts())
     for batch, right in zip(stream.batches(0, Share(), slots.room), stream.batches(), strict=True):
         assert all(is_shared(slots, column) for column in batch)
@@ -208,9 +208,9 @@ def test_every_batch_is_in_shared_memory(store, batch_size, shuffle):
 
 
 def test_readers_that_work_ahead_give_the_same(store, monkeypatch):
-    once = [batch[0] for batch in row_stream.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
-    monkeypatch.setattr(row_stream, "worked_ahead", lambda parts: parts)
-    again = [batch[0] for batch in row_stream.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
+    once = [batch[0] for batch in streams.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
+    monkeypatch.setattr(streams, "worked_ahead", lambda parts: parts)
+    again = [batch[0] for batch in streams.Stream(store, 100, columns=["point_id"], buffer_rows=640).batches()]
     np.testing.assert_array_equal(np.concatenate(once), np.concatenate(again))
 
 

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 import percolab as pl
 from percolab import exports
-from percolab.loaders import mixture, row_stream
-from percolab.loaders.row_stream import Columns, Share, Stream
+from percolab.loaders import mixture, streams
+from percolab.loaders.streams import Columns, Share, Stream
 from percolab.store import schema, stored_array
 
 DIM = 4
@@ -206,7 +206,7 @@ def test_pool_mixes_as_the_documentation_says():
     n_blocks, pool = 4000, 10
     parts = ((np.full(BLOCK, block),) for block in range(n_blocks))
     room = (np.empty(pool * BLOCK, int),)
-    blocks = np.concatenate([rows for (rows,) in mixture.mixed(parts, room, row_stream.generator(0, 0))])
+    blocks = np.concatenate([rows for (rows,) in mixture.mixed(parts, room, streams.generator(0, 0))])
     assert (np.bincount(blocks) == BLOCK).all()
     leave = blocks[: (n_blocks - pool) * BLOCK].reshape(-1, BLOCK)[100:]  # what leaves as one block is read
     same = leave[:, :-1] == leave[:, 1:]
@@ -224,10 +224,10 @@ def test_batches_have_rows_of_many_blocks(ds, path):
 
 
 def test_order_of_blocks_is_drawn_for_open_rows_at_a_time(path, monkeypatch, reads):
-    monkeypatch.setattr(row_stream, "OPEN_ROWS", 256)
+    monkeypatch.setattr(streams, "OPEN_ROWS", 256)
     columns = Columns(path, ["X", "y"])
     assert (columns.block_rows, columns.chunk_rows, columns.n_blocks) == (32, 64, 32)
-    order = row_stream.block_order(columns, row_stream.generator(0, 0))
+    order = streams.block_order(columns, streams.generator(0, 0))
     assert sorted(order) == list(range(32))
     for part in order.reshape(4, 8):  # 256 rows are 4 chunks of y of 2 blocks each
         assert np.unique(part // 2).size == 4
@@ -271,13 +271,13 @@ RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.filterwarnings("ig
 @pytest.mark.parametrize("kind", ["shuffled", "in order", "torch", RAY])
 def test_an_epoch_that_is_left_early_ends_its_threads(path, reads, kind, monkeypatch):
     """At once, and not when a collector comes by: here something else still refers to the generator that reads."""
-    before, held, read_ahead = readers(), [], row_stream.read_ahead
+    before, held, read_ahead = readers(), [], streams.read_ahead
 
     def reading(*args):
         held.append(read_ahead(*args))
         return held[-1]
 
-    monkeypatch.setattr(row_stream, "read_ahead", reading)
+    monkeypatch.setattr(streams, "read_ahead", reading)
     if kind == "torch":
         batches = iter(exports.to_torch_stream(path, 10, buffer_rows=64))
     elif kind == "ray":

@@ -13,7 +13,7 @@ from sklearn.model_selection import GroupKFold
 import percolab as pl
 from percolab import exports
 from percolab.cli import main
-from percolab.loaders.row_stream import Stream
+from percolab.loaders.streams import Stream
 from percolab.show import card, cluster_picture, colours, distributions, summary
 from percolab.store import worlds
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from percolab.checks.independence import SEED
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, sound, statistical, too_small
-from percolab.dataset.construction import construct
+from percolab.dataset.dataset import construct
 from percolab.ground.arrays import Floats, Ints
 from percolab.worlds.superposed import Superposed, superposed_targets
 

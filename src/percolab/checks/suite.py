@@ -27,8 +27,7 @@ from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, does_not_apply, sound
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
-from percolab.dataset.construction import construct
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, construct
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown, silent
 from percolab.ground.version import __version__

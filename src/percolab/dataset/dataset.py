@@ -13,9 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.dataset import replay, subsample, targets
 from percolab.dataset.targets import Active
-from percolab.ground import text
+from percolab.engines import native, paper
+from percolab.ground import parallel, text
+from percolab.ground.progress import Progress, silent
 from percolab.ground.text import printable
 from percolab.ground.validation import check_choice, check_integer
+from percolab.ground.version import provenance
 from percolab.model import edits
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.forest import Forest
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
 """What a dataset says of itself that its recipe does not make."""
+ENGINES = {"native": native, "paper": paper}
+"""The modules that make data, by the name of the engine; each has a `VERSION`."""
 
 
 class Lazy:
@@ -509,3 +514,23 @@ ACTIVE_COLUMNS = ("latent_active", "point_active")
 
 def _active_of(extra: Mapping[str, NDArray[Any]]) -> Active | None:
     return Active(*(extra[name] for name in ACTIVE_COLUMNS)) if "latent_active" in extra else None
+
+
+# ---------------------------------------------------------------------- made by the engine that a recipe names
+
+
+def construct(recipe: Recipe, *, threads: int | None = None, progress: Progress = silent) -> Dataset:
+    """Return the dataset of a recipe: what its engine makes, then its edits, one after another, and its target."""
+    if not isinstance(recipe, Recipe):
+        raise ValueError(
+            f"recipe must be a Recipe or the name of a preset, got {recipe!r}: sizes go by name, n_points=1000"
+        )
+    if not recipe.target.is_rule:
+        raise ValueError(f"target must be one that a recipe can make, got {recipe.target.kind!r}")
+    engine = ENGINES[recipe.engine]
+    arrays = engine.build(recipe, parallel.thread_count(threads), progress)
+    forest, y, values = arrays.forest, arrays.y, (arrays.latent_z, arrays.point_z)
+    replay.replay(recipe, forest, arrays.X, *values)
+    if recipe.edits or recipe.target != Target():
+        y = targets.make(recipe.target, forest, *values)
+    return vouch(Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version=engine.VERSION)))

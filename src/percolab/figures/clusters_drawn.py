@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks.sizes import fit_exponent
-from percolab.dataset.construction import construct
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, construct
 from percolab.engines.cluster_growth import attachment
 from percolab.model.forest import Forest
 from percolab.model.recipe import PRESETS, Recipe, Seeds

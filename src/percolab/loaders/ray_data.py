@@ -14,7 +14,7 @@ from ray.data.block import Block, BlockAccessor, BlockMetadata
 
 from percolab.ground.validation import check_integer, check_seed
 from percolab.loaders.mixture import Batches, cut, taken
-from percolab.loaders.row_stream import (
+from percolab.loaders.streams import (
     Columns,
     Range,
     block_order,

@@ -17,9 +17,8 @@ from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.ground.validation import check_integer
 from percolab.loaders import shared_memory
-from percolab.loaders.document_stream import DocumentStream, as_range
 from percolab.loaders.mixture import Room
-from percolab.loaders.row_stream import Share, Stream
+from percolab.loaders.streams import DocumentStream, Share, Stream, as_range
 from percolab.store.locations import Location
 
 if TYPE_CHECKING:

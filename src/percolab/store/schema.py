@@ -11,7 +11,7 @@ import numpy as np
 
 from percolab.corpora import collection
 from percolab.corpora.collection import DocumentRange
-from percolab.dataset.construction import ENGINES
+from percolab.dataset.dataset import ENGINES
 from percolab.ground.text import one_line, shown
 from percolab.model.recipe import Recipe
 

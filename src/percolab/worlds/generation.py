@@ -10,8 +10,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.construction import construct
-from percolab.dataset.dataset import Dataset, vouch
+from percolab.dataset.dataset import Dataset, construct, vouch
 from percolab.engines import needs
 from percolab.ground import memory, parallel
 from percolab.ground.progress import Progress, shown

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.construction import construct
-from percolab.dataset.dataset import BY_HAND, Dataset, SampleSet
+from percolab.dataset.dataset import BY_HAND, Dataset, SampleSet, construct
 from percolab.ground import text
 from percolab.ground.text import printable
 from percolab.model.forest import Forest

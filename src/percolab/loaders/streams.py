@@ -1,6 +1,6 @@
-"""Batches from a store larger than memory: which blocks are read in which order, and how batches are cut from them.
+"""Batches: from a store larger than memory, in random order; or of documents that are made as they are used.
 
-Batch of a store are in leaf order, so neighbours are relatives and a batch must not be a run of rows. An epoch reads
+Rows of a store are in leaf order, so neighbours are relatives and a batch must not be a run of rows. An epoch reads
 every block once, in an order drawn from (seed, epoch), and mixes its rows through a pool of `buffer_rows` rows: each
 block that is read takes the room of as many rows, drawn at random, which leave in random order.
 
@@ -17,16 +17,18 @@ the blocks is uniform for a store of up to so many rows, and in a larger one blo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.ground.validation import check_integer, check_seed
+from percolab.corpora.collection import COLUMNS, DocumentRange
+from percolab.corpora.corpus import HELD_OUT, Corpus
+from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.loaders.mixture import READERS, Batch, Batches, Room, ahead, cut, mixed, worked_ahead
 from percolab.store import worlds
 from percolab.store.locations import Location, absolute
@@ -298,3 +300,67 @@ def pool_rows(columns: Columns, buffer_rows: int | None) -> int:
     if check_integer("buffer_rows", buffer_rows, 1) < columns.block_rows:
         raise ValueError(f"buffer_rows must be at least {columns.block_rows}, the rows of a block, got {buffer_rows}")
     return int(buffer_rows)
+
+
+# ---------------------------------------------------------------------- documents, none of them twice
+
+
+def as_range(documents: Corpus | DocumentRange) -> DocumentRange:
+    """Return a range of documents; a corpus stands for all that are not held out."""
+    return DocumentRange(documents, 0, HELD_OUT) if isinstance(documents, Corpus) else documents
+
+
+class DocumentStream:
+    """Batches of documents as tuples of NumPy arrays, in the order of their numbers: they are independent as they are.
+
+    Batch b of a rank is the same for any number of workers: ranks take turns with batches of `batch_size` documents.
+
+    Parameters
+    ----------
+    documents
+        A `DocumentRange`; or a `Corpus`, whose documents below 2^40 do not end in practice.
+    batch_size
+        Documents of a batch. What is left at the end of a range, less than a batch for each rank, is left out.
+    columns
+        What a batch holds, of tokens, context, lexicon, renewed, floor, believed and believed_lexicon. Floats are
+        float32.
+    """
+
+    def __init__(
+        self, documents: Corpus | DocumentRange, batch_size: int, *, columns: Sequence[str] = ("tokens",)
+    ) -> None:
+        check_names(columns)
+        self.documents = as_range(documents)
+        self.columns = tuple(check_choice("columns", name, tuple(COLUMNS)) for name in columns)
+        self.batch_size = check_integer("batch_size", batch_size, 1)
+
+    def n_batches(self, world_size: int = 1) -> int:
+        """Return the number of batches of every rank."""
+        return len(self.documents) // (world_size * self.batch_size)
+
+    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:  # noqa: B008  # frozen
+        """Yield the batches in a share, made ahead of their use; every epoch has the same. Close it to end early."""
+        return ahead(partial(self._make, lo, room) for lo in self._starts(share))
+
+    def parts(self) -> tuple[Room, int, int]:
+        """Return what gives memory for batches, their most rows, and how many are there at a time."""
+        return self._room, self.batch_size, READERS + 8
+
+    def _starts(self, share: Share) -> Iterator[int]:
+        """Yield the first document of each batch of a share."""
+        for batch in count(share.worker, share.n_workers):
+            if batch >= self.n_batches(share.world_size):
+                return
+            yield (batch * share.world_size + share.rank) * self.batch_size
+
+    def _room(self, n_rows: int) -> Batch:
+        shapes = {name: column.shape[1:] for name, column in self.documents.part(0, 0).columns(self.columns, 1).items()}
+        types = [np.float32 if COLUMNS[name].kind == "f" else COLUMNS[name] for name in shapes]
+        return tuple(np.empty((n_rows, *shape), kind) for shape, kind in zip(shapes.values(), types, strict=True))
+
+    def _make(self, lo: int, room: Room | None) -> Batch:
+        batch = (room or self._room)(self.batch_size)
+        made = self.documents.part(lo, lo + self.batch_size).columns(self.columns, 1)
+        for out, column in zip(batch, made.values(), strict=True):
+            out[:] = column
+        return batch
