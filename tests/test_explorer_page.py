@@ -565,3 +565,18 @@ def test_a_phone_has_help_and_scrolls_under_a_finger(visit, file):
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y - 25 * step}]})
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     one.page.wait_for_function("scrollY > 100")
+
+
+def test_a_drag_turns_three_components(visit, file):
+    one = visit(file.as_uri() + "#axes=123")
+    box = one.page.locator("#space .figure").bounding_box()
+    before, middle = one.js("[app.state.turn, ...app.space.range()]"), box["y"] + box["height"] / 2
+    one.page.mouse.move(box["x"] + 200, middle)
+    one.page.mouse.down()
+    for step in range(1, 7):
+        one.page.mouse.move(box["x"] + 200 + 20 * step, middle)
+    one.page.mouse.up()
+    one.when(f"app.state.turn !== {before[0]}")
+    assert one.js("app.space.range()") == pytest.approx(before[1:])  # it turns, and does not move
+    one.page.select_option("#axes", "12")
+    one.when("app.space.figure.toolbar.tools.find((tool) => tool.type === 'PanTool').active")

@@ -2,7 +2,7 @@
 
 const KEYS = [
   ["/", "search"], ["↑ ↓ ← →", "latent above, inside, beside"], ["+ −", "zoom space"], [". ,", "zoom the tree"], ["0", "all in view"],
-  ["c", "the latent's own components"], ["a", "components of all points"], ["[ ]", "turn, with three components"],
+  ["c", "the latent's own components"], ["a", "components of all points"], ["[ ] or a drag", "turn, with three components"],
   ["n p", "next and previous feature"], ["Esc", "clear all, everything in view"], ["?", "this list"],
   ["tap", "pick a point's latent, or a rectangle; again: one concept down"], ["tap a colour", "show these points alone"],
   ["one finger", "down: the page; sideways: the picture"],
@@ -83,6 +83,7 @@ Object.assign(Explorer.prototype, {
     set("axes", state.axes);
     set("turn", state.turn);
     document.getElementById("turn-label").hidden = state.axes !== "123";
+    for (const tool of this.space.figure.toolbar.tools) if (tool.type === "PanTool") tool.active = state.axes !== "123";
     document.getElementById("all-view").disabled = state.view === null;
   },
 
@@ -114,6 +115,8 @@ Object.assign(Explorer.prototype, {
         p < 0 ? this.go({ latent: null, row: null }) : this.tapPoint(p);
       });
     }
+    // With three components a drag turns the picture, and does not move it.
+    this.space.figure.on_event("pan", ({ delta_x }) => this.state.axes === "123" && this.turn(Math.round(this.state.turn + delta_x / 3)));
     this.space.figure.on_event("rangesupdate", () => {
       this.space.moving();
       this.settle();

@@ -165,7 +165,6 @@ class Panel {
     }
     parts.push(facts(rows));
     if (fired && !features.place.has(feature)) parts.push(element("p", {}, "Where it fires is not on this page: features that match better took the room, or none of the points drawn has it."));
-    parts.push(...activations(app, feature));
     const kinds = app.kinds;
     if (kinds) {
       parts.push(element("h3", {}, `Against latent ${number(state.latent)}, points drawn`));
@@ -173,6 +172,7 @@ class Panel {
       parts.push(element("ul", { class: "marks" }, ...Object.keys(MARKS).map((kind) =>
         element("li", { "data-kind": kind }, element("span", { class: `mark ${kind}`, "aria-hidden": "true" }, SHAPES[kind]), element("b", {}, number(kinds[kind].length)), ` ${words[kind]}`))));
     }
+    parts.push(...activations(app, feature));
     parts.push(element("p", { class: "links" },
       this.link("previous", app.featureChange(app.nextFeature(-1)), { title: "better match" }),
       this.link("next", app.featureChange(app.nextFeature(1)), { title: "worse match" }),
