@@ -325,7 +325,7 @@ def test_arrays_that_a_recipe_makes_are_read_only(tmp_path):
     for made in (ds, *copies, loaded, loaded.in_memory(), pl.superpose(ds, ds, seed=1)):
         names = ("X", "y", "rows") if isinstance(made, pl.Superposed) else ("X", "y", "latent_z", "point_z")
         for column in (getattr(made, name) for name in names):
-            with pytest.raises((ValueError, TypeError), match="read-only|does not support item assignment"):
+            with pytest.raises((ValueError, TypeError), match=r"read-only|does not support item assignment"):
                 column[0] = 0  # that of a store has no assignment at all
     mine = np.zeros(300)
     ds.with_target(mine)
