@@ -78,7 +78,7 @@ def test_kmeans_on_a_device_is_kmeans(X):
     planted = rng.permutation(np.repeat(np.arange(9), 50))
     rows = torch.from_numpy(1000 + 10 * rng.normal(size=(9, 6))[planted] + 0.1 * rng.normal(size=(450, 6))).float()
     centres = lloyd.fit(rows, 9, 1, 20)
-    found = lloyd.nearest(rows - 1000, centres - 1000).numpy()
+    found = lloyd.nearest(rows - 1000, centres - 1000)[:, 0].numpy()
     assert len(set(zip(found.tolist(), planted.tolist(), strict=True))) == 9
     for i in range(9):
         np.testing.assert_allclose(centres[i], rows[found == i].mean(0), rtol=1e-5)
@@ -87,7 +87,9 @@ def test_kmeans_on_a_device_is_kmeans(X):
     assert torch.equal(centres, lloyd.fit(values, 40, 2, 50))
     assert not torch.equal(centres, lloyd.fit(values, 40, 3, 50))
     distance = torch.cdist(values, centres)
-    assert torch.equal(distance.argmin(1), lloyd.nearest(values, centres))
+    assert torch.equal(distance.argmin(1), lloyd.nearest(values, centres)[:, 0])
+    nearest = lloyd.nearest(values, centres, 3).sort(1).values
+    assert torch.equal(distance.argsort(1)[:, :3].sort(1).values, nearest)
     theirs = Theirs(40, n_init=1, random_state=0).fit(X).inertia_
     assert float(distance.min(1).values.square().sum()) < 1.1 * theirs
 

@@ -245,3 +245,21 @@ def test_on_a_gpu_codes_stay_there(activations):
         as_array(codes) @ method.directions + method.bias, as_array(method.sae(torch.from_numpy(activations).cuda())),
         atol=1e-4,
     )  # fmt: skip
+
+
+def test_a_softly_frozen_decoder_stays_near_its_start():
+    """Every decoder vector keeps a cosine of 0.8 with its start, and some would have gone further."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("sae_lens")
+    from percolab.features import saelens
+
+    draw = torch.Generator().manual_seed(0)
+    start, moved = torch.randn(50, 8, generator=draw), torch.randn(50, 8, generator=draw)
+    held = moved.clone()
+    saelens.hold(held, start)
+    cosine = torch.nn.functional.cosine_similarity(held, start)
+    assert float(cosine.min()) >= saelens.SOFT - 1e-5
+    torch.testing.assert_close(held.norm(dim=1), moved.norm(dim=1))
+    near = torch.nn.functional.cosine_similarity(moved, start) >= saelens.SOFT
+    assert torch.equal(held[near], moved[near])
+    assert not near.all()

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -319,6 +319,42 @@ def counts(metric: str, methods: Sequence[str]) -> str:
     return table(["trained / untrained / raw input", *TASKS.values()], rows)
 
 
+# ---------------------------------------------------------------------- the benchmark
+
+
+def benchmark_methods(task: str) -> str:
+    """Return the table of methods of a task of the benchmark, small scale."""
+    found = read(f"benchmark/{task}.json")["table"]
+    kept = [i for i, title in enumerate(found["head"]) if title in SHOWN]
+    return table([found["head"][i] for i in kept], [[row[i] for i in kept] for row in found["rows"]])
+
+
+def benchmark_endpoints(task: str) -> str:
+    """Return the endpoints of a task of the benchmark, small scale."""
+    rows = []
+    for one in read(f"benchmark/{task}.json")["endpoints"]:
+        draws = ", ".join(f"{value:.3f}" for value in one["by_draw"])
+        smallest = "none planted" if one["smallest_effect"] is None else f"{one['smallest_effect']:.3f}"
+        cells = [f"{one['dropped']:.0%}", "" if one["holm"] is None else f"{one['holm']:.2g}", smallest, one["verdict"]]
+        rows.append([one["endpoint"], f"`{one['method']}`", interval(one), draws, *cells])
+    head = [
+        "endpoint",
+        "method",
+        "estimate (95%)",
+        "draws",
+        "pairs dropped",
+        "Holm p",
+        "found with 80% power",
+        "verdict",
+    ]
+    return table(head, rows)
+
+
+SHOWN = (
+    "method", "recovery", "untrained", "random norms", "other", "raw input", "chance", "at L0 32", "L0", "dead",
+    "threshold 0", "trained - raw", "own - other",
+)  # fmt: skip
+
 LEAST_ROWS = 50
 """of a concept, in all tasks"""
 TASKS = {
@@ -369,6 +405,11 @@ WIDTHS = ["batchtopk@n_features=256", "batchtopk@n_features=1024", "batchtopk", 
 SPARSITIES = ["batchtopk@k=8", "batchtopk", "batchtopk@k=128"]
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "../benchmark.md": {
+        f"{task}, {kind}": partial(make, task)
+        for task in ("documents", "superposed-2")
+        for kind, make in (("methods", benchmark_methods), ("endpoints", benchmark_endpoints))
+    },
     "paper.md": {"table 1": table_one},
     "represent.md": {"relevance": lambda: relevance(short=True)},
     "features.md": {"in short": in_short},

@@ -165,7 +165,11 @@ def _series(rows: Sequence[Row], role: str, measure: str) -> dict[str, list[Row]
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Return the table of methods as text: its head, and one line per method."""
-    methods = list(dict.fromkeys(r["method"] for r in select(rows, part="level")))
+    order = {name: i for i, name in enumerate(USUAL)}
+    methods = sorted(
+        {r["method"]: None for r in select(rows, part="level")},
+        key=lambda name: order.get(name.removesuffix("-1"), len(order)),
+    )
     numbers = {title: [_found(rows, role, measure, method) for method in methods] for role, measure, title in COLUMNS}
     shown = [title for title, values in numbers.items() if any(values)]
     return ["method", *shown], [[method, *(numbers[t][i] for t in shown)] for i, method in enumerate(methods)]
