@@ -1,7 +1,9 @@
 """Subsamples: the hierarchy that some rows inherit, against a slow, obvious version."""
 
+import copy
 import dataclasses
 import json
+import pickle
 from functools import lru_cache
 from itertools import pairwise
 
@@ -298,3 +300,51 @@ def test_faults_of_subsamples_are_caught():
         change(source)
         assert flagged(dataclasses.replace(sub, extra={"source_row": source})) == {"data model"}
     assert flagged(dataclasses.replace(sub, extra={"source_row": sub.source_row[:-1]})) == {"data model"}
+
+
+def test_clusters_of_at_most_a_size():
+    ds = pl.generate(pl.Recipe(3000, 3, seeds=5))
+    for least, most in ((1, 40), (5, 40), (2, 2), (1, 10**6)):
+        kept = ds.filter(least, max_cluster_size=most)
+        size = ds.forest.cluster_size[ds.forest.point_cluster]
+        rows = np.flatnonzero((size >= least) & (size <= most))
+        np.testing.assert_array_equal(np.sort(kept.source_row), rows)
+        np.testing.assert_array_equal(kept.X, ds.X[kept.source_row])
+        np.testing.assert_array_equal(kept.y, ds.y[kept.source_row])
+        kept.forest.validate()
+        assert kept.modification == f"{rows.size:,} of {len(ds.filter(least)):,} rows taken"
+    with pytest.raises(ValueError, match="max_cluster_size must be at least 1, got 0"):
+        ds.filter(max_cluster_size=0)
+
+
+def test_arrays_that_a_recipe_makes_are_read_only(tmp_path):
+    ds = pl.generate(pl.Recipe(300, 3, seeds=5))
+    ds.save(tmp_path / "ds.zarr")
+    loaded = pl.load(tmp_path / "ds.zarr")
+    copies = (copy.deepcopy(ds), pickle.loads(pickle.dumps(ds)), ds.do(z={3: 1.0}), ds.take(range(9)))
+    for made in (ds, *copies, loaded, loaded.in_memory(), pl.superpose(ds, ds, seed=1)):
+        names = ("X", "y", "rows") if isinstance(made, pl.Superposed) else ("X", "y", "latent_z", "point_z")
+        for column in (getattr(made, name) for name in names):
+            with pytest.raises((ValueError, TypeError), match=r"read-only|does not support item assignment"):
+                column[0] = 0  # that of a store has no assignment at all
+    mine = np.zeros(300)
+    ds.with_target(mine)
+    mine[0] = 1  # an array that was given is still its owner's
+    for column in pl.make_percolation(50, 3, seed=1, return_X_y=True):
+        column[0] = 0  # as in scikit-learn
+    changed = dataclasses.replace(ds, X=np.array(ds.X))
+    changed.X[0] = 0
+    assert changed.modification == "arrays replaced by hand"
+
+
+def test_a_stored_array_becomes_a_tensor_in_one_reading(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    ds = pl.generate(pl.Recipe(300, 3, seeds=5))
+    ds.save(tmp_path / "ds.zarr")
+    stored, read = pl.load(tmp_path / "ds.zarr").X, []
+    real = type(stored).__getitem__
+    monkeypatch.setattr(type(stored), "__getitem__", lambda self, index: read.append(index) or real(self, index))
+    for make in (torch.tensor, torch.as_tensor, torch.asarray, np.from_dlpack):
+        read.clear()
+        np.testing.assert_array_equal(np.asarray(make(stored)), ds.X)
+        assert read == [slice(None)]

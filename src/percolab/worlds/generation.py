@@ -287,7 +287,11 @@ def make_percolation(
     if "seed" in recipe and random_state is not None:
         raise ValueError(f"seed and random_state are the same, got {recipe['seed']} and {random_state}")
     dataset = generate(Recipe(n_points, dim, **{"seed": seed} | recipe))
-    return (np.asarray(dataset.X), dataset.y) if return_X_y else dataset
+    if not return_X_y:
+        return dataset
+    for column in (dataset.X, dataset.y):
+        column.setflags(write=True)  # nobody else has them
+    return np.asarray(dataset.X), dataset.y
 
 
 def _either(name: str, value: int | None, alias: str, other: int | None, default: int) -> int:
