@@ -250,7 +250,7 @@ def settings(
     if stored is not None and check_integer("draws", draws, 1) > 1:
         raise ValueError(f"draws must be 1 for data in a store, got {draws}")
     if network and not layer:
-        raise ValueError("layers must name a module of the network, got None")
+        raise ValueError("layer must name a module of the network, got None")
     options = chosen.options if layer is None else replace(chosen.options, layer=layer)
     if activations is not None:
         folder(activations)
