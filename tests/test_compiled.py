@@ -58,6 +58,19 @@ def test_a_line_says_that_kernels_are_compiled(monkeypatch):
     assert "no directory" in compiled.notice()
 
 
+@pytest.mark.parametrize("interactive", [True, False])
+def test_those_who_wait_without_a_bar_are_told_too(interactive, monkeypatch, capfd):
+    monkeypatch.setattr(compiled, "_is_interactive", lambda: interactive)
+    with compiled.ahead("engines.native", threads=1):
+        assert (fresh_kernel()(2), fresh_kernel()(2)) == (4, 4)
+    assert capfd.readouterr().err == (compiled.notice() + "\n") * interactive
+    with progress.bar(visible=False), compiled.ahead("engines.native", threads=1):
+        fresh_kernel()(2)
+    with compiled.ahead("engines.native", threads=1):
+        pass  # nothing is compiled
+    assert capfd.readouterr().err == ""
+
+
 made = []
 """The second processes that were started."""
 

@@ -560,7 +560,8 @@ def test_a_phone_has_help_and_scrolls_under_a_finger(visit, file):
     box = one.page.locator("#space .figure").bounding_box()
     touch = one.context.new_cdp_session(one.page)
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    touch.send(
-        "Input.synthesizeScrollGesture", {"x": x, "y": y, "yDistance": -300, "gestureSourceType": "touch", "speed": 800}
-    )
+    for step in range(11):
+        kind = "touchMove" if step else "touchStart"
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y - 25 * step}]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     one.page.wait_for_function("scrollY > 100")

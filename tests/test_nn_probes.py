@@ -196,7 +196,7 @@ def test_subtree_protocol_shows_no_point_of_a_scored_latent(dataset, result):
 
 def test_activations_by_module_name(dataset):
     model = ResidualMLP(6, 8, 2, seed=0).train()
-    X = torch.from_numpy(np.float32(dataset.X))
+    X = torch.tensor(np.float32(dataset.X))
     found = activations(model, dataset.X, batch_size=700, device="cpu")
     assert list(found) == ["input", "blocks.0.hidden", "blocks.0", "blocks.1.hidden", "blocks.1"]
     with torch.no_grad():

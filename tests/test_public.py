@@ -15,7 +15,7 @@ from percolab.ground.extras import surface
 
 SRC = Path(pl.__file__).parent
 MODULES = ("benchmark", "engines", "exports", "features", "nn", "show", "streaming", "study", "theory")
-OPAQUE = {"ClusterTable"}
+OPAQUE = {"Checked", "ClusterTable"}
 """Classes that users pass on without looking inside."""
 
 

@@ -210,9 +210,9 @@ def test_authors_files_hold_samples_with_the_latents_of_a_factor(world, factor, 
 
 def test_subsamples_are_read_back_with_their_rows(world, tmp_path):
     part = pl.generate(world.recipe.factors[0]).take(np.arange(0, 300, 2))
-    for name, read in (("parquet", exports.read_parquet), ("csv", exports.read_csv), ("hdf5", exports.read_hdf5)):
-        exports.FORMATS[name].write(part, tmp_path / name)
-        found = read(tmp_path / name)
+    for name in ("parquet", "csv", "hdf5"):
+        getattr(exports, f"to_{name}")(part, tmp_path / name)
+        found = getattr(exports, f"read_{name}")(tmp_path / name)
         np.testing.assert_array_equal(found.source_row, part.source_row)
         assert found.modification == part.modification
 

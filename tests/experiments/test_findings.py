@@ -236,7 +236,7 @@ def test_training_that_adds_values_is_told_from_training_that_does_not():
     )
 
     def network(seed, strength):
-        features = random_features(torch.from_numpy(np.float32(ds.X)), 20, seed)
+        features = random_features(torch.tensor(np.float32(ds.X)), 20, seed)
         return prober.run({"blocks.0": plant(features, values, strength, seed)}).errors[0]
 
     untrained = [network(seed, 0.0) for seed in range(5)]

@@ -11,15 +11,15 @@ from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
     from percolab.benchmark.declaration import benchmark
-    from percolab.benchmark.submissions import check
+    from percolab.benchmark.submissions import Checked, check
     from percolab.benchmark.tasks import TASKS, VERSION, Options, Task, task
     from percolab.features.specs import Budget
 
-__all__ = ["TASKS", "VERSION", "Budget", "Options", "Task", "benchmark", "check", "task"]
+__all__ = ["TASKS", "VERSION", "Budget", "Checked", "Options", "Task", "benchmark", "check", "task"]
 
 _HOMES = {
     "benchmark.declaration": "benchmark",
-    "benchmark.submissions": "check",
+    "benchmark.submissions": "Checked check",
     "benchmark.tasks": "TASKS VERSION Options Task task",
     "features.specs": "Budget",
 }

@@ -37,7 +37,7 @@ from percolab.benchmark.representations import (
     RENORMED,
     TRUTH,
     Representation,
-    Weights,
+    TrainedWeights,
     n_hierarchies,
     representations,
     train,
@@ -94,7 +94,7 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
         name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")
     }
     named["share"], named["tuned"] = s.options.share, s.options.tuned
-    networks = Cell(f"{s.prefix}networks", Weights, partial(train, s), named, lasting=False, stage="training")
+    networks = Cell(f"{s.prefix}networks", TrainedWeights, partial(train, s), named, lasting=False, stage="training")
     asked = {name: value for name, value in made_from["options"].items() if name != "budget"} | {"store": s.store}
     found: list[Cell[Any]] = [] if s.options.activations else [networks]
     for one in (entry(name, s.options.budget) for name in s.asked):
@@ -166,8 +166,10 @@ def _series(rows: Sequence[Row], role: str, measure: str) -> dict[str, list[Row]
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Return the table of methods as text: its head, and one line per method."""
     order = {name: i for i, name in enumerate(USUAL)}
-    methods = dict.fromkeys(r["method"] for r in select(rows, part="level"))
-    methods = sorted(methods, key=lambda name: order.get(name.removesuffix("-1"), len(order)))
+    methods = sorted(
+        {r["method"]: None for r in select(rows, part="level")},
+        key=lambda name: order.get(name.removesuffix("-1"), len(order)),
+    )
     numbers = {title: [_found(rows, role, measure, method) for method in methods] for role, measure, title in COLUMNS}
     shown = [title for title, values in numbers.items() if any(values)]
     return ["method", *shown], [[method, *(numbers[t][i] for t in shown)] for i, method in enumerate(methods)]

@@ -22,7 +22,7 @@ from percolab.benchmark.representations import (
     Rows,
     S,
     Subject,
-    Weights,
+    TrainedWeights,
     groups,
     model_of,
     read,
@@ -100,7 +100,7 @@ def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
     ]
 
 
-def judge(s: S, which: Representation, entry: Entry, here: Here, weights: Weights | None = None) -> Columns:
+def judge(s: S, which: Representation, entry: Entry, here: Here, weights: TrainedWeights | None = None) -> Columns:
     """Return all measures of a method on a representation, at all settings and for every hierarchy."""
     subject = Subject.of(s, here)
     model = model_of(s, subject.data, which, weights)

@@ -108,7 +108,7 @@ class Subject:
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class TrainedWeights:
     """The trained networks of a draw: a result of a cell."""
 
     seeds: list[int]
@@ -130,7 +130,7 @@ class Weights:
         return model
 
 
-def train(s: S, here: Here) -> Weights:
+def train(s: S, here: Here) -> TrainedWeights:
     """Train one network for each hierarchy and seed; those of a seed start from the same weights."""
     data = Subject.of(s, here).data
     make = partial(find_make(s.network), data) if s.network else None
@@ -149,7 +149,7 @@ def train(s: S, here: Here) -> Weights:
             kept[f"{number}/{name}"] = value.detach().cpu().float().numpy()
     factors, seeds = (list(column) for column in zip(*_grid(s, data), strict=True))
     plain = [{n: v for n, v in asdict(result.test).items() if isinstance(v, float)} for result in results]
-    return Weights(seeds, factors, plain, sum({id(result): result.seconds for result in results}.values()), kept)
+    return TrainedWeights(seeds, factors, plain, sum({id(result): result.seconds for result in results}.values()), kept)
 
 
 def _grid(s: S, data: AnyData) -> list[tuple[int, int]]:
@@ -208,7 +208,7 @@ def untrained(s: S, data: AnyData, seed: int) -> nn.Module:
     return ResidualMLP(data.X.shape[1], c.d_model, c.n_blocks, c.expansion, seed=seed)
 
 
-def model_of(s: S, data: AnyData, which: Representation, weights: Weights | None) -> nn.Module | None:
+def model_of(s: S, data: AnyData, which: Representation, weights: TrainedWeights | None) -> nn.Module | None:
     """Return the network of a representation; None where there is none."""
     if which.role not in (TRAINED, UNTRAINED, RENORMED) or s.options.activations:
         return None

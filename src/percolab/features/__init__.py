@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
+    from percolab.features.dictionaries import Pretrained
     from percolab.features.methods import ICA, PCA, KMeans, Method, Neurons, Oracle, RandomDictionary
     from percolab.features.register import available, find_method
     from percolab.features.result import Score
@@ -24,6 +25,7 @@ __all__ = [
     "Method",
     "Neurons",
     "Oracle",
+    "Pretrained",
     "RandomDictionary",
     "Score",
     "SparseAutoencoder",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "features.dictionaries": "Pretrained",
     "features.methods": "ICA KMeans Method Neurons Oracle PCA RandomDictionary",
     "features.register": "available find_method",
     "features.result": "Score",

@@ -156,7 +156,8 @@ def ahead(room: str, *arguments: str, threads: int = 2) -> Iterator[Callable[[],
     """Compile in a second process meanwhile, if this process has to compile at all; yield a function that waits for it.
 
     The process calls `rehearse` of the module `room`, which calls kernels that this process needs after it has waited.
-    Nothing depends on it: kernels that it did not compile are compiled here.
+    Nothing depends on it: kernels that it did not compile are compiled here. Where somebody waits at a terminal or in a
+    notebook and sees no bar, one line says what is going on.
 
     Parameters
     ----------
@@ -172,7 +173,11 @@ def ahead(room: str, *arguments: str, threads: int = 2) -> Iterator[Callable[[],
     code += f"from percolab.{room} import rehearse; rehearse(*{arguments!r})"
 
     def start() -> None:
+        if unwatched:
+            print(notice(), file=sys.stderr, flush=True)
         with suppress(OSError):
+            if alone:
+                return
             quiet = subprocess.DEVNULL
             helpers.append(subprocess.Popen([sys.executable, "-c", code], stdin=quiet, stdout=quiet, stderr=quiet))
 
@@ -181,14 +186,21 @@ def ahead(room: str, *arguments: str, threads: int = 2) -> Iterator[Callable[[],
             with suppress(subprocess.TimeoutExpired):
                 helper.wait(MOST_SECONDS)
 
-    alone = threads == 1 or not sys.executable or getattr(sys, "frozen", False) or parent_process() is not None
+    is_child = parent_process() is not None
+    alone = threads == 1 or not sys.executable or getattr(sys, "frozen", False) or is_child or not kept()
+    unwatched = not _on_compiling and not is_child and _is_interactive()
     try:
-        with on_compiling((lambda: None) if alone or not kept() else start):
+        with on_compiling(start):
             yield wait
     finally:
         for helper in helpers:
             helper.kill()
             helper.wait()
+
+
+def _is_interactive() -> bool:
+    """Return whether somebody waits: at a terminal, or in a notebook."""
+    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def notice() -> str:

@@ -54,7 +54,8 @@ def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
 
     console = Console(stderr=True)
     if not visible:
-        yield Display()
+        with compiled.on_compiling(lambda: None):  # those who asked for silence are not told of compiling either
+            yield Display()
         return
     show = _bars(console, label) if console.is_terminal else _notebook(label) if console.is_jupyter else _lines(label)
     with show as display, compiled.on_compiling(lambda: display.say(compiled.notice())):

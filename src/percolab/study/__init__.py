@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from percolab.study.comparison import Comparison, compare
     from percolab.study.contrasts import Contrast
     from percolab.study.crosscoder import Difference, diff
+    from percolab.study.estimates import Row
     from percolab.study.measured import Measured, Units
 
-__all__ = ["Comparison", "Contrast", "Difference", "Estimate", "Measured", "Units", "compare", "diff"]
+__all__ = ["Comparison", "Contrast", "Difference", "Estimate", "Measured", "Row", "Units", "compare", "diff"]
 
 _HOMES = {
     "intervals": "Estimate",
     "study.comparison": "Comparison compare",
     "study.contrasts": "Contrast",
     "study.crosscoder": "Difference diff",
+    "study.estimates": "Row",
     "study.measured": "Measured Units",
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import pandas
-from torch import nn
+from torch import Tensor, nn
 
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
@@ -23,7 +23,7 @@ from percolab.nn.networks.model import ResidualMLP, joined, member_weights
 from percolab.nn.networks.transformer import Transformer
 from percolab.nn.training import checkpoint
 from percolab.nn.training.history import EpochProgress, by_epoch
-from percolab.nn.training.run import Plan, Run, Weights, check_same, fitting
+from percolab.nn.training.run import Plan, Run, check_same, fitting
 from percolab.nn.training.subjects import DocumentsOf, Rows, new_mlp, new_transformer, subject
 from percolab.worlds.splits import Split
 
@@ -58,7 +58,7 @@ class TrainResult:
     device: str
     split: Any
     """`Split`, the rows it was trained, validated and tested on; None on documents"""
-    kept: dict[int, Weights] = field(default_factory=dict, repr=False)
+    kept: dict[int, dict[str, Tensor]] = field(default_factory=dict, repr=False)
     """weights after the epochs or steps that were to be kept, on the CPU; 0 is before the first"""
     waited: float = 0.0
     """seconds in which training waited for documents, since it was last begun or resumed"""
