@@ -126,7 +126,10 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return the endpoints."""
     return [
         Line(
-            f"{one.endpoint}: {one.method}, {ENDPOINTS[one.endpoint]}", one.estimate, note=one.words, ruled=one.verdict
+            f"{one.endpoint}: {one.method}, {_contrast(one.endpoint, s)}",
+            one.estimate,
+            note=one.words,
+            ruled=one.verdict,
         )
         for one in tested(rows)
     ]
