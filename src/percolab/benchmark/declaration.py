@@ -61,7 +61,7 @@ from percolab.study.runner import InProcess
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
 
-USUAL = tuple(name for name in (*CONFIRMATORY, *METHODS) if name not in ("pretrained",))
+USUAL = tuple(dict.fromkeys((*CONFIRMATORY, *METHODS)))
 """Methods that are compared, the confirmatory ones first."""
 COLUMNS = (
     (TRAINED, "f1", "recovery"), (UNTRAINED, "f1", "untrained"), (RENORMED, "f1", "random norms"),
