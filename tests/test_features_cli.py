@@ -244,7 +244,7 @@ def test_bad_input_is_one_line(case, place, capsys):
         (["--method", "lasso"], "methods must be known: method must be one of neurons, "),
         (["--method", "no_such:Thing"], "methods must be known: method must be a class that can be imported"),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
-        (["--network", "no_such:make"], "layers must name a module of the network, got None"),
+        (["--network", "no_such:make"], "--layer must name a module of the network"),
         (["--activations", "no-such-folder"], "manifest.json must exist"),
     ],
 )

@@ -247,10 +247,10 @@ def test_on_a_gpu_codes_stay_there(activations):
     )  # fmt: skip
 
 
+@pytest.mark.sae
 def test_a_softly_frozen_decoder_stays_near_its_start():
     """Every decoder vector keeps a cosine of 0.8 with its start, and some would have gone further."""
     torch = pytest.importorskip("torch")
-    pytest.importorskip("sae_lens")
     from percolab.features import saelens
 
     draw = torch.Generator().manual_seed(0)

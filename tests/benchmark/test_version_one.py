@@ -235,7 +235,7 @@ def test_networks_and_data_of_ones_own(tmp_path, monkeypatch):
     assert f"--network {name}:make --layer inner" in results["command"]
     with pytest.raises(ValueError, match="draws must be 1 for data in a store, got 2"):
         benchmark([WORLD], output=tmp_path / "more", draws=2, **given)
-    with pytest.raises(ValueError, match="layers must name a module of the network"):
+    with pytest.raises(ValueError, match="layer must name a module of the network"):
         benchmark([WORLD], output=tmp_path / "more", network=f"{name}:make")
 
 

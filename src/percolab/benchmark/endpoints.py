@@ -32,7 +32,7 @@ COMPARED = ("f1", AT_MATCHED, "f1_zero", "one_to_one", "auc", "probe_activations
 ONE_CENTRE = f"{PLAIN}-1"
 MOST_DEAD, MOST_DROPPED = 0.5, 0.2
 """Share of dead features from which a cell is unhealthy, and share of dropped pairs from which there is no verdict."""
-PLANTED = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+PLANTED = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """Shares of its errors that a concept's feature is relieved of, for power."""
 POWER, LEVEL, TRIALS = 0.8, 0.05, 2000
 
