@@ -56,12 +56,13 @@ def dots(axes: Axes, rows: Sequence[tuple[str, Mapping[str, Mapping[str, Any] | 
     axes.grid(axis="x")
 
 
-def legend(figure: Figure, roles: Sequence[str]) -> None:
+def legend(figure: Figure, roles: Sequence[str] | Mapping[str, str]) -> None:
     """Name the roles above the panels, each in its colour."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=style.ROLES[role], marker="o", markersize=6, linestyle="") for role in roles]
-    figure.legend(handles, [NAMES.get(role, role) for role in roles], loc="outside upper center", ncols=len(roles))
+    names = roles if isinstance(roles, Mapping) else NAMES
+    figure.legend(handles, [names.get(role, role) for role in roles], loc="outside upper center", ncols=len(roles))
 
 
 def probes() -> Figure:
@@ -135,7 +136,34 @@ def contrasts() -> Figure:
     return figure
 
 
-PICTURES = {"probes": probes, "recovery": recovery, "contrasts": contrasts}
+def documents() -> Figure:
+    """Draw what each reader finds in documents: own lexicon, other lexicon, untrained networks, raw input."""
+    found = read("documents/results.json")
+    first = found["settings"]["options"]["layers"][0]
+    levels = [row for row in found["estimates"] if row["part"] == "level" and row["layer"] in (first, row["role"])]
+    words = {
+        "beliefs": "exact beliefs,\nlinear probe (R²)",
+        "kmeans": "contexts,\nk-means (F1)",
+        "neurons": "contexts,\nneurons (F1)",
+    }
+    rows = [(name, {row["role"]: row for row in levels if row["reader"] == reader}) for reader, name in words.items()]
+    figure = style.new_figure(8.6, 3.4)
+    axes = figure.subplots()
+    dots(axes, rows, apart=0.17)
+    axes.axvline(0, color=style.INK, linewidth=0.9)
+    axes.set_xlim(-0.05, 1)
+    axes.set_xlabel("how well it is found (1: perfectly)")
+    names = {
+        "trained": "trained on it",
+        "other": "trained on another lexicon",
+        "untrained": "untrained",
+        "raw": "raw input",
+    }
+    legend(figure, names)
+    return figure
+
+
+PICTURES = {"documents": documents, "probes": probes, "recovery": recovery, "contrasts": contrasts}
 
 if __name__ == "__main__":
     main()
