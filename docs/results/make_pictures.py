@@ -146,19 +146,23 @@ def documents() -> Figure:
         "kmeans": "contexts,\nk-means (F1)",
         "neurons": "contexts,\nneurons (F1)",
     }
-    rows = [(name, {row["role"]: row for row in levels if row["reader"] == reader}) for reader, name in words.items()]
+    names = {
+        "trained": "trained on it",
+        "other": "trained on another lexicon",
+        "untrained": "untrained",
+        "raw": "raw input",
+        "permuted": "permuted",
+    }
+    rows = [
+        (name, {row["role"]: row for row in levels if row["reader"] == reader and row["role"] in names})
+        for reader, name in words.items()
+    ]
     figure = style.new_figure(8.6, 3.4)
     axes = figure.subplots()
     dots(axes, rows, apart=0.17)
     axes.axvline(0, color=style.INK, linewidth=0.9)
     axes.set_xlim(-0.05, 1)
     axes.set_xlabel("how well it is found (1: perfectly)")
-    names = {
-        "trained": "trained on it",
-        "other": "trained on another lexicon",
-        "untrained": "untrained",
-        "raw": "raw input",
-    }
     legend(figure, names)
     return figure
 

@@ -270,6 +270,25 @@ def features(task: str, columns: dict[str, str], methods: Sequence[str] | None =
     return table(["method", *columns.values()], rows)
 
 
+def documents() -> str:
+    """Return the contrasts of every reader after the last block."""
+    found = read("documents/results.json")
+    layer = found["settings"]["options"]["layers"][0]
+    names = {
+        "beliefs": "beliefs, R²",
+        "kmeans": "k-means, F1",
+        "neurons": "neurons, F1",
+        "separation": "separation, log ratio",
+    }
+    contrasts = ("own - other", "trained - untrained", "trained - raw")
+    rows = []
+    for reader, words in names.items():
+        own = [row for row in found["estimates"] if row.get("reader") == reader and row.get("layer") == layer]
+        by = {row["contrast"]: row for row in own if row["part"] == "contrast"}
+        rows.append([words, *(interval(by[contrast], 2) for contrast in contrasts)])
+    return table(["", *contrasts], rows)
+
+
 def in_short() -> str:
     """Return trained less untrained and trained less raw, of every SAE and k-means, in every task."""
     rows = []
@@ -410,6 +429,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         for task in ("documents", "superposed-2")
         for kind, make in (("methods", benchmark_methods), ("endpoints", benchmark_endpoints))
     },
+    "documents.md": {"documents": documents},
     "paper.md": {"table 1": table_one},
     "represent.md": {"relevance": lambda: relevance(short=True)},
     "features.md": {"in short": in_short},
