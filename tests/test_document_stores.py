@@ -224,7 +224,6 @@ def test_what_the_command_refuses(options, message, tmp_path, capsys):
 @pytest.mark.parametrize(
     "command",
     [
-        ["explore", "-o", "a.html"],
         ["export", "--format", "csv", "-o", "a"],
         ["info", "--html", "a"],
     ],

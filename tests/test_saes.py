@@ -55,7 +55,7 @@ def test_nothing_is_imported_before_the_fit():
         (BatchTopK(8, k=0), "k must be at least 1, got 0"),
         (TopK(steps=0), "steps must be at least 1, got 0"),
         (TopK(lr=0), "lr must be above 0, got 0"),
-        (TopK(frozen="both"), "frozen must be one of decoder, encoder, got 'both'"),
+        (TopK(frozen="both"), "frozen must be one of decoder, encoder, soft, got 'both'"),
         (Gated(l1_coefficient=-1), "l1_coefficient must be a number of at least 0, got -1"),
         (JumpReLU(l0_coefficient=-1), "l0_coefficient must be a number of at least 0, got -1"),
         (Matryoshka(8, k=2, widths=(9,)), "widths must be below n_features, 8, got 9"),
