@@ -612,6 +612,7 @@ for words in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_shells_complete():
     wanted = {
         "percolab gen": {"generate"},

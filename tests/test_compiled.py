@@ -177,6 +177,7 @@ print(*hits, float(made.X.sum()))
     assert done.stdout == f"0 1 {float(pl.generate(pl.Recipe(3000, 4, seeds=1)).X.sum())}\n"
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_again_when_a_file_of_their_parts_changes(tmp_path, monkeypatch):
     """Numba by itself would go on with the old part."""
     package = tmp_path / "percolab"

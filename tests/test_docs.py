@@ -42,8 +42,8 @@ def with_python():
 
 def to_run(page):
     """Return a page as a parameter, marked with what it takes to run it."""
-    ray = "import ray" in examples(page)
-    return pytest.param(page, id=name_of(page), marks=[pytest.mark.slow, pytest.mark.ray] if ray else [])
+    marks = [pytest.mark.slow, pytest.mark.ray] if "import ray" in examples(page) else []
+    return pytest.param(page, id=name_of(page), marks=marks + [pytest.mark.slow] * (page.name == "data-model.md"))
 
 
 def commands(page):
@@ -91,7 +91,7 @@ def test_the_pages_with_examples_are_found():
     assert {"README.md", "start.md", "scale.md"} <= {page.name for page in PAGES if commands(page)}
 
 
-SECONDS = {"README.md", "docs/command-line.md", "docs/scale.md", "docs/tutorials/scale.md"}
+SECONDS = {"README.md", "docs/command-line.md", "docs/documents.md", "docs/scale.md", "docs/tutorials/scale.md"}
 """Pages whose commands take seconds."""
 
 

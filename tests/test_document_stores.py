@@ -59,6 +59,7 @@ def test_what_is_stored_is_what_the_recipe_makes(path):
     assert len(stored) == COUNT
 
 
+@pytest.mark.slow
 def test_shards_in_processes_give_the_same_bytes(small_cells, tmp_path):
     whole = pl.generate_store(RANGE, tmp_path / "whole.zarr")
     assert (whole.shards, whole.shards_made) == (8, 8)

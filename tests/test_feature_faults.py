@@ -15,6 +15,8 @@ from percolab.features import score as features_score
 from percolab.features.firing import decode
 from percolab.model import latent_groups as model
 
+pytestmark = pytest.mark.slow
+
 SEEDS = (1, 2, 4, 5, 7, 10, 11, 14, 17, 22)
 
 

@@ -330,6 +330,7 @@ for k in range(60):
 """
 
 
+@pytest.mark.slow
 def test_two_writers_that_name_their_files_at_once_do_not_mix_them(tmp_path):
     writers = [subprocess.Popen([sys.executable, "-c", TWO, str(tmp_path), word]) for word in ("one", "other")]
     assert [writer.wait() for writer in writers] == [0, 0]

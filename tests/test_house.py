@@ -96,6 +96,7 @@ def test_every_room_of_nn_says_what_is_in_it():
             assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder
 
 
+@pytest.mark.slow
 def test_the_map_is_that_of_the_code():
     """A page that shows another house says how to draw it again: python tests/house.py --write."""
     assert house_map.parted()[1] == house_map.drawn(house_map.read())

@@ -324,6 +324,7 @@ def test_targets_are_standard_normal_over_seeds():
         assert stats.kstest(column, "norm").pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_equal_in_law_to_the_paper_engine(mode):
     """Two-sample tests over independent datasets of both engines, on statistics that are exchangeable in both."""
@@ -369,6 +370,7 @@ def test_extreme_probabilities(p):
     assert np.isfinite(ds.X).all()
 
 
+@pytest.mark.slow
 def test_custom_clusters_at_probability_zero_lie_at_an_origin():
     """`custom` draws an origin and steps by n^(-1/6), however many clusters there are."""
     ds = pl.generate(pl.Recipe(3000, 4, "custom", create_prob=0.0, seeds=0))

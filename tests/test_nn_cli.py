@@ -70,6 +70,7 @@ def corpus(folder):
 DOCUMENTS = ("--d-model", "8", "--n-blocks", "1", "--n-heads", "2", "--batch-size", "8", "--device", "cpu")
 
 
+@pytest.mark.slow
 def test_train_on_documents_shows_the_floor(corpus, tmp_path, capsys):
     command = ["train", corpus, "-o", str(tmp_path / "run"), *DOCUMENTS]
     assert main.run([*command, "--steps", "6", "--every", "3"]) == 0
@@ -114,6 +115,7 @@ def test_bad_corpora_and_runs_of_another_kind(folder, corpus, tmp_path, capsys):
     assert "--output must be of a run on documents, got another in" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_diff_says_what_two_runs_do_not_share(tmp_path, capsys):
     made = ["documents", "--tokens", "64", "--lexicons", "2", "--length", "8", "--min-size", "8", "--count", "3"]
     for name, shares in (("a", "1,0"), ("b", "0.5,0.5")):

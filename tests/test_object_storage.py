@@ -87,6 +87,7 @@ def contents(url):
     return {key: bytes(objects.fetch(url, key, 1 << 30)) for key in objects.keys(url)}
 
 
+@pytest.mark.slow
 def test_save_load_verify_stream(url, ds, whole):
     assert objects.handles(url)
     ds.save(url)
@@ -102,6 +103,7 @@ def test_save_load_verify_stream(url, ds, whole):
     np.testing.assert_array_equal(np.sort(rows), np.sort(ds.y.astype(np.float32)))
 
 
+@pytest.mark.slow
 def test_the_command_line(url, capfd):
     words = ["--n-points", "3000", "--dim", "3", "--seed", "1", "-o", url]
     assert main.run(["generate", *words, "--shards", "2"]) == 0
@@ -200,6 +202,7 @@ def stale(url, **changes):
     obstore.put(objects.opened(url), exclusion.LOCK, text.encode())
 
 
+@pytest.mark.slow
 def test_a_lock_is_believed_for_a_while(url, ds, monkeypatch):
     stale(url)
     with pytest.raises(pl.StoreError, match=r"\(process \d+ on 'other'\); if that is dead, try again in (60|59) s$"):
@@ -209,6 +212,7 @@ def test_a_lock_is_believed_for_a_while(url, ds, monkeypatch):
     assert exclusion.LOCK not in set(objects.keys(url))
 
 
+@pytest.mark.slow
 def test_a_dead_process_of_this_machine_is_not_waited_for(url, ds):
     stale(url, **(exclusion._here() | {"started": 1.0}))
     ds.save(url)

@@ -171,6 +171,7 @@ def test_float32_is_the_same_data_rounded():
     np.testing.assert_allclose(single.X, double.X, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_cyclic_coalescent_is_the_forest_of_the_paper_engine():
     for n in (1, 2, 3, 1000):
         forest = pl.engines.cyclic_coalescent(n, 5)

@@ -154,6 +154,7 @@ def test_generate_says_what_it_takes(recipe):
         pl.generate(recipe)
 
 
+@pytest.mark.slow
 def test_notebooks_show_tables(tmp_path):
     ds = pl.generate(pl.Recipe(2000, 3, seeds=5))
     ds.save(tmp_path / "ds.zarr")

@@ -121,6 +121,7 @@ worlds.save(ds, sys.argv[1], overwrite=True, progress=report)
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_a_write(ds, path):
     writer = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True)
     try:

@@ -180,6 +180,7 @@ def test_moments_far_from_zero_in_a_long_table():
             assert found.variance[k] == pytest.approx(float(variance), rel=bound)
 
 
+@pytest.mark.slow
 def test_moments_of_any_kind_of_array(ds, tmp_path, monkeypatch):
     forest, latents = ds.forest, ds.forest.concepts(5)
     expected = forest.moments(ds.X, latents)

@@ -165,6 +165,7 @@ def test_1_a_store_to_be_resumed_is_no_link(folder, capfd):
     assert contents(folder) == before
 
 
+@pytest.mark.slow
 def test_2_what_appears_while_features_are_scored_stays(ds, folder, capfd, monkeypatch):
     np.save("codes.npy", np.maximum(ds.X, 0))
     real = pl.features.score
@@ -550,6 +551,7 @@ def damaged_zips(whole):
         yield whole[:place]
 
 
+@pytest.mark.slow
 def test_9_damaged_archives(ds, folder, capfd):
     scipy.sparse.save_npz("whole.npz", scipy.sparse.csr_array(np.maximum(ds.X[:, :1], 0)))
     codes = Path("codes.npz")
@@ -742,6 +744,7 @@ main.main()
 """
 
 
+@pytest.mark.slow
 def test_14_an_interrupt_where_nothing_can_be_raised(folder):
     pytest.importorskip("pyarrow")
     code, out, err = in_a_process(LOST)

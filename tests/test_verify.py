@@ -295,6 +295,7 @@ def test_walks_that_keep_their_direction():
     )
 
 
+@pytest.mark.slow
 def test_points_on_a_sheet_have_dimension_two():
     ds = pl.generate(pl.Recipe(70_000, 12, "one_cluster", seeds=0))
     assert space.fractal_dimension(Subject(ds)).verdict == "pass"

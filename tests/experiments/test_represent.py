@@ -117,6 +117,7 @@ def test_draws_differ_in_nothing_but_seeds_and_their_interval_is_over_draws(tmp_
     assert results["training"]["networks"] == 3 * alone["training"]["networks"]
 
 
+@pytest.mark.slow
 def test_more_draws_go_on_where_fewer_ended(tmp_path):
     represent(tiny("edit"), tmp_path, device="cpu")
     before = (tmp_path / "cells" / "measures.npz").stat().st_mtime_ns
@@ -140,6 +141,7 @@ def test_a_run_that_is_interrupted_says_so_on_its_page(tmp_path):
     assert "not finished" not in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_training_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
     chosen = tiny("trained")
@@ -217,7 +219,8 @@ def test_there_are_fresh_values_for_the_null_of_any_number_of_seeds(scale, usual
     [
         (
             "represent guess",
-            "EXPERIMENT must be one of trained, crossed, relevance, steering, edit, documents, ownership, causation, got 'guess'",
+            "EXPERIMENT must be one of trained, crossed, relevance, steering, edit, documents, ownership, causation, "
+            "got 'guess'",
         ),
         ("represent dose --data one-cluster", "--data must be one of superposed-2, superposed-4, got 'one-cluster'"),
         ("represent dose --seeds 1", "--seeds must be at least 2, got 1"),

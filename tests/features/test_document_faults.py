@@ -11,6 +11,8 @@ from percolab.corpora.corpus import Corpus
 from percolab.features import chance, concepts, inputs, scoring
 from percolab.features import score as features_score
 
+pytestmark = pytest.mark.slow
+
 SEEDS = (0, 1, 2, 3, 4, 6, 7, 8, 9, 14, 17, 21, 24, 28)
 FAULTS = {}
 

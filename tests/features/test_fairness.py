@@ -26,6 +26,7 @@ def members_of(labels, min_size=20):
     return fairness.Members.of(labels, known.concepts.latent), known
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_score(labels):
     codes = scipy.sparse.random_array((400, 30), density=0.2, rng=np.random.default_rng(0), format="csr")
     threshold = np.linspace(0, 0.7, 30)
