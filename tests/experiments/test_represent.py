@@ -219,8 +219,7 @@ def test_there_are_fresh_values_for_the_null_of_any_number_of_seeds(scale, usual
     [
         (
             "represent guess",
-            "EXPERIMENT must be one of trained, crossed, relevance, steering, edit, documents, ownership, causation, "
-            "got 'guess'",
+            f"EXPERIMENT must be one of {', '.join(REPRESENT)}, got 'guess'",
         ),
         ("represent dose --data one-cluster", "--data must be one of superposed-2, superposed-4, got 'one-cluster'"),
         ("represent dose --seeds 1", "--seeds must be at least 2, got 1"),
