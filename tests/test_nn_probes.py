@@ -10,7 +10,15 @@ from sklearn.linear_model import Ridge
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
 from percolab.nn.probing.errors import LEAST_BASELINE
-from percolab.nn.probing.places import columns, find_places, fresh_values, random_points, targets_of, whole_subtrees
+from percolab.nn.probing.places import (
+    LATENT_TARGETS,
+    columns,
+    find_places,
+    fresh_values,
+    random_points,
+    targets_of,
+    whole_subtrees,
+)
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
 
@@ -124,7 +132,7 @@ def test_probes_equal_scikit_learn(dataset, features, result, protocol):
                 mean, std = A[at[train]].astype(float).mean(0), A[at[train]].astype(float).std(0) + 1e-6
                 standard = (A[at] - mean) / std
                 for k, (target, draw) in enumerate(columns(CONFIG.draws)):
-                    if target not in places.LATENT_TARGETS or draw > 1:
+                    if target not in LATENT_TARGETS or draw > 1:
                         continue
                     t = targets[at, index, k]
                     alpha = alphas.loc[(protocol, target, draw, name, fold), "alpha"]
