@@ -232,6 +232,8 @@ COMMANDS = (
     ["info", "ds.zarr", "--verify"],
     ["verify", "ds.zarr"],
 )
+USUAL_S = 2.0
+"""How long a command takes, until one has finished."""
 LEAST_S = 0.12
 """Seconds after which Python has started, and the command begun: before that, what Python says is its own."""
 
@@ -253,18 +255,18 @@ def attack_interrupts(count, seed):
             command = [sys.executable, "-m", "percolab", *words]
             pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
             process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
-            if k % len(COMMANDS) in durations:  # the first runs whole, to see how long it takes
-                time.sleep(random.uniform(LEAST_S, durations[k % len(COMMANDS)]))
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGINT)
+            time.sleep(random.uniform(LEAST_S, durations.get(k % len(COMMANDS), USUAL_S)))
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
             said = [line for line in process.communicate()[1].splitlines() if "elapsed" not in line]
-            durations.setdefault(k % len(COMMANDS), time.monotonic() - began)
             code = process.returncode
             interrupted = code == -signal.SIGINT or (code == 130 and len(said) == 1 and "interrupted" in said[0])
             # A worker that is started just then may say that it was a process: multiprocessing prints that on its own.
             finished = code in (0, 1) and not [line for line in said if not line.startswith("Process Spawn")]
             counts["interrupted"] += interrupted
             counts["finished"] += finished
+            if finished:
+                durations[k % len(COMMANDS)] = time.monotonic() - began
             if not interrupted and not finished:
                 counts["crashes"] += 1
                 print(words, code, "\n".join(said), file=sys.stderr)

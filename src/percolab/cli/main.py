@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from _thread import interrupt_main
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -85,6 +86,7 @@ class _Interrupts:
         """Raise, the first time."""
         if not self.pressed:
             self.pressed = True
+            warnings.simplefilter("ignore")  # of what libraries could not finish
             raise KeyboardInterrupt
 
     def press_again(self, lost: sys.UnraisableHookArgs) -> None:
