@@ -27,7 +27,8 @@ def outer(values, at):
 
 
 def test_a_kernel_inside_a_kernel_is_a_part_of_it():
-    assert outer(np.array([1, 20, 300]), 2) == 150 + 20 + 150
+    whole = compiled._Kernel(outer.py_func, targetoptions={"nopython": True}, pipeline_class=compiled._KernelCompiler)
+    assert whole(np.array([1, 20, 300]), 2) == 150 + 20 + 150  # not loaded from disk, where parts are in it
     assert not inner.signatures, "compiled for Python, which did not call it"
     assert len(inner.part.signatures) == 1, "constants have the type of any number"
     assert inner(np.array([1, 20, 300]), 2) == 150
