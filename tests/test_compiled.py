@@ -145,6 +145,7 @@ def test_rehearsals_call_kernels_as_the_real_thing_does():
     assert kernels() == before
 
 
+@pytest.mark.slow
 def test_rehearsals_call_the_kernels_of_the_second_half():
     code = """
 import gc

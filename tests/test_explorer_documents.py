@@ -57,6 +57,7 @@ def test_what_is_sent_is_what_is_true(corpus, codes, page):
     assert np.array_equal(table.toarray() > 0, codes.reshape(-1, codes.shape[2]) > 0)
 
 
+@pytest.mark.slow
 def test_stored_documents_and_codes_of_several_networks(corpus, codes, tmp_path, capsys):
     pl.generate_store(pl.DocumentRange(corpus, FIRST, FIRST + 30), tmp_path / "docs.zarr", sync=False)
     np.save(tmp_path / "codes.npy", codes.reshape(-1, codes.shape[2]))

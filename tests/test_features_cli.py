@@ -120,6 +120,7 @@ def trained(place):
     return place[0] / "run"
 
 
+@pytest.mark.slow
 def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_path, capsys):
     from percolab.features.methods import KMeans
     from percolab.nn import activations, load_model
@@ -268,6 +269,7 @@ class Halves:
 """
 
 
+@pytest.mark.slow
 def test_a_method_beside_the_user_is_compared(tmp_path, monkeypatch, capsys):
     """As its page says: a class in a file of one's own, named by --only; a method that fails is named."""
     pytest.importorskip("torch")

@@ -82,6 +82,7 @@ def indices(shape):
     return st.one_of(one, pairs, masks, parts, st.tuples(one, st.just(...)), st.tuples(st.just(...), other))
 
 
+@pytest.mark.slow
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_any_index_does_what_numpy_does(arrays, data):

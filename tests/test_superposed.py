@@ -596,6 +596,7 @@ def test_peak_memory_is_what_is_returned_and_half_again(how):
 # ---------------------------------------------------------------------- on disk
 
 
+@pytest.mark.slow
 def test_save_and_load(tmp_path):
     for world in (fair(), small(product=(1, 2)), small().swapped(1), pl.superpose(clusters(30), seed=1)):
         world.save(tmp_path / "world.zarr", overwrite=True)

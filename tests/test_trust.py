@@ -231,12 +231,14 @@ print("end")
 """
 
 
+@pytest.mark.slow
 def test_3_sparse_codes_are_checked_in_full_in_python(ds):
     code, out, err = in_a_process(SCORE_ALL.format(tests=str(Path(__file__).parent)))
     assert code == 0, err
     assert set(out.split("\n")) == {"refused", "end", ""}
 
 
+@pytest.mark.slow
 def test_3_sparse_codes_are_checked_in_full_from_files(ds, folder, capfd):
     for matrix in spoilt_matrices(ds):
         scipy.sparse.save_npz("codes.npz", matrix)

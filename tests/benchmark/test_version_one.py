@@ -67,6 +67,7 @@ def test_methods_have_their_settings():
     assert len(settings_of(entry("topk", TINY))) == 3  # no more than there are features
 
 
+@pytest.mark.slow
 def test_a_benchmark_has_its_table_and_its_controls(made):
     output, results = made
     assert not results["missing"]
@@ -115,6 +116,7 @@ def test_random_networks_have_the_norms_of_the_trained_one():
         assert theirs.numel() == 1 or float(theirs.norm()) == 0 or not torch.equal(mine, theirs)
 
 
+@pytest.mark.slow
 def test_the_same_command_computes_nothing_again_and_more_is_added(made, monkeypatch):
     output, results = made
     asked = []
@@ -129,6 +131,7 @@ def test_the_same_command_computes_nothing_again_and_more_is_added(made, monkeyp
     assert not asked
 
 
+@pytest.mark.slow
 def test_files_are_accepted_and_give_the_same_table(made, frozen):
     output, results = made
     (found,) = check(output)
@@ -157,12 +160,14 @@ def outside(made, place):
     return values
 
 
+@pytest.mark.slow
 def test_a_file_made_outside_is_accepted(made, frozen, tmp_path):
     outside(made, tmp_path / "in")
     (found,) = check(tmp_path / "in")
     assert declaration.table(found.rows)[1][0][0] == "their-method"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "signed", "message"),
     [
@@ -223,6 +228,7 @@ def make(data, seed):
 """
 
 
+@pytest.mark.slow
 def test_networks_and_data_of_ones_own(tmp_path, monkeypatch):
     name = f"own_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(OWN)
@@ -239,6 +245,7 @@ def test_networks_and_data_of_ones_own(tmp_path, monkeypatch):
         benchmark([WORLD], output=tmp_path / "more", network=f"{name}:make")
 
 
+@pytest.mark.slow
 def test_a_method_that_fails_stops_no_other(tmp_path):
     only = ["kmeans@n_features=-3", "neurons"]
     results = benchmark([WORLD], output=tmp_path, only=only, device="cpu")["superposed-2"]

@@ -73,6 +73,7 @@ def verdicts(found):
     return [finding["verdict"] for finding in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multi_cluster", [False, True])
 def test_what_is_planted_is_found(forest, multi_cluster):
     own = measured(forest, as_in_the_paper)

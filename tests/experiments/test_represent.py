@@ -62,6 +62,7 @@ def slowly(names):
     return [pytest.param(name, marks=[] if name == "edit" else [pytest.mark.slow]) for name in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", slowly(name for name in REPRESENT if name not in ("documents", "ownership", "causation"))
 )
@@ -99,6 +100,7 @@ def test_an_experiment_runs_from_data_to_report_and_once(name, folder, monkeypat
         represent(replace(chosen, seeds=4), folder / name, device="cpu")
 
 
+@pytest.mark.slow
 def test_draws_differ_in_nothing_but_seeds_and_their_interval_is_over_draws(tmp_path):
     results = represent(tiny("edit", draws=3), tmp_path, device="cpu")
     alone = represent(tiny("edit"), tmp_path / "one", device="cpu")

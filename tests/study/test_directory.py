@@ -33,6 +33,7 @@ def test_a_directory_is_claimed_for_one_study(tmp_path):
         assert json.loads((folder / CLAIM).read_text())["seeds"] == 3
 
 
+@pytest.mark.slow
 def test_two_at_once_are_refused(tmp_path):
     code = f"""
 from pathlib import Path
