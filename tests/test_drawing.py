@@ -169,7 +169,7 @@ def test_signs_and_sizes_have_maps_of_their_own(many):
 def test_bad_colours(many):
     with pytest.raises(ValueError, match="colour must be one of y, z, got 'x'"):
         cluster_picture.draw(many, colour="x")
-    with pytest.raises(ValueError, match=r"colour must have shape \(3000,\), a value a row, got \(3,\)"):
+    with pytest.raises(ValueError, match=r"colour must have shape \(3000,\), one value per row, got \(3,\)"):
         cluster_picture.draw(many, colour=[1, 2, 3])
     with pytest.raises(ValueError, match="colour must be finite, got NaN or infinity"):
         cluster_picture.draw(many, colour=np.full(3000, np.nan))

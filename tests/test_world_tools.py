@@ -237,7 +237,7 @@ def test_activations_of_samples_are_averaged_over_the_samples_of_a_point(world):
             mean = values[rows == row].mean() if (rows == row).any() else np.nan
             np.testing.assert_allclose(found[row], mean)
     cluster_picture.draw(world, factor=LONGER, colour=values)  # some points have no sample
-    with pytest.raises(ValueError, match=r"colour must have shape \(300,\), a value a row, got \(500,\)"):
+    with pytest.raises(ValueError, match=r"colour must have shape \(300,\), one value per row, got \(500,\)"):
         cluster_picture.draw(world, factor=LONGER, colour=np.ones(500))
 
 

@@ -411,9 +411,9 @@ ABSORBED = {
 }
 SHAPE = {
     "recovery": "recovery",
-    "l0": "firing features a row",
+    "l0": "firing features per row",
     "purity": "purity",
-    "splitting": "features a concept",
+    "splitting": "features per concept",
     "dead": "dead features",
     "explained_variance": "explained variance",
     "loss_recovered": "loss recovered",

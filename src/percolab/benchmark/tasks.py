@@ -109,7 +109,7 @@ def task(name: str, scale: str = "paper") -> Task:
     small = check_choice("scale", scale, SCALES) == "small"
     budget = _SMALL if small else Budget()
     rates = _RATES.get((name.removesuffix(TENTH), scale), {})
-    if name not in (f"{name.removesuffix(TENTH)}{TENTH}", *POINTS):
+    if name.removesuffix(TENTH) not in POINTS:
         options = Options("blocks.1", 20, budget, rates, 400 if small else 4000, tuned=name == TUNED)
         return Task(name, scale, scales.corpus("documents", scale), scales.corpus_training("documents", scale), options)
     data = name.removesuffix(TENTH).removeprefix("paper-")

@@ -47,7 +47,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _percolab(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Make and inspect percolation datasets: points on fractal clusters, with the hierarchy of latents behind them."""
@@ -59,7 +59,7 @@ for _room in (generate, edit, inspect, draw, explore, export, experiments, repre
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     if sys.stderr is None:  # closed by whoever started us
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if sys.stdout is None:

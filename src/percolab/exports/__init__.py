@@ -138,7 +138,7 @@ def to_ray(path: PathLike, *, override_num_blocks: int | None = None, **options:
 
     Options are those of `percolab.loaders.ray_data.PercolabSource`; `override_num_blocks` is Ray's: the number of read
     tasks. None takes two for each processor of the cluster; as many as Ray would choose read three to four times
-    slower. docs/scale.md has the rates, and what limits them.
+    slower. docs/scale.md has rates.
     """
     with needing("a Ray Dataset needs", "ray"):
         import ray.data

@@ -166,27 +166,6 @@ def rehearse() -> None:
     on_rows(firing, concepts, matches, find_absorbers(firing, concepts, pairs, 1), 1)
 
 
-def best_f1(
-    dataset: Any,
-    codes: Any,
-    rows: Any = None,
-    factor: int | None = None,
-    *,
-    documents: Documents | None = None,
-    about: str = "context",
-    truth: str = "believed",
-    min_size: int = MIN_SIZE,
-    ratio: float = SUMMARY_RATIO,
-    threshold: Any = 0.0,
-    threads: int | None = None,
-) -> Floats:
-    """Return the best F1 of every concept that `score` lists, in its order, without the rest of the work."""
-    asked = Asked(documents, about, truth)
-    table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
-    _, matches = _match(table, known, limit, thread_count(threads), _Stages(silent))
-    return matches.f1
-
-
 def _given(
     dataset: Any, codes: Any, rows: Any, factor: int | None, asked: Asked, min_size: int, ratio: float, threshold: Any
 ) -> tuple[Codes, ConceptIntervals, Floats]:

@@ -217,7 +217,7 @@ def of_rows(known: Truth, values: ArrayLike) -> Floats:
     """Return values of samples as values of the rows of a hierarchy: the mean over the samples of each, NaN if none."""
     found = np.asarray(values)
     if found.shape != known.rows.shape:
-        raise ValueError(f"colour must have shape {known.rows.shape}, a value a row, got {found.shape}")
+        raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {found.shape}")
     numbers = found.astype(np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError("colour must be finite, got NaN or infinity")
