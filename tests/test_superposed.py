@@ -580,17 +580,17 @@ columns = "point_id", "left_size", "bond", "cluster_start", "cluster_id"
 for f in world.factors:
     returned += f.y.nbytes + f.latent_z.nbytes + f.point_z.nbytes
     returned += sum(getattr(f.forest, column).nbytes for column in columns)
-print(memory.peak() - before, returned)
+print(memory.peak() - before, returned, world.X.nbytes)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
 @pytest.mark.parametrize("how", ["added", "rotate"])
-def test_peak_memory_is_what_is_returned_and_half_again(how):
+def test_peak_memory_is_what_is_returned_and_the_positions_of_one_factor(how):
     run = subprocess.run([sys.executable, "-c", PEAK, how], capture_output=True, text=True, check=True)
-    taken, returned = map(int, run.stdout.split())
-    assert taken < 1.5 * returned
+    taken, returned, positions = map(int, run.stdout.split())
+    assert taken < returned + positions + (16 << 20)  # what threads and blocks take, whatever the number of rows
 
 
 # ---------------------------------------------------------------------- on disk
