@@ -103,6 +103,7 @@ def test_rows_are_fitted_chosen_and_scored_apart():
             assert list(map(len, documents)) == [12, 4, 4]
 
 
+@pytest.mark.slow
 def test_causes_are_measured_in_networks_of_the_documents_own_lexicon(tmp_path):
     corpus = pl.Corpus([grow_forest([64], seed, "even") for seed in (1, 2)], length=16, min_size=16, seed=1)
     training = CorpusTrainConfig(d_model=8, n_blocks=1, n_heads=1, steps=2, batch_size=8, held_out=8)
