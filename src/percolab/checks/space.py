@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import verdicts
-from percolab.checks.independence import Subject, distance_sums
+from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small
 from percolab.engines.native import positions
 from percolab.ground.arrays import Floats
@@ -330,11 +330,10 @@ def _walk_variance(subject: Subject, size: int) -> tuple[float, float]:
     its means over one or both points. The variance has mean tr K / s, and relative variance 2 tr K² / (tr K)² for a
     Gaussian walk; tr K² is estimated from random pairs.
     """
-    _, total = distance_sums(*subject.rooted, 0, size)
-    m_a = total / size
+    m_a = subject.distance_sums(size) / size
     m = float(m_a.mean())
     pair = subject.choices("walks").integers(size, size=(SAMPLED_PAIRS, 2))
-    K = (m_a[pair].sum(axis=1) - m - subject.distances(pair)) / 2
+    K = (m_a[pair].sum(axis=1) - m - subject.forest.distance(*pair.T)) / 2
     return m / 2, float(2 * np.mean(K**2) / (m / 2) ** 2)
 
 

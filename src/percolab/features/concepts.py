@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.model.forest import Forest
-from percolab.model.latent_groups import RATIO, thin
+from percolab.model.latent_groups import RATIO, thinned
 
 Ints = NDArray[np.int64]
 
@@ -112,10 +112,10 @@ def find_concepts(labels: Labels, min_size: int, ratio: float) -> Concepts:
     if not latent.size:
         most = size.max(initial=0)
         raise ValueError(f"min_size must leave a concept: the largest has {most} of the rows, got {min_size}")
-    latent = latent[_thinned(forest, latent, size, ratio)]
+    latent = latent[thinned(forest, latent, size, ratio)]
     above, end = forest.nearest_above(latent), np.searchsorted(latent, latent + forest.latent_size[latent] - 1)
     upper = np.where(above < 0, -1, np.searchsorted(latent, above))
-    counted = _thinned(forest, latent, size, SUMMARY_RATIO) & (size[latent] < len(labels))
+    counted = thinned(forest, latent, size, SUMMARY_RATIO) & (size[latent] < len(labels))
     return Concepts(latent, start[latent], stop[latent], upper, end, counted)
 
 
@@ -124,10 +124,3 @@ def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:
     if labels.contexts is None:
         return labels.forest.concepts(min_size, 1, rows=labels.label)
     return labels.contexts[size[labels.contexts] >= min_size]
-
-
-def _thinned(forest: Forest, latent: Ints, size: Ints, ratio: float) -> NDArray[np.bool_]:
-    """Return which of the latents have at most a share of the rows of the nearest such latent above, and fewer."""
-    kept = np.empty(latent.size, np.bool_)
-    thin(latent, forest.latent_size, size, ratio, kept)
-    return kept

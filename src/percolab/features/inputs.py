@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -225,13 +224,6 @@ def check_threshold(threshold: Any, n_features: int) -> Floats:
     if bad.size:
         raise ValueError(f"threshold must be at least 0, got {bad[0]}")
     return np.full(n_features, values) if values.ndim == 0 else values
-
-
-def check_ratio(ratio: Any) -> float:
-    """Return a share above 0 and up to 1."""
-    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) <= 1:
-        raise ValueError(f"ratio must be above 0 and at most 1, got {ratio!r}")
-    return float(ratio)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,10 +19,11 @@ from percolab.corpora.sampler import Documents
 from percolab.features.chance import permuted
 from percolab.features.concepts import SUMMARY_RATIO, Labels
 from percolab.features.directions import concept_directions
-from percolab.features.inputs import Asked, as_array, check_ratio, find_labels
+from percolab.features.inputs import Asked, as_array, find_labels
 from percolab.features.truth import find_truth
 from percolab.ground.extras import needing
 from percolab.ground.validation import check_integer, check_probability, check_seed
+from percolab.model.latent_groups import check_ratio
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -21,7 +21,6 @@ from percolab.features.inputs import (
     Decoder,
     as_codes,
     check_decoder,
-    check_ratio,
     check_threshold,
     find_labels,
 )
@@ -34,7 +33,7 @@ from percolab.ground.extras import needing
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
-from percolab.model.latent_groups import MIN_SIZE
+from percolab.model.latent_groups import MIN_SIZE, check_ratio
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_seed, one
 
 Values = tuple[tuple[int, float], ...]
 """Nodes, sorted, and the value that each is given."""
@@ -59,9 +59,9 @@ class Do:
     def check(self, n_points: int, n_latents: int) -> None:
         """Raise, in one line, if the edit names a row or a latent that is not there."""
         if self.z:
-            check_below("latent", self.z[-1][0], n_latents)
+            one("latent", self.z[-1][0], n_latents)
         if self.point_z:
-            check_below("row", self.point_z[-1][0], n_points)
+            one("row", self.point_z[-1][0], n_points)
 
 
 class _OfLatent:
@@ -75,7 +75,7 @@ class _OfLatent:
 
     def check(self, n_points: int, n_latents: int) -> None:
         """Raise, in one line, if the latent is not there."""
-        check_below("latent", self.latent, n_latents)
+        one("latent", self.latent, n_latents)
 
 
 @dataclass(frozen=True, init=False)
@@ -198,14 +198,6 @@ def _as_edit(edit: object) -> Edit:
 def within(edits: Sequence[Edit], n_points: int, n_latents: int) -> tuple[Edit, ...]:
     """Return what is left of edits in the first rows and latents: what a filter keeps."""
     return tuple(left for edit in edits if (left := edit.within(n_points, n_latents)) is not None)
-
-
-def check_below(name: str, index: int, length: int) -> int:
-    """Return an index that is there, or say what is wrong with it."""
-    index = check_integer(name, index, 0)
-    if index >= length:
-        raise ValueError(f"{name} must be below {length}, got {index}")
-    return index
 
 
 def _as_values(name: str, values: object) -> Values:

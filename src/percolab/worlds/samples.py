@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
-from percolab.ground.intrinsics import multiply_high
+from percolab.ground.intrinsics import multiply_high, prefetch_to_read
 from percolab.rng import philox
-from percolab.worlds.rotations import AHEAD, TILE_BYTES, Rotation, prefetch, turn
+from percolab.worlds.rotations import AHEAD, TILE_BYTES, Rotation, turn
 
 BLOCK = 1 << 12
 """Rows whose moments are summed one after another; part of the definition of sigma, to the bit."""
@@ -118,7 +118,7 @@ def add(lo, hi, rows, source, scale, X, fresh):
     for i in range(lo, hi):
         if i + AHEAD < hi:
             for j in range(0, source.shape[1], TILE_BYTES // source.itemsize):
-                prefetch(source, rows[i + AHEAD], j)
+                prefetch_to_read(source[rows[i + AHEAD]], j)
         row = rows[i]
         if fresh:
             for j in range(X.shape[1]):

@@ -219,20 +219,20 @@ def _overlap(start: NDArray[np.int64], end: NDArray[np.int64], lo: int, hi: int)
     return first, max(first, int(np.searchsorted(start, hi, side="left")))
 
 
-def make_points(recipe: Recipe, part: Points, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
+def make_points(recipe: Recipe, part: Points, threads: int) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of rows."""
-    grown = growth.grow(part.stand, seed_key(recipe.seeds.graph), threads, progress)
-    values = draw_values(grown, part.limb_above, seed_key(recipe.seeds.value), threads, progress)
-    X = embed(recipe, grown, part.entries, threads, progress)
+    grown = growth.grow(part.stand, seed_key(recipe.seeds.graph), threads, silent)
+    values = draw_values(grown, part.limb_above, seed_key(recipe.seeds.value), threads, silent)
+    X = embed(recipe, grown, part.entries, threads, silent)
     rows = slice(part.lo - part.first_row, part.hi - part.first_row)
     return {"X": X[rows], "y": values.y[rows], "point_z": values.point_z[rows], "point_id": part.point_id}
 
 
-def make_latents(recipe: Recipe, part: Latents, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
+def make_latents(recipe: Recipe, part: Latents, threads: int) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of latents."""
     stand, n = part.stand, part.hi - part.lo
-    grown = growth.grow(stand, seed_key(recipe.seeds.graph), threads, progress)
-    z = draw_values(grown, np.zeros(stand.limb.size), seed_key(recipe.seeds.value), threads, progress).latent_z
+    grown = growth.grow(stand, seed_key(recipe.seeds.graph), threads, silent)
+    z = draw_values(grown, np.zeros(stand.limb.size), seed_key(recipe.seeds.value), threads, silent).latent_z
     first = np.append(stand.limb["latent"], stand.start[0] - stand.limb.size)
     count = np.diff(np.append(first, stand.n_latents))
     number = np.arange(stand.n_latents) + np.repeat(part.stand_latent - first, count) - part.lo
