@@ -96,7 +96,7 @@ def upper_is_the_parent(patch):
 @fault("concepts.summarised", "summary.concepts", "summary.recovery")
 def the_top_is_summarised(patch):
     changed(patch, concepts, "find_concepts", lambda found, *given: replace(found, summarised=found.end > 0))
-    patch.setattr("percolab.features.truth.find_concepts", concepts.find_concepts)
+    patch.setattr("percolab.features.concepts.find_concepts", concepts.find_concepts)
 
 
 @fault("concepts.size")

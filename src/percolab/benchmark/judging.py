@@ -28,7 +28,7 @@ from percolab.benchmark.representations import (
     read,
 )
 from percolab.benchmark.tasks import MIDDLE, SPARSITIES
-from percolab.features.concepts import SUMMARY_RATIO, Labels, by_row
+from percolab.features.concepts import SUMMARY_RATIO, Labels, by_row, find_truth
 from percolab.features.directions import concept_directions
 from percolab.features.fairness import (
     Counts,
@@ -48,7 +48,6 @@ from percolab.features.inputs import as_array
 from percolab.features.pairs import GOOD
 from percolab.features.scoring import score
 from percolab.features.specs import Entry, make, on_device
-from percolab.features.truth import find_truth
 from percolab.ground.devices import choose_device
 from percolab.intervals import places
 from percolab.nn.networks.activations import LossRecovered, loss_recovered

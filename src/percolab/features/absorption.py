@@ -16,18 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.concepts import Concepts
 from percolab.features.counting import TASKS_PER_THREAD, Matches, count_pairs, even_ranges
 from percolab.features.firing import Firing, decode, place
 from percolab.features.pairs import GOOD, Pairs
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features import bits
+from percolab.features.concepts import ConceptIntervals
 from percolab.features.counting import even_ranges, score_f1
 from percolab.features.firing import Firing, decode
-from percolab.features.truth import ConceptIntervals
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
 from percolab.ground.parallel import Task, run

@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.features import bits
-from percolab.features.concepts import Concepts
+from percolab.features.concepts import ConceptIntervals, Concepts
 from percolab.features.firing import Firing, count_in
-from percolab.features.truth import ConceptIntervals
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TASKS_PER_THREAD = 8
 

@@ -9,15 +9,12 @@ from numpy.typing import NDArray
 
 from percolab.features.absorption import Absorbers
 from percolab.features.codes import BLOCK_CELLS, Codes
-from percolab.features.concepts import Concepts
+from percolab.features.concepts import ConceptIntervals, Concepts
 from percolab.features.counting import Matches
 from percolab.features.firing import Firing, fires_at, place
 from percolab.features.pairs import GOOD
-from percolab.features.truth import ConceptIntervals
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 CARRIED = 0.4
 """Share of the codes' part along a concept's direction that an absorber must carry."""

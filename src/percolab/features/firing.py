@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.codes import Codes, DenseCodes, DeviceCodes, SparseCodes
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
-
-Ints = NDArray[np.int64]
 
 BLOCK_BYTES = 1 << 25
 """Memory for the bits of one block of features, while dense codes are packed."""

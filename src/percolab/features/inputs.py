@@ -15,6 +15,7 @@ from percolab.corpora.sampler import Documents
 from percolab.features.codes import Codes, DenseCodes, SparseCodes
 from percolab.features.concepts import Labels, by_row
 from percolab.ground import foreign_files, memory
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.foreign_files import as_csr, from_archive
 from percolab.ground.text import shown
 from percolab.ground.validation import check_choice, check_numbers, indices, one
@@ -23,8 +24,6 @@ from percolab.model.forest import Forest
 if TYPE_CHECKING:
     import scipy.sparse
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 FEATURE_BYTES = 256
 """Memory that the columns of one feature take at most."""

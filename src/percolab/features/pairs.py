@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.features.concepts import ConceptIntervals
 from percolab.features.counting import Matches, even_ranges, feature_ranks, score_f1
 from percolab.features.firing import Firing
-from percolab.features.truth import ConceptIntervals
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
-Ints = NDArray[np.int64]
 Table = NDArray[np.int32]
 
 RECOVERED = 0.8

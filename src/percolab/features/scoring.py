@@ -12,7 +12,7 @@ from percolab.corpora.sampler import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
-from percolab.features.concepts import SUMMARY_RATIO, Concepts
+from percolab.features.concepts import SUMMARY_RATIO, ConceptIntervals, Concepts, find_truth
 from percolab.features.counting import Matches, match
 from percolab.features.directions import carried, concept_directions, cosines, explained_variance
 from percolab.features.firing import Firing, pack
@@ -26,16 +26,14 @@ from percolab.features.inputs import (
 )
 from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
-from percolab.features.truth import ConceptIntervals, find_truth
 from percolab.features.union import unions
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import ahead
 from percolab.ground.extras import needing
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.latent_groups import MIN_SIZE, check_ratio
-
-Floats = NDArray[np.float64]
 
 
 def score(

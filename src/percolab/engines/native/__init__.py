@@ -11,9 +11,8 @@ from percolab.engines import Arrays, needs
 from percolab.engines.cluster_growth import attach_keyed, follow_to_founder
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import graph_process, growth, positions, value_draws
-from percolab.engines.native.parts import BRANCH, TIP, TOKEN, Stand
 from percolab.engines.native.pieces import GROUP
-from percolab.engines.native.skeleton import Expansion
+from percolab.engines.native.skeleton import BRANCH, TIP, TOKEN, Expansion, Stand
 from percolab.ground import parallel
 from percolab.ground.compiled import ahead, kernel
 from percolab.ground.progress import Progress, silent

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import births, pieces, skeleton
-from percolab.engines.native.parts import Stand
 from percolab.engines.native.pieces import GROUP
-from percolab.engines.native.skeleton import Expansion
+from percolab.engines.native.skeleton import Expansion, Stand
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
 from percolab.model.forest import Forest

@@ -25,9 +25,8 @@ from percolab.engines import embedding
 from percolab.engines.clusters import Clusters, batches
 from percolab.engines.native import gaussians, positions, skeleton, value_draws
 from percolab.engines.native.growth import Trees
-from percolab.engines.native.parts import Records, Stand, end_of, last_at_most
 from percolab.engines.native.positions import Entries, Walk
-from percolab.engines.native.skeleton import Expansion
+from percolab.engines.native.skeleton import Expansion, Records, Stand, end_of, last_at_most
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
 from percolab.ground.progress import Progress

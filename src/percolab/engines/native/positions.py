@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from percolab.engines import embedding
 from percolab.engines.native import gaussians
 from percolab.engines.native.growth import Trees
-from percolab.engines.native.parts import last_at_most
 from percolab.engines.native.pieces import GROUP, next_group, trace, trace_work
+from percolab.engines.native.skeleton import last_at_most
 from percolab.ground import parallel
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel

@@ -18,8 +18,8 @@ from percolab.engines import needs
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import births, find_clusters, growth, limbs
 from percolab.engines.native.limbs import Crown
-from percolab.engines.native.parts import Stand, end_of
 from percolab.engines.native.positions import Entries, embed
+from percolab.engines.native.skeleton import Stand, end_of
 from percolab.engines.native.value_draws import draw_values
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
