@@ -13,9 +13,9 @@ import scipy.sparse
 
 import percolab as pl
 from percolab.features import register, score
-from percolab.features import specs as lineup
+from percolab.features import register as lineup
 from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary
-from percolab.features.specs import Budget
+from percolab.features.register import Budget
 
 EXAMPLE = Path(__file__).parent / "example_method"
 
@@ -259,7 +259,7 @@ def site(tmp_path_factory):
 
 def test_a_package_adds_its_method(site, monkeypatch, dataset, X):
     monkeypatch.syspath_prepend(site)
-    assert register.available() == [*register.METHODS, "far-out"]
+    assert register.available() == [*register.CLASSES, "far-out"]
     found = register.find_method("far-out")
     assert register.find_method("example_method:FarOut") is found
     codes = found().fit(X).encode(X)
@@ -286,7 +286,7 @@ def test_methods_are_found_by_name():
     assert "far-out" not in register.available()
     assert register.find_method("kmeans") is KMeans
     assert register.find_method("percolab.features.methods:PCA") is PCA
-    assert all(register.find_method(name) is kind for name, kind in register.METHODS.items())
+    assert all(register.find_method(name) is kind for name, kind in register.CLASSES.items())
 
 
 @pytest.mark.parametrize(

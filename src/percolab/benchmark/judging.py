@@ -46,8 +46,8 @@ from percolab.features.fairness import (
 )
 from percolab.features.inputs import as_array
 from percolab.features.pairs import GOOD
+from percolab.features.register import Entry, make, on_device
 from percolab.features.scoring import score
-from percolab.features.specs import Entry, make, on_device
 from percolab.ground.devices import choose_device
 from percolab.intervals import places
 from percolab.nn.networks.activations import LossRecovered, loss_recovered
