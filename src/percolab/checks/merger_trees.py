@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import BLOCK, Subject
-from percolab.checks.verdicts import Check, p_of_counts, p_of_uniforms, smallest, statistical, too_small
+from percolab.checks.verdicts import Check, of_counts, p_of_all_and_some, p_of_uniforms, statistical, too_small
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import growth
 from percolab.engines.paper import coalescent
@@ -71,8 +71,7 @@ def splits(subject: Subject) -> Check:
     log_borel = np.log(theory.borel_law(np.maximum(np.arange(size.max() + 1), 1)))
     _split_places(size, np.minimum(left, size - left), log_borel, subject.choices("splits").random(latent.size), places)
     large = places[size >= LARGE_SPLIT]
-    p = p_of_uniforms(places)
-    p = smallest(p, p_of_uniforms(large)) if large.size >= FEWEST_SPLITS else p
+    p = p_of_all_and_some(places, large, FEWEST_SPLITS)
     note = f"{latent.size:,} latents of 4 points or more, and the {large.size:,} of {LARGE_SPLIT} or more alone"
     single = float(np.mean((left == 1) | (left == size - 1)))
     draw = verdicts.uniforms(places, "distribution function at the smaller side")
@@ -112,10 +111,8 @@ def sides(subject: Subject) -> Check:
     def draw(axes: Axes) -> None:
         axes.stairs(share, edges, color=verdicts.BLUE, label="left")
         axes.stairs(share[::-1], edges, color=verdicts.ORANGE, linestyle="--", label="right")
-        axes.set_yscale("log")
-        axes.set_xlabel("share of the latent's points on that side (16 points or more)")
-        axes.set_ylabel("latents")
-        axes.legend(frameon=False)
+        axes.set(yscale="log", xlabel="share of the latent's points on that side (16 points or more)", ylabel="latents")
+        axes.legend()
 
     note = f"{unequal:,} latents with unequal sides"
     return statistical(law, "½", f"{heavy / unequal:.4f}", binomtest(heavy, unequal).pvalue, note, draw)
@@ -180,9 +177,8 @@ def depth_limit(subject: Subject) -> Check:
         x = np.linspace(0, 4, 200)
         axes.step(scaled, (np.arange(scaled.size) + 0.5) / scaled.size, color=verdicts.BLUE, label="measured")
         axes.plot(x, theory.rayleigh_cdf(x), ":", color=verdicts.INK, label="Rayleigh law")
-        axes.set_xlabel("(depth - shift) / √n")
-        axes.set_ylabel("distribution function")
-        axes.legend(frameon=False)
+        axes.set(xlabel="(depth - shift) / √n", ylabel="distribution function")
+        axes.legend()
 
     note = f"{size.size:,} latents of {LIMIT_FROM} to {BLOCK:,} points, where the law is {granted:.3f} from its limit"
     return statistical(law, f"distance ≤ {granted:.3f} + noise", f"{found:.3f}", p, note, draw)
@@ -229,12 +225,8 @@ def prufer(forest: Forest, sizes: tuple[int, ...], among: Mask | None = None) ->
     code, _ = tree_codes(forest, latents, n)
     counts = np.bincount(code, minlength=cells)
     expected = np.full(cells, latents.size / cells)
-    square = float(np.sum((counts - expected) ** 2 / expected))
     note = f"{latents.size:,} trees of {n} points, {cells:,} codes"
-    draw = verdicts.pulls(counts, expected, "codes")
-    return statistical(
-        "Prüfer codes", f"χ² about {cells - 1:,}", f"χ² = {square:,.0f}", p_of_counts(counts, expected), note, draw
-    )
+    return of_counts("Prüfer codes", counts, expected, note, "codes")
 
 
 def joint(forest: Forest, sizes: tuple[int, ...], among: Mask | None = None) -> Check:
@@ -252,15 +244,11 @@ def joint(forest: Forest, sizes: tuple[int, ...], among: Mask | None = None) -> 
     else:
         need = f"{round(LEAST_EXPECTED / least)} latents of {n} points"
         return too_small(law, "uniform orders of bonds", need, f"{latents.size}")
-    found = Counter(zip(*(codes.tolist() for codes in tree_codes(forest, latents, n)), strict=True))
+    seen = Counter(zip(*(codes.tolist() for codes in tree_codes(forest, latents, n)), strict=True))
     expected = np.array(list(cells.values())) * latents.size
-    counts = np.array([found[cell] for cell in cells], np.float64)
-    square = float(np.sum((counts - expected) ** 2 / expected))
-    impossible = latents.size - int(counts.sum())
-    p = 0.0 if impossible else p_of_counts(counts, expected)
+    counts = np.array([seen[cell] for cell in cells], np.float64)
     note = f"{latents.size:,} latents of {n} points, {len(cells):,} pairs of a tree and its merger tree"
-    draw = verdicts.pulls(counts, expected, "pairs of trees")
-    return statistical(law, f"χ² about {len(cells) - 1:,}", f"χ² = {square:,.0f}", p, note, draw)
+    return of_counts(law, counts, expected, note, "pairs of trees", latents.size - int(counts.sum()))
 
 
 def _of_size(forest: Forest, size: int, among: Mask | None) -> Ints:
