@@ -61,6 +61,12 @@ def check_seed(name: str, value: object) -> int:
     return check_integer(name, value, 0, 64)
 
 
+def fill(instance: Any, **fields: Any) -> None:
+    """Give a frozen dataclass its fields, once they are checked."""
+    for name, value in fields.items():
+        object.__setattr__(instance, name, value)
+
+
 # ---------------------------------------------------------------------- indices
 #
 # Rows and latents that users name: indices of any shape, or a mask.
