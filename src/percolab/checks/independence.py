@@ -23,7 +23,7 @@ from percolab.model.edits import Move, Shift, Turn
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 
-BLOCK = 1024
+LARGEST_BLOCK = 1024
 """Most points of a block."""
 MOST_ENTRIES = 150_000_000
 """Entries of X that are read; of a larger dataset, some clusters and latents."""
@@ -73,8 +73,8 @@ class Subject:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """Blocks of at most `BLOCK` points."""
-        return blocks(self.forest, BLOCK)
+        """Blocks of at most `LARGEST_BLOCK` points."""
+        return blocks(self.forest, LARGEST_BLOCK)
 
     @cached_property
     def rooted(self) -> tuple[Ints, Ints]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import verdicts
-from percolab.checks.independence import BLOCK, Subject
+from percolab.checks.independence import LARGEST_BLOCK, Subject
 from percolab.checks.verdicts import Check, of_counts, p_of_all_and_some, p_of_uniforms, statistical, too_small
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import growth
@@ -123,7 +123,7 @@ def sides(subject: Subject) -> Check:
 
 @lru_cache(maxsize=1)
 def _depth_laws() -> Floats:
-    return theory.depth_laws(BLOCK)
+    return theory.depth_laws(LARGEST_BLOCK)
 
 
 def _block_depths(subject: Subject, least: int) -> tuple[Ints, Ints]:
@@ -163,7 +163,7 @@ def depth_limit(subject: Subject) -> Check:
 
     law, (size, depth) = "depth, Rayleigh limit", _block_depths(subject, LIMIT_FROM)
     if size.size < FEWEST_BLOCKS:
-        need = f"{FEWEST_BLOCKS} disjoint latents of {LIMIT_FROM} to {BLOCK:,} points"
+        need = f"{FEWEST_BLOCKS} disjoint latents of {LIMIT_FROM} to {LARGEST_BLOCK:,} points"
         return too_small(law, "1 - exp(-x²/2)", need, f"{size.size}")
     shift = np.array([theory.depth_shift(int(s)) for s in size])
     u = subject.choices("limit").random(size.size)
@@ -180,7 +180,8 @@ def depth_limit(subject: Subject) -> Check:
         axes.set(xlabel="(depth - shift) / √n", ylabel="distribution function")
         axes.legend()
 
-    note = f"{size.size:,} latents of {LIMIT_FROM} to {BLOCK:,} points, where the law is {granted:.3f} from its limit"
+    sizes = f"{LIMIT_FROM} to {LARGEST_BLOCK:,} points"
+    note = f"{size.size:,} latents of {sizes}, where the law is {granted:.3f} from its limit"
     return statistical(law, f"distance ≤ {granted:.3f} + noise", f"{found:.3f}", p, note, draw)
 
 
@@ -196,7 +197,7 @@ def _distance_to_limit(least: int) -> float:
     laws = _depth_laws()
     worst = 0.0
     edges = np.arange(laws.shape[1]) + 0.5
-    for m in np.unique(np.geomspace(least, BLOCK, 12).astype(int)):
+    for m in np.unique(np.geomspace(least, LARGEST_BLOCK, 12).astype(int)):
         limit = theory.rayleigh_cdf((edges - theory.depth_shift(int(m))) / np.sqrt(m))
         worst = max(worst, float(np.abs(np.cumsum(laws[m]) - limit).max()))
     return worst

@@ -79,15 +79,15 @@ def exact(
     return Check(law, expected, measured, verdict, error=float(error), note=note, draw=draw)
 
 
-def sound(expected: str, validate: Callable[[], None], note: str) -> Check:
+def sound(expected: str, validate: Callable[[], None], note: str, law: str = "data model") -> Check:
     """Return whether data obey the data model: `validate` raises ValueError where they do not."""
     try:
         validate()
     except StoreError:  # what cannot be read breaks no law
         raise
     except ValueError as error:
-        return exact("data model", expected, "broken", 1, 0, f"{error}; no other law was tried")
-    return exact("data model", expected, "they do", 0, 0, note)
+        return exact(law, expected, "broken", 1, 0, f"{error}; no other law was tried")
+    return exact(law, expected, "they do", 0, 0, note)
 
 
 def too_small(law: str, expected: str, need: str, found: str) -> Check:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from percolab.engines.native import node_paths
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_integer
+from percolab.ground.validation import check_finite, check_integer
 from percolab.model import sums
 from percolab.model.edits import Do
 from percolab.model.forest import Forest
@@ -213,8 +213,7 @@ def given(values: ArrayLike, n_points: int) -> tuple[Target, NDArray[Any]]:
     y = y.astype(np.float64 if y.dtype.kind == "f" else np.int64)
     if y.dtype.kind == "i" and y.size and y.min() < 0:
         raise ValueError(f"labels must not be negative, got {y.min()}; give numbers as floats")
-    if not np.isfinite(y).all():
-        raise ValueError(f"target must be finite, got {y[~np.isfinite(y)][0]}")
+    check_finite("target", y)
     return Target("custom", dtype=y.dtype.name, columns=y.shape[1] if y.ndim == 2 else None), y
 
 

@@ -23,7 +23,7 @@ from percolab.ground.extras import needing
 from percolab.ground.files import PathLike
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
-from percolab.ground.validation import check_numbers
+from percolab.ground.validation import check_numbers, check_shape
 from percolab.model.forest import Forest
 from percolab.model.graphs import latent_columns
 from percolab.model.recipe import Recipe
@@ -249,9 +249,9 @@ def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
     n, n_latents, extra = found.forest.n_points, found.forest.n_latents, found.extra
     rows: dict[str, Any] = {"X": (n, found.X.shape[-1]), "point_z": (n,), "latent_z": (n_latents,)}
     for name, shape in {**rows, "y": (n, *found.y.shape[1:])}.items():
-        check_shape(name, getattr(found, name), shape)
+        check_column(name, getattr(found, name), shape)
     for name, column in extra.items():
-        check_shape(name, column, (n_latents if name in LATENT_COLUMNS else n,))
+        check_column(name, column, (n_latents if name in LATENT_COLUMNS else n,))
     for name in ("latent_z", "point_z"):
         if getattr(found, name).dtype != np.float64:
             raise ValueError(f"{name} must be float64, got {getattr(found, name).dtype}")
@@ -260,10 +260,9 @@ def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
     return vouch(found) if is_intact(found, told) else found
 
 
-def check_shape(name: str, column: Any, shape: tuple[int, ...]) -> None:
+def check_column(name: str, column: Any, shape: tuple[int, ...]) -> None:
     """Raise, in one line, unless a column has a shape and a type that kernels know."""
-    if column.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {column.shape}")
+    check_shape(name, column, shape)
     if column.dtype.kind == "f" and column.dtype.itemsize not in (4, 8):
         raise ValueError(f"{name} must be float32 or float64, got {column.dtype}")
 

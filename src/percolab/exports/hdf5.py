@@ -20,7 +20,7 @@ from percolab.exports.columns import (
     RECIPE,
     VALUES,
     blocks,
-    check_shape,
+    check_column,
     checked,
     digest,
     is_intact,
@@ -153,7 +153,7 @@ def _read_world(file: Any) -> Superposed:
     X, y, rows, sigma = (_column(file, name) for name in ("X", "y", "rows", "sigma"))
     shapes = {"X": (len(X), recipe.dim), "y": (len(X), *y.shape[1:]), "rows": (len(X), len(factors))}
     for name, column in (("X", X), ("y", y), ("rows", rows), ("sigma", sigma)):
-        check_shape(name, column, shapes.get(name, (len(factors),)))
+        check_column(name, column, shapes.get(name, (len(factors),)))
     if rows.dtype != np.int64:
         raise ValueError(f"rows must be int64, got {rows.dtype}")
     worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")

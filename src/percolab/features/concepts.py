@@ -13,12 +13,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.features.limits import SUMMARY_RATIO
 from percolab.ground.arrays import Ints
 from percolab.model.forest import Forest
-from percolab.model.latent_groups import RATIO, thinned
-
-SUMMARY_RATIO = RATIO
-"""Of the concepts listed, a summary keeps those with at most this share of the rows of the nearest kept one above."""
+from percolab.model.latent_groups import thinned
 
 
 @dataclass(frozen=True, eq=False)

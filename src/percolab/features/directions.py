@@ -12,13 +12,11 @@ from percolab.features.codes import BLOCK_CELLS, Codes
 from percolab.features.concepts import ConceptIntervals, Concepts
 from percolab.features.counting import Matches
 from percolab.features.firing import Firing, fires_at, place
-from percolab.features.pairs import GOOD
+from percolab.features.limits import CARRIED, GOOD
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 
-CARRIED = 0.4
-"""Share of the codes' part along a concept's direction that an absorber must carry."""
-BLOCK_BYTES = 1 << 27
+PARTS_BYTES = 1 << 27
 """Memory for one block of the decoder's parts along concepts' directions."""
 
 
@@ -88,7 +86,7 @@ def carried(
     concepts = truth.concepts
     asked = np.flatnonzero((matches.f1 >= GOOD) & np.isfinite(concept_direction[:, 0]))
     found = np.full(len(concepts), np.nan)
-    step, n_rows = max(1, BLOCK_BYTES // (8 * len(directions))), max(1, BLOCK_CELLS // len(directions))
+    step, n_rows = max(1, PARTS_BYTES // (8 * len(directions))), max(1, BLOCK_CELLS // len(directions))
     for lo in range(0, asked.size, step):
         chosen = asked[lo : lo + step]
         part = np.ascontiguousarray((directions @ concept_direction[chosen].T).T)

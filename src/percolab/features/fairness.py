@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features.codes import SparseCodes
-from percolab.features.concepts import SUMMARY_RATIO, Labels, find_truth
+from percolab.features.concepts import Labels, find_truth
 from percolab.features.counting import match
 from percolab.features.firing import pack
 from percolab.features.inputs import as_codes
-from percolab.features.pairs import GOOD
+from percolab.features.limits import GOOD, SUMMARY_RATIO
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.parallel import thread_count
 

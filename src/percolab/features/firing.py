@@ -20,7 +20,7 @@ from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
-BLOCK_BYTES = 1 << 25
+PACKED_BYTES = 1 << 25
 """Memory for the bits of one block of features, while dense codes are packed."""
 PACKED_WORDS = 256
 """Words of a task that packs: 16,384 rows of a block of features."""
@@ -90,7 +90,7 @@ def _dense_blocks(
 ) -> Iterator[NDArray[np.uint64]]:
     n, n_features = order.size, codes.shape[1]
     n_words = bits.words_for(n)
-    width = max(1, min(codes.most_columns(), BLOCK_BYTES // (8 * n_words)))
+    width = max(1, min(codes.most_columns(), PACKED_BYTES // (8 * n_words)))
     starts = range(0, n_words, PACKED_WORDS)
     for lo in range(0, n_features, width):
         hi = min(lo + width, n_features)

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from percolab.corpora.sampler import Documents
 from percolab.features.chance import permuted
-from percolab.features.concepts import SUMMARY_RATIO, Labels, find_truth
+from percolab.features.codes import BLOCK_CELLS
+from percolab.features.concepts import Labels, find_truth
 from percolab.features.directions import concept_directions
 from percolab.features.inputs import Asked, as_array, find_labels
+from percolab.features.limits import SUMMARY_RATIO
 from percolab.ground.extras import needing
 from percolab.ground.validation import check_integer, check_probability, check_seed
 from percolab.model.latent_groups import check_ratio
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 Floats = NDArray[np.floating[Any]]
-
-BLOCK_CELLS = 1 << 24
-"""Cells of a block of dense codes that are made sparse."""
 
 
 class Method(Protocol):

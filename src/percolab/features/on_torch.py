@@ -19,7 +19,7 @@ from percolab.features.counting import Matches, complete
 from percolab.features.firing import Firing
 from percolab.ground.arrays import Floats, Ints
 
-BLOCK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}
+DEVICE_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}
 """Memory for one block of features: up to 8 bytes a cell where bits are packed, 64 a concept for ranks and scores."""
 
 
@@ -97,7 +97,7 @@ class TorchCodes(DeviceCodes):
     def _words(self, order: Ints, threshold: Floats, per_feature: int) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield where a block of features starts, and its bits (features, words), as int64, the last bit the sign."""
         rows, limit = self._place(order), torch.from_numpy(threshold).to(self.device)
-        width = max(1, BLOCK_BYTES.get(self.device.type, 1 << 28) // per_feature)
+        width = max(1, DEVICE_BYTES.get(self.device.type, 1 << 28) // per_feature)
         place = torch.arange(8, dtype=torch.uint8, device=self.device)[:, None]
         for lo in range(0, self.shape[1], width):
             fires = (self.tensor[:, lo : lo + width] > limit[lo : lo + width])[rows]
@@ -137,7 +137,7 @@ def _first_best(scores: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Te
 # The same seed gives the same clusters on the same machine.
 
 
-BLOCK_CELLS = 1 << 28
+DISTANCES = 1 << 28
 """Distances that are held at once."""
 TOLERANCE = 1e-4
 """Steps end when centres have moved by less than this share of the variance of the rows, as in scikit-learn."""
@@ -181,7 +181,7 @@ def plus_plus(rows: torch.Tensor, n_clusters: int, generator: torch.Generator) -
 def nearest(rows: torch.Tensor, centres: torch.Tensor, k: int = 1) -> torch.Tensor:
     """Return (n, k) the nearest centres of each row; of one, the lowest of equals."""
     squares = centres.square().sum(1)
-    step = max(1, BLOCK_CELLS // len(centres))
+    step = max(1, DISTANCES // len(centres))
     distances = (torch.addmm(squares, part, centres.T, alpha=-2) for part in rows.split(step))
     if k == 1:
         return torch.cat([part.argmin(1, keepdim=True) for part in distances])

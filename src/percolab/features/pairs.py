@@ -15,18 +15,13 @@ from numpy.typing import NDArray
 from percolab.features.concepts import ConceptIntervals
 from percolab.features.counting import Matches, even_ranges, feature_ranks, score_f1
 from percolab.features.firing import Firing
+from percolab.features.limits import GOOD, LEAST_RAISE, RECOVERED
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
 Table = NDArray[np.int32]
 
-RECOVERED = 0.8
-"""A concept is recovered by a feature whose F1 is above this."""
-GOOD = 0.5
-"""F1 from which a feature counts as a concept's own where absorption is asked for."""
-LEAST_RAISE = 0.03
-"""A union takes another feature if that raises its F1 by at least this (the rule of SAEBench)."""
 FIRST_ROOM = 1 << 14
 SLACK = 1e-9  # of bounds in float64: a pair too many costs time, one too few would be wrong
 

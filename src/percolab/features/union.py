@@ -18,7 +18,8 @@ from percolab.features import bits
 from percolab.features.concepts import Concepts
 from percolab.features.counting import TASKS_PER_THREAD, Matches
 from percolab.features.firing import Firing, place
-from percolab.features.pairs import LEAST_RAISE, SLACK, Pairs
+from percolab.features.limits import LEAST_RAISE
+from percolab.features.pairs import SLACK, Pairs
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 40
 """Least size of a cluster that is drawn with its bonds; of the others only the points."""
-LARGE = 10
+PROJECTED = 10
 """Number of clusters that the projection is made for."""
 GREYS = ("#6f6f6f", "#8c8c8c", "#a5a5a5", "#bbbbbb")
 DEGREES = {0.5: "below", 1.0: "critical", 2.0: "above"}
@@ -55,7 +55,7 @@ def _draw_clusters(axes: Axes, dataset: Dataset, look: colours.Colouring) -> Non
 
     forest, X = dataset.forest, np.asarray(dataset.X, np.float64)
     size = int(forest.cluster_size[0])
-    plane = _projection(X, dataset.forest.cluster_start[: LARGE + 1])
+    plane = _projection(X, dataset.forest.cluster_start[: PROJECTED + 1])
     rows = np.arange(size, forest.n_points)
     axes.scatter(plane[rows, 0], plane[rows, 1], s=0.8, color=style.FAINT, linewidths=0, zorder=1, rasterized=True)
     for c in range(1, int(np.count_nonzero(forest.cluster_size >= SHOWN))):

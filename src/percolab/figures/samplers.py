@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-TREES, POINTS, LARGE = 500_000, 6, 1_000_000
+TREES, POINTS, LARGE_TREE = 500_000, 6, 1_000_000
 SAMPLERS = (
     ("cyclic coalescent", "paper", cyclic_coalescent, style.BLUE, "o"),
     ("top-down splitting", "native", split_forest, style.ORANGE, "s"),
@@ -40,7 +40,7 @@ def uniformity(quick: bool = False) -> Figure:
     figure = style.new_figure(9.0, 3.7)
     codes, degrees = figure.subplots(1, 2)
     _draw_codes(codes, TREES // 10 if quick else TREES)
-    _draw_degrees(degrees, LARGE // 20 if quick else LARGE)
+    _draw_degrees(degrees, LARGE_TREE // 20 if quick else LARGE_TREE)
     return figure
 
 

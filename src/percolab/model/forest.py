@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
 from percolab.ground.arrays import Ints
-from percolab.ground.validation import check_integer, indices, one
+from percolab.ground.validation import check_integer, check_shape, indices, one
 from percolab.model import graphs, hierarchy, invariants, kinship
 from percolab.model.kinship import Ragged, Walk, minima_table
 from percolab.model.latent_groups import MIN_SIZE, RATIO, Partition, concepts, cut, nearest_above
@@ -379,8 +379,7 @@ class Forest:
     def values(self, latent_z: ArrayLike, latents: ArrayLike | None = None) -> scipy.sparse.csr_array:
         """Return `membership` with each entry replaced by its latent's value."""
         z = np.asarray(latent_z)
-        if z.shape != (self.n_latents,):
-            raise ValueError(f"latent_z must have shape ({self.n_latents},), got {z.shape}")
+        check_shape("latent_z", z, (self.n_latents,))
         return graphs.membership(self, latents, z)
 
     # ------------------------------------------------------------------ parts

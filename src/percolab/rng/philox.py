@@ -44,11 +44,6 @@ _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
 
-def seed_key(seed: int) -> np.uint64:
-    """Return a seed as a key."""
-    return np.uint64(seed)
-
-
 # ---------------------------------------------------------------------- Philox4x32-10
 
 
