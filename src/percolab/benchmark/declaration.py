@@ -44,7 +44,7 @@ from percolab.benchmark.representations import (
     train,
 )
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
-from percolab.features.register import METHODS, Entry, entry, has_sae_lens, needs_sae_lens, source
+from percolab.features.register import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
 from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number
@@ -265,8 +265,7 @@ def settings(
     count = check_integer("seeds", NETWORKS[chosen.scale] if seeds is None else seeds, 1)
     asked = tuple(dict.fromkeys(only if only is not None else (*_installed(options), *methods)))
     for name in asked:
-        if needs_sae_lens(_entry(name, options)) and not has_sae_lens():
-            raise ImportError(f"{name} needs SAELens: pip install 'percolab[sae]'")
+        check_installed(_entry(name, options))
     given = {
         "seeds": count != NETWORKS[chosen.scale] and count, "draws": draws > 1 and draws, "network": network,
         "layer": layer, "activations": activations, "data": data, "only": only is not None and ",".join(only),
