@@ -77,15 +77,15 @@ def test_kmeans_on_a_device_is_kmeans(X):
     rng = np.random.default_rng(0)
     planted = rng.permutation(np.repeat(np.arange(9), 50))
     rows = torch.from_numpy(1000 + 10 * rng.normal(size=(9, 6))[planted] + 0.1 * rng.normal(size=(450, 6))).float()
-    centres = on_torch.fit(rows, 9, 1, 20)
+    centres = on_torch.fit_centres(rows, 9, 1, 20)
     found = on_torch.nearest(rows - 1000, centres - 1000)[:, 0].numpy()
     assert len(set(zip(found.tolist(), planted.tolist(), strict=True))) == 9
     for i in range(9):
         np.testing.assert_allclose(centres[i], rows[found == i].mean(0), rtol=1e-5)
     values = torch.tensor(X).float()
-    centres = on_torch.fit(values, 40, 2, 50)
-    assert torch.equal(centres, on_torch.fit(values, 40, 2, 50))
-    assert not torch.equal(centres, on_torch.fit(values, 40, 3, 50))
+    centres = on_torch.fit_centres(values, 40, 2, 50)
+    assert torch.equal(centres, on_torch.fit_centres(values, 40, 2, 50))
+    assert not torch.equal(centres, on_torch.fit_centres(values, 40, 3, 50))
     distance = torch.cdist(values, centres)
     assert torch.equal(distance.argmin(1), on_torch.nearest(values, centres)[:, 0])
     nearest = on_torch.nearest(values, centres, 3).sort(1).values

@@ -15,15 +15,16 @@ from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import LARGEST_BLOCK, Subject
 from percolab.checks.verdicts import Check, of_counts, p_of_all_and_some, p_of_uniforms, statistical, too_small
+from percolab.engines import paper
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import growth
-from percolab.engines.paper import coalescent
 from percolab.ground import parallel
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
+from percolab.ground.progress import silent
 from percolab.ground.validation import check_choice
 from percolab.model.forest import Forest
-from percolab.rng import pcg64
+from percolab.model.recipe import Seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -345,25 +346,7 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
     """Return a forest of many clusters of the same size, grown by the sampler of an engine as it would in a dataset."""
     check_choice("engine", engine, ("native", "paper"))
     start = np.arange(n_trees + 1) * size
-    births = np.arange(n_trees)
+    table = Clusters(start, np.arange(n_trees), np.arange(n_trees * size))
     if engine == "native":
-        table = Clusters(start, births, np.arange(n_trees * size))
         return growth.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
-    n_latents = n_trees * (size - 1)
-    left_size, bond = np.empty(n_latents, np.int64), np.empty((n_latents, 2), np.int64)
-    point_id = np.empty(n_trees * size, np.int64)
-    _coalesce_many(size, n_trees, pcg64.root_pool(seed), left_size, bond, point_id)
-    return Forest(start, births, point_id, left_size, bond)
-
-
-@kernel
-def _coalesce_many(size, n_trees, root, left_size, bond, point_id):
-    """Run the cyclic coalescent for many clusters of one size."""
-    work = coalescent.work_arrays(size)
-    row, split_rows, order = np.empty(size, np.int64), np.empty((size, 2), np.int32), np.empty(size, np.int32)
-    for c in range(n_trees):
-        coalescent.coalesce(size, pcg64.spawn(root, c + coalescent.FIRST_CLUSTER_CHILD), work)
-        top, end = c * (size - 1), (c + 1) * (size - 1)
-        coalescent.lay_out(size, c * size, work, left_size[top:end], bond[top:end], row, split_rows, order)
-        for i in range(size):
-            point_id[row[i]] = c * size + i
+    return paper.grow(Seeds.from_int(seed), table, 0, "float64", parallel.thread_count(None), silent)[0].forest

@@ -23,14 +23,11 @@ from percolab.features.firing import Firing, decode
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
 from percolab.ground.parallel import Task, run
-from percolab.rng.philox import CHANCE, block
+from percolab.rng.philox import CHANCE, STEP, block, mix
 from percolab.worlds.samples import shuffle
 
 RARE = 32
 """Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins."""
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threads: int) -> NDArray[np.float64]:
@@ -95,14 +92,6 @@ def set_key(seed, draw, feature):
 
 
 @kernel
-def stream(state):
-    """Return the random word that belongs to a state (SplitMix64; Steele, Lea, Flood 2014)."""
-    z = (state ^ (state >> _30)) * _MIX1
-    z = (z ^ (z >> _27)) * _MIX2
-    return z ^ (z >> _31)
-
-
-@kernel
 def random_set(n_rows, count, state, words):
     """Fill bits with a uniform random set of `count` of n_rows positions."""
     if 2 * count > n_rows:
@@ -129,8 +118,8 @@ def _draw_set(n_rows, count, state, words):
         held = bits.count(words, 0, n_rows)
     n = np.uint64(n_rows)
     while held != count:
-        state += _STEP
-        p = np.int64(multiply_high(stream(state), n))
+        p = np.int64(multiply_high(mix(state), n))
+        state += STEP
         if held < count and not bits.has(words, p):
             bits.add(words, p)
             held += 1
@@ -145,11 +134,11 @@ def _toss(heads, state, words):
     for digit in range(bits.lowest(np.uint64(heads)), 8):
         if (heads >> digit) & 1:
             for w in range(words.size):
-                words[w] |= stream(state + np.uint64(w + 1) * _STEP)
+                words[w] |= mix(state + np.uint64(w) * STEP)
         else:
             for w in range(words.size):
-                words[w] &= stream(state + np.uint64(w + 1) * _STEP)
-        state += np.uint64(words.size) * _STEP
+                words[w] &= mix(state + np.uint64(w) * STEP)
+        state += np.uint64(words.size) * STEP
     return state
 
 

@@ -77,7 +77,7 @@ class KMeans(Decodes):
         else:
             from percolab.features import on_torch
 
-            self._model = on_torch.fit(self._enough(on_gpu), self.n_features, seed, self.max_iterations)
+            self._model = on_torch.fit_centres(self._enough(on_gpu), self.n_features, seed, self.max_iterations)
             self.directions = as_array(self._model)
         self.bias = np.zeros(self.directions.shape[1])
         return self

@@ -149,7 +149,7 @@ def as_rows(activations: Any, device: torch.device) -> torch.Tensor:
     return torch.as_tensor(values).to(device, torch.float32)
 
 
-def fit(values: torch.Tensor, n_clusters: int, seed: int, iterations: int) -> torch.Tensor:
+def fit_centres(values: torch.Tensor, n_clusters: int, seed: int, iterations: int) -> torch.Tensor:
     """Return (clusters, d) centres of rows (n, d)."""
     mean = values.mean(0)
     rows = values - mean  # distances from products lose digits to a large mean
