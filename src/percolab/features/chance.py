@@ -37,7 +37,7 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
     best = np.zeros((draws, len(ranges), size.size))
     given: tuple[Any, ...] = firing.fired, firing.n_rows, edges.edges
     if truth.labels.place is not None:
-        given = *firing.columns, *_by_document(truth), edges.edges.size
+        given = firing.columns, *_by_document(truth), edges.edges.size
     draw_best = _best_by_rows if truth.labels.place is None else _best_by_documents
     tasks: list[Task] = [
         (draw_best, (*ends, draw, np.uint64(seed), *given, edges.start, edges.stop, size, best[draw, i]))
@@ -158,29 +158,26 @@ def _best_by_rows(lo, hi, draw, seed, fired, n_rows, edges, start, stop, size, b
 
 
 @kernel
-def _best_by_documents(
-    lo, hi, draw, seed, fired, slot, first, positions, words, place, document, begin, bin_of,
-    n_edges, start, stop, size, best,
-):  # fmt: skip
+def _best_by_documents(lo, hi, draw, seed, firing, place, document, begin, bin_of, n_edges, start, stop, size, best):
     order, shift = np.empty(begin.size - 1, np.int64), np.empty(begin.size - 1, np.int64)
-    rows, below = np.empty(fired.max(), np.int32), np.empty(n_edges, np.int32)
+    rows, below = np.empty(firing.fired.max(), np.int32), np.empty(n_edges, np.int32)
     hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
     for f in range(lo, hi):
-        if fired[f] == 0:
+        if firing.fired[f] == 0:
             continue
         shuffle(order, np.uint64(set_key(seed, draw, f)), CHANCE, seed)
         at = 0
         for d in order:
             shift[d] = at - begin[d]
             at += begin[d + 1] - begin[d]
-        decode(f, fired, slot, first, positions, words, rows)
+        decode(f, firing, rows)
         below[:] = 0
-        for j in range(fired[f]):
+        for j in range(firing.fired[f]):
             edge = bin_of[place[rows[j]] + shift[document[rows[j]]]]
             if edge < n_edges:
                 below[edge] += 1
         for j in range(1, n_edges):
             below[j] += below[j - 1]
-        score_f1(fired[f], size, start, stop, below, hits, f1)
+        score_f1(firing.fired[f], size, start, stop, below, hits, f1)
         for c in range(size.size):
             best[c] = max(best[c], f1[c])

@@ -96,7 +96,7 @@ def carried(
             for first in range(0, positions.size, n_rows):
                 some = positions[first : first + n_rows]
                 rows = _by_rows(codes.take(truth.order[some]))
-                given = some, rows.indptr, rows.indices, rows.data, *firing.columns
+                given = some, rows.indptr, rows.indices, rows.data, firing.columns
                 count += _carried(c, concepts.end[c], *given, absorbers.first, absorbers.lowest, part[j])
             found[c] = count / concepts.size[c]
     return found
@@ -107,7 +107,7 @@ def _absorbed(c: int, firing: Firing, concepts: Concepts, matches: Matches, abso
     positions = np.arange(concepts.start[c], concepts.stop[c])
     positions = positions[absorbers.deepest[positions] >= c]
     silent = np.empty(positions.size, np.bool_)
-    _silent(matches.feature[c], positions, *firing.columns, silent)
+    _silent(matches.feature[c], positions, firing.columns, silent)
     return positions[silent]
 
 
@@ -131,13 +131,13 @@ def _sums_between(values, centre, order, edges, out):
 
 
 @kernel
-def _silent(feature, at, fired, slot, first, positions, words, out):
+def _silent(feature, at, firing, out):
     for j in range(at.size):
-        out[j] = not fires_at(feature, at[j], fired, slot, first, positions, words)
+        out[j] = not fires_at(feature, at[j], firing)
 
 
 @kernel
-def _carried(c, end, at, indptr, indices, data, fired, slot, first, positions, words, absorbs_first, lowest, weight):
+def _carried(c, end, at, indptr, indices, data, firing, absorbs_first, lowest, weight):
     """Count the rows, given as CSR, on which some firing absorber of concept c carries enough of its direction."""
     count = 0
     for r in range(at.size):
@@ -149,7 +149,7 @@ def _carried(c, end, at, indptr, indices, data, fired, slot, first, positions, w
             if part > most:
                 lo, hi = absorbs_first[f], absorbs_first[f + 1]
                 lo = place(lowest, lo, hi, c)
-                if lo < hi and lowest[lo] < end and fires_at(f, at[r], fired, slot, first, positions, words):
+                if lo < hi and lowest[lo] < end and fires_at(f, at[r], firing):
                     most = part
         count += total > 0 and most >= CARRIED * total
     return count
