@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from percolab.features.inputs import as_array
-from percolab.features.specs import MODEST, entry, make, on_device
+from percolab.features.register import MODEST, entry, make, on_device
 from percolab.intervals import places
 from percolab.nn.interventions import ablate, patch, steer
 from percolab.nn.networks.activations import activations
