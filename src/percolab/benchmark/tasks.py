@@ -15,7 +15,7 @@ from percolab.features.specs import Budget
 from percolab.ground.validation import check_choice
 from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study import scales
-from percolab.study.draws import AnyRecipe
+from percolab.study.settings import AnyRecipe
 
 VERSION = 1
 """Of the benchmark."""

@@ -27,7 +27,7 @@ def choose_rates(task: Task, device: str = "auto") -> dict[str, dict[float, floa
     for which in (Representation(TRAINED, 0), Representation(UNTRAINED), Representation(RAW)):
         for rate in RATES:
             one = entry(f"topk@k={MIDDLE}+lr={rate:g}", s.options.budget)
-            cells = judge(replace(s, options=replace(s.options, rates={})), which, one, here, weights).cells(0)
+            cells = judge(which, one, replace(s, options=replace(s.options, rates={})), here, weights).cells(0)
             own = [c.values[0] for c in cells if c.measure == "validation" and c.factor == 0 and AT not in c.reader]
             found.setdefault(which.role, {})[rate] = float(np.mean(own))
     return found

@@ -38,16 +38,15 @@ from percolab.nn.probing.places import LATENT_TARGETS, TARGETS, TRUE_TARGETS
 from percolab.nn.probing.probed_networks import Source, Sources, listed
 from percolab.nn.probing.prober import Prober
 from percolab.show import summary
-from percolab.study.cells import Array, Cell, Here
-from percolab.study.draws import network_seeds
+from percolab.study.cells import Array, Cell, Here, cell_of
 from percolab.study.estimates import Row, band, row, select
 from percolab.study.experiment import Details, Experiment, Found, Results
 from percolab.study.material import Material
-from percolab.study.networks import Networks, train_networks
+from percolab.study.networks import Networks
 from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture
 from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import Settings, network_seeds
 
 
 @dataclass(frozen=True)
@@ -127,11 +126,7 @@ class Probed:
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells: data, baselines, networks, the probes of each source, power, findings."""
-    made_from = s.to_dict()
-
-    def cell(name: str, kind: type[Any], make: Any, *needs: Cell[Any], stage: str = "") -> Cell[Any]:
-        return Cell(f"{s.prefix}{name}", kind, partial(make, s), made_from, needs, stage=stage)
-
+    cell = partial(cell_of, s, made_from=s.to_dict())
     networks = cell("training", Networks, _train)
     probed = [
         cell(f"probes/{source}", Probed, partial(_probe, source), networks, stage="probes") for source in sources_of(s)
@@ -155,7 +150,7 @@ def _baselines(s: Settings[Options], here: Here) -> Plain:
 
 def _train(s: Settings[Options], here: Here, epochs: int | None = None) -> Networks:
     config = s.training if epochs is None else replace(s.training, epochs=epochs)
-    return train_networks(here, Material(s, here).dataset, config.with_seeds(seeds_of(s)))
+    return Material(s, here).train(config.with_seeds(seeds_of(s)))
 
 
 def _probe(source: Source, s: Settings[Options], here: Here, networks: Networks) -> Probed:
@@ -172,7 +167,7 @@ def _prober(s: Settings[Options], device: torch.device) -> Prober:
 
 def _sources(s: Settings[Options], data: Material, networks: Networks) -> Sources:
     def trained(member: int) -> Any:
-        return networks.model(member, networks.last, data.device)
+        return data.model(networks, member)
 
     return Sources(data.dataset, s.training.with_seeds(seeds_of(s)), trained, data.device)
 

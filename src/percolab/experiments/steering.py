@@ -29,9 +29,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from percolab.experiments import relevance
+from percolab.experiments import points, relevance
 from percolab.experiments.directions import (
     FRESH_PROBES,
     LEAST_DEPTH,
@@ -50,6 +49,7 @@ from percolab.experiments.directions import (
 from percolab.experiments.responses import by_relevance, fresh_slope, leakage, mean_of_known, response_line
 from percolab.features.methods import KMeans
 from percolab.features.scoring import score
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import kin
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import RAW, activations, label
@@ -57,7 +57,6 @@ from percolab.nn.probing import siblings
 from percolab.nn.probing.places import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
-from percolab.study.draws import STEP
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
 from percolab.study.material import Material
@@ -65,10 +64,7 @@ from percolab.study.networks import Networks
 from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_layer, by_number
 from percolab.study.scales import WORLDS
-from percolab.study.settings import Settings
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from percolab.study.settings import STEP, Settings
 
 RANDOM_DRAWS = 3
 """Random directions for each concept."""
@@ -82,29 +78,18 @@ At = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Options:
-    """What this experiment is made from beside data and networks."""
+class Options(points.Options):
+    """What this experiment is made from beside data and networks; `keep` is 0, which is untrained, and the last."""
 
-    keep: tuple[int, ...]
-    """epochs that are looked at: 0, which is untrained, and the last"""
-    min_size: int = 200
-    """fewest samples of a concept or a latent"""
-    most_pairs: int = 400
-    """most pairs of siblings of a hierarchy"""
-    depths: tuple[int, ...] = tuple(range(0, 201, 10))
-    """depths of the latents that are probed"""
     rows: int = 64
     """samples of a concept that are steered"""
     doses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
     """in units of the difference to the sibling, or of z"""
-    features: int = 256
-    """features of k-means"""
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
     """Return the options of a scale."""
-    keep = (0, training.epochs)
-    return Options(keep) if scale == "paper" else Options(keep, 50, 100, tuple(range(0, 101, 10)), 32, features=64)
+    return Options((0, training.epochs), **({**points.SMALL, "rows": 32} if scale == "small" else {}))
 
 
 # ---------------------------------------------------------------------- measuring
@@ -154,10 +139,10 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     data = Material(s, here)
     depths = [depth for depth in s.options.depths if depth >= LEAST_DEPTH]
     probed = data.probed(depths, s.options.min_size)
-    units = zip(relevance.pairs_of(data), probed, strict=True)
+    units = zip(points.pairs_of(data), probed, strict=True)
     hierarchies = [_Hierarchy(data, k, *own) for k, own in enumerate(units)]
     epochs = (0, networks.last)
-    names = [RAW, *streams(networks.model(0, 0, data.device))]
+    names = [RAW, *streams(data.model(networks))]
     parts: dict[str, list[Floats]] = {}
     for _, j, model in data.looks(networks, epochs):
         model.eval()
@@ -180,7 +165,7 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
         latents={key: values for key, values in found.items() if key not in on_concepts},
         true=np.concatenate([h.true for h in hierarchies], 1),
         law=np.concatenate([h.law for h in hierarchies]),
-        pairs=relevance.columns_of([h.pairs for h in hierarchies]),
+        pairs=points.columns_of([h.pairs for h in hierarchies]),
         latent_factor=np.repeat(np.arange(len(hierarchies)), [len(h.places) for h in hierarchies]),
         latent_place=data.places(probed),
         layers=names,

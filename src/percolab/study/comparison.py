@@ -20,9 +20,9 @@ from percolab.nn.config import CorpusTrainConfig, TrainConfig
 from percolab.show import pages
 from percolab.study import dots, verdict
 from percolab.study.contrasts import Contrast, contrasts
-from percolab.study.draws import AnyRecipe, redrawn
 from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, Reading, tidy
 from percolab.study.readers import NetworkReader, Reader, as_reader
+from percolab.study.settings import AnyRecipe, redrawn
 from percolab.study.sources import Raw, Source, TorchSource, as_source
 from percolab.study.subject import AnyData, View, n_factors, views
 from percolab.worlds.generation import generate

@@ -14,7 +14,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
@@ -30,7 +29,7 @@ from percolab.nn.config import SCALES
 from percolab.nn.training import run as training_run
 from percolab.store.worlds import load
 from percolab.study import page, pictures, scales
-from percolab.study.cells import Cell, Cells, Here
+from percolab.study.cells import Cell, Cells, Here, cell_of
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
 from percolab.study.estimates import Row, combined
 from percolab.study.networks import Networks, find_make
@@ -397,9 +396,8 @@ def train_then_measure(
 
     They are made by ``train(s, here)`` and ``measure(s, here, networks)``, which returns a `kind`.
     """
-    made_from = s.to_dict()
-    networks = Cell(f"{s.prefix}networks", Networks, partial(train, s), made_from, lasting=False, stage="training")
-    return [networks, Cell(f"{s.prefix}measures", kind, partial(measure, s), made_from, (networks,))]
+    networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
+    return [networks, cell_of(s, "measures", kind, measure, networks)]
 
 
 # ---------------------------------------------------------------------- the tidy table
