@@ -54,8 +54,8 @@ from percolab.study.estimates import Row, combined, select
 from percolab.study.experiment import Details, Experiment, Found, Results, Study, digest_of
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks
-from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_number
+from percolab.study.report import Line, Words
 from percolab.study.runner import InProcess
 from percolab.study.settings import Settings
 from percolab.study.sources import folder

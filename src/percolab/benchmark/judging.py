@@ -48,11 +48,12 @@ from percolab.features.pairs import GOOD
 from percolab.features.scoring import score
 from percolab.features.specs import Entry, make, on_device
 from percolab.features.truth import find_truth
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import places
 from percolab.nn.networks.activations import LossRecovered, loss_recovered
 from percolab.nn.networks.excess import token_losses
 from percolab.study.cells import Here
-from percolab.study.measured import TRAINED, Columns, Floats, Ints, Measured, Units
+from percolab.study.measured import TRAINED, Columns, Measured, Units
 from percolab.study.networks import Networks
 from percolab.study.subject import DocumentView, PointView, View
 from percolab.worlds.splits import split_rows

@@ -36,8 +36,8 @@ from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
 from percolab.study.material import Material
 from percolab.study.networks import Networks
-from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.report import Line, Words
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 

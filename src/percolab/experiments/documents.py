@@ -36,9 +36,9 @@ from percolab.study.experiment import Experiment, Found, Results
 from percolab.study.material import Material
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks, untrained
-from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_layer
 from percolab.study.readers import as_reader
+from percolab.study.report import Line, Words
 from percolab.study.settings import Settings
 from percolab.study.subject import n_factors
 

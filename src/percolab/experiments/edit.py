@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from percolab.dataset.dataset import Dataset
-from percolab.experiments.directions import forward_from, streams
+from percolab.experiments.responses import forward_from, streams
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, jackknife, line_through_origin, mean_interval
 from percolab.model.forest import Forest
@@ -38,8 +38,8 @@ from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results
 from percolab.study.material import Material
 from percolab.study.networks import Networks
-from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_layer
+from percolab.study.report import Line, Words
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 

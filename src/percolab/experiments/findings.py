@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import (
     REDRAWS,
     Estimate,
@@ -31,9 +31,6 @@ from percolab.model.forest import Forest
 from percolab.nn.config import FITTED_FOM
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 N_BINS = 5
 LAYER_CHANGE = 1.1

@@ -38,8 +38,8 @@ from percolab.study.estimates import Row, row, select
 from percolab.study.experiment import Details, Experiment, Found, Results
 from percolab.study.material import Material
 from percolab.study.networks import Networks
-from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture
+from percolab.study.report import Line, Words
 from percolab.study.settings import Settings
 from percolab.study.subject import AnyData
 

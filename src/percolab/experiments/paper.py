@@ -43,8 +43,8 @@ from percolab.study.estimates import Row, band, row, select
 from percolab.study.experiment import Details, Experiment, Found, Results
 from percolab.study.material import Material
 from percolab.study.networks import Networks
-from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture
+from percolab.study.report import Line, Words
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings, network_seeds
 

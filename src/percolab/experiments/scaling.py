@@ -37,8 +37,8 @@ from percolab.study.estimates import Row, row, select
 from percolab.study.experiment import Experiment, Found, Results
 from percolab.study.material import Material
 from percolab.study.networks import trained
-from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_number
+from percolab.study.report import Line, Words
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 from percolab.worlds.splits import Split, split_rows

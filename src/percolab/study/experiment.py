@@ -28,7 +28,7 @@ from percolab.ground.version import provenance
 from percolab.nn.config import SCALES
 from percolab.nn.training import run as training_run
 from percolab.store.worlds import load
-from percolab.study import page, pictures, scales
+from percolab.study import pictures, report, scales
 from percolab.study.cells import Cell, Cells, Here, cell_of
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
 from percolab.study.estimates import Row, combined
@@ -62,7 +62,7 @@ class Experiment(Generic[O]):
     """What an experiment declares."""
 
     name: str
-    words: page.Words
+    words: report.Words
     data: tuple[str, ...]
     """data that it can be run on; the first is the default"""
     options: Callable[[str, int, Any], O]
@@ -71,7 +71,7 @@ class Experiment(Generic[O]):
     """what is computed for one draw of the data, from its settings, and the result of `first`"""
     analyse: Callable[[Settings[O], Results], Found]
     """estimates of one draw, from the results of its cells"""
-    headline: Callable[[Sequence[Row], Settings[O]], list[page.Line]]
+    headline: Callable[[Sequence[Row], Settings[O]], list[report.Line]]
     """the estimates that answer the question, the one that matters most first"""
     draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]]
     """pictures of the estimates, the one that answers the question first"""
@@ -332,9 +332,9 @@ class Study(Generic[O]):
             write_table(table, self.directory / name)
         if by_draw:
             _write_tidy(tidy(by_draw), self.directory / TABLE)
-        report = page.Report(own.words, results, networks, rows, headline, images, details.sections, missing)
+        shown = report.Report(own.words, results, networks, rows, headline, images, details.sections, missing)
         with replacing(self.directory / REPORT) as file:
-            file.write_bytes(page.make(report))
+            file.write_bytes(report.make(shown))
         write_json(self.directory / RESULTS, results)
         if not missing:
             tell("report", 1, 1)

@@ -19,8 +19,8 @@ from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
 from percolab.features.concepts import Labels, by_row
 from percolab.features.inputs import ABOUT, TRUTHS, Asked, find_labels
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_choice, check_integer
-from percolab.study.measured import Floats, Ints
 from percolab.study.settings import AnyRecipe
 from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import AnyDataset, Truth, truth
