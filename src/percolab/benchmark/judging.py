@@ -50,7 +50,7 @@ from percolab.features.specs import Entry, make, on_device
 from percolab.features.truth import find_truth
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import places
-from percolab.nn.networks.activations import LossRecovered, loss_recovered
+from percolab.nn.networks.activations import LossRecovered, loss_recovered, replaced
 from percolab.nn.networks.excess import token_losses
 from percolab.study.causes import bridged
 from percolab.study.cells import Here
@@ -373,17 +373,5 @@ def _given(entry: Entry, rows: torch.Tensor) -> Any:
 
 def _token_loss(model: nn.Module, tokens: torch.Tensor, layer: str, values: torch.Tensor | None) -> float:
     """Return the mean loss on documents with the output of a layer replaced by values, if there are any."""
-    if values is None:
+    with replaced(model, layer, values):
         return float(token_losses(model.to(tokens.device), tokens).double().mean())
-    at = 0
-
-    def replaced(module: nn.Module, given: Any, output: torch.Tensor) -> torch.Tensor:
-        nonlocal at
-        at += len(output)
-        return values[at - len(output) : at].to(output)
-
-    hook = model.get_submodule(layer).register_forward_hook(replaced)
-    try:
-        return float(token_losses(model, tokens).double().mean())
-    finally:
-        hook.remove()

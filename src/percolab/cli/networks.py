@@ -183,7 +183,7 @@ def probe(
     Both protocols are run: points held out at random, as in the paper, and whole subtrees held out.
     """
     need_packages()
-    from percolab.experiments import figures
+    from percolab.experiments import paper_figures
     from percolab.nn.probing import controls, probed_networks
     from percolab.store import worlds
     from percolab.study import pictures
@@ -202,7 +202,7 @@ def probe(
     output.mkdir(parents=True, exist_ok=True)
     for words in found.skipped:
         print(f"not probed: {words}")
-    pictures.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
+    pictures.write(paper_figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
     for stem, table in controls.of_kinds(forest, found.by_protocol).items():
         files.write_table(table, output / stem)
     shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]

@@ -202,7 +202,6 @@ EXPERIMENT = Experiment(
     cells=cells,
     analyse=analyse,
     headline=headline,
-    draw=lambda rows, s: {},
     details=details,
     usual_seeds={"paper": 2, "small": 2},
     training=scales.corpus_training,

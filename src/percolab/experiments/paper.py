@@ -26,7 +26,7 @@ import numpy as np
 import pandas
 import torch
 
-from percolab.experiments import curves, figures, findings, paper_tables
+from percolab.experiments import findings, paper_figures, paper_tables
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.config import FITTED_FOM, UNTRAINED, ProbeConfig, TrainConfig
 from percolab.nn.networks.activations import RAW, label
@@ -262,11 +262,6 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 # ---------------------------------------------------------------------- page
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Return no picture: those of the paper are of errors by latent, see `details`."""
-    return {}
-
-
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the paper's Table 1, findings and figures, of the first draw of the data."""
     first: Results = found[0].details
@@ -317,12 +312,12 @@ def _draw(
         levels["MLP as printed in the paper (test rows)"] = float(printed)
     shorter = _history(results["shorter"]) if "shorter" in results else None
     drawn = {
-        "fig4": figures.probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
-        "fig5": figures.probes_by_depth(kinds["random"], title, target="z"),
-        "fig7": figures.probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
-        "memorising": figures.memorising(values["controls"], values["held_out_controls"], title),
-        "power": curves.power(values["power"], values["held_out"], title),
-        "training": curves.learning_curves(_history(results["training"]), shorter, levels, title),
+        "fig4": paper_figures.probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
+        "fig5": paper_figures.probes_by_depth(kinds["random"], title, target="z"),
+        "fig7": paper_figures.probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
+        "memorising": paper_figures.memorising(values["controls"], values["held_out_controls"], title),
+        "power": paper_figures.power(values["power"], values["held_out"], title),
+        "training": paper_figures.learning_curves(_history(results["training"]), shorter, levels, title),
     }
     words = paper_tables.captions(fit_from)
     return {name: Picture(figure, words[name]) for name, figure in drawn.items()}
@@ -343,7 +338,6 @@ EXPERIMENT = Experiment(
     cells=cells,
     analyse=analyse,
     headline=headline,
-    draw=draw,
     details=details,
     least_seeds=1,
     usual_seeds={"paper": 5, "small": 2},

@@ -37,9 +37,14 @@ class Options:
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
-    """Return the options of a scale: some epochs are looked at, each several times the one before."""
-    between = {max(1, round(training.epochs * share)) for share in (0.005, 0.02, 0.1, 0.4)}
-    return Options(tuple(sorted({0, training.epochs} | between)), **(SMALL if scale == "small" else {}))
+    """Return the options of a scale."""
+    return Options(kept_epochs(training.epochs), **(SMALL if scale == "small" else {}))
+
+
+def kept_epochs(epochs: int) -> tuple[int, ...]:
+    """Return the epochs that are looked at: none, the last, and some between, each several times the one before."""
+    between = {max(1, round(epochs * share)) for share in (0.005, 0.02, 0.1, 0.4)}
+    return tuple(sorted({0, epochs} | between))
 
 
 def pairs_of(data: Material) -> list[Siblings]:

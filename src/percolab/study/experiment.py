@@ -73,7 +73,7 @@ class Experiment(Generic[O]):
     """estimates of one draw, from the results of its cells"""
     headline: Callable[[Sequence[Row], Settings[O]], list[report.Line]]
     """the estimates that answer the question, the one that matters most first"""
-    draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]]
+    draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]] = lambda rows, settings: {}
     """pictures of the estimates, the one that answers the question first"""
     details: Callable[[Sequence[Found], Settings[O]], Details] | None = None
     """tables and pictures of its own"""
