@@ -358,8 +358,9 @@ def power(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]], title
         estimates = {
             "planted values": Estimate(at["error"], at["low"], at["high"]),
             "values that were not planted (null)": Estimate(middle, low, high),
-            **{"true z, as the networks are": Estimate(row["error"], np.nan, np.nan) for row in own},
         }
+        if own:
+            estimates["true z, as the networks are"] = Estimate(own[0]["error"], np.nan, np.nan)
         for name, estimate in estimates.items():
             series.setdefault(name, []).append(Row(estimate, {"at": at["strength"]}))
     words = f"strength of the signal, in standard deviations of {label(layer)}"
