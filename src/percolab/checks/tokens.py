@@ -30,6 +30,8 @@ JUDGED, SHOWN = 1 << 19, 16
 """Positions at which beliefs are compared with contexts, and how many contexts of a lexicon."""
 FEWEST = 1000
 """Documents that statistical laws need."""
+ROUNDING = 1e-9
+"""Relative differences that are due to rounding."""
 LEAST_COUNT = 10
 """Expected count that cells of a chi-square test have, neighbours taken together."""
 
@@ -193,6 +195,8 @@ def _counted(law: str, counts: NDArray[np.int64], expected: Floats, what: str) -
     if total < FEWEST:
         return too_small(law, "independent draws", f"{FEWEST:,} draws", f"{total:,}")
     impossible = int(counts[expected == 0].sum())
+    if not impossible and np.count_nonzero(expected) < 2:
+        return too_small(law, "independent draws", f"two {what}", "one")
     cells = _together(counts[expected > 0], expected[expected > 0])
     p = 0.0 if impossible else p_of_counts(*cells)
     pull = np.abs(cells[0] - cells[1]) / np.sqrt(cells[1])
@@ -235,7 +239,8 @@ def floor(sample: Sample) -> Check:
     if positions < FEWEST:
         return too_small(law, expected, f"{FEWEST:,} positions", f"{positions:,}")
     words = f"{(total + gap) / positions:.5f} nats"
-    p = p_of_score(gap / math.sqrt(spread)) if spread > 0 else float(gap == 0)
+    certain = spread <= ROUNDING * total  # all tokens are equally likely, always
+    p = float(abs(gap) <= ROUNDING * total) if certain else p_of_score(gap / math.sqrt(spread))
     return statistical(law, f"{total / positions:.5f} nats", words, p, f"{positions:,} positions")
 
 
@@ -277,4 +282,7 @@ def _score(difference: Floats) -> float:
     """Return how many standard errors the mean over documents is from 0; not a number where nothing is in doubt."""
     sums = difference.sum(axis=1)
     spread = float(sums.std(ddof=1)) / math.sqrt(sums.size)
-    return float(sums.mean()) / spread if spread > 1e-9 else (math.nan if abs(sums.mean()) < 1e-9 else math.inf)
+    if spread > ROUNDING:
+        return float(sums.mean()) / spread
+    in_doubt = abs(sums.sum()) > ROUNDING * difference.size
+    return math.copysign(math.inf, sums.mean()) if in_doubt else math.nan

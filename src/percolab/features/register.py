@@ -160,6 +160,12 @@ def needs_sae_lens(found: Entry) -> bool:
     return issubclass(find_method(found.method), SparseAutoencoder)
 
 
+def fitted(method: Any, activations: Any) -> Any:
+    """Fit a method and return it, whatever its `fit` returns."""
+    method.fit(activations)
+    return method
+
+
 def check_installed(found: Entry) -> Entry:
     """Return a method; raise ImportError if it needs SAELens and that is not installed."""
     if needs_sae_lens(found) and not has_sae_lens():

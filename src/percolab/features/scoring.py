@@ -122,6 +122,8 @@ def score(
     Score
         Tables of concepts and of features, and their summary; `Score` says what the columns are.
     """
+    if hasattr(dataset, "shape") and not hasattr(codes, "shape"):
+        raise ValueError("dataset must come first, then codes, got them the other way round")
     workers, stages = thread_count(threads), _Stages(progress or silent)
     asked = Asked(documents, about, truth)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
