@@ -142,9 +142,9 @@ def class_nodes(forest: Forest, y: Ints) -> Ints:
     if not there.all() or not np.array_equal(np.sort(y[starts]), np.arange(starts.size)):
         raise ValueError(f"y must number the groups of a cut through the forest, got {starts.size} runs of labels")
     nodes[several] = n + order[at]
-    found = np.empty(starts.size, np.int64)
-    found[y[starts]] = nodes
-    return found
+    node_of = np.empty(starts.size, np.int64)
+    node_of[y[starts]] = nodes
+    return node_of
 
 
 def path_tokens(forest: Forest, levels: int, ratio: int) -> Ints:

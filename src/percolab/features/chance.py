@@ -45,8 +45,8 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
-    found: NDArray[np.float64] = best.max(axis=1)
-    return found
+    largest: NDArray[np.float64] = best.max(axis=1)
+    return largest
 
 
 def _by_document(

@@ -80,10 +80,10 @@ def gather(n_rows: int, n_features: int, blocks: Iterator[NDArray[np.uint64]]) -
     lists: list[NDArray[np.int32]] = []
     lo = used = 0
     for block in blocks:
-        own = fired[lo : lo + len(block)]
-        _count_rows(block, own)
-        listed = own * LISTED <= n_rows
-        chosen = np.empty(own[listed].sum(), np.int32)
+        counts = fired[lo : lo + len(block)]
+        _count_rows(block, counts)
+        listed = counts * LISTED <= n_rows
+        chosen = np.empty(counts[listed].sum(), np.int32)
         _list_rows(block, listed, chosen)
         lists.append(chosen)
         wide = np.flatnonzero(~listed)

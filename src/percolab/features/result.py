@@ -80,11 +80,9 @@ class Score:
     none: a row of a concept with number i is absorbed where the concept's feature is silent and this is at least i"""
 
     def __repr__(self) -> str:
-        found = self.summary
-        return (
-            f"Score({len(self.features):,} features, {len(self.concepts):,} concepts: recovery {found['recovery']:.3f} "
-            f"(chance {found['chance']:.3f}), {found['recovered']:.1%} recovered; {CONTROL})"
-        )
+        means, sizes = self.summary, f"{len(self.features):,} features, {len(self.concepts):,} concepts"
+        chance, recovered = f"(chance {means['chance']:.3f})", f"{means['recovered']:.1%} recovered"
+        return f"Score({sizes}: recovery {means['recovery']:.3f} {chance}, {recovered}; {CONTROL})"
 
     def by(self, column: str = "size") -> pandas.DataFrame:
         """Return means over concepts in bins of "size", "depth" or "fom", each twice as wide as the one before.
@@ -101,11 +99,11 @@ class Score:
         bins = np.floor(np.log2(table[column].to_numpy() + shift)).astype(np.int64)
         lines = []
         for value in np.unique(bins):
-            own = bins == value
+            in_bin = bins == value
             low, high = 2.0**value - shift, 2.0 ** (value + 1) - shift
-            chance = draws[:, own].mean(axis=1)
+            chance = draws[:, in_bin].mean(axis=1)
             lines.append(
-                {"from": low, "to": high, "concepts": int(own.sum()), **concept_means(table[own])}
+                {"from": low, "to": high, "concepts": int(in_bin.sum()), **concept_means(table[in_bin])}
                 | {"chance_low": float(chance.min()), "chance_high": float(chance.max())}
             )
         return pandas.DataFrame(lines)

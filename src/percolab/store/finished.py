@@ -161,12 +161,12 @@ class Complete(Cells):
 
     def _extra(self) -> dict[str, NDArray[Any]]:
         """Return the columns that only some datasets have, but for those of the forest."""
-        found = {
+        columns = {
             name.removeprefix("extra/"): self.array(name)[:] for name in self.layouts if name in self.content.extra
         }
         return {
             name: column.astype(np.bool_) if column.dtype == np.uint8 else column
-            for name, column in found.items()
+            for name, column in columns.items()
             if name not in CYCLE_COLUMNS
         }
 
@@ -203,7 +203,7 @@ class Complete(Cells):
                 self._digests[name] = recorded(self.source, name, n_blocks, self.sha256, self.given)
             except StoreError as fault:
                 self._digests[name] = fault
-        found = self._digests[name]
-        if isinstance(found, StoreError):
-            raise found
-        return found
+        block_digests = self._digests[name]
+        if isinstance(block_digests, StoreError):
+            raise block_digests
+        return block_digests

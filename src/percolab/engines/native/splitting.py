@@ -327,9 +327,9 @@ def _mass_less(n, x, scale, series, mass):
     The leading term of the middle mass is √Q · 2/√(2π) with Q = n (n-2x)² / ((n-1)² x (n-x)). It is computed as a sum
     of two doubles; all others are smaller by a factor of a hundred or more.
     """
-    found = _middle_mass(n, x, scale, series)
-    if n <= LARGE_SIZE or abs(found - mass) > 1e-13:
-        return found - mass
+    middle = _middle_mass(n, x, scale, series)
+    if n <= LARGE_SIZE or abs(middle - mass) > 1e-13:
+        return middle - mass
     inner = n - 2.0 * x
     above = multiply(two_product(inner, inner), (n, 0.0))
     below = multiply(two_product(n - 1.0, n - 1.0), two_product(x, n - x))
