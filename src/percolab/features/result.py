@@ -38,7 +38,7 @@ CONTROL = (
 class Score:
     """How features match concepts. Made by `score`.
 
-    Columns of `concepts`, a row a concept, in preorder:
+    Columns of `concepts`, one row per concept, in preorder:
 
     - ``latent``, ``size`` (rows that were given), ``depth`` and ``fom`` (figure of merit) of the latent in its forest;
       ``upper``, the nearest concept above, -1 if none; ``summarised``, whether summaries count it.
@@ -55,8 +55,8 @@ class Score:
     - ``cosine``: of the best feature's decoder vector with the mean activation of the concept minus its sibling's, in
       documents minus that of the other positions of the nearest context above; NaN at tops.
 
-    Columns of `features`, a row a feature: ``feature``, ``fired`` (on how many rows), ``dead`` (on none), ``dense`` (on
-    more than half), ``latent`` and ``f1`` of the best match over the concepts listed (-1 and 0 if there is none), its
+    Columns of `features`, one row per feature: ``feature``, ``fired`` (on how many rows), ``dead`` (on none), ``dense``
+    (on more than half), ``latent`` and ``f1`` of the best match over the concepts listed (-1 and 0 if there is none), its
     ``precision`` and ``recall``; ``purity``, the best F1, and ``recovered``, the number of F1 above 0.8, over the
     concepts that summaries count.
     """

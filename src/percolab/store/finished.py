@@ -1,7 +1,7 @@
 """Datasets on disk: a Zarr v3 group that is either complete or recognisably not a dataset.
 
 The group holds one array per column (X, y, latent_z, point_z and the five columns of the forest), each cut into blocks
-of rows, one chunk a block. Attributes hold recipe, provenance, a digest per array and one of all that is said here.
+of rows, one chunk per block. Attributes hold recipe, provenance, a digest per array and one of all that is said here.
 `digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every chunk also
 carries a CRC32C that is checked when it is read.
 

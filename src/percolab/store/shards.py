@@ -269,7 +269,7 @@ class How:
 def _make_store(
     recipe: AnyRecipe, location: str, how: How, progress: Progress, check_alone: Callable[[], None]
 ) -> StoreReport:
-    """Make what is missing of a store, and finish it; read what is there once."""
+    """Make what a store lacks, and finish it. Cells that are stored already are read once."""
     status = unfinished.status(location, recipe)
     missing = None
     if status == "complete":

@@ -2,7 +2,7 @@
 
 When all chunks of a cell are there, a record of their digests is written to ``unfinished/KIND``. A cell without a
 record is not written, whatever chunks are there; one whose chunks do not match its record is written again. Zarr writes
-the arrays; what is there is read back as in a complete store.
+the arrays; what was written is read back as in a complete store.
 """
 
 from __future__ import annotations
@@ -384,7 +384,7 @@ def _create_group(location: Location, attributes: dict[str, Any]) -> None:
 
 
 def _check_same(location: Location, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise unless what is there can be resumed."""
+    """Raise unless the store at the location can be resumed."""
     made = there.get("provenance")
     # A complete store does not know its cell.
     said = {"cell": wanted["cell"], **(made if isinstance(made, dict) else {}), **there}
