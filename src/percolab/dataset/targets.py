@@ -64,7 +64,7 @@ def update(
 ) -> NDArray[Any]:
     """Return y after an edit gave some latents and rows these values: what `make` returns, to the bit.
 
-    Beyond a copy of y, time is proportional to the rows below the changed latents; labels of a cut do not depend on values.
+    Beyond a copy of y, time is proportional to the rows below the changed latents; cuts do not depend on values.
     """
     if not target.is_sum:
         return y

@@ -117,7 +117,7 @@ def list_positions(words, out):
 
 @kernel
 def ranks(words, edges, before, out):
-    """Write, for each edge, how many positions of the set are below it; `before` is scratch, one count per word and one more."""
+    """Write, for each edge, how many positions of the set are below it; `before` is scratch: words and one more."""
     before[0] = 0
     for w in range(words.size):
         before[w + 1] = before[w] + ones(words[w])

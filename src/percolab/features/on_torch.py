@@ -20,7 +20,7 @@ from percolab.features.firing import Firing
 from percolab.ground.arrays import Floats, Ints
 
 DEVICE_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}
-"""Memory for one block of features: 8 bytes per cell at most where bits are packed, 64 per concept for ranks and scores."""
+"""Memory for one block of features: 8 bytes per cell where bits are packed, 64 per concept for ranks and scores."""
 
 
 class TorchCodes(DeviceCodes):

@@ -56,8 +56,8 @@ class Score:
       documents minus that of the other positions of the nearest context above; NaN at tops.
 
     Columns of `features`, one row per feature: ``feature``, ``fired`` (on how many rows), ``dead`` (on none), ``dense``
-    (on more than half), ``latent`` and ``f1`` of the best match over the concepts listed (-1 and 0 if there is none), its
-    ``precision`` and ``recall``; ``purity``, the best F1, and ``recovered``, the number of F1 above 0.8, over the
+    (on more than half), ``latent`` and ``f1`` of the best match over the concepts listed (-1 and 0 if there is none),
+    its ``precision`` and ``recall``; ``purity``, the best F1, and ``recovered``, the number of F1 above 0.8, over the
     concepts that summaries count.
     """
 

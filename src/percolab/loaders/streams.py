@@ -223,8 +223,8 @@ class Stream:
     buffer_rows
         Rows that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
     drop_last
-        Give full batches alone, and as many to every rank: up to `batch_size` rows per rank are left out, those that come
-        last in the order of the epoch.
+        Give full batches alone, and as many to every rank: up to `batch_size` rows per rank are left out, those that
+        come last in the order of the epoch.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ class Superposition(Written):
     scales
         a_k, one for each factor, at least 0. None: all 1.
     dim
-        Dimension D of X; None takes the dimension of the factors, which must then be the same. With Σ d_k above D they overlap.
+        Dimension D of X; None takes that of the factors, if all have the same. With Σ d_k above D they overlap.
     rotate
         Whether each factor has a rotation Q_k of its own into D dimensions (see `percolab.worlds.rotations`) or is
         added as it is. None: only where dimensions differ.
