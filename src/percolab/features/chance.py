@@ -74,13 +74,6 @@ def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> 
     return out
 
 
-def permuted_documents(count: int, *, seed: int, draw: int, feature: int) -> NDArray[np.int64]:
-    """Return the order in which a feature has its documents in one draw."""
-    order = np.empty(count, np.int64)
-    shuffle(order, np.uint64(set_key(np.uint64(seed), draw, feature)), CHANCE, np.uint64(seed))
-    return order
-
-
 # ---------------------------------------------------------------------- kernels
 
 

@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     import zarr
 
 
-def open_unfinished(location: Location) -> Unfinished:
-    """Return a store that `begin` made, for another process to write to."""
-    said = metadata.attributes(source(location), location)
-    if said.get("status") != "writing" or not isinstance(said.get("cell"), int):
-        raise StoreError(f"{location} is not an unfinished store: its status is {said.get('status')!r}")
-    return Unfinished(location, said["cell"])
-
-
 class Unfinished(Cells):
     """A store that is being written. It can be sent to other processes; see `begin`.
 
