@@ -24,7 +24,7 @@ from percolab.benchmark import (  # noqa: E402  # noqa: E402
     submissions,
     task,
 )
-from percolab.benchmark.judging import AT, settings_of  # noqa: E402
+from percolab.benchmark.judgement import AT, settings_of  # noqa: E402
 from percolab.benchmark.representations import Representation, Subject  # noqa: E402
 from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
 from percolab.features.specs import entry  # noqa: E402

@@ -8,7 +8,7 @@ import torch
 
 import percolab as pl
 from percolab.benchmark import Budget, Options, Task, benchmark
-from percolab.experiments.running import find, represent
+from percolab.experiments.runs import find, represent
 from percolab.nn import TrainConfig
 
 torch.set_num_threads(1)
