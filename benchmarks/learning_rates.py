@@ -15,7 +15,7 @@ from percolab.benchmark.declaration import settings
 from percolab.benchmark.judgement import AT, judge
 from percolab.benchmark.representations import Representation, train
 from percolab.benchmark.tasks import MIDDLE, Task, task
-from percolab.features.specs import entry
+from percolab.features.register import entry
 from percolab.study.cells import Here
 from percolab.study.measured import RAW, TRAINED, UNTRAINED
 

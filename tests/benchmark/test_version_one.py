@@ -27,7 +27,7 @@ from percolab.benchmark import (  # noqa: E402  # noqa: E402
 from percolab.benchmark.judgement import AT, settings_of  # noqa: E402
 from percolab.benchmark.representations import Representation, Subject  # noqa: E402
 from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
-from percolab.features.specs import entry  # noqa: E402
+from percolab.features.register import entry  # noqa: E402
 from percolab.nn import CorpusTrainConfig, ResidualMLP, TrainConfig  # noqa: E402
 from percolab.study.cells import Here  # noqa: E402
 

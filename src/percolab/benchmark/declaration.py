@@ -42,7 +42,7 @@ from percolab.benchmark.representations import (
     train,
 )
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
-from percolab.features.specs import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
+from percolab.features.register import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
 from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number

@@ -27,7 +27,7 @@ from percolab.benchmark.representations import (
     read,
 )
 from percolab.benchmark.tasks import MIDDLE, SPARSITIES
-from percolab.features.concepts import SUMMARY_RATIO, Labels, by_row
+from percolab.features.concepts import Labels, by_row, find_truth
 from percolab.features.directions import concept_directions
 from percolab.features.fairness import (
     Counts,
@@ -44,10 +44,9 @@ from percolab.features.fairness import (
     tree_scores,
 )
 from percolab.features.inputs import as_array
-from percolab.features.pairs import GOOD
+from percolab.features.limits import GOOD, SUMMARY_RATIO
+from percolab.features.register import Entry, make, on_device
 from percolab.features.scoring import score
-from percolab.features.specs import Entry, make, on_device
-from percolab.features.truth import find_truth
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import places
 from percolab.nn.networks.activations import LossRecovered, loss_recovered, replaced

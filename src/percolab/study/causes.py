@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from percolab.features.inputs import as_array
-from percolab.features.specs import MODEST, entry, make, on_device
+from percolab.features.register import MODEST, entry, make, on_device
 from percolab.ground.arrays import Ints
 from percolab.intervals import places
 from percolab.nn.interventions import ablate, patch, steer

@@ -22,7 +22,7 @@ import torch
 from percolab.corpora.corpus import Corpus
 from percolab.features import score
 from percolab.features.inputs import as_array
-from percolab.features.specs import MODEST, check_installed, entry, make, on_device
+from percolab.features.register import MODEST, check_installed, entry, make, on_device
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.files import check_output, replacing

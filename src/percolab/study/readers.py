@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from percolab.features.register import METHODS, MODEST, TRUTHFUL, entry, make, on_device, take_options
 from percolab.features.scoring import score
-from percolab.features.specs import METHODS, MODEST, TRUTHFUL, entry, make, on_device, take_options
 from percolab.ground.arrays import Ints
 from percolab.intervals import places
 from percolab.nn.config import ProbeConfig
