@@ -33,7 +33,7 @@ import numpy as np
 
 from percolab.benchmark import envelope
 from percolab.benchmark.endpoints import AT_MATCHED, ENDPOINTS, METHOD, estimates, level, tested
-from percolab.benchmark.judging import ORACLES, judge
+from percolab.benchmark.judgement import ORACLES, judge
 from percolab.benchmark.representations import (
     RENORMED,
     TRUTH,

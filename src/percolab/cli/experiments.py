@@ -117,12 +117,12 @@ def reproduce(
     check_choice("name", name, HIERARCHY)
     check_choice("scale", scale, SCALES)
     need_packages()
-    from percolab.experiments import running
+    from percolab.experiments import runs
 
-    chosen = running.experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from, draws=draws)
+    chosen = runs.experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from, draws=draws)
     directory = output or Path(f"{name}-{scale}")
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    results = run_in(directory, running.find("paper").run, settings=chosen, **how)
+    results = run_in(directory, runs.find("paper").run, settings=chosen, **how)
     if not quiet:
         test = results["training"]["test"]["r2"]["value"]
         print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
@@ -308,7 +308,7 @@ def _network(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
 def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, quiet: bool, **how: Any) -> None:
     """Run an experiment, print the answers, and where the report is."""
     need_packages()
-    from percolab.experiments.running import find
+    from percolab.experiments.runs import find
     from percolab.intervals import Estimate
 
     sys.path.insert(0, "")  # where networks of one's own are looked for

@@ -163,7 +163,7 @@ def _score_run(
 ) -> None:
     """Score methods on a network of a run."""
     need_packages()
-    from percolab.benchmark import single
+    from percolab.benchmark import one_network
     from percolab.ground.progress import bar
     from percolab.nn.training.training import load_model
     from percolab.store.worlds import load_points
@@ -173,16 +173,16 @@ def _score_run(
         dataset = load_points(path)
         model = load_model(run, dataset, device=options["device"])
         options["layer"] = options["layer"] or f"blocks.{len(model.blocks) - 1}"
-        found = single.compare(dataset, model, methods, progress=display, **options)
+        found = one_network.compare(dataset, model, methods, progress=display, **options)
     if output is not None:
-        page = single.page(found, f"Features of the network in {run}", options["layer"])
+        page = one_network.page(found, f"Features of the network in {run}", options["layer"])
         _write(output, page, overwrite=overwrite, as_json=as_json)
     if as_json:
         values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
         print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
         return
-    print(_aligned(single.rows(found), 2))
-    print(single.ONE_EACH)
+    print(_aligned(one_network.rows(found), 2))
+    print(one_network.ONE_EACH)
 
 
 def _write(output: Path, content: bytes, *, overwrite: bool, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas
 
-from percolab.experiments.findings import Measured, blocks, by_fom, power_laws
+from percolab.experiments.paper_findings import Measured, blocks, by_fom, power_laws
 from percolab.intervals import Estimate
 from percolab.model.forest import Forest
 from percolab.nn.networks.activations import RAW, label

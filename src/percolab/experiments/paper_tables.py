@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from percolab.experiments.findings import ALSO, FAILS, HOLDS, IN_PART, UNDECIDED
+from percolab.experiments.paper_findings import ALSO, FAILS, HOLDS, IN_PART, UNDECIDED
 from percolab.intervals import Estimate
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.controls import RANDOM, TRAINED
