@@ -18,6 +18,11 @@ checkpoints  checkpoints of networks, by what they hold, and by bytes of their p
 recipes      recipes of datasets, worlds and corpora
 manifests    descriptions in stores, digests made to match
 exports      HDF5, Parquet and .npz files with wrong columns
+results      result files of the benchmark, by their schema, checksums made to match
+cells        studies whose cells or claim are not as they should be
+activations  folders of activations: manifests and arrays
+dictionaries autoencoders of dictionary_learning and of SAELens: configurations and weights
+studies      studies killed before each thing that they do to files; among links, pipes and devices; several at once
 
 A fault that is not a refusal of one line is raised, and ends the program.
 """
@@ -32,6 +37,7 @@ import attack_kills
 import attack_places
 import attack_readers
 import attack_runs
+import attack_studies
 
 PARTS = {
     "forests": (attack_forests.attack, 10_000),
@@ -48,6 +54,11 @@ PARTS = {
     "recipes": (attack_readers.attack_recipes, 10_000),
     "manifests": (attack_readers.attack_manifests, 10_000),
     "exports": (attack_readers.attack_exports, 10_000),
+    "results": (attack_studies.attack_results, 10_000),
+    "cells": (attack_studies.attack_cells, 10_000),
+    "activations": (attack_studies.attack_activations, 10_000),
+    "dictionaries": (attack_studies.attack_dictionaries, 10_000),
+    "studies": (attack_studies.attack_studies, 10_000),
 }
 MUST_BE_NONE = ("lost", "wrong", "crashes", "left over")
 
