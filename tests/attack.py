@@ -11,6 +11,7 @@ kills        writers killed at a random moment, then run again
 steps        writers killed before each thing that they do to files, or as many of them as tries, then run again
 runs         several writers, readers and strangers at once on one path
 hidden       hidden files, links, pipes and devices of strangers beside what is read and written
+unfinished   stores that were not finished, with changed descriptions, records, chunks and links, which are resumed
 disks        writers whose disk is full at some point
 interrupts   commands interrupted by Ctrl-C at a random moment
 codes        files of codes and decoders, by the grammar of .npy and .npz
@@ -47,6 +48,7 @@ PARTS = {
     "steps": (attack_kills.attack_steps, 10_000),
     "runs": (attack_runs.attack, 200),
     "hidden": (attack_places.attack_hidden, 10_000),
+    "unfinished": (attack_places.attack_unfinished, 10_000),
     "disks": (attack_places.attack_disks, 1000),
     "interrupts": (attack_places.attack_interrupts, 200),
     "codes": (attack_readers.attack_codes, 10_000),

@@ -7,7 +7,6 @@ find links, pipes, devices and directories where they keep their own files.
 import copy
 import io
 import json
-import os
 import shutil
 import signal
 import tempfile
@@ -21,7 +20,7 @@ import numpy as np
 import torch
 from attack_forests import in_one_line
 from attack_kills import FINE, REFUSED, counting, dying, fork, outcome
-from attack_places import PATIENCE_S, contents
+from attack_places import PATIENCE_S, contents, not_plain
 from attack_readers import (
     flipped,
     npy,
@@ -56,21 +55,6 @@ RECIPE = pl.Superposition([pl.Recipe(500, 4, "one_cluster", seeds=seed) for seed
 WORLD = Task(
     "superposed-2", "small", RECIPE, TrainConfig(d_model=8, n_blocks=1, epochs=1), Options("blocks.0", 5, TINY)
 )
-
-
-def not_plain(path, random):
-    """Put something that is not a plain file at a path."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-    kind = pick(random, ("pipe", "zero", "nowhere", "away", "directory"))
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "directory":
-        path.mkdir()
-    else:
-        path.symlink_to({"zero": "/dev/zero", "nowhere": "nowhere", "away": path.anchor + "etc"}[kind])
 
 
 def emptied(folder):
@@ -347,10 +331,7 @@ def among_others(place, whole, random, counts):
         path = folder / "out" / name
         if not path.parent.is_dir() or path.parent.is_symlink():
             continue
-        not_plain(path, random)
-        if path.is_symlink() and random.random() < 0.8:
-            path.unlink()
-            path.symlink_to(pick(random, (precious, precious / "file", precious / "part")))
+        not_plain(path, random, precious, precious / "file", precious / "part", "nowhere")
     if random.random() < 0.5:
         for k in range(2):
             with suppress(OSError):

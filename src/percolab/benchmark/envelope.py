@@ -191,6 +191,8 @@ def read(file: Path) -> dict[str, Any]:
 
 def _check_means(values: Mapping[str, Any]) -> None:
     given = values["eval_result_metrics"]
+    if not values["eval_result_details"] or given.get("sparsity", {}).get("l0") is None:
+        raise ValueError("it must have details and sparsity.l0")
     for name in UNITS:
         category, own = CATEGORIES.get(name, (PLAIN, name))
         stated = given.get(category, {}).get(own)
