@@ -11,6 +11,7 @@ kills        writers killed at a random moment, then run again
 steps        writers killed before each thing that they do to files, or as many of them as tries, then run again
 runs         several writers, readers and strangers at once on one path
 hidden       hidden files, links, pipes and devices of strangers beside what is read and written
+unfinished   stores that were not finished, with changed descriptions, records, chunks and links, which are resumed
 disks        writers whose disk is full at some point
 interrupts   commands interrupted by Ctrl-C at a random moment
 codes        files of codes and decoders, by the grammar of .npy and .npz
@@ -18,6 +19,11 @@ checkpoints  checkpoints of networks, by what they hold, and by bytes of their p
 recipes      recipes of datasets, worlds and corpora
 manifests    descriptions in stores, digests made to match
 exports      HDF5, Parquet and .npz files with wrong columns
+results      result files of the benchmark, by their schema, checksums made to match
+cells        studies whose cells or claim are not as they should be
+activations  folders of activations: manifests and arrays
+dictionaries autoencoders of dictionary_learning and of SAELens: configurations and weights
+studies      studies killed before each thing that they do to files; among links, pipes and devices; several at once
 
 A fault that is not a refusal of one line is raised, and ends the program.
 """
@@ -32,6 +38,7 @@ import attack_kills
 import attack_places
 import attack_readers
 import attack_runs
+import attack_studies
 
 PARTS = {
     "forests": (attack_forests.attack, 10_000),
@@ -41,6 +48,7 @@ PARTS = {
     "steps": (attack_kills.attack_steps, 10_000),
     "runs": (attack_runs.attack, 200),
     "hidden": (attack_places.attack_hidden, 10_000),
+    "unfinished": (attack_places.attack_unfinished, 10_000),
     "disks": (attack_places.attack_disks, 1000),
     "interrupts": (attack_places.attack_interrupts, 200),
     "codes": (attack_readers.attack_codes, 10_000),
@@ -48,6 +56,11 @@ PARTS = {
     "recipes": (attack_readers.attack_recipes, 10_000),
     "manifests": (attack_readers.attack_manifests, 10_000),
     "exports": (attack_readers.attack_exports, 10_000),
+    "results": (attack_studies.attack_results, 10_000),
+    "cells": (attack_studies.attack_cells, 10_000),
+    "activations": (attack_studies.attack_activations, 10_000),
+    "dictionaries": (attack_studies.attack_dictionaries, 10_000),
+    "studies": (attack_studies.attack_studies, 10_000),
 }
 MUST_BE_NONE = ("lost", "wrong", "crashes", "left over")
 

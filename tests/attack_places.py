@@ -20,7 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from attack_kills import FINE, NEW, OLD, REFUSED, fork, outcome, prepare
+from attack_files import spoil_file
+from attack_kills import FINE, NEW, OLD, REFUSED, digest, dying, fork, outcome, prepare
 from attack_kills import save as save_new
 
 import percolab as pl
@@ -159,6 +160,89 @@ def lost(before, after, how):
         return not (how in WRITING and first.startswith(OUTPUTS))
 
     return any(mine(path) and after.get(path, "nothing") != value for path, value in before.items())
+
+
+# ---------------------------------------------------------------------- unfinished stores
+
+
+def not_plain(path, random, *elsewhere):
+    """Put something that is not a plain file at a path: a pipe, a directory, a link, also to what is elsewhere."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    kind = random.integers(3 + len(elsewhere))
+    if kind == 0:
+        os.mkfifo(path)
+    elif kind == 1:
+        path.mkdir()
+    else:
+        path.symlink_to(("/dev/zero", *elsewhere)[kind - 2])
+
+
+def spoil_unfinished(store, random, precious):
+    """Change a file or two of an unfinished store: descriptions, records, chunks; or let a name lead elsewhere."""
+    for _ in range(random.integers(1, 3)):
+        paths = [path for path in sorted(store.rglob("*")) if not any(up.is_symlink() for up in path.parents)]
+        plain = [path for path in paths if path.is_file() and not path.is_symlink()]
+        if not plain or random.random() < 0.15:
+            not_plain(paths[random.integers(len(paths))], random, precious, precious / "notes.txt", precious / "new")
+            continue
+        roots = [path for path in plain if path.name == "zarr.json"]
+        records = [path for path in plain if "unfinished" in path.parts]
+        for_choice = (roots, roots, records, plain)[random.integers(4)] or plain
+        file = for_choice[random.integers(len(for_choice))]
+        if random.random() < 0.1:
+            file.unlink()
+        else:
+            with suppress(ValueError):  # it was spoilt before
+                spoil_file(file, random)
+
+
+def resume(made, path, said):
+    """Go on with a store; what is then there is whole and right, or one line says why not."""
+    signal.alarm(PATIENCE_S)
+    try:
+        pl.generate_store(made.recipe, path, shards=3, sync=False)
+    except (OSError, ValueError) as fault:
+        said.write_text(str(fault))
+        if "\n" in str(fault):
+            raise
+        raise FileExistsError(str(fault)) from fault
+    if digest(pl.load(path, verify=True)) != digest(made):
+        os._exit(WRONG)
+
+
+WRONG = 71
+
+
+def attack_unfinished(count, seed):
+    """Go on with so many unfinished stores in which files were changed; return how it ended."""
+    random = np.random.default_rng(seed)
+    truth = prepare()
+    counts = Counter(tried=count, resumed=0, refused=0, lost=0, wrong=0, crashes=0)
+    with tempfile.TemporaryDirectory() as name:
+        folder, precious, kept = Path(name) / "here", Path(name) / "precious", []
+        precious.mkdir()
+        (precious / "notes.txt").write_text("years of work")
+        for change in (20, 60, 120, 160):
+            path = Path(name) / str(change) / "ds.zarr"
+            path.parent.mkdir()
+            assert outcome(fork(dying, change, shards, truth[NEW], path.parent)) == -signal.SIGKILL
+            kept += [path] if path.is_dir() else []
+        assert kept
+        for _ in range(count):
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(kept[random.integers(len(kept))], folder / "ds.zarr")
+            spoil_unfinished(folder / "ds.zarr", random, precious)
+            before = contents(precious)
+            code = outcome(fork(resume, truth[NEW], folder / "ds.zarr", Path(name) / "said"))
+            counts["resumed"] += code == FINE
+            counts["refused"] += code == REFUSED
+            counts["wrong"] += code == WRONG
+            counts["crashes"] += code not in (FINE, REFUSED, WRONG)
+            counts["lost"] += contents(precious) != before
+    return counts
 
 
 # ---------------------------------------------------------------------- full disks

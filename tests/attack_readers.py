@@ -162,6 +162,67 @@ def attack_codes(count, seed):
 # ---------------------------------------------------------------------- checkpoints
 
 
+PLAIN_WORDS = (
+    None, True, False, -1, 0, 1, 3, 10**6, 10**30, 1.5, float("nan"), float("inf"), "", "text", "\x1b[2J", [], [1], {},
+    {"a": 1}, (1, 2), {1, 2}, b"bytes", 1j,
+)  # fmt: skip
+"""What a pickle of plain values can hold."""
+
+
+def tensor(random, like=None):
+    """Return a tensor of any kind, often of the shape of another."""
+    import torch
+
+    types = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
+    if like is not None and like.numel() < 10**6 and random.random() < 0.5:
+        shape = tuple(like.shape)
+    else:
+        shape = tuple(random.integers(0, 9, random.integers(0, 4)).tolist())
+    made = torch.zeros(shape, dtype=pick(random, (*types, torch.complex64)))
+    how = random.integers(8)
+    if how == 0:
+        return made.to_sparse()
+    if how == 1:
+        return made.to("meta")
+    if how == 2:
+        return torch.zeros(1).expand(pick(random, ((10**9, 10**9), (10**5, 10**6), (8, 3), (4, 3), (2**40,), (10, 6))))
+    if how == 3 and like is not None and like.is_floating_point() and like.numel() < 10**6:
+        return torch.full_like(like, pick(random, (float("nan"), float("inf"), -1.0, 1e30)))
+    if how == 4:
+        return torch.nn.Parameter(torch.zeros(shape))
+    if how == 5 and like is not None and like.ndim > 1:
+        return like.T
+    return made
+
+
+def spoilt_tensors(value, random):
+    """Return what torch saves with one thing in it changed, lost or added."""
+    if isinstance(value, dict) and value and random.random() < 0.95:
+        key = pick(random, list(value))
+        if random.random() < 0.1:
+            return {k: v for k, v in value.items() if k != key}
+        if random.random() < 0.05:
+            return {**value, pick(random, ("more", 3, None)): pick(random, PLAIN_WORDS)}
+        return {**value, key: spoilt_tensors(value[key], random)}
+    if isinstance(value, list) and value and random.random() < 0.9:
+        at = random.integers(len(value))
+        changed = [*value[:at], spoilt_tensors(value[at], random), *value[at + 1 :]]
+        return changed if random.random() < 0.9 else value[:at]
+    if hasattr(value, "detach"):
+        return tensor(random, value) if random.random() < 0.9 else pick(random, PLAIN_WORDS)
+    return pick(random, PLAIN_WORDS) if random.random() < 0.9 else tensor(random)
+
+
+def with_other_pickle(content, random):
+    """Return an archive of torch with bytes of its pickle changed, and the checksums that match."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(file, "w") as new:
+        for part in old.infolist():
+            inside = old.read(part)
+            new.writestr(part.filename, flipped(inside, random, 4) if part.filename.endswith("data.pkl") else inside)
+    return file.getvalue()
+
+
 def attack_checkpoints(count, seed):
     """Resume and load so many checkpoints."""
     import torch
@@ -170,95 +231,11 @@ def attack_checkpoints(count, seed):
 
     dataset = pl.generate(RECIPE)
     config = nn.TrainConfig(d_model=4, n_blocks=1, expansion=2, epochs=3, batch_size=64)
-    types = (
-        torch.float32,
-        torch.float64,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.uint8,
-        torch.bool,
-        torch.complex64,
-    )
-
-    def tensor(random, like=None):
-        shape = (
-            tuple(like.shape)
-            if like is not None and random.random() < 0.5
-            else tuple(random.integers(0, 9, random.integers(0, 4)).tolist())
-        )
-        made = torch.zeros(shape, dtype=pick(random, types))
-        how = random.integers(8)
-        if how == 0:
-            return made.to_sparse()
-        if how == 1:
-            return made.to("meta")
-        if how == 2:
-            return torch.zeros(1).expand(pick(random, ((10**9, 10**9), (8, 3), (4, 3), (2**40,))))
-        if how == 3 and like is not None and like.is_floating_point():
-            return torch.full_like(like, pick(random, (float("nan"), float("inf"), -1.0, 1e30)))
-        if how == 4:
-            return torch.nn.Parameter(torch.zeros(shape))
-        if how == 5 and like is not None and like.ndim > 1:
-            return like.T
-        return made
-
-    words = (
-        None,
-        True,
-        False,
-        -1,
-        0,
-        1,
-        3,
-        10**6,
-        10**30,
-        1.5,
-        float("nan"),
-        float("inf"),
-        "",
-        "text",
-        "\x1b[2J",
-        [],
-        [1],
-        {},
-        {"a": 1},
-        (1, 2),
-        {1, 2},
-        b"bytes",
-        1j,
-    )
-
-    def spoilt(value, random):
-        if isinstance(value, dict) and value and random.random() < 0.95:
-            key = pick(random, list(value))
-            if random.random() < 0.1:
-                return {k: v for k, v in value.items() if k != key}
-            if random.random() < 0.05:
-                return {**value, pick(random, ("more", 3, None)): pick(random, words)}
-            return {**value, key: spoilt(value[key], random)}
-        if isinstance(value, list) and value and random.random() < 0.9:
-            at = random.integers(len(value))
-            return [*value[:at], spoilt(value[at], random), *value[at + 1 :]] if random.random() < 0.9 else value[:at]
-        if isinstance(value, torch.Tensor):
-            return tensor(random, value) if random.random() < 0.9 else pick(random, words)
-        return pick(random, words) if random.random() < 0.9 else tensor(random)
-
-    def with_other_pickle(content, random):
-        """Return an archive of torch with bytes of its pickle changed, and the checksums that match."""
-        file = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(file, "w") as new:
-            for part in old.infolist():
-                inside = old.read(part)
-                new.writestr(
-                    part.filename, flipped(inside, random, 4) if part.filename.endswith("data.pkl") else inside
-                )
-        return file.getvalue()
 
     def make_try(random):
         values = copy.copy(whole)
         for _ in range(random.integers(1, 3)):
-            values = spoilt(values, random)
+            values = spoilt_tensors(values, random)
         file = io.BytesIO()
         torch.save(values, file, _use_new_zipfile_serialization=random.random() > 0.02)
         content = file.getvalue()
@@ -284,8 +261,9 @@ def attack_checkpoints(count, seed):
 
 
 WORDS = (
-    None, True, False, -1, 0, 1, 2, 3, 60, 10**5, 2**31, 2**64, 10**30, -0.5, 0.3, 1.5, 1e308, "", "sum", "native",
-    "paper", "float64", "f8", "\x1b[2J", "\ud800", [], [[]], [0], [1, 2], {}, {"a": 1}, {"graph": 1}, {"kind": "do"},
+    None, True, False, -1, 0, 1, 2, 3, 60, 10**5, 2**31, 2**64, 10**30, 10**400, -0.5, -0.0, 0.3, 1.5, 1e308, "", "sum",
+    "native", "paper", "float64", "f8", "\x1b[2J", "\ud800", "<script>alert(1)</script>", "../x", "a\x00b", "x" * 1500,
+    [], [[]], [0], [1, 2], {}, {"a": 1}, {"graph": 1}, {"kind": "do"},
 )  # fmt: skip
 
 
@@ -302,7 +280,8 @@ def spoilt_words(value, random):
     if isinstance(value, list) and value and random.random() < 0.9:
         at = random.integers(len(value))
         return [*value[:at], *([spoilt_words(value[at], random)] if random.random() < 0.9 else []), *value[at + 1 :]]
-    return pick(random, WORDS)
+    alike = [word for word in WORDS if type(word) is type(value)]
+    return pick(random, alike if alike and random.random() < 0.5 else WORDS)
 
 
 def spoilt_text(text, random):
@@ -312,8 +291,13 @@ def spoilt_text(text, random):
     if how < 0.95:
         return flipped(text.encode("utf-8", "surrogatepass"), random)
     return pick(
-        random, ("[" * 10**5, '{"a":' * 10**5, "1" * 5000, '{"n_points": ' + "1" * 5000 + "}", "\x00", "")
-    ).encode()
+        random,
+        (
+            "[" * 10**5, '{"a":' * 10**5, "1" * 5000, '{"n_points": ' + "1" * 5000 + "}", "\x00", "",
+            text.replace("0", "1e999", 1), text.replace("1", "NaN", 1), '{"a": 1, ' + text[1:],
+            '{"a":' * 900 + "1" + "}" * 900, text[:-1] + ', "more": ' + "[" * 900 + "]" * 900 + "}", text + text[:1],
+        ),
+    ).encode("utf-8", "surrogatepass")  # fmt: skip
 
 
 def recipes():

@@ -345,8 +345,8 @@ def test_crafted_forests_are_refused_when_first_read(ds, tmp_path, capfd):
             assert capfd.readouterr().err.count("\n") == 1
 
 
-PARTS = ("forests", "files", "flips", "kills", "steps", "runs", "hidden", "disks", "interrupts")
-READERS = ("codes", "checkpoints", "recipes", "manifests", "exports")
+PARTS = ("forests", "files", "flips", "kills", "steps", "runs", "hidden", "unfinished", "disks", "interrupts")
+READERS = ("codes", "checkpoints", "recipes", "manifests", "exports", "results", "cells", "activations", "dictionaries")
 
 
 def run_attack(what, tries, seed=0, **settings):

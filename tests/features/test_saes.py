@@ -116,7 +116,7 @@ def test_files_are_those_of_saelens(name, fitted, activations, tmp_path):
     other = Gated if name != "gated" else TopK
     with pytest.raises(ValueError, match=rf"^path must hold an SAE of kind {other.architecture}, got "):
         other.load(tmp_path, "cpu")
-    with pytest.raises(ValueError, match=r"^path must hold an SAE as SAELens saves it, got "):
+    with pytest.raises(FileNotFoundError, match=r"cfg\.json must exist, got "):
         TopK.load(tmp_path / "nothing", "cpu")
 
 

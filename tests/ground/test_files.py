@@ -158,14 +158,25 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
     with pytest.raises(FileExistsError):
         write(link)
     write(link, overwrite=True)
-    with files.replacing(link) as name:
-        assert name.parent == target.parent
-        assert name.suffix == ".csv"
-        name.write_text(name.read_text() + "again")
     assert link.is_symlink()
-    assert target.read_text() == "again"
+    assert target.read_text() == "new"
     assert names(tmp_path) == ["elsewhere", "link.csv"]
     assert names(target.parent) == ["target.csv"]
+
+
+def test_a_link_in_a_directory_that_we_keep_is_replaced(tmp_path):
+    """It may be a stranger's directory, and the user has not named the link."""
+    target, link = tmp_path / "elsewhere" / "target.csv", tmp_path / "link.csv"
+    target.parent.mkdir()
+    target.write_text("years of work")
+    link.symlink_to(target)
+    with files.replacing(link) as name:
+        assert name.parent == tmp_path
+        assert name.suffix == ".csv"
+        name.write_text("new")
+    assert target.read_text() == "years of work"
+    assert (link.is_symlink(), link.read_text()) == (False, "new")
+    assert names(tmp_path) == ["elsewhere", "link.csv"]
 
 
 KILLED = """

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from percolab.ground import memory
 from percolab.ground.files import write_json
 from percolab.study import cells as module
 from percolab.study.cells import Cell, Cells, Here
@@ -148,7 +149,8 @@ def test_a_file_that_is_not_whole_and_ours_is_not_there(kept, how):
 
 def test_what_is_larger_than_memory_is_not_read(kept, monkeypatch):
     kept.compute([cell()])
-    monkeypatch.setattr(module.memory, "available", lambda: 100)
+    monkeypatch.setattr(memory, "available", lambda: 100)
+    monkeypatch.setattr(memory, "NEGLIGIBLE", 0)
     assert not replace(kept, _known={}).has(cell())
 
 

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from percolab.benchmark.tasks import VERSION, Options, Task
 from percolab.features.register import entry
 from percolab.ground.files import replacing
 from percolab.ground.foreign_files import read_json
-from percolab.ground.text import shown
+from percolab.ground.text import printable, shown
 from percolab.ground.version import __version__
+from percolab.study import directory as directory_of_study
 from percolab.study.measured import Measured, Units
 from percolab.study.settings import Settings
 
@@ -51,7 +53,8 @@ TOLERANCE = 1e-6
 DIGITS = 7
 MOST_BYTES = 1 << 24
 MOST_FILES = 100_000
-_NUMBER, _TEXT, _WHOLE = {"type": ["number", "null"]}, {"type": "string"}, {"type": "integer", "minimum": 0}
+_NUMBER, _TEXT = {"type": ["number", "null"]}, {"type": "string", "maxLength": 1000}
+_WHOLE = {"type": "integer", "minimum": 0, "maximum": 1 << 53}
 _SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 SCHEMA: Mapping[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -74,7 +77,9 @@ SCHEMA: Mapping[str, Any] = {
         },
         "eval_id": _TEXT,
         "datetime_epoch_millis": _WHOLE,
-        "eval_result_metrics": {"type": "object", "additionalProperties": {"type": "object"}},
+        "eval_result_metrics": {
+            "type": "object", "additionalProperties": {"type": "object", "additionalProperties": _NUMBER},
+        },
         "eval_result_details": {
             "type": "array",
             "items": {
@@ -105,7 +110,7 @@ def write(directory: Path, s: Settings[Options], cells: Sequence[Measured], task
     for measured in groups.values():
         values = made(s, measured, task)
         file = folder / f"{values['eval_id']}.json"
-        if not file.exists() or read_json("a result", file, MOST_BYTES).get("checksum") != values["checksum"]:
+        if directory_of_study.read_json(file).get("checksum") != values["checksum"]:
             with replacing(file) as partial:
                 partial.write_text(json.dumps(values))
 
@@ -186,6 +191,8 @@ def read(file: Path) -> dict[str, Any]:
 
 def _check_means(values: Mapping[str, Any]) -> None:
     given = values["eval_result_metrics"]
+    if not values["eval_result_details"] or given.get("sparsity", {}).get("l0") is None:
+        raise ValueError("it must have details and sparsity.l0")
     for name in UNITS:
         category, own = CATEGORIES.get(name, (PLAIN, name))
         stated = given.get(category, {}).get(own)
@@ -231,9 +238,11 @@ def check_schema(value: Any, schema: Mapping[str, Any], where: str = "it") -> No
     if "const" in schema and value != schema["const"]:
         raise ValueError(f"{where} must be {schema['const']!r}, got {shown(value)}")
     if isinstance(value, int | float):
-        low, high = schema.get("minimum", -np.inf), schema.get("maximum", np.inf)
+        low, high = schema.get("minimum", -float_info.max), schema.get("maximum", float_info.max)
         if not low <= value <= high:
             raise ValueError(f"{where} must be from {low:g} to {high:g}, got {shown(value)}")
+    if isinstance(value, str) and (len(value) > schema.get("maxLength", MOST_BYTES) or printable(value) != value):
+        raise ValueError(f"{where} must be printable and not too long, got {shown(value)}")
     if isinstance(value, dict):
         for name in schema.get("required", ()):
             if name not in value:

@@ -72,8 +72,12 @@ def check(directory: str | os.PathLike[str]) -> list[Checked]:
 
 def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
     draws: dict[int, list[Any]] = {}
+    concepts: dict[Any, list[Any]] = {}
     for values in files:
         draws.setdefault(values["draw"], []).extend(envelope.to_measured(values))
+        about = [(line["concept"], line["place"]) for line in values["eval_result_details"]]
+        if concepts.setdefault((values["draw"], values["factor"]), about) != about:
+            raise ValueError(f"files of a draw and a factor must have the same concepts, got others in {name}")
     networks = {(v["draw"], v["trained_on"], v["seed"]) for v in files if v["role"] == "trained"}
     rows = combined([estimates(cells, tuned=name.endswith(TUNED)) for _, cells in sorted(draws.items())])
     return Checked(name, len(files), len(draws), len(networks), rows)

@@ -138,8 +138,12 @@ def read_dictionary(folder: str | os.PathLike[str]) -> Dictionary:
     state = foreign_files.read_torch("ae.pt", Path(folder) / "ae.pt")
 
     def get(name: str, ndim: int = 1) -> Floats:
-        values = as_array(state[name]) if hasattr(state.get(name), "detach") else None
-        if values is None or values.ndim != ndim or not np.isfinite(values).all():
+        try:
+            foreign_files.check_tensors([state.get(name)])
+            values = as_array(state[name])
+        except (TypeError, ValueError):
+            values = np.empty(0, object)
+        if values.ndim != ndim or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
             raise ValueError(f"ae.pt must have {name}, {ndim} dimensions of finite numbers, as {kind} has")
         return np.asarray(values, np.float64)
 

@@ -170,11 +170,7 @@ def save(sae: Any, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str], device: str) -> Any:
     """Read an autoencoder in SAELens' format."""
-    try:
-        sae = sae_lens.SAE.load_from_disk(os.fspath(path), device=device)
-    except FileNotFoundError as error:
-        raise ValueError(f"path must hold an SAE as SAELens saves it, got {os.fspath(path)!r}") from error
-    return sae.eval().requires_grad_(False)
+    return sae_lens.SAE.load_from_disk(os.fspath(path), device=device).eval().requires_grad_(False)
 
 
 @contextmanager

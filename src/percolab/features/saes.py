@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +18,12 @@ import numpy as np
 from percolab.features.directions import explained_variance
 from percolab.features.inputs import as_array, as_codes
 from percolab.features.methods import Decodes
+from percolab.ground import foreign_files
+from percolab.ground.text import shown
 from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
+
+READ = ("standard", "gated", "jumprelu", "topk")
+"""Architectures that are read from folders, as SAELens names them."""
 
 
 @dataclass
@@ -102,11 +108,18 @@ class SparseAutoencoder(Decodes):
         from percolab.features import saelens
         from percolab.ground.devices import choose_device
 
-        sae = saelens.load(path, str(choose_device(device)))
+        config = foreign_files.read_json("cfg.json", Path(path) / "cfg.json")
+        check_choice("architecture", config.get("architecture", READ[0]), READ)
+        with foreign_files.reading("path", Path(path) / "sae_weights.safetensors", "an SAE as SAELens saves it"):
+            sae = saelens.load(path, str(choose_device(device)))
+            loaded = cls(n_features=sae.cfg.d_sae, device=device)._take(sae)
+            loaded.encode(np.zeros((1, sae.cfg.d_in), np.float32))
+            if not all(np.isfinite(as_array(part)).all() for part in (loaded.directions, loaded.bias)):
+                raise ValueError("its decoder must be finite")
         kind = sae.cfg.metadata.training_architecture or sae.cfg.architecture()
         if cls.architecture not in ("", kind):
-            raise ValueError(f"path must hold an SAE of kind {cls.architecture}, got {kind}")
-        return cls(n_features=sae.cfg.d_sae, device=device)._take(sae)
+            raise ValueError(f"path must hold an SAE of kind {cls.architecture}, got {shown(kind)}")
+        return loaded
 
 
 @dataclass

@@ -254,13 +254,16 @@ def partial_directory(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; it replaces `path` when the block ends without a fault."""
-    target = Path(os.path.realpath(path))
-    sweep(target)
-    with open_partial(target, target.suffix) as file:
+    """Yield a path beside `path` to write to; it replaces `path` when the block ends without a fault.
+
+    It is for files in directories that percolab keeps. Where `path` is a link, the link is replaced: whoever made the
+    directory, nothing outside of it is written.
+    """
+    sweep(path)
+    with open_partial(path, path.suffix) as file:
         try:
             yield Path(file.name)
-            os.replace(file.name, target)
+            os.replace(file.name, path)
         finally:
             Path(file.name).unlink(missing_ok=True)
 

@@ -7,7 +7,7 @@ import math
 import os
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ PathLike = str | os.PathLike[str]
 
 MOST_JSON = 1 << 20
 """Bytes of a file of JSON; those of percolab have a few kilobytes."""
+MOST_DEPTH = 50
+"""Objects and lists inside each other; those of percolab have a dozen."""
 # Opening must not wait for the other end of a pipe. Windows has none of these flags but the last.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -83,9 +85,13 @@ def read_json(name: str, path: PathLike, most: int = MOST_JSON) -> dict[str, Any
 
 
 def parse_json(text: str | bytes) -> dict[str, Any]:
-    """Return the object that a text of JSON is; raise ValueError, in one line, for any other text."""
+    """Return the object that a text of JSON is; raise ValueError, in one line, for any other text.
+
+    All numbers are finite, no name occurs twice in an object, and the depth is bounded.
+    """
     try:
-        values = json.loads(text, parse_constant=_refuse_constant)
+        values = json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique_names)
+        _check_depth(values)
     except RecursionError:
         raise ValueError("it is not JSON: it is nested too deeply") from None
     except ValueError as fault:
@@ -95,8 +101,28 @@ def parse_json(text: str | bytes) -> dict[str, Any]:
     return values
 
 
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is not a number")
+def _finite(word: str) -> float:
+    value = float(word)
+    if not math.isfinite(value):
+        raise ValueError(f"{word} is not a number")
+    return value
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name occurs twice in an object")
+    return values
+
+
+def _check_depth(values: Any) -> None:
+    level: list[Any] = [[values]]
+    for _ in range(MOST_DEPTH):
+        parts = (part for each in level for part in (each.values() if isinstance(each, dict) else each))
+        level = [part for part in parts if isinstance(part, dict | list)]
+        if not level:
+            return
+    raise RecursionError
 
 
 # ---------------------------------------------------------------------- arrays
@@ -110,15 +136,17 @@ def arrays(name: str, path: PathLike) -> Iterator[Mapping[str, NDArray[Any]]]:
             yield {"": _mapped(file)}
             return
         with zipfile.ZipFile(file) as archive:
-            _require_memory(name, archive)
+            _check_archive(name, archive)
         file.seek(0)
         with np.load(file, allow_pickle=False) as held:
             yield held
 
 
-def _require_memory(name: str, archive: zipfile.ZipFile) -> None:
-    """Raise MemoryError, in one line, unless all that an archive holds would fit in memory."""
+def _check_archive(name: str, archive: zipfile.ZipFile) -> None:
+    """Raise unless all that an archive holds would fit in memory, and matches its checksums."""
     memory.require(sum(member.file_size for member in archive.infolist()), f"what {name} holds needs")
+    if archive.testzip() is not None:
+        raise ValueError("a part does not match its checksum")
 
 
 def read_array(name: str, path: PathLike) -> NDArray[Any]:
@@ -158,6 +186,17 @@ def read_torch(name: str, path: PathLike) -> dict[str, Any]:
         return values
 
 
+def check_tensors(values: Iterable[Any]) -> None:
+    """Raise unless all are tensors of plain numbers, each of which is in the file."""
+    import torch
+
+    for value in values:
+        if type(value) is not torch.Tensor or value.layout != torch.strided or value.device.type != "cpu":
+            raise TypeError("weights and states must be dense tensors")
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise ValueError("weights and states must hold all of their numbers")
+
+
 def _check_stored(name: str, file: IO[bytes]) -> None:
     """Raise unless a file is an archive from its first byte on, not packed, whose parts match their checksums.
 
@@ -167,11 +206,9 @@ def _check_stored(name: str, file: IO[bytes]) -> None:
     if file.read(len(_ZIP)) != _ZIP:
         raise ValueError("it is not an archive of torch")
     with zipfile.ZipFile(file) as parts:
-        _require_memory(name, parts)
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
             raise ValueError("its parts must not be packed")
-        if parts.testzip() is not None:
-            raise ValueError("a part does not match its checksum")
+        _check_archive(name, parts)
     file.seek(0)
 
 

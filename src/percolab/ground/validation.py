@@ -16,7 +16,7 @@ from percolab.ground.text import shown
 def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:
     """Return ``value`` as an int of at least ``least`` that fits in so many bits, or say what is wrong with it."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise ValueError(f"{name} must be an integer, got {value!r}")
+        raise ValueError(f"{name} must be an integer, got {shown(value)}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     if int(value) >= 1 << bits:
@@ -27,17 +27,24 @@ def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:
 def check_number(name: str, value: object, least: float) -> float:
     """Return ``value`` as a finite float of at least ``least``, or say what is wrong with it."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    if not least <= float(value) < math.inf:
+        raise ValueError(f"{name} must be a number, got {shown(value)}")
+    if not least <= _as_float(value) < math.inf:
         raise ValueError(f"{name} must be a number of at least {least:g}, got {value}")
     return float(value)
+
+
+def _as_float(value: Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf
 
 
 def check_probability(name: str, value: object) -> float:
     """Return ``value`` as a float in [0, 1], or say what is wrong with it."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    if not 0 <= float(value) <= 1:
+        raise ValueError(f"{name} must be a number, got {shown(value)}")
+    if not 0 <= _as_float(value) <= 1:
         raise ValueError(f"{name} must be between 0 and 1, got {value}")
     return float(value)
 
@@ -45,7 +52,7 @@ def check_probability(name: str, value: object) -> float:
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     """Return ``value`` if it is one of ``choices``, or say what is wrong with it."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
     return str(value)
 
 
@@ -112,5 +119,5 @@ def listed(name: str, values: ArrayLike | None, length: int) -> Ints:
     if chosen.dtype == np.bool_ and chosen.shape == (length,):
         return np.flatnonzero(chosen)
     if (chosen.size and not np.issubdtype(chosen.dtype, np.integer)) or chosen.ndim != 1:
-        raise ValueError(f"{name} must be indices or a mask of {length} {name}, got {values!r}")
+        raise ValueError(f"{name} must be indices or a mask of {length} {name}, got {shown(values)}")
     return indices(name, chosen, length)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import cached_property
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground import files
-from percolab.ground.text import shown
+from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_integer
 from percolab.store import digests, locations, metadata, schema
 from percolab.store.byte_sources import source
@@ -184,7 +184,18 @@ class Unfinished(Cells):
         import zarr
 
         metadata.attributes(self.source, self.location)  # a store opened for writing makes its directory
-        return zarr.open_group(locations.zarr_store(self.location), mode="r+", zarr_format=3, use_consolidated=False)
+        place = locations.zarr_store(self.location)
+        group: zarr.Group = self._from_zarr(
+            lambda: zarr.open_group(place, mode="r+", zarr_format=3, use_consolidated=False)
+        )
+        return group
+
+    def _from_zarr(self, opened: Callable[[], Any]) -> Any:
+        """Return what Zarr opens; it looks at more of a description than we do, and has many kinds of faults."""
+        try:
+            return opened()
+        except (ArithmeticError, LookupError, TypeError, ValueError) as fault:
+            raise StoreError(f"{self.location} is not an unfinished store: {one_line(fault)}") from fault
 
     @cached_property
     def content(self) -> Content:
@@ -214,9 +225,8 @@ class Unfinished(Cells):
         """Create an array, unless it is there already and stored in this way."""
         known = metadata.layout(self.source, name, self.location)
         if known is None:
-            self.group.create_array(
-                name, shape=layout.shape, dtype=layout.dtype, chunks=layout.chunks, **_packing(layout), **how
-            )
+            create, how = self.group.create_array, {**_packing(layout), **how}
+            self._from_zarr(lambda: create(name, shape=layout.shape, dtype=layout.dtype, chunks=layout.chunks, **how))
         elif known != layout:
             raise FileExistsError(f"array {name} of {self.location!r} must be {layout} to resume, got {known}")
         self._chunks.pop(name, None)
@@ -234,7 +244,8 @@ class Unfinished(Cells):
         """Return an array for writing."""
         if name not in self._opened:
             self.chunks(name)  # raises if it is missing
-            array: Any = self.group[name]
+            group = self.group
+            array: Any = self._from_zarr(lambda: group[name])
             # Else Zarr looks through every chunk whether it holds nothing but fill values.
             self._opened[name] = array.with_config({"write_empty_chunks": True})
         return self._opened[name]

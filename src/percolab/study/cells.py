@@ -11,8 +11,6 @@ import json
 import os
 import stat
 import time
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -22,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.ground import memory
+from percolab.ground import foreign_files
 from percolab.ground.files import replacing
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line
@@ -31,8 +29,6 @@ from percolab.study.directory import SCHEMA, VERSION
 T = TypeVar("T")
 Array = NDArray[Any]
 """In a result, ``Annotated[Array, ("seed", "layer")]`` names the axes of an array for the tidy table."""
-UNREADABLE = (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""What reading a damaged file raises."""
 RECORD = "record.json"
 """Entry of a cell's file that is no array of its result."""
 
@@ -159,15 +155,7 @@ class Cells:
 
     def read(self, cell: Cell[T]) -> T:
         """Return the result of a cell that is there."""
-        with np.load(self.file(cell)) as stored:
-            values: dict[str, Any] = json.loads(str(stored[RECORD]))["values"]
-            for entry in stored.files:
-                name, _, key = entry.partition("/")
-                if key:
-                    values.setdefault(name, {})[key] = stored[entry]
-                elif entry != RECORD:
-                    values[name] = stored[entry]
-        return cell.kind(**values)
+        return cell.kind(**_load(self.file(cell), cell.kind)["values"])
 
     def missing(self, cells: Iterable[Cell[Any]]) -> list[Cell[Any]]:
         """Return the cells that must be computed so that all that last are there, those that are needed first."""
@@ -235,16 +223,24 @@ class Cells:
 def _record(file: Path, kind: type[Any]) -> dict[str, Any]:
     """Return the record of a file that is whole, ours, and no larger than memory; nothing of any other."""
     try:
-        with zipfile.ZipFile(file) as parts:
-            entries = {part.filename.removesuffix(".npy"): part for part in parts.infolist()}
-            if sum(part.file_size for part in entries.values()) > memory.available() or parts.testzip():
-                return {}
-        with np.load(file) as stored:
-            record: dict[str, Any] = json.loads(str(stored[RECORD]))
-        given = {*record["values"], *(entry.partition("/")[0] for entry in entries if entry != RECORD)}
-        ours = (record["schema"], record["version"]) == (SCHEMA, VERSION)
-        typed = isinstance(record["seconds"], float) and isinstance(record["device"], str)
-        whole = record["failed"] or given == {each.name for each in fields(kind)}
-        return record if ours and typed and whole else {}
-    except (*UNREADABLE, KeyError, TypeError, RecursionError):
+        return {**_load(file, kind), "values": None}
+    except (MemoryError, OSError, ValueError):
         return {}
+
+
+def _load(file: Path, kind: type[Any]) -> dict[str, Any]:
+    """Return the record of a file, its arrays among the values; raise unless it is whole and ours."""
+    with foreign_files.arrays("a cell", file) as stored:
+        record: dict[str, Any] = json.loads(str(stored[RECORD]))
+        values = record["values"]
+        for entry in stored:
+            name, _, key = entry.partition("/")
+            if key:
+                values.setdefault(name, {})[key] = stored[entry]
+            elif entry != RECORD:
+                values[name] = stored[entry]
+        typed = isinstance(record["seconds"], float) and isinstance(record["device"], str)
+        whole = isinstance(record["failed"], str) and (record["failed"] or {*values} == {f.name for f in fields(kind)})
+        if (record["schema"], record["version"]) != (SCHEMA, VERSION) or not typed or not whole:
+            raise ValueError("it must be a cell of this version")
+        return record

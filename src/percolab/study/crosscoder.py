@@ -25,7 +25,7 @@ from percolab.features.inputs import as_array
 from percolab.features.register import MODEST, check_installed, entry, make, on_device
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
-from percolab.ground.files import check_output, replacing
+from percolab.ground.files import new_files
 from percolab.ground.validation import check_integer, check_seed
 from percolab.nn.probing.linear import auc
 from percolab.show import pages, style
@@ -208,9 +208,8 @@ class Difference:
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a page with numbers, picture and tables."""
-        check_output(path, overwrite=overwrite)
-        with replacing(Path(path)) as partial:
-            partial.write_bytes(pages.page("What two networks do not share", "", self._body()))
+        with new_files(Path(path), overwrite=overwrite) as (file,):
+            file.write(pages.page("What two networks do not share", "", self._body()))
 
 
 def draw_owners(axes: Any, matched: pandas.DataFrame) -> None:

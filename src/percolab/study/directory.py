@@ -6,16 +6,14 @@ the lock ends with the process, and what it had not finished writing is swept aw
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from percolab.ground import locks
+from percolab.ground import foreign_files, locks
 from percolab.ground.files import sweep, write_json
 from percolab.ground.text import shown
 
@@ -62,6 +60,7 @@ def claimed(
         except locks.HeldError:
             raise FileExistsError(f"output must not be in use by another process, got {str(directory)!r}") from None
         _claim(directory, wanted, what, overwrite=overwrite)
+        _check_no_links(directory)
         yield directory
 
 
@@ -80,6 +79,14 @@ def _claim(directory: Path, wanted: Mapping[str, Any], what: str, *, overwrite: 
         for name in MADE:
             _remove(directory / name)
     write_json(file, {"schema": SCHEMA, "version": VERSION, **wanted})
+
+
+def _check_no_links(directory: Path) -> None:
+    """Raise if a link is anywhere in a directory, whoever made it: files are written and removed by their names."""
+    for root, folders, names in os.walk(directory):
+        for path in (os.path.join(root, name) for name in (*folders, *names)):
+            if os.path.islink(path):
+                raise FileExistsError(f"output must hold no links, got {path!r}")
 
 
 def holds(directory: Path, file: str, what: str) -> bool:
@@ -103,13 +110,9 @@ def _remove(path: Path) -> None:
 
 def read_json(file: Path) -> dict[str, Any]:
     """Return what a JSON file holds; nothing if it is missing, damaged, endless, or not a plain file."""
-    try:
-        opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
-        with open(opened, "rb") as stream:
-            values = json.loads(stream.read(MOST_BYTES)) if stat.S_ISREG(os.fstat(opened).st_mode) else {}
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
+    with suppress(OSError, ValueError):
+        return foreign_files.read_json(file.name, file, MOST_BYTES)
+    return {}
 
 
 def read_record(file: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,7 @@ import numpy as np
 from percolab.ground.devices import Device, choose_device, device_name
 from percolab.ground.files import replacing, write_json, write_table
 from percolab.ground.progress import Progress, shown
+from percolab.ground.text import one_line
 from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
 from percolab.nn.config import SCALES
@@ -226,6 +228,7 @@ class Experiment(Generic[O]):
         with (
             connected(ray) as runner,
             claimed(Path(output), settings.to_dict(), overwrite=overwrite) as directory,
+            _one_line_for_cells_of_others(directory / CELLS),
             shown(progress) as tell,
         ):
             until = time.monotonic() + time_limit
@@ -247,6 +250,19 @@ class Experiment(Generic[O]):
             if not study.missing():  # of a process that was killed as it removed what it had used
                 shutil.rmtree(directory / TRAINING, ignore_errors=True)
             return study.publish()
+
+
+@contextmanager
+def _one_line_for_cells_of_others(cells: Path) -> Iterator[None]:
+    """Turn faults that cells of an earlier run can cause into one line: their files are whole, but anyone's."""
+    were_there = cells.exists()
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as fault:
+        if not were_there:
+            raise
+        said = f"{type(fault).__name__}: {one_line(fault)}"
+        raise ValueError(f"output must hold cells that this study can use, got {str(cells)!r} with {said}") from fault
 
 
 @dataclass(frozen=True, eq=False)

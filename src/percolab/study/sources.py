@@ -18,7 +18,7 @@ from torch import nn
 
 from percolab.ground.devices import on_device
 from percolab.ground.foreign_files import read_array, read_json
-from percolab.ground.text import shown
+from percolab.ground.text import printable, shown
 from percolab.nn.networks.activations import activations
 from percolab.study.measured import PERMUTED, RAW
 from percolab.study.subject import DocumentView, View
@@ -172,11 +172,13 @@ def folder(path: str | os.PathLike[str]) -> Folder:
         for name, value in entry.items():
             if name not in kinds or not (isinstance(value, kinds[name]) or (name == "factor" and value is None)):
                 raise ValueError(f"activations of manifest.json must not have {shown(name)}: {shown(value)}")
-        if Path(entry["file"]).name != entry["file"] or not entry["file"].endswith(".npy"):
+        file = entry["file"]
+        if Path(file).name != file or not file.endswith(".npy") or printable(file) != file:
             raise ValueError(f"file must be the name of an .npy in the folder, got {shown(entry['file'])}")
-        count = len(read_array(entry["file"], root / entry["file"]))
-        if entry.get("rows", count) != count:
-            raise ValueError(f"{entry['file']} must have {entry['rows']} rows, as manifest.json says, got {count}")
+        values = read_array(file, root / file)
+        if values.ndim < 2 or values.dtype.kind not in "fiu" or entry.get("rows", len(values)) != len(values):
+            rule = f"{entry.get('rows', 'some')} rows of numbers, as manifest.json says"
+            raise ValueError(f"{file} must have {rule}, got {values.dtype} of shape {values.shape}")
     return Folder(root, tuple(listed))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, torch.Tensor]:
     """Read the weights of a model that were kept of an epoch onto the CPU; nothing in the file is executed."""
     values = foreign_files.read_torch("checkpoint", path)
     try:
-        _check_tensors(values.values())
+        foreign_files.check_tensors(values.values())
         check_like(values, model.state_dict())
     except (TypeError, ValueError) as fault:
         raise ValueError(_refused(path, fault)) from fault
@@ -132,16 +132,7 @@ def _check(values: State) -> None:
     if not all(isinstance(part, dict) for part in values["optimizer"]):
         raise TypeError("the optimiser must have a dictionary for each parameter")
     states = [value for part in (values["model"], *values["optimizer"]) for value in part.values()]
-    _check_tensors([values["losses"], *values["generators"], *states])
-
-
-def _check_tensors(values: Iterable[Any]) -> None:
-    """Raise unless all are tensors of plain numbers, each of which is in the file."""
-    for value in values:
-        if type(value) is not torch.Tensor or value.layout != torch.strided or value.device.type != "cpu":
-            raise TypeError("weights and states must be dense tensors")
-        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-            raise ValueError("weights and states must hold all of their numbers")
+    foreign_files.check_tensors([values["losses"], *values["generators"], *states])
 
 
 def _is_plain(value: object) -> bool:
