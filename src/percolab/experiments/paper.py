@@ -322,10 +322,10 @@ def _draw(
         levels["MLP as printed in the paper (test rows)"] = float(printed)
     shorter = _history(results["shorter"]) if "shorter" in results else None
     drawn = {
+        "memorising": figures.memorising(values["controls"], values["held_out_controls"], title),
         "fig4": figures.probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
         "fig5": figures.probes_by_depth(kinds["random"], title, target="z"),
         "fig7": figures.probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
-        "memorising": figures.memorising(values["controls"], values["held_out_controls"], title),
         "power": curves.power(values["power"], values["held_out"], title),
         "training": curves.learning_curves(_history(results["training"]), shorter, levels, title),
     }

@@ -90,4 +90,5 @@ def _middles(table: pandas.DataFrame) -> pandas.Series[float]:
 
 def _size_axis(axes: Axes) -> None:
     axes.set_xscale("log")
+    style.plain_numbers(axes.xaxis)
     axes.set_xlabel("rows of the concept")
