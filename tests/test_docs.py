@@ -19,7 +19,7 @@ TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT
 PAGES = TOP + sorted((ROOT / "docs").rglob("*.md"))
 
 EXPERIMENTS = {"reproduce", "train", "baselines", "probe", "represent", "scaling", "benchmark"}
-"""Commands that take minutes: `tests/test_nn_*.py` run them at a small scale."""
+"""Commands that take minutes: `tests/cli` and `tests/experiments` run them at a small scale."""
 
 
 def name_of(page):

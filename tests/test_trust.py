@@ -854,6 +854,7 @@ def pickled_files():
     yield ["train", "ds.zarr", "-o", "run", "--resume"]
 
 
+@pytest.mark.slow
 def test_nothing_in_a_file_is_executed(folder, run_dir, capfd):
     shutil.copytree(run_dir, "run")
     for words in pickled_files():

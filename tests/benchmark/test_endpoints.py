@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from percolab.benchmark import endpoints
-from percolab.benchmark.endpoints import AT_MATCHED, METHOD, QUESTION
+from percolab.benchmark.endpoints import AT_MATCHED, CAUSE, METHOD, QUESTION
 from percolab.study.estimates import combined, select
 from percolab.study.measured import Measured, Units
 
@@ -100,6 +100,30 @@ def test_endpoints_find_what_was_planted():
     assert raw[0].estimate.value == pytest.approx(0.2, abs=0.03)
 
 
+def test_causes_are_compared_with_those_of_k_means_in_the_same_networks():
+    def bridged(draw, gains):
+        cells = world(draw, GAINS)
+        own = [c for c in cells if c.measure == "l0" and c.role == "trained" and c.trained_on == c.factor]
+        rng = np.random.default_rng(draw)
+        for c in own:
+            name, _, setting = c.reader.partition(" @ ")
+            if setting == "k=1":  # not the one that validation rows choose
+                share = 0.4 + gains[name] + 0.02 * rng.standard_normal()
+                cells.append(replace(c, measure="bridged", values=np.array([share])))
+        return cells
+
+    gains = {"topk": 0.2, "batchtopk": 0.0, "kmeans": 0.0}
+    rows = combined([endpoints.estimates(bridged(draw, gains)) for draw in range(5)])
+    found = {one.method: one for one in endpoints.tested(rows) if one.endpoint == CAUSE}
+    assert list(found) == ["topk", "batchtopk"]
+    assert found["topk"].estimate.estimate.value == pytest.approx(0.2, abs=0.03)
+    assert found["topk"].verdict == "above 0"
+    assert found["batchtopk"].estimate.estimate.value == pytest.approx(0.0, abs=0.03)
+    assert found["batchtopk"].verdict != "above 0"
+    assert 0 < found["topk"].smallest < 0.1
+    assert all(one.endpoint != CAUSE for one in endpoints.tested(combined([endpoints.estimates(world(0, GAINS))])))
+
+
 def test_an_unhealthy_cell_takes_its_pair_along_and_many_leave_it_undecided():
     rows = combined([endpoints.estimates(world(draw, GAINS, dead=0.9)) for draw in range(5)])
     found = {(one.endpoint, one.method): one for one in endpoints.tested(rows)}
@@ -146,9 +170,8 @@ def test_planted_shares_are_what_corrected_counts_give():
     wanted = np.mean(2 * right / (2 * right + (1 - share) * (missing + false)) - f1)
     units = Units(np.arange(2), np.arange(2))
     own = replace(cell("topk", "f1", f1), units=units)
-    rows = endpoints._planted([own], [replace(own, measure="recall", values=recall)], {})
-    (found,) = select(rows, share=share)
-    assert found.estimate.value == pytest.approx(wanted)
+    rises = endpoints._planted([own], [replace(own, measure="recall", values=recall)])
+    assert rises[share] == pytest.approx([wanted])
 
 
 def test_power_falls_with_spread_and_with_the_number_of_methods():

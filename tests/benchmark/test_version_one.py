@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from obvious import grow_forest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -27,7 +28,7 @@ from percolab.benchmark.judging import AT, settings_of  # noqa: E402
 from percolab.benchmark.representations import Representation, Subject  # noqa: E402
 from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
 from percolab.features.specs import entry  # noqa: E402
-from percolab.nn import ResidualMLP, TrainConfig  # noqa: E402
+from percolab.nn import CorpusTrainConfig, ResidualMLP, TrainConfig  # noqa: E402
 from percolab.study.cells import Here  # noqa: E402
 
 TINY = Budget(n_features=24, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
@@ -100,6 +101,24 @@ def test_rows_are_fitted_chosen_and_scored_apart():
             assert not documents[0] & documents[1]
             assert not documents[1] & documents[2]
             assert list(map(len, documents)) == [12, 4, 4]
+
+
+@pytest.mark.slow
+def test_causes_are_measured_in_networks_of_the_documents_own_lexicon(tmp_path):
+    corpus = pl.Corpus([grow_forest([64], seed, "even") for seed in (1, 2)], length=16, min_size=16, seed=1)
+    training = CorpusTrainConfig(d_model=8, n_blocks=1, n_heads=1, steps=2, batch_size=8, held_out=8)
+    documents = Task("documents", "small", corpus, training, Options("blocks.0", 2, TINY, documents=60))
+    results = benchmark([documents], output=tmp_path, only=["kmeans", "neurons"], device="cpu")["documents"]
+    assert not results["failed"]
+    head, rows = results["table"]["head"], results["table"]["rows"]
+    for name, *numbers in rows:
+        line = dict(zip(head[1:], numbers, strict=True))
+        measured = name != "kmeans-1"  # at the middle setting alone
+        assert all(bool(line[f"bridged {how}"]) == measured for how in ("by patches", "at random"))
+    files = [json.loads(file.read_text()) for file in (tmp_path / "documents" / envelope.FOLDER).glob("*.json")]
+    with_causes = {(v["role"], v["trained_on"] == v["factor"], v["method"]) for v in files
+                   if "bridged" in v["eval_result_metrics"]["recovery"]}  # fmt: skip
+    assert with_causes == {("trained", True, "kmeans @ k=24"), ("trained", True, "neurons")}
 
 
 def test_a_tenth_of_the_rows_is_trained_on():

@@ -221,6 +221,7 @@ def relevant(rng, factors, effect):
     return swap, idle
 
 
+@pytest.mark.slow
 def test_relevance_is_found_where_it_is_planted_and_not_elsewhere(factors):
     swap, idle = zip(*(relevant(np.random.default_rng((1, i)), factors, 1.5) for i in range(60)), strict=True)
     nothing = rate(lambda rng: relevant(rng, factors, 0.0)[0].found, 60)

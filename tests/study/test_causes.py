@@ -109,6 +109,16 @@ def test_patching_what_a_network_uses_carries_the_counterfactual(corpus, view):
     assert mean["random"] < 0.2
 
 
+def test_a_fitted_method_is_tried_as_the_reader_tries_it(corpus, view):
+    pytest.importorskip("sklearn")
+    model, name = Exact(corpus), "kmeans@n_features=16"
+    found = readings(Interchange(subspaces=["random"], along=[name]), view, model)
+    (method,) = causes._fit_methods([name], view, model, "belief", 0).values()
+    assert causes.bridged(view, model, "belief", method, 0) == pytest.approx(
+        (found[name].values.mean(), found["random"].values.mean())
+    )
+
+
 def test_patching_what_a_network_holds_and_does_not_use_carries_nothing(corpus, view):
     model = Exact(corpus, uses=False)
     for reading in readings(Interchange(subspaces=["sibling", "probe", "random", "whole"]), view, model).values():

@@ -152,6 +152,7 @@ def test_what_is_larger_than_memory_is_not_read(kept, monkeypatch):
     assert not replace(kept, _known={}).has(cell())
 
 
+@pytest.mark.slow
 def test_hundreds_of_small_cells(kept):
     many = [cell(f"task/{k}") for k in range(300)]
     assert kept.compute(many) == []

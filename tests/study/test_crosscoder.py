@@ -131,3 +131,12 @@ def test_what_is_refused(corpus):
         pl.diff(one, one, corpus, layer=["a", "b", "c"], documents=10)
     with refused("activations must give (rows, width) for 10 inputs, got (9, 2)"):
         pl.diff(np.zeros((10, 2)), np.zeros((9, 2)))
+
+
+def test_a_method_that_is_not_installed_is_said_before_networks_are_read(corpus, monkeypatch):
+    def never(tokens):
+        raise AssertionError("the network was read")
+
+    monkeypatch.setattr("percolab.features.specs.has_sae_lens", lambda: False)
+    with pytest.raises(ImportError, match=r"topk needs SAELens: pip install"):
+        pl.diff(never, never, corpus, documents=10, device="cpu")

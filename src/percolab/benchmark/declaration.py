@@ -6,13 +6,14 @@ Methods turn activations into features. They are fitted on some rows, their thre
 others, and they are scored on others again: documents that nothing was fitted on, or held-out rows of points. Recovery
 is the mean over concepts of the best F1 of any feature.
 
-Two endpoints are named in advance, each for TopK, BatchTopK, Matryoshka and k-means. Method: recovery in networks that
-were trained on the concepts' hierarchy, less that of k-means in the same networks. Question: recovery in these
-networks, less that in networks trained on another hierarchy of the same data (own - other). One number per draw of the
-data; a two-sided t over draws, with Holm's correction over the methods of an endpoint. An endpoint is undecided if
-dropping cells with more than half of their features dead, and those paired with them, changes the verdict, or drops
-more than a fifth of the pairs. Beside each endpoint is the smallest effect that the same rule finds in 80% of simulated
-benchmarks.
+Endpoints are named in advance, each for TopK, BatchTopK, Matryoshka and k-means. Method: recovery in networks that were
+trained on the concepts' hierarchy, less that of k-means in the same networks. Question: recovery in these networks,
+less that in networks trained on another hierarchy of the same data (own - other). Cause, for documents: how far patches
+along the features of a method bring predictions to those of a document with the sibling context, less how far those of
+k-means do. One number per draw of the data; a two-sided t over draws, with Holm's correction over the methods of an
+endpoint. An endpoint is undecided if dropping cells with more than half of their features dead, and those paired with
+them, changes the verdict, or drops more than a fifth of the pairs. Beside each endpoint is the smallest effect that the
+same rule finds in 80% of simulated benchmarks.
 
 Controls: untrained networks; networks with random weights of the trained weights' norms; the raw input; features whose
 rows are permuted (chance); oracles. All that is not an endpoint is exploratory.
@@ -43,7 +44,7 @@ from percolab.benchmark.representations import (
     train,
 )
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
-from percolab.features.specs import METHODS, Entry, entry, has_sae_lens, needs_sae_lens, source
+from percolab.features.specs import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
 from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number
@@ -73,7 +74,8 @@ COLUMNS = (
     (TRAINED, "one_to_one", "one to one"), (TRAINED, "auc", "AUC"), (TRAINED, "f1_subtrees", "held-out subtrees"),
     (TRAINED, "splitting", "splitting"), (TRAINED, "absorption_edge", "absorption, edges"),
     (TRAINED, "absorption_linear", "linear reading of the same"), (TRAINED, "absorption_eligible", "eligible edges"),
-    (TRAINED, "absorption_carried", "full absorption"), (TRAINED, "stability", "stability"), (TRAINED, "mcc", "MCC"),
+    (TRAINED, "absorption_carried", "full absorption"), (TRAINED, "bridged", "bridged by patches"),
+    (TRAINED, "bridged_random", "bridged at random"), (TRAINED, "stability", "stability"), (TRAINED, "mcc", "MCC"),
     (TRAINED, "uniqueness", "uniqueness"), (TRAINED, "latent_precision", "precision"),
     (TRAINED, "latent_recall", "recall"), (TRAINED, "shrinkage", "shrinkage"), (TRAINED, "probe_1", "1-sparse probe"),
     (TRAINED, "probe_5", "5-sparse probe"), (TRAINED, "probe_activations", "probe of activations"),
@@ -277,8 +279,7 @@ def settings(
     count = check_integer("seeds", NETWORKS[chosen.scale] if seeds is None else seeds, 1)
     asked = tuple(dict.fromkeys(only if only is not None else (*_installed(options), *methods)))
     for name in asked:
-        if needs_sae_lens(_entry(name, options)) and not has_sae_lens():
-            raise ImportError(f"{name} needs SAELens: pip install 'percolab[sae]'")
+        check_installed(_entry(name, options))
     given = {
         "seeds": count != NETWORKS[chosen.scale] and count, "draws": draws > 1 and draws, "network": network,
         "layer": layer, "activations": activations, "data": data, "only": only is not None and ",".join(only),

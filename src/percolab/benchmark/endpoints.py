@@ -1,10 +1,12 @@
 """From measures to endpoints: the setting of every method, contrasts, tests, health, power, verdicts.
 
-Two endpoints are named in advance. *method*: best F1 with thresholds and setting chosen on validation rows, in networks
+Endpoints are named in advance. *method*: best F1 with thresholds and setting chosen on validation rows, in networks
 trained on the concepts' hierarchy, less that of k-means in the same networks. *question*: the same F1, less that in the
 networks trained on another hierarchy (own - other); with a single hierarchy, less that in untrained networks. Both are
-means over concepts, then networks; a draw of the data is one number. Per endpoint each confirmatory method is tested by
-a two-sided t over draws, with Holm's correction.
+means over concepts, then networks; a draw of the data is one number. *cause*, for documents: the share of the exact
+difference between two predictions that a patch along the features of the method bridges, at the middle setting, less
+that of k-means in the same networks. Per endpoint each confirmatory method is tested by a two-sided t over draws, with
+Holm's correction.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from percolab.benchmark.judging import AT, SUBTREES
+from percolab.benchmark.judging import AT, AT_MIDDLE, SUBTREES
 from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, PLAIN
 from percolab.intervals import over_seeds
 from percolab.study.contrasts import OWN_OTHER, TRAINED_UNTRAINED, contrasts
@@ -23,10 +25,13 @@ from percolab.study.estimates import ENOUGH, Row, row, select
 from percolab.study.measured import OTHER, TRAINED, UNTRAINED, Measured
 from percolab.study.verdict import DELTA, UNDECIDED
 
-METHOD, QUESTION = "method", "question"
-ENDPOINTS = {METHOD: (f"{TRAINED} - {PLAIN}",), QUESTION: (OWN_OTHER, TRAINED_UNTRAINED)}
+METHOD, QUESTION, CAUSE = "method", "question", "cause"
+_OVER_PLAIN = (f"{TRAINED} - {PLAIN}",)
+ENDPOINTS = {METHOD: _OVER_PLAIN, QUESTION: (OWN_OTHER, TRAINED_UNTRAINED), CAUSE: _OVER_PLAIN}
 """The contrast of each endpoint: the first that there is."""
 AT_MATCHED = f"f1 at L0 {MATCHED:g}"
+MEASURES = {METHOD: ("f1", AT_MATCHED), QUESTION: ("f1", AT_MATCHED), CAUSE: ("bridged",)}
+"""What each endpoint compares; the first is tested."""
 COMPARED = ("f1", AT_MATCHED, "f1_zero", "one_to_one", "auc", "probe_activations")
 """Measures that contrasts are made of."""
 ONE_CENTRE = f"{PLAIN}-1"
@@ -50,7 +55,7 @@ def at_chosen(cells: Sequence[Measured]) -> list[Measured]:
     found = []
     for (*_, family), settings in groups.items():
         best = max(settings, key=lambda name: _number(settings[name], "validation"))
-        at_middle = {n: cells[n] for cells in settings.values() for n in (SUBTREES, "stability") if n in cells}
+        at_middle = {n: cells[n] for cells in settings.values() for n in (SUBTREES, *AT_MIDDLE) if n in cells}
         found += [replace(cell, reader=family) for cell in {**at_middle, **settings[best]}.values()]
         if family == PLAIN and "k=1" in settings:
             found += [replace(cell, reader=ONE_CENTRE) for cell in settings["k=1"].values()]
@@ -114,22 +119,26 @@ def pair_cells(chosen: Sequence[Measured], endpoint: str, method: str, measure: 
 def _endpoints(chosen: Sequence[Measured], method: str, *, tuned: bool) -> list[Row]:
     rows = []
     for endpoint, contrast in ENDPOINTS.items():
-        if endpoint == METHOD and method == PLAIN:
+        if endpoint != QUESTION and method == PLAIN:
             continue
-        if endpoint == QUESTION and tuned:
-            chosen = [cell for cell in chosen if cell.factor > 0]
-        for measure in ("f1", AT_MATCHED):
-            pairs = pair_cells(chosen, endpoint, method, measure)
+        asked = [cell for cell in chosen if cell.factor > 0] if endpoint == QUESTION and tuned else chosen
+        for measure in MEASURES[endpoint]:
+            pairs = pair_cells(asked, endpoint, method, measure)
             names = {"endpoint": endpoint, "method": method, "measure": measure}
             found = [c for c in contrasts(pairs) if c.contrast in contrast]
             rows += [row(c.estimate, part="endpoint", **names) for c in found]
-            if measure != "f1" or not found:
+            if measure != MEASURES[endpoint][0] or not found:
                 continue
-            kept, dropped = healthy(pairs, pair_cells(chosen, endpoint, method, "dead"))
+            kept, dropped = healthy(pairs, pair_cells(asked, endpoint, method, "dead"))
             rows.append(row(over_seeds([dropped]), part="dropped", **names))
             rows += [row(c.estimate, part="healthy", **names) for c in contrasts(kept) if c.contrast in contrast]
             own = [cell for cell in pairs if cell.role_for_units == TRAINED]
-            rows += _planted(own, pair_cells(chosen, endpoint, method, "recall"), names)
+            if endpoint == CAUSE:
+                missing = [1 - _mean(cell) for cell in own]
+                rises = {share: [share * rest for rest in missing] for share in PLANTED}
+            else:
+                rises = _planted(own, pair_cells(asked, endpoint, method, "recall"))
+            rows += [row(over_seeds(each), part="planted", share=n, **names) for n, each in rises.items() if each]
     return rows
 
 
@@ -144,7 +153,7 @@ def healthy(pairs: Sequence[Measured], dead: Sequence[Measured]) -> tuple[list[M
     return kept, len(places & unhealthy) / max(1, len(places))
 
 
-def _planted(own: Sequence[Measured], recall: Sequence[Measured], names: dict[str, Any]) -> list[Row]:
+def _planted(own: Sequence[Measured], recall: Sequence[Measured]) -> dict[float, list[float]]:
     """Return how much F1 rises if a share of every feature's false and missing firings is put right, in expectation."""
     by_place = {(c.role, c.trained_on, c.seed, c.factor, c.reader): c for c in recall}
     rises: dict[float, list[float]] = {share: [] for share in PLANTED}
@@ -158,7 +167,7 @@ def _planted(own: Sequence[Measured], recall: Sequence[Measured], names: dict[st
         for share, values in rises.items():
             right = hit + share * (1 - hit)
             values.append(float(np.mean(2 * right / (2 * right + (1 - share) * wrong) - f1)))
-    return [row(over_seeds(values), part="planted", share=share, **names) for share, values in rises.items() if values]
+    return rises
 
 
 def _levels(chosen: Sequence[Measured]) -> list[Row]:
@@ -264,7 +273,7 @@ def tested(rows: Sequence[Row]) -> list[Tested]:
 
 
 def _names(endpoint: str, method: str) -> dict[str, str]:
-    return {"endpoint": endpoint, "method": method, "measure": "f1"}
+    return {"endpoint": endpoint, "method": method, "measure": MEASURES[endpoint][0]}
 
 
 def t_test(values: Sequence[float]) -> float:

@@ -53,6 +53,7 @@ from percolab.ground.devices import choose_device
 from percolab.intervals import places
 from percolab.nn.networks.activations import LossRecovered, loss_recovered
 from percolab.nn.networks.excess import token_losses
+from percolab.study.causes import bridged
 from percolab.study.cells import Here
 from percolab.study.measured import TRAINED, Columns, Floats, Ints, Measured, Units
 from percolab.study.subject import DocumentView, PointView, View
@@ -66,10 +67,12 @@ UNITS = (
 """Measures of every concept: `f1` with the threshold of each feature chosen on validation rows, `f1_zero` with 0."""
 SCALARS = (
     "validation", "l0", "l0_zero", "dead", "explained_variance", "loss_recovered", "shrinkage", "mcc", "uniqueness",
-    "latent_precision", "latent_recall", "stability", "tree_edges", "tree_ancestors", "tree_recall", "features",
-    "seconds",
+    "latent_precision", "latent_recall", "stability", "bridged", "bridged_random", "tree_edges", "tree_ancestors",
+    "tree_recall", "features", "seconds",
 )  # fmt: skip
 """Measures of a method as a whole; `validation` is recovery on validation rows, which chooses the setting."""
+AT_MIDDLE = ("stability", "bridged", "bridged_random")
+"""Those that are measured at the middle setting alone."""
 SUBTREES = "f1_subtrees"
 """F1 on held-out subtrees, of concepts inside them."""
 AT = " @ "
@@ -281,10 +284,20 @@ class _Bench:
         if self._is_own(view):
             if self.model is not None:
                 scalars["loss_recovered"] = self._loss(view, decoded).share
+            if setting.options.get("k", MIDDLE) == MIDDLE:
+                scalars |= self._bridged(view, method)
             if setting.options.get("k") == MIDDLE and setting.method not in ENCODED[1:]:
                 other = self._fit(setting, self.parts["fit"], side.labels["fit"], seed=1)
                 scalars["stability"] = mcc(directions[zero.fired > 0], as_array(other.directions))
         return scalars
+
+    def _bridged(self, view: View, method: Any) -> dict[str, float]:
+        """Return what patches along a method's features bridge, and random directions; nothing for points."""
+        if self.model is None or not isinstance(view, DocumentView):
+            return {}
+        model = self.model.to(self.device)
+        along, at_random = bridged(view, model, self.s.options.layer, method, self.which.seed)
+        return {"bridged": along, "bridged_random": at_random}
 
     def _loss(self, view: View, decoded: Floats) -> LossRecovered:
         assert self.model is not None

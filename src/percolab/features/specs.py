@@ -108,6 +108,13 @@ def needs_sae_lens(found: Entry) -> bool:
     return issubclass(find_method(found.method), SparseAutoencoder)
 
 
+def check_installed(found: Entry) -> Entry:
+    """Return a method; raise ImportError if it needs SAELens and that is not installed."""
+    if needs_sae_lens(found) and not has_sae_lens():
+        raise ImportError(f"{found.name} needs SAELens: pip install 'percolab[sae]'")
+    return found
+
+
 def make(found: Entry, seed: int, device: str, width: int | None = None) -> Any:
     """Return the method; it gets the seed and the device if its constructor has them.
 

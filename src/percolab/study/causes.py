@@ -8,8 +8,9 @@ Directions are fitted on the documents that readers are fitted on, and tried on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,10 @@ class _Fitted:
         return best
 
 
+Direction = Callable[[_Fitted], torch.Tensor | None]
+"""Finds a direction in the activations of a pair; None is the whole layer."""
+
+
 class Interchange:
     """Whether patching a subspace makes the network predict as the counterfactual document.
 
@@ -177,19 +182,33 @@ class Interchange:
 
     def read_network(self, view: View, model: nn.Module, layer: str, seed: int) -> list[Reading]:
         """Return the share of every pair of siblings, by subspace."""
-        view, device = _documents(self.name, view), _device(model)
-        pairs, units = sibling_contexts(view)
-        names = (*self.subspaces, *self.along)
-        rng, shares = np.random.default_rng((seed, 1)), np.empty((len(names), len(pairs)))
-        methods = _fit_methods(self.along, view, model, layer, seed)
-        with evaluating(model):
-            for i, pair in enumerate(pairs):
-                fit = _Fitted.to(model, layer, swap(view, view.train, pair, device))
-                tried = swap(view, view.test, pair, device)
-                for j, name in enumerate(names):
-                    subspace = _moved_by(methods[name], fit) if name in methods else _subspace(name, fit, rng)
-                    shares[j, i] = _share(model, layer, tried, subspace)
-        return [Reading(name, units, values) for name, values in zip(names, shares, strict=True)]
+        view = _documents(self.name, view)
+        methods, rng = _fit_methods(self.along, view, model, layer, seed), np.random.default_rng((seed, 1))
+        directions: dict[str, Direction] = {name: partial(_subspace, name, rng=rng) for name in self.subspaces}
+        directions |= {name: partial(_moved_by, method) for name, method in methods.items()}
+        return _bridged(view, model, layer, directions)
+
+
+def bridged(view: DocumentView, model: nn.Module, layer: str, method: Any, seed: int) -> tuple[float, float]:
+    """Return the mean share that patches along the features of a fitted method bridge, and random directions."""
+    draw = partial(_subspace, RANDOM, rng=np.random.default_rng((seed, 1)))
+    readings = _bridged(view, model, layer, {"method": partial(_moved_by, method), RANDOM: draw})
+    along, at_random = (float(reading.values.mean()) for reading in readings)
+    return along, at_random
+
+
+def _bridged(view: DocumentView, model: nn.Module, layer: str, directions: Mapping[str, Direction]) -> list[Reading]:
+    """Return the share of every pair of siblings, by what finds a direction in the documents that are fitted on."""
+    device = _device(model)
+    pairs, units = sibling_contexts(view)
+    shares = np.empty((len(directions), len(pairs)))
+    with evaluating(model):
+        for i, pair in enumerate(pairs):
+            fit = _Fitted.to(model, layer, swap(view, view.train, pair, device))
+            tried = swap(view, view.test, pair, device)
+            for j, find in enumerate(directions.values()):
+                shares[j, i] = _share(model, layer, tried, find(fit))
+    return [Reading(name, units, values) for name, values in zip(directions, shares, strict=True)]
 
 
 def _fit_methods(names: Sequence[str], view: DocumentView, model: nn.Module, layer: str, seed: int) -> dict[str, Any]:
@@ -206,7 +225,7 @@ def _fit_methods(names: Sequence[str], view: DocumentView, model: nn.Module, lay
     return methods
 
 
-def _subspace(name: str, fit: _Fitted, rng: np.random.Generator) -> torch.Tensor | None:
+def _subspace(name: str, fit: _Fitted, *, rng: np.random.Generator) -> torch.Tensor | None:
     if name == WHOLE:
         return None
     if name == RANDOM:

@@ -22,7 +22,7 @@ import torch
 from percolab.corpora.corpus import Corpus
 from percolab.features import score
 from percolab.features.inputs import as_array
-from percolab.features.specs import MODEST, entry, make, on_device
+from percolab.features.specs import MODEST, check_installed, entry, make, on_device
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.files import check_output, replacing
 from percolab.ground.validation import check_integer, check_seed
@@ -273,14 +273,13 @@ def diff(
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     """
-    place, rows = choose_device(device), _Rows.of(data, first, documents)
+    known, place, rows = check_installed(entry(method, MODEST)), choose_device(device), _Rows.of(data, first, documents)
     if trained_on is not None and (not isinstance(data, Corpus) or len(trained_on) != 2):
         raise ValueError("trained_on must be the lexicons of two networks, with a corpus as data")
     names = [layer, layer] if layer is None or isinstance(layer, str) else list(layer)
     if len(names) != 2:
         raise ValueError(f"layer must be a name, or two, got {len(names)}")
     values = [rows.read(network, name, place) for network, name in zip((first, second), names, strict=True)]
-    known = entry(method, MODEST)
     found = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
     fit = rows.first_test * int(np.prod(rows.shape[1:]))
     coder = Crosscoder(found, takes_tensors=on_device(known)).fit(*(part[:fit] for part in values))

@@ -51,6 +51,7 @@ def test_any_regression_equals_scikit_learn(seed, n, width, k, step):
             assert found.r2[column] == pytest.approx(r2_score(T[test, column], predicted[test, column]), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("validated", [True, False])
 def test_each_target_takes_its_best_penalty(validated):
     rng = np.random.default_rng(0)

@@ -44,11 +44,13 @@ def test_correct_data_pass(engine, mode):
     assert sum(check.verdict == "pass" for check in outcome) >= 16
 
 
+@pytest.mark.slow
 def test_data_made_plainly_pass():
     assert flagged(fair()) == set()
     assert flagged(many()) == set()
 
 
+@pytest.mark.slow
 def test_clusters_of_several_pieces_in_double_precision_pass():
     for seed in range(5):
         ds = pl.generate(pl.Recipe(2500, 11, "one_cluster", seeds=seed, dtype="float64"))
@@ -354,6 +356,7 @@ def test_values_that_follow_their_parents():
 # ---------------------------------------------------------------------- samplers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["native", "paper"])
 def test_samplers_grow_every_small_tree_alike(engine):
     six = merger_trees.small_forest(engine, 6, 500_000, 0)

@@ -10,7 +10,7 @@ import pytest
 
 import percolab as pl
 
-GOLDEN = sorted((Path(__file__).parent / "golden").glob("*_s*.npz"))
+GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*_s*.npz"))
 
 
 def release_columns(ds):

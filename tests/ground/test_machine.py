@@ -45,6 +45,7 @@ def test_programs_that_import_percolab_are_not_ended():
     assert (done.stdout, done.stderr) == ("here\n", "")
 
 
+@pytest.mark.slow
 def test_kernels_work_where_compiled_code_cannot_be_kept():
     """As in a container that cannot be written to."""
     code = """

@@ -17,7 +17,7 @@ from percolab.features import specs as lineup
 from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary
 from percolab.features.specs import Budget
 
-EXAMPLE = Path(__file__).parent / "example_method"
+EXAMPLE = Path(__file__).parents[1] / "example_method"
 
 
 @pytest.fixture(scope="module")

@@ -588,6 +588,7 @@ def write_and_check(store, ds, kind, index):
     assert index not in store.missing()[kind]
 
 
+@pytest.mark.slow
 def test_an_unfinished_store_can_be_sent_to_another_process(ds, tmp_path):
     store = begin(ds, tmp_path / "ds.zarr")
     write(store, ds, "point", 1)

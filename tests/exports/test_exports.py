@@ -19,7 +19,7 @@ import percolab as pl
 from percolab import exports
 from percolab.exports import columns, release
 
-GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
+GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.npz"))
 
 
 @pytest.fixture(scope="module")
