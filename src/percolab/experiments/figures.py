@@ -16,7 +16,7 @@ from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
 from percolab.show import dot_rows, style
 from percolab.show.dot_rows import Mark, Panel
-from percolab.show.style import BLUE, GREY, INK, ORANGE, PALETTE, PURPLE
+from percolab.show.style import GREY, INK, PALETTE, PURPLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -314,4 +314,5 @@ def _errors(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[str, dic
 
 
 def _mark(found: Mapping[str, Any]) -> Mark:
-    return Mark(*(np.nan if found.get(key) is None else float(found[key]) for key in ("value", "low", "high")))
+    value, low, high = (np.nan if found.get(key) is None else float(found[key]) for key in ("value", "low", "high"))
+    return Mark(value, low, high)

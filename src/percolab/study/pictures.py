@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from percolab.ground.files import replacing
 from percolab.ground.progress import Progress, silent
 from percolab.nn.networks.activations import label
@@ -134,13 +136,19 @@ def _marks(axes: Axes, x: Sequence[float], rows: Sequence[Row], marker: str, nam
 
 def _name_lines(axes: Axes) -> None:
     """Write the name of each line at its right end, in its colour; names that would touch are moved apart."""
-    lines = [(box.lines[0], textwrap.fill(str(box.get_label()), NAME_LETTERS)) for box in axes.containers]
+    from matplotlib.container import ErrorbarContainer
+
+    boxes = [box for box in axes.containers if isinstance(box, ErrorbarContainer)]
     to_axes = axes.transData + axes.transAxes.inverted()
-    ends = [(to_axes.transform((line.get_xdata()[-1], line.get_ydata()[-1]))[1], line, name) for line, name in lines
-            if len(line.get_xdata())]  # fmt: skip
+    ends = []
+    for box in boxes:
+        line, name = box.lines[0], textwrap.fill(str(box.get_label()), NAME_LETTERS)
+        points = np.asarray(line.get_xydata())
+        if len(points):
+            ends.append((float(to_axes.transform(points[-1])[1]), line, name))
     ends.sort(key=lambda end: end[0])
     tall = [1 + name.count("\n") for _, _, name in ends]
-    line_height = min(NAME_HEIGHT / (72 * axes.figure.get_figheight() * 0.8), 1.0 / max(1, sum(tall)))
+    line_height = min(NAME_HEIGHT * 100 / 72 / axes.get_window_extent().height, 1.0 / max(1, sum(tall)))
     places = [max(y, 0.0) for y, _, _ in ends]
     for i in range(1, len(places)):
         places[i] = max(places[i], places[i - 1] + line_height * (tall[i] + tall[i - 1]) / 2)
