@@ -5,6 +5,7 @@ Rows keep any number of names whole, from two methods to thirty layers; the figu
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -102,7 +103,7 @@ def place(axes: Axes, panel: Panel) -> None:
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     axes.set_xlabel(panel.xlabel)
-    axes.set_title(panel.title, loc="left")
+    axes.set_title(textwrap.fill(panel.title, 40), loc="left")
     if panel.is_roomy:
         _name_dots(axes, panel)
 

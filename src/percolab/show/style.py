@@ -28,8 +28,8 @@ INK, GREY, MIDDLE, FAINT = "#222222", "#8a8a8a", "#b5b5b5", "#d5d5d5"
 ROLES = {"trained": BLUE, "other": VERMILION, "untrained": ORANGE, "raw": GREEN, "permuted": GREY}
 """The colour of each role of a network, the same in all figures and pages; the order is that of legends."""
 ALIASES = {
-    "own": "trained", "relevant": "trained", "after": "trained", "irrelevant": "other", "before": "untrained",
-    "raw input": "raw", "no network": "raw", "chance": "permuted", "null": "permuted",
+    "own": "trained", "own lexicon": "trained", "relevant": "trained", "other lexicon": "other", "irrelevant": "other",
+    "raw input": "raw", "no network": "raw", "chance": "permuted", "control": "permuted",
 }  # fmt: skip
 """Other names of the roles, in figures of experiments."""
 CONTROLS = ("null", "random", "unrelated", "fresh", "permuted", "on its training rows")
@@ -121,7 +121,7 @@ def series_colours(names: Sequence[str]) -> list[str]:
     roles = [name.rpartition(" - ")[2] for name in names]  # a contrast has the colour of its control
     grey = [GREY if any(word in name for word in CONTROLS) else "" for name in names]
     known = [ROLES.get(ALIASES.get(role, role), other) for role, other in zip(roles, grey, strict=True)]
-    free = iter(np.linspace(0.15, 0.72, max(2, known.count(""))))
+    free = iter(np.linspace(0.3, 0.75, max(2, known.count(""))))
     return [colour or to_hex(colormaps["magma"](next(free))) for colour in known]
 
 
