@@ -24,10 +24,10 @@ from percolab.benchmark import (  # noqa: E402  # noqa: E402
     submissions,
     task,
 )
-from percolab.benchmark.judging import AT, settings_of  # noqa: E402
+from percolab.benchmark.judgement import AT, settings_of  # noqa: E402
 from percolab.benchmark.representations import Representation, Subject  # noqa: E402
 from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
-from percolab.features.specs import entry  # noqa: E402
+from percolab.features.register import entry  # noqa: E402
 from percolab.nn import CorpusTrainConfig, ResidualMLP, TrainConfig  # noqa: E402
 from percolab.study.cells import Here  # noqa: E402
 
@@ -92,7 +92,7 @@ def test_rows_are_fitted_chosen_and_scored_apart():
         replace(task("documents", "small"), options=replace(task("documents", "small").options, documents=20)),
     ):
         s = declaration.settings(one, only=["neurons"])
-        subject = Subject.of(s, Here("cpu"))
+        subject = Subject(s, Here("cpu"))
         parts = [getattr(subject.rows(subject.views[0]), name) for name in ("fit", "validation", "scored")]
         together = np.concatenate(parts)
         assert np.unique(together).size == together.size
@@ -123,8 +123,7 @@ def test_causes_are_measured_in_networks_of_the_documents_own_lexicon(tmp_path):
 
 def test_a_tenth_of_the_rows_is_trained_on():
     s = declaration.settings(replace(WORLD, options=replace(WORLD.options, share=0.1)), only=["neurons"])
-    data = Subject.of(s, Here("cpu")).data
-    assert representations._training_split(s, data).train.size == 40
+    assert Subject(s, Here("cpu")).training_rows["split"].train.size == 40
 
 
 def test_random_networks_have_the_norms_of_the_trained_one():
@@ -139,7 +138,7 @@ def test_random_networks_have_the_norms_of_the_trained_one():
 def test_the_same_command_computes_nothing_again_and_more_is_added(made, monkeypatch):
     output, results = made
     asked = []
-    monkeypatch.setattr(declaration, "judge", lambda s, which, one, here, *weights: asked.append(one.name))
+    monkeypatch.setattr(declaration, "judge", lambda which, one, s, here, *networks: asked.append(one.name))
     again = benchmark([WORLD], output=output, only=METHODS, draws=2, device="cpu")["superposed-2"]
     assert not asked
     assert again["table"] == results["table"]
@@ -227,6 +226,28 @@ def test_a_folder_of_activations_takes_the_place_of_networks(tmp_path):
     (folder / "manifest.json").write_text(json.dumps({"activations": entries}))
     with pytest.raises(ValueError, match="file must be the name of an"):
         benchmark([WORLD], output=tmp_path / "other", only=["neurons"], activations=folder)
+
+
+@pytest.mark.slow
+def test_a_folder_of_activations_of_documents_has_one_file_per_lexicon_that_was_read(tmp_path):
+    corpus = pl.Corpus([pl.Recipe(64, 2, "one_cluster", seeds=1 + k) for k in range(2)], length=16, min_size=8, seed=1)
+    one = Task("documents", "small", corpus, CorpusTrainConfig(), Options("blocks.0", 5, TINY, documents=40))
+    folder, entries = tmp_path / "acts", []
+    folder.mkdir()
+    for role, factor in (("trained", 0), ("trained", 1), ("untrained", None)):
+        for k in range(2):
+            tokens = corpus.swapped(k).documents(2**40, 2**40 + 40).tokens
+            name = f"{role}-{factor}-{k}.npy"
+            np.save(folder / name, np.eye(64, dtype=np.float32)[tokens][..., : 8 + 8 * (factor == k)])
+            entries.append({"file": name, "role": role, "factor": factor, "layer": "blocks.0", "documents": k})
+    (folder / "manifest.json").write_text(json.dumps({"activations": entries}))
+    given = {"only": ["neurons"], "activations": folder, "device": "cpu"}
+    results = benchmark([one], output=tmp_path / "out", **given)["documents"]
+    assert not results["missing"]
+    assert "own - other" in results["table"]["head"]
+    (folder / "manifest.json").write_text(json.dumps({"activations": [{**e, "documents": 0} for e in entries]}))
+    (why, *_) = benchmark([one], output=tmp_path / "half", **given)["documents"]["failed"].values()
+    assert "manifest.json must have activations with" in why
 
 
 OWN = """

@@ -19,7 +19,7 @@ from percolab.nn import TrainConfig
 from percolab.study.cells import Array, Cell
 from percolab.study.estimates import row
 from percolab.study.experiment import Experiment, Found
-from percolab.study.page import Line, Words
+from percolab.study.report import Line, Words
 from percolab.study.settings import Settings
 
 torch.set_num_threads(1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
-from percolab.checks.verdicts import Check, p_of_quadratic, p_of_uniforms, smallest, statistical, too_small
+from percolab.checks.verdicts import Check, p_of_all_and_some, p_of_quadratic, p_of_uniforms, statistical, too_small
 from percolab.ground.arrays import Floats
 
 FEWEST_OF_DEGREE = 50
@@ -64,12 +64,12 @@ def occupancy(size: NDArray[np.int64], most: int) -> tuple[Floats, NDArray[np.fl
     j, k = np.arange(most)[:, None], np.arange(most)[None, :]
     for s, clusters in zip(*np.unique(size, return_counts=True), strict=True):
         m = int(s) - 2
-        one = theory.degree_law(np.arange(1, most + 1), int(s))
+        single = theory.degree_law(np.arange(1, most + 1), int(s))
         rest = np.maximum(m - j - k, 0)
         ways = gammaln(m + 1) - gammaln(j + 1) - gammaln(k + 1) - gammaln(rest + 1)
         two = np.where(j + k <= m, np.exp(ways - (j + k) * np.log(s) + xlogy(rest, 1 - 2 / s)), 0.0)
-        mean += clusters * s * one
-        covariance += clusters * (s * np.diag(one) + s * (s - 1.0) * two - np.outer(s * one, s * one))
+        mean += clusters * s * single
+        covariance += clusters * (s * np.diag(single) + s * (s - 1.0) * two - np.outer(s * single, s * single))
     return mean, covariance
 
 
@@ -103,8 +103,7 @@ def bond_ends(subject: Subject) -> Check:
     second = (forest.bond[:, 1] - forest.latent_start - left + u[:, 1]) / right
     places = np.concatenate([first[left > 1], second[right > 1]])
     large = np.concatenate([first[left > 64], second[right > 64]])
-    p = p_of_uniforms(places)
-    p = smallest(p, p_of_uniforms(large)) if large.size >= FEWEST_LATENTS else p
+    p = p_of_all_and_some(places, large, FEWEST_LATENTS)
     measured = f"mean place {places.mean():.4f}"
     note = f"{places.size:,} ends; also the {large.size:,} in sides of more than 64 points alone"
     return statistical(law, "½ (uniform)", measured, p, note, verdicts.uniforms(places, "place in the side"))

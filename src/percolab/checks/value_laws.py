@@ -16,6 +16,7 @@ from percolab.checks.verdicts import (
     Check,
     does_not_apply,
     exact,
+    p_of_all_and_some,
     p_of_score,
     p_of_uniforms,
     smallest,
@@ -104,8 +105,7 @@ def sums(subject: Subject) -> Check:
     def draw(axes: Axes) -> None:
         axes.plot(expected[shown], y[shown], ".", markersize=2, color=verdicts.BLUE)
         axes.axline((0, 0), slope=1, color=verdicts.INK, linestyle=":")
-        axes.set_xlabel("Σ z / √(1 + depth)")
-        axes.set_ylabel("y")
+        axes.set(xlabel="Σ z / √(1 + depth)", ylabel="y")
 
     measured = f"{np.mean(np.abs(y - expected) <= TOLERANCE):.2%} of points"
     return exact(law, "100% of points", measured, error, TOLERANCE, "y = Σz/√(1+depth), recomputed", draw)
@@ -114,10 +114,10 @@ def sums(subject: Subject) -> Check:
 def _expected_sums(subject: Subject) -> NDArray[np.float64]:
     """Return Σ z / √(1 + depth), summed in another order than the targets."""
     above, depth = sums_above(subject)
-    own = subject.dataset.point_z
+    point_z = subject.dataset.point_z
     if subject.recipe.target.kind == "silent":
-        own = own * subject.dataset.point_active
-    return np.asarray((above + own) / np.sqrt(1.0 + depth))
+        point_z = point_z * subject.dataset.point_active
+    return np.asarray((above + point_z) / np.sqrt(1.0 + depth))
 
 
 def signs(subject: Subject) -> Check:
@@ -139,26 +139,25 @@ def interventions(subject: Subject) -> Check:
     before = np.asarray(dataset.y)
     scale = 1 / np.sqrt(1.0 + forest.point_depth)
     active = dataset.latent_active
-    own = np.where(dataset.point_active, dataset.point_z, 0.0)
+    point_z = np.where(dataset.point_active, dataset.point_z, 0.0)
     order = np.argsort(forest.latent_size, kind="stable")
     chosen = np.unique(order[np.linspace(0, order.size - 1, INTERVENTIONS).astype(int)])
     error, effect = 0.0, []
     for latent in chosen:
         z = dataset.latent_z.copy()
         z[latent] += 1
-        found = targets(forest, np.where(active, z, 0.0), own) - before
+        change = targets(forest, np.where(active, z, 0.0), point_z) - before
         expected = np.zeros(forest.n_points)
         rows = forest.points_of(int(latent))
         expected[rows] = scale[rows] * active[latent]
-        error = max(error, float(np.max(np.abs(found - expected))))
-        effect.append((int(forest.latent_size[latent]), int(np.count_nonzero(np.abs(found) > TOLERANCE))))
+        error = max(error, float(np.max(np.abs(change - expected))))
+        effect.append((int(forest.latent_size[latent]), int(np.count_nonzero(np.abs(change) > TOLERANCE))))
     sizes, moved = np.array(effect).T
 
     def draw(axes: Axes) -> None:
         axes.loglog(sizes, moved, "o", color=verdicts.BLUE)
         axes.axline((1, 1), (10, 10), color=verdicts.INK, linestyle=":")
-        axes.set_xlabel("points of the latent changed")
-        axes.set_ylabel("targets that moved")
+        axes.set(xlabel="points of the latent changed", ylabel="targets that moved")
 
     note = f"inside the latent, 0 outside; {chosen.size} latents of {sizes.min():,} to {sizes.max():,} points"
     return exact(law, "Δy = δ/√(1+depth)", f"within {error:.0e}", error, TOLERANCE, note, draw)
@@ -175,12 +174,10 @@ def targets_over_clusters(subject: Subject) -> Check:
     as_drawn = _clusters_as_drawn(subject)
     y = np.asarray(subject.dataset.y)[row[as_drawn]]
     several = y[forest.cluster_size[as_drawn] > 1]
-    p_values = [p_of_uniforms(ndtr(y))]
-    if several.size >= FEWEST_CLUSTERS:
-        p_values.append(p_of_uniforms(ndtr(several)))
+    p = p_of_all_and_some(ndtr(y), ndtr(several), FEWEST_CLUSTERS)
     note = f"one point of each of {y.size:,} clusters, and of the {several.size:,} with latents alone"
     measured = f"{y.mean():.4f} ± {y.std():.4f}"
-    return statistical(law, "0 ± 1", measured, smallest(*p_values), note, verdicts.histogram(y, "y", normal=True))
+    return statistical(law, "0 ± 1", measured, p, note, verdicts.histogram(y, "y", normal=True))
 
 
 def _clusters_as_drawn(subject: Subject) -> NDArray[np.bool_]:

@@ -128,7 +128,7 @@ def _beliefs(documents: StoredDocuments, runs: list[Path], points: int) -> Any:
     from percolab.cli.experiments import need_packages
 
     need_packages()
-    from percolab.cli.represent import network_of
+    from percolab.cli.experiments import network_of
     from percolab.nn.networks.transformer import Transformer
     from percolab.show.explorer.passages import MOST_DOCUMENTS
     from percolab.study import probed_beliefs

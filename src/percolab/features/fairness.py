@@ -12,19 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features.codes import SparseCodes
-from percolab.features.concepts import SUMMARY_RATIO, Labels
+from percolab.features.concepts import Labels, find_truth
 from percolab.features.counting import match
 from percolab.features.firing import pack
 from percolab.features.inputs import as_codes
-from percolab.features.pairs import GOOD
-from percolab.features.truth import find_truth
+from percolab.features.limits import GOOD, SUMMARY_RATIO
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.parallel import thread_count
 
 if TYPE_CHECKING:
     import scipy.sparse
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
 """Shares of its firing rows on which a feature still fires, of which the best is chosen."""
@@ -159,11 +157,11 @@ def auc(values: Any, inside: Ints) -> float:
 def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) -> Floats:
     """Return for each concept the AUC of the codes of the feature beside it."""
     columns = codes.tocsc()
-    found = np.full(feature.size, np.nan)
+    areas = np.full(feature.size, np.nan)
     for c, f in enumerate(feature):
         if f >= 0:
-            found[c] = auc(columns[:, [int(f)]].toarray().ravel(), members.rows(c))
-    return found
+            areas[c] = auc(columns[:, [int(f)]].toarray().ravel(), members.rows(c))
+    return areas
 
 
 # ---------------------------------------------------------------------- directions
@@ -171,8 +169,8 @@ def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) 
 
 def _cosines(a: Floats, b: Floats) -> Floats:
     a, b = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in (a, b))
-    found: Floats = np.abs(a @ b.T)
-    return found
+    cosine: Floats = np.abs(a @ b.T)
+    return cosine
 
 
 def mcc(a: Floats, b: Floats) -> float:
@@ -275,14 +273,14 @@ def sparse_probes(fit: tuple[Any, Members], test: tuple[Any, Members], count: in
     difference = members.means(codes) - mean
     chosen = np.argsort(-np.abs(difference), axis=1, kind="stable")[:, :count]
     columns, tested = codes.tocsc(), test[0].tocsc()
-    found = np.full(len(difference), np.nan)
+    areas = np.full(len(difference), np.nan)
     for c, features in enumerate(chosen):
         part = columns[:, features].toarray() - mean[features]
         covariance = part.T @ part / len(part)
         covariance[np.diag_indices_from(covariance)] += SHRINKAGE * covariance.trace() / len(covariance) + 1e-12
         weights = np.linalg.solve(covariance, difference[c, features])
-        found[c] = auc(tested[:, features] @ weights, test[1].rows(c))
-    return found
+        areas[c] = auc(tested[:, features] @ weights, test[1].rows(c))
+    return areas
 
 
 # ---------------------------------------------------------------------- trees

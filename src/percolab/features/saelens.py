@@ -27,7 +27,7 @@ try:
 except ImportError as error:
     raise ImportError(f"this method needs SAELens: pip install 'percolab[sae]' ({error})") from error
 
-BLOCK_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}
+ENCODED_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Codes that are made at once."""
 SOFT = 0.8
 """Least cosine of a decoder vector with its start, where the decoder is softly frozen."""
@@ -42,10 +42,10 @@ def as_tensor(activations: Any, device: torch.device) -> torch.Tensor:
     )
     if values.ndim != 2:
         raise ValueError(f"activations must have shape (rows, d), got {tuple(values.shape)}")
-    found = values.detach().to(device, torch.float32)
-    if not bool(torch.isfinite(found).all()):
+    rows = values.detach().to(device, torch.float32)
+    if not bool(torch.isfinite(rows).all()):
         raise ValueError("activations must be finite, got NaN or infinity")
-    return found
+    return rows
 
 
 def batches(values: torch.Tensor, batch_size: int, seed: int) -> Iterator[torch.Tensor]:
@@ -101,9 +101,9 @@ def train(
         trainer.fit()
     if frozen == "soft":
         hold(sae.W_dec, start)
-    found = _for_use(sae, device)
-    found.fold_activation_norm_scaling_factor(scale)
-    return found
+    trained = _for_use(sae, device)
+    trained.fold_activation_norm_scaling_factor(scale)
+    return trained
 
 
 def _held(stream: Iterator[torch.Tensor], vectors: torch.Tensor, start: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -133,7 +133,7 @@ def _for_use(sae: Any, device: str) -> Any:
 
 def encode(sae: Any, values: torch.Tensor) -> Any:
     """Return the codes of rows: a dense tensor on a GPU, a SciPy sparse array elsewhere."""
-    step = max(1, BLOCK_CELLS.get(values.device.type, 1 << 24) // sae.cfg.d_sae)
+    step = max(1, ENCODED_CELLS.get(values.device.type, 1 << 24) // sae.cfg.d_sae)
     with torch.no_grad():
         if values.device.type != "cpu":
             codes = torch.empty(len(values), sae.cfg.d_sae, device=values.device)
@@ -151,7 +151,7 @@ def decoder(sae: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     with torch.no_grad():
         bias = sae.decode(torch.zeros(1, sae.cfg.d_sae, device=sae.device))[0]
         # Some divide codes by the decoder's norms, so ask it rather than read W_dec.
-        step = max(1, BLOCK_CELLS["cpu"] // sae.cfg.d_sae)
+        step = max(1, ENCODED_CELLS["cpu"] // sae.cfg.d_sae)
         parts = [sae.decode(one_hot) - bias for one_hot in _one_hot(sae.cfg.d_sae, step, sae.device)]
     return torch.cat(parts).cpu().numpy(), bias.cpu().numpy()
 
@@ -171,10 +171,10 @@ def save(sae: Any, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], device: str) -> Any:
     """Read an autoencoder in SAELens' format."""
     try:
-        found = sae_lens.SAE.load_from_disk(os.fspath(path), device=device)
+        sae = sae_lens.SAE.load_from_disk(os.fspath(path), device=device)
     except FileNotFoundError as error:
         raise ValueError(f"path must hold an SAE as SAELens saves it, got {os.fspath(path)!r}") from error
-    return found.eval().requires_grad_(False)
+    return sae.eval().requires_grad_(False)
 
 
 @contextmanager

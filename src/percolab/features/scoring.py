@@ -12,7 +12,7 @@ from percolab.corpora.sampler import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
-from percolab.features.concepts import SUMMARY_RATIO, Concepts
+from percolab.features.concepts import ConceptIntervals, Concepts, find_truth
 from percolab.features.counting import Matches, match
 from percolab.features.directions import carried, concept_directions, cosines, explained_variance
 from percolab.features.firing import Firing, pack
@@ -21,22 +21,20 @@ from percolab.features.inputs import (
     Decoder,
     as_codes,
     check_decoder,
-    check_ratio,
     check_threshold,
     find_labels,
 )
+from percolab.features.limits import DENSE, MIN_SIZE, SUMMARY_RATIO
 from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
-from percolab.features.truth import ConceptIntervals, find_truth
 from percolab.features.union import unions
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import ahead
 from percolab.ground.extras import needing
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
-from percolab.model.latent_groups import MIN_SIZE
-
-Floats = NDArray[np.float64]
+from percolab.model.latent_groups import check_ratio
 
 
 def score(
@@ -124,6 +122,8 @@ def score(
     Score
         Tables of concepts and of features, and their summary; `Score` says what the columns are.
     """
+    if hasattr(dataset, "shape") and not hasattr(codes, "shape"):
+        raise ValueError("dataset must come first, then codes, got them the other way round")
     workers, stages = thread_count(threads), _Stages(progress or silent)
     asked = Asked(documents, about, truth)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
@@ -150,8 +150,8 @@ def score(
     settings |= {"threshold": _plain(limit), "draws": n_draws, "seed": key}
     if documents is not None:
         settings |= {"about": about, "truth": truth}
-    found = _result(columns, _feature_columns(firing, known, matches, pairs), drawn, extra, settings)
-    return replace(found, absorbed_from=deepest_latent(absorbers, known.concepts, known.order))
+    result = _result(columns, _feature_columns(firing, known, matches, pairs), drawn, extra, settings)
+    return replace(result, absorbed_from=deepest_latent(absorbers, known.concepts, known.order))
 
 
 def rehearse() -> None:
@@ -249,18 +249,18 @@ def _direction_columns(
 def _feature_columns(
     firing: Firing, truth: ConceptIntervals, matches: Matches, pairs: Pairs
 ) -> dict[str, NDArray[Any]]:
-    concepts, found = truth.concepts, matches.concept
-    matched = found >= 0
+    concepts, best = truth.concepts, matches.concept
+    matched = best >= 0
     hits = np.where(matched, matches.feature_hits, np.nan)
     return {
         "feature": np.arange(firing.fired.size),
         "fired": firing.fired,
         "dead": firing.fired == 0,
-        "dense": 2 * firing.fired > firing.n_rows,
-        "latent": np.where(matched, concepts.latent[found], -1),
+        "dense": firing.fired > DENSE * firing.n_rows,
+        "latent": np.where(matched, concepts.latent[best], -1),
         "f1": matches.feature_f1,
         "precision": hits / np.maximum(firing.fired, 1),
-        "recall": hits / concepts.size[found],
+        "recall": hits / concepts.size[best],
         "purity": matches.purity,
         "recovered": pairs.recovered,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from percolab.model.recipe import Recipe
 from percolab.store import schema
 from percolab.store.byte_sources import Source
 from percolab.store.locations import Location, is_free
-from percolab.store.schema import FORMAT, AnyRecipe, Layout, StoreError
+from percolab.store.schema import FORMAT, Layout, StoredRecipe, StoreError
+from percolab.worlds.superposition import Superposition
 
 ROOT = "zarr.json"
 LARGEST_BLOCK = 1 << 26
@@ -42,8 +43,8 @@ def attributes(source: Source, location: Location) -> dict[str, Any]:
         raise StoreError(f"{location} is not a percolab dataset: it is not a Zarr group") from None
     except StoreError as fault:
         raise StoreError(f"{location} is not a percolab dataset: {fault}") from fault
-    found = group.get("attributes")
-    ours = found.get("percolab") if isinstance(found, dict) else None
+    said = group.get("attributes")
+    ours = said.get("percolab") if isinstance(said, dict) else None
     if group.get("zarr_format") != 3 or group.get("node_type") != "group" or not isinstance(ours, dict):
         raise StoreError(f"{location} is not a percolab dataset: it is a Zarr group of another kind")
     return ours
@@ -56,19 +57,18 @@ def check_length(attributes: Mapping[str, Any]) -> None:
         raise ValueError(f"recipe must have at most {MOST_JSON // 2:,} characters of JSON in a store, got {length:,}")
 
 
-def check_complete(found: Mapping[str, Any], location: Location) -> None:
+def check_complete(said: Mapping[str, Any], location: Location) -> None:
     """Raise unless attributes are those of a complete store that this version reads."""
-    if found.get("status") != "complete":
+    if said.get("status") != "complete":
         raise StoreError(
             f"{location} is not a dataset but an unfinished write: run the same command again to resume, or delete it"
         )
-    if found.get("format") != FORMAT:
-        raise StoreError(f"{location} has format {shown(found.get('format'))}; this version of percolab reads {FORMAT}")
-    made, sha256, content = found.get("provenance"), found.get("sha256"), schema.content_of(found.get("recipe"))
-    if not isinstance(made, dict):
-        raise StoreError(f"{location} is damaged: its provenance must be a JSON object, got {shown(made)}")
-    if not isinstance(sha256, dict) or not {*content.columns} <= {*sha256} <= {*content.columns, *content.extra}:
-        raise StoreError(f"{location} is damaged: it must have a digest for every array, got {shown(sha256)}")
+    if said.get("format") != FORMAT:
+        raise StoreError(f"{location} has format {shown(said.get('format'))}; this version of percolab reads {FORMAT}")
+    if not isinstance(said.get("provenance"), dict):
+        raise StoreError(
+            f"{location} is damaged: its provenance must be a JSON object, got {shown(said.get('provenance'))}"
+        )
 
 
 # ---------------------------------------------------------------------- arrays
@@ -84,18 +84,18 @@ def layout(source: Source, name: str, location: Location) -> Layout | None:
         raise StoreError(f"{location} is damaged: array {name} cannot be opened: {fault}") from fault
 
 
-def _layout(found: dict[str, Any], packed: bool) -> Layout:
+def _layout(said: dict[str, Any], packed: bool) -> Layout:
     try:
-        shape, chunks = tuple(found["shape"]), tuple(found["chunk_grid"]["configuration"]["chunk_shape"])
-        codecs = [codec["name"] for codec in found["codecs"]]
-        dtype = np.dtype(check_choice("data_type", found["data_type"], TYPES)).newbyteorder("<")
+        shape, chunks = tuple(said["shape"]), tuple(said["chunk_grid"]["configuration"]["chunk_shape"])
+        codecs = [codec["name"] for codec in said["codecs"]]
+        dtype = np.dtype(check_choice("data_type", said["data_type"], TYPES)).newbyteorder("<")
         how = {
-            "node_type": found["node_type"],
-            "chunk_grid": found["chunk_grid"]["name"],
-            "chunk_key_encoding": found["chunk_key_encoding"],
+            "node_type": said["node_type"],
+            "chunk_grid": said["chunk_grid"]["name"],
+            "chunk_key_encoding": said["chunk_key_encoding"],
             "codecs": codecs,
-            "endian": found["codecs"][0]["configuration"]["endian"] if dtype.itemsize > 1 else "little",
-            "storage_transformers": list(found.get("storage_transformers") or ()),
+            "endian": said["codecs"][0]["configuration"]["endian"] if dtype.itemsize > 1 else "little",
+            "storage_transformers": list(said.get("storage_transformers") or ()),
         }
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as fault:
         raise StoreError(f"its metadata are not those of an array: {one_line(fault)}") from fault
@@ -125,44 +125,67 @@ def _check_sizes(shape: tuple[Any, ...], chunks: tuple[Any, ...]) -> None:
         raise StoreError(f"blocks must be of whole rows, got {shown(shape)} in blocks of {shown(chunks)}")
 
 
-def _check_block(found: Layout) -> Layout:
-    most = max(LARGEST_BLOCK, found.row_bytes)
-    if found.block_bytes > most:
-        raise StoreError(f"blocks must have at most {most} bytes, got {found.block_bytes}")
-    return found
+def _check_block(known: Layout) -> Layout:
+    most = max(LARGEST_BLOCK, known.row_bytes)
+    if known.block_bytes > most:
+        raise StoreError(f"blocks must have at most {most} bytes, got {known.block_bytes}")
+    return known
 
 
 def layouts(
-    source: Source, recipe: AnyRecipe, location: Location, names: Iterable[str], *, modified: bool = False
+    source: Source, recipe: StoredRecipe, location: Location, attributes: Mapping[str, Any]
 ) -> dict[str, Layout]:
-    """Return how the arrays of a dataset are stored; raise unless shapes and types are those of the recipe.
+    """Return how the arrays of a complete store are stored; raise unless shapes and types are those of the recipe.
 
     A modified dataset may have another number of points than its recipe makes.
     """
+    sha256, content = attributes.get("sha256"), schema.content_of(recipe)
+    if not isinstance(sha256, dict) or not {*content.columns} <= {*sha256} <= {*content.columns, *content.extra}:
+        raise StoreError(f"{location} is damaged: it must have a digest for every array, got {shown(sha256)}")
     found: dict[str, Layout] = {}
-    for name in sorted(names):
+    for name in sorted(sha256):
         known = layout(source, name, location)
         if known is None:
             raise StoreError(f"{location} is damaged: array {name} is missing")
         found[name] = known
-    points = isinstance(recipe, Recipe)
-    n_points, n_clusters = (found[name].shape[0] if points else 0 for name in ("point_id", "cluster_id"))
-    expected, types = schema.shapes(recipe, n_points, n_clusters), schema.dtypes(recipe)
-    extra = [name.removeprefix("extra/") for name in found if name not in expected]
-    n_extra = found["extra/extra_latent"].shape[0] if "extra_latent" in extra else 0
-    expected |= schema.extra_shapes(extra, n_points, n_clusters, n_extra)
-    types |= {f"extra/{name}": schema.EXTRA_COLUMNS[name][1] for name in extra}
-    for name, known in found.items():
-        if known.shape != expected[name]:
-            raise StoreError(f"{location} is damaged: array {name} must have shape {expected[name]}, got {known.shape}")
-        if known.dtype != types[name]:
-            raise StoreError(f"{location} is damaged: array {name} must be {types[name]}, got {known.dtype}")
+    for name, (shape, dtype) in _expected(recipe, found).items():
+        if found[name].shape != shape:
+            raise StoreError(f"{location} is damaged: array {name} must have shape {shape}, got {found[name].shape}")
+        if found[name].dtype != dtype:
+            raise StoreError(f"{location} is damaged: array {name} must be {dtype}, got {found[name].dtype}")
     try:
-        if isinstance(recipe, Recipe) and not modified:
-            schema.check_counts(recipe, n_points, n_clusters)
+        if isinstance(recipe, Recipe) and "modified" not in attributes["provenance"]:
+            schema.check_counts(recipe, *_counts(found))
     except ValueError as fault:
         raise StoreError(f"{location} is damaged: its arrays are not those of its recipe: {fault}") from fault
     return found
+
+
+def _counts(arrays: Mapping[str, Layout]) -> tuple[int, int]:
+    """Return the number of points and of clusters of a dataset, by the lengths of its arrays."""
+    return arrays["point_id"].shape[0], arrays["cluster_id"].shape[0]
+
+
+def _expected(
+    recipe: StoredRecipe, arrays: Mapping[str, Layout]
+) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
+    """Return the shape and the type that each of these arrays must have, given the lengths that they have."""
+    if isinstance(recipe, Superposition):
+        n, count = arrays["y"].shape[0], len(recipe.factors)
+        shapes: dict[str, tuple[int, ...]] = {"X": (n, recipe.dim), "y": (n, *recipe.y_shape), "rows": (n, count)}
+        types = {"X": np.dtype(recipe.dtype), "y": recipe.y_dtype, "rows": np.dtype(np.int64)}
+        expected = {name: (shapes[name], types[name]) for name in shapes}
+        for k, factor in enumerate(recipe.factors):
+            part = {name: arrays[f"factors/{k}/{name}"] for name in schema.factor_columns(factor)}
+            expected |= {f"factors/{k}/{name}": known for name, known in _expected(factor, part).items()}
+        return expected
+    n_points, n_clusters = _counts(arrays) if isinstance(recipe, Recipe) else (0, 0)
+    shapes, types = schema.shapes(recipe, n_points, n_clusters), schema.dtypes(recipe)
+    extra = arrays.keys() - shapes.keys()
+    n_extra = next((arrays[name].shape[0] for name in extra if name.endswith("extra_latent")), 0)
+    shapes |= schema.extra_shapes(extra, n_points, n_clusters, n_extra)
+    types |= {name: schema.EXTRA_COLUMNS[name.rpartition("/")[2]][1] for name in extra}
+    return {name: (shapes[name], types[name]) for name in arrays}
 
 
 # ---------------------------------------------------------------------- reading JSON
@@ -179,10 +202,10 @@ def _json(source: Source, key: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------- digest
 
 
-def check_digest(found: Mapping[str, Any], arrays: Mapping[str, Layout], location: Location) -> str:
+def check_digest(said: Mapping[str, Any], arrays: Mapping[str, Layout], location: Location) -> str:
     """Return the digest of all that a store says of itself; raise unless it is the one that was written."""
-    known = digest(found, arrays)
-    if found.get("metadata_sha256") != known:
+    known = digest(said, arrays)
+    if said.get("metadata_sha256") != known:
         raise StoreError(f"{location} is damaged: its metadata do not match their digest")
     return known
 

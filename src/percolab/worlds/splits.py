@@ -29,9 +29,9 @@ SPLIT_SEED = 42
 USUAL_GROUPS = 50
 """Least number of subtrees that a dataset falls into, where their size is not given."""
 WIDE = (2**32 - 1) // 20
-"""Length from which torch takes 64 bits a draw."""
+"""Length from which torch takes 64 bits per draw."""
 
-BLOCK = 1 << 20
+DRAWN_AT_ONCE = 1 << 20
 """Draws made at a time."""
 
 
@@ -119,7 +119,7 @@ def split_rows(
     Returns
     -------
     Split
-        By rows each part is in random order, else in that of the rows.
+        By rows each part is in random order, else in the order of the rows.
     """
     check_choice("by", by, SPLIT_KINDS)
     check_seed("seed", seed)
@@ -261,8 +261,8 @@ def permutation(n: int, seed: int) -> NDArray[np.int64]:
     """Return the permutation of 0 … n - 1 that ``torch.randperm`` gives with a CPU generator of this seed."""
     stream = stream_of(seed)
     order = np.arange(n)
-    for lo in range(0, n, BLOCK):
-        count = min(BLOCK, n - lo)
+    for lo in range(0, n, DRAWN_AT_ONCE):
+        count = min(DRAWN_AT_ONCE, n - lo)
         if n < WIDE:
             shuffle(order, lo, np.frombuffer(stream.bytes(4 * count), "<u4"))
         else:

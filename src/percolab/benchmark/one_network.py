@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from percolab.features.result import WORDS, Score, number
+from percolab.features.register import MODEST, TRUTHFUL, Entry, fitted, make, on_device
+from percolab.features.register import entry as as_entry
+from percolab.features.result import MEANINGS, Score, number
 from percolab.features.scoring import score
-from percolab.features.specs import MODEST, TRUTHFUL, Entry, make, on_device
-from percolab.features.specs import entry as as_entry
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.progress import Display, Progress, shown
 from percolab.nn.networks.activations import activations, label
@@ -99,7 +99,7 @@ def _scored(
 ) -> Score:
     """Return the score of a method fitted to activations."""
     given: Any = A if on_device(entry) else A.cpu().numpy()
-    method = make(entry, seed, str(place), A.shape[1]).fit(given)
+    method = fitted(make(entry, seed, str(place), A.shape[1]), given)
     decoder: dict[str, Any] = {}
     if getattr(method, "directions", None) is not None:
         decoder = {"directions": method.directions, "bias": method.bias, "activations": A}
@@ -142,7 +142,7 @@ def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
         f"{numbers[1]:.3f} from an untrained one."
     )
     parts = [pages.picture(_recovery(found), "Recovery by method, chance in grey: mean best F1 of a concept.")]
-    parts += [*pages.wide_table(body, head, names=2), pages.definitions(WORDS)]
+    parts += [*pages.wide_table(body, head, names=2), pages.definitions(MEANINGS)]
     for one in found:
         if one.network == TRAINED:
             caption = f"{one.method}: recovery by size over chance, purity, splitting by size, absorption by depth."
