@@ -33,11 +33,10 @@ from attack_readers import (
     tried,
     with_other_pickle,
 )
-from percolab.benchmark.judgement import AT, SCALARS, SUBTREES, UNITS
-from percolab.study.report import Line, Words
 
 import percolab as pl
 from percolab.benchmark import Budget, Options, Task, declaration, envelope, submissions
+from percolab.benchmark.judgement import AT, SCALARS, SUBTREES, UNITS
 from percolab.cli import features as commands
 from percolab.features.dictionaries import CLASSES, Pretrained
 from percolab.intervals import Estimate
@@ -47,6 +46,7 @@ from percolab.study.directory import CLAIM, MADE
 from percolab.study.estimates import row
 from percolab.study.experiment import Experiment, Found
 from percolab.study.measured import Columns, Measured, Units
+from percolab.study.report import Line, Words
 from percolab.study.settings import Settings
 from percolab.study.sources import folder as read_activations
 

@@ -255,7 +255,7 @@ def diff(
 
     if output is not None:
         files.check_output(output, overwrite=overwrite)
-    (one, known), (other, also_known) = (_network(place, data, device) for place in (first, second))
+    (one, known), (other, also_known) = (network_of(place, data, device) for place in (first, second))
     options: dict[str, Any] = {"layer": layer, "documents": documents, "method": method, "seed": seed}
     inputs: Any = None
     if isinstance(known, Corpus) and isinstance(also_known, Corpus):
@@ -287,7 +287,7 @@ def diff(
         print(f"wrote {output}")
 
 
-def _network(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
+def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
     """Return a network and its data: a run on documents has its corpus, one on points needs the dataset's path."""
     from percolab.nn.training import checkpoint
     from percolab.nn.training.training import load_model

@@ -239,9 +239,9 @@ def _content(found: Score, suffix: str, title: str) -> bytes:
         from percolab.show import pages
 
         caption = "Recovery by size over chance, purity of features, splitting by size, absorption by depth."
-        body = [pages.paragraph(MEANINGS), found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
+        body = [pages.picture(found.plot(), caption, wide=True), found._repr_html_(), pages.definitions(MEANINGS)]
         lead = f"{found.settings['rows']:,} rows, concepts of at least {found.settings['min_size']:,}."
-        return pages.page(title, lead, body)
+        return pages.page(title, lead, body, verdict=found.verdict)
     if suffix == ".csv":
         return str(found.concepts.to_csv(index=False)).encode()
     tables = {name: getattr(found, name).to_dict("list") for name in ("concepts", "features")}

@@ -312,10 +312,10 @@ def _draw(
         levels["MLP as printed in the paper (test rows)"] = float(printed)
     shorter = _history(results["shorter"]) if "shorter" in results else None
     drawn = {
+        "memorising": paper_figures.memorising(values["controls"], values["held_out_controls"], title),
         "fig4": paper_figures.probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
         "fig5": paper_figures.probes_by_depth(kinds["random"], title, target="z"),
         "fig7": paper_figures.probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
-        "memorising": paper_figures.memorising(values["controls"], values["held_out_controls"], title),
         "power": paper_figures.power(values["power"], values["held_out"], title),
         "training": paper_figures.learning_curves(_history(results["training"]), shorter, levels, title),
     }

@@ -84,6 +84,15 @@ class Score:
         chance, recovered = f"(chance {means['chance']:.3f})", f"{means['recovered']:.1%} recovered"
         return f"Score({sizes}: recovery {means['recovery']:.3f} {chance}, {recovered}; {CONTROL})"
 
+    @property
+    def verdict(self) -> str:
+        """What was found, in a sentence."""
+        found = self.summary
+        return (
+            f"{len(self.features):,} features recover {found['recovered']:.0%} of {int(found['concepts']):,} concepts; "
+            f"the mean best F1 is {found['recovery']:.3f}, by chance {found['chance']:.3f}."
+        )
+
     def by(self, column: str = "size") -> pandas.DataFrame:
         """Return means over concepts in bins of "size", "depth" or "fom", each twice as wide as the one before.
 
@@ -127,7 +136,7 @@ class Score:
         title = f"{len(self.features):,} features against {len(self.concepts):,} concepts"
         summary, by_size = pages.table(lines, numbers=[1]), pages.table(body, head, numbers=range(1, len(head)))
         control = pages.paragraph(f"{CONTROL.capitalize()}.")
-        return "\n".join([pages.heading(title), control, summary, pages.heading("By size"), by_size])
+        return "\n".join([pages.heading(title), control, by_size, pages.folded("All numbers", [summary])])
 
 
 def summarised(concepts: pandas.DataFrame, n_rows: int) -> pandas.DataFrame:

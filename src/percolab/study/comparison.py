@@ -73,10 +73,10 @@ class Comparison:
         return f"Comparison: {self.verdict}"
 
     def _repr_html_(self) -> str:
-        return "".join(self._body())
+        return "".join([pages.paragraph(self.verdict), *self._body()])
 
     def _body(self) -> list[str]:
-        """Return the verdict, the picture and the table as HTML."""
+        """Return the picture and the table as HTML."""
         rows = [
             (c.contrast, c.layer, c.reader, c.measure, str(c.estimate), f"{c.networks}", f"{c.by_draw.size}")
             for c in self.results
@@ -84,8 +84,7 @@ class Comparison:
         head = ("contrast", "layer", "reader", "measure", "estimate and 95% interval", "networks", "draws")
         over = {c.interval_over for c in self.results}
         return [
-            pages.paragraph(self.verdict),
-            pages.picture(self.plot(), "Left: the mean of each network, by role. Right: contrasts with 95% intervals."),
+            pages.picture(self.plot(), "Above: what each role of network gives. Below: contrasts with 95% intervals."),
             pages.table(rows, head, numbers=[5, 6], stack=True),
             pages.paragraph(f"Intervals are over {' and over '.join(sorted(over))}.", quiet=True),
         ]
@@ -105,7 +104,7 @@ class Comparison:
         values = {"schema": SCHEMA, "verdict": self.verdict, "contrasts": [c.row() for c in self.results], "made": made}
         write_json(folder / RESULTS, values)
         with replacing(folder / REPORT) as partial:
-            partial.write_bytes(pages.page("Comparison", "", self._body()))
+            partial.write_bytes(pages.page("Comparison of networks", "", self._body(), verdict=self.verdict))
 
 
 @dataclass(frozen=True, eq=False)
