@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from percolab.features.register import MODEST, TRUTHFUL, Entry, make, on_device
+from percolab.features.register import MODEST, TRUTHFUL, Entry, fitted, make, on_device
 from percolab.features.register import entry as as_entry
 from percolab.features.result import MEANINGS, Score, number
 from percolab.features.scoring import score
@@ -96,7 +96,7 @@ def _scored(
 ) -> Score:
     """Return the score of a method fitted to activations."""
     given: Any = A if on_device(entry) else A.cpu().numpy()
-    method = make(entry, seed, str(place), A.shape[1]).fit(given)
+    method = fitted(make(entry, seed, str(place), A.shape[1]), given)
     decoder: dict[str, Any] = {}
     if getattr(method, "directions", None) is not None:
         decoder = {"directions": method.directions, "bias": method.bias, "activations": A}

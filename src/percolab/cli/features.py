@@ -348,10 +348,9 @@ def benchmark(
             print(_aligned([line[: BRIEF + 1] for line in ([name, *table["head"][1:]], *table["rows"])], 1))
         for line in found["headline"]:
             print(f"{line['what']}: {line['verdict']} ({line['note']})")
-        left = len(found["missing"])
-        print(
-            f"{directory / name / 'report.html'}: {f'{left} cells left: the same command goes on' if left else 'done'}"
-        )
+        left = len(set(found["missing"]) - set(found["failed"]))
+        state = f"{left} cells left: the same command goes on" if left else "done" if not found["failed"] else "failed"
+        print(f"{directory / name / 'report.html'}: {state}")
     if failed:
         cell, why = next(iter(failed.items()))
         print(f"error: the first of {len(failed)} that failed is {cell}: {why}", file=sys.stderr)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from percolab.features.register import METHODS, MODEST, TRUTHFUL, entry, make, on_device, take_options
+from percolab.features.register import METHODS, MODEST, TRUTHFUL, entry, fitted, make, on_device, take_options
 from percolab.features.scoring import score
 from percolab.ground.arrays import Ints
 from percolab.intervals import places
@@ -150,6 +150,9 @@ class BeliefProbe:
         tuning = train // view.shape[1] % TUNING_STEP == 0
         latents, inside = view.inside
         kept = inside[test].sum(0) >= LEAST_ROWS
+        if not kept.any():
+            rule = "beliefs must be in doubt somewhere: contexts that documents are in at times, and at times not"
+            raise ValueError(f"{rule}, got none; with a smaller min_size a corpus has more contexts")
         latents, inside = latents[kept], inside[:, kept]
         parts = {"validation": train[tuning], "refit": True, "device": A.device}
         r2 = ridge.ridge(A, inside, train[~tuning], test, PENALTIES, **parts).r2
@@ -192,7 +195,7 @@ class Features:
         """Return the best F1 of any feature for every concept."""
         method, parts = self.make(seed, A.device, A.shape[1]), view.rows(self.asked)
         fit, scored = (self._given(A[torch.from_numpy(rows).to(A.device)]) for rows in parts)
-        codes, labels = method.fit(fit).encode(scored), view.labels(self.asked)
+        codes, labels = fitted(method, fit).encode(scored), view.labels(self.asked)
         table = score(labels, codes, parts[1], min_size=LEAST_ROWS, draws=1).concepts
         table = table[table["summarised"]]
         latent = table["latent"].to_numpy(np.int64)
@@ -241,6 +244,10 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
         except ValueError as error:
             known = ", ".join([*READERS, *METHODS])
             raise ValueError(f"readers must be names ({known}) or objects, got {reader!r}: {error}") from error
+    if isinstance(reader, type):
+        raise ValueError(
+            f"readers must be names or objects, got the class {reader.__name__}: give {reader.__name__}(…)"
+        )
     if hasattr(reader, "name") and any(callable(getattr(reader, name, None)) for name in ("read", "read_network")):
         chosen: Reader | NetworkReader = reader
         return chosen
