@@ -52,11 +52,11 @@ from percolab.study.cells import Cell, Cells, cell_of
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
 from percolab.study.estimates import Row, combined, select
-from percolab.study.experiment import Details, Experiment, Found, Results, Study, digest_of
+from percolab.study.experiment import Details, Found, Results, Study, declared, digest_of
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.runner import InProcess
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
@@ -231,16 +231,11 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     return Details(sections, values, {}, {})
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = declared(
+    __name__,
     name="benchmark",
-    words=Words.of(__doc__),
     data=TASKS,
     options=lambda scale, seeds, training: task(TASKS[0], scale).options,
-    cells=cells,
-    analyse=analyse,
-    headline=headline,
-    draw=draw,
-    details=details,
     own_networks=True,
     call="benchmark --tasks {data}",
     in_parts=True,

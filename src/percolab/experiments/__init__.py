@@ -1,7 +1,9 @@
-"""The experiments: a module each, which declares an `EXPERIMENT` of the engine in `percolab.study`.
+"""The experiments: a module each, whose last line declares an `EXPERIMENT` of the engine in `percolab.study`.
 
-A module's docstring is what its page says: title, question, and how it is measured. This module imports no
-torch.
+A module's docstring is what its page says: title, question, and how it is measured; its functions `options`, `cells`,
+`analyse`, `headline` and `draw` are the experiment's. Beside them are `points` and `responses`, which several share,
+`paper_findings`, `paper_figures` and `paper_tables`, parts of `paper`, and `runs`, the experiments as functions. This
+module imports no torch.
 """
 
 REPRESENT = ("trained", "crossed", "relevance", "steering", "edit", "documents", "ownership", "causation")

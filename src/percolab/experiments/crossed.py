@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -33,11 +32,11 @@ from percolab.nn.networks.activations import label
 from percolab.nn.probing.places import fresh_values, path_sums, read_places
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
-from percolab.study.experiment import Experiment, Found, Results, train_then_measure
+from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 
@@ -227,15 +226,4 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     return drawn
 
 
-EXPERIMENT = Experiment(
-    name="crossed",
-    words=Words.of(__doc__),
-    data=HIERARCHY,
-    options=options,
-    cells=partial(train_then_measure, train=train, measure=measure, kind=Measured),
-    analyse=analyse,
-    headline=headline,
-    draw=draw,
-    own_networks=True,
-    least_seeds=3,
-)
+EXPERIMENT = declared(__name__, data=HIERARCHY, own_networks=True, least_seeds=3)

@@ -32,13 +32,13 @@ from percolab.study.cells import Cell, Here, cell_of
 from percolab.study.comparison import listed, read_draw
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
 from percolab.study.estimates import ENOUGH, Row, layers_of, row, select
-from percolab.study.experiment import Experiment, Found, Results
+from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks, untrained
 from percolab.study.pictures import Picture, by_layer
 from percolab.study.readers import as_reader
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.settings import Settings
 from percolab.study.subject import n_factors
 
@@ -234,15 +234,6 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     return drawn
 
 
-EXPERIMENT = Experiment(
-    name="documents",
-    words=Words.of(__doc__),
-    data=scales.DOCUMENTS,
-    options=options,
-    cells=cells,
-    analyse=analyse,
-    headline=headline,
-    draw=draw,
-    usual_seeds={"paper": 2, "small": 2},
-    training=scales.corpus_training,
+EXPERIMENT = declared(
+    __name__, data=scales.DOCUMENTS, usual_seeds={"paper": 2, "small": 2}, training=scales.corpus_training
 )

@@ -35,11 +35,11 @@ from percolab.nn.networks.model import ResidualMLP, predict
 from percolab.nn.probing.siblings import find_siblings
 from percolab.study.cells import Array, Cell, Here, cell_of
 from percolab.study.estimates import Row, layers_of, row, select
-from percolab.study.experiment import Experiment, Found, Results
+from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 
@@ -318,13 +318,4 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     }
 
 
-EXPERIMENT = Experiment(
-    name="edit",
-    words=Words.of(__doc__),
-    data=HIERARCHY,
-    options=options,
-    cells=cells,
-    analyse=analyse,
-    headline=headline,
-    draw=draw,
-)
+EXPERIMENT = declared(__name__, data=HIERARCHY)

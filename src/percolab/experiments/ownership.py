@@ -35,11 +35,11 @@ from percolab.study import scales
 from percolab.study.cells import Cell, Here, cell_of
 from percolab.study.crosscoder import BOTH, MATCHED, OWNERS, Difference, diff, draw_owners
 from percolab.study.estimates import Row, row, select
-from percolab.study.experiment import Details, Experiment, Found, Results
+from percolab.study.experiment import Details, Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.settings import Settings
 from percolab.study.subject import AnyData
 
@@ -194,15 +194,6 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     return Details([], {}, {"shares": Picture(figure, words)}, {"tables/concepts": table})
 
 
-EXPERIMENT = Experiment(
-    name="ownership",
-    words=Words.of(__doc__),
-    data=scales.DOCUMENTS,
-    options=options,
-    cells=cells,
-    analyse=analyse,
-    headline=headline,
-    details=details,
-    usual_seeds={"paper": 2, "small": 2},
-    training=scales.corpus_training,
+EXPERIMENT = declared(
+    __name__, data=scales.DOCUMENTS, usual_seeds={"paper": 2, "small": 2}, training=scales.corpus_training
 )

@@ -40,11 +40,11 @@ from percolab.nn.probing.prober import Prober
 from percolab.show import summary
 from percolab.study.cells import Array, Cell, Here, cell_of
 from percolab.study.estimates import Row, band, row, select
-from percolab.study.experiment import Details, Experiment, Found, Results
+from percolab.study.experiment import Details, Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings, network_seeds
 
@@ -330,16 +330,6 @@ def _history(networks: Networks) -> pandas.DataFrame:
     return pandas.DataFrame({**columns, "seed": np.repeat(networks.seeds, epochs)})
 
 
-EXPERIMENT = Experiment(
-    name="paper",
-    words=Words.of(__doc__),
-    data=HIERARCHY,
-    options=options,
-    cells=cells,
-    analyse=analyse,
-    headline=headline,
-    details=details,
-    least_seeds=1,
-    usual_seeds={"paper": 5, "small": 2},
-    call="reproduce {data}",
+EXPERIMENT = declared(
+    __name__, data=HIERARCHY, least_seeds=1, usual_seeds={"paper": 5, "small": 2}, call="reproduce {data}"
 )

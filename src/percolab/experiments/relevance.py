@@ -36,11 +36,11 @@ from percolab.nn.probing import siblings
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, layers_of, row, select
-from percolab.study.experiment import Experiment, Found, Results, train_then_measure
+from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.scales import WORLDS
 from percolab.study.settings import Settings
 
@@ -340,14 +340,4 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     return drawn
 
 
-EXPERIMENT = Experiment(
-    name="relevance",
-    words=Words.of(__doc__),
-    data=WORLDS,
-    options=options,
-    cells=partial(train_then_measure, train=train, measure=measure, kind=Measured),
-    analyse=analyse,
-    headline=headline,
-    draw=draw,
-    own_networks=True,
-)
+EXPERIMENT = declared(__name__, options=options, data=WORLDS, own_networks=True)

@@ -34,11 +34,11 @@ from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict
 from percolab.study.cells import Array, Cell, Here, cell_of
 from percolab.study.estimates import Row, row, select
-from percolab.study.experiment import Experiment, Found, Results
+from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import trained
 from percolab.study.pictures import Picture, by_number
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 from percolab.worlds.splits import Split, split_rows
@@ -372,18 +372,4 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     }
 
 
-EXPERIMENT = Experiment(
-    name="scaling",
-    words=Words.of(__doc__),
-    data=HIERARCHY,
-    options=options,
-    first=find_rows,
-    cells=cells,
-    analyse=analyse,
-    headline=headline,
-    draw=draw,
-    own_networks=True,
-    several=True,
-    training=training,
-    call="scaling",
-)
+EXPERIMENT = declared(__name__, data=HIERARCHY, first=find_rows, own_networks=True, several=True, call="scaling")

@@ -43,11 +43,11 @@ from percolab.nn.probing.places import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
-from percolab.study.experiment import Experiment, Found, Results, train_then_measure
+from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.scales import WORLDS
 from percolab.study.settings import STEP, Settings
 
@@ -434,13 +434,5 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     return drawn
 
 
-EXPERIMENT = Experiment(
-    name="steering",
-    words=Words.of(__doc__),
-    data=WORLDS,
-    options=options,
-    cells=partial(train_then_measure, train=relevance.train, measure=measure, kind=Measured),
-    analyse=analyse,
-    headline=headline,
-    draw=draw,
-)
+train = relevance.train
+EXPERIMENT = declared(__name__, data=WORLDS)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,11 +30,11 @@ from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.places import fresh_values, path_sums, read_places
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, layers_of, row, select
-from percolab.study.experiment import Experiment, Found, Results, train_then_measure
+from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.report import Line, Words
+from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 
@@ -209,14 +208,4 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     }
 
 
-EXPERIMENT = Experiment(
-    name="trained",
-    words=Words.of(__doc__),
-    data=HIERARCHY,
-    options=options,
-    cells=partial(train_then_measure, train=train, measure=measure, kind=Measured),
-    analyse=analyse,
-    headline=headline,
-    draw=draw,
-    own_networks=True,
-)
+EXPERIMENT = declared(__name__, options=options, data=HIERARCHY, own_networks=True)

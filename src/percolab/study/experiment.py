@@ -11,10 +11,12 @@ import hashlib
 import inspect
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
@@ -403,6 +405,29 @@ def _write_tidy(table: pandas.DataFrame, file: Path) -> None:
     if find_spec("pyarrow") is not None:
         with replacing(file) as name:
             table.to_parquet(name, index=False)
+
+
+def declared(module: str, **given: Any) -> Experiment[Any]:
+    """Return the experiment that a module declares.
+
+    Its name is the module's, its words are the module's docstring, and its functions are those of the module that have
+    the names of fields: `options`, `cells`, `analyse`, `headline`, and if there are any, `draw`, `details`, `first` and
+    `training`. A module without `cells` has `train`, `measure` and `Measured`, for `train_then_measure`.
+
+    Parameters
+    ----------
+    module
+        Its full name.
+    given
+        All other fields, and those that another module has the function for.
+    """
+    own = vars(sys.modules[module])
+    found = {each.name: own[each.name] for each in fields(Experiment) if callable(own.get(each.name))}
+    if "cells" not in {*found, *given}:
+        parts = {"train": own["train"], "measure": own["measure"], "kind": own["Measured"]}
+        found["cells"] = partial(train_then_measure, **parts)
+    usual = {"name": module.rpartition(".")[2], "words": report.Words.of(own["__doc__"])}
+    return Experiment(**{**usual, **found, **given})
 
 
 def train_then_measure(
