@@ -597,15 +597,19 @@ def test_progress_is_told(cluster):
 # ---------------------------------------------------------------------- bad input
 
 OK = np.ones((30, 2))
+SIGNED = "; features.Neurons makes codes of signed activations"
 HERE = np.arange(60).reshape(30, 2)
 VECTORS, ACTIVATIONS = np.ones((2, 4)), np.ones((30, 4))
 BAD = [
-    ({"codes": np.where(HERE == 7, -0.5, 1)}, "codes must be finite and not negative, got -0.5 in row 3 of feature 1"),
+    (
+        {"codes": np.where(HERE == 7, -0.5, 1)},
+        f"codes must be finite and not negative, got -0.5 in row 3 of feature 1{SIGNED}",
+    ),
     ({"codes": np.where(HERE == 2, np.nan, 1)}, "codes must be finite and not negative, got nan in row 1 of feature 0"),
     ({"codes": np.where(HERE == 2, np.inf, 1)}, "codes must be finite and not negative, got inf in row 1 of feature 0"),
     (
         {"codes": scipy.sparse.csr_array(([-2.0], ([4], [1])), shape=(30, 2))},
-        "codes must be finite and not negative, got -2.0 in row 4 of feature 1",
+        f"codes must be finite and not negative, got -2.0 in row 4 of feature 1{SIGNED}",
     ),
     ({"codes": np.ones(30)}, "codes must have shape (rows, features), at least 1 of each, got (30,)"),
     ({"codes": OK[:, :0]}, "codes must have shape (rows, features), at least 1 of each, got (30, 0)"),
@@ -672,7 +676,8 @@ def test_codes_of_every_kind_are_refused_alike(value, tmp_path):
     for kind in kinds:
         with pytest.raises(ValueError) as error:
             score(pl.engines.split_forest(30, 1), kind, min_size=5)
-        assert str(error.value) == f"codes must be finite and not negative, got {value} in row 4 of feature 1"
+        said = f"codes must be finite and not negative, got {value} in row 4 of feature 1"
+        assert str(error.value) == said + (SIGNED if value < 0 else "")
 
 
 def test_bad_tensors_are_one_line():
@@ -681,7 +686,9 @@ def test_bad_tensors_are_one_line():
 
     codes = torch.ones(30, 2)
     codes[3, 1] = -1
-    with pytest.raises(ValueError, match=r"^codes must be finite and not negative, got -1.0 in row 3 of feature 1$"):
+    with pytest.raises(
+        ValueError, match=f"^codes must be finite and not negative, got -1.0 in row 3 of feature 1{SIGNED}$"
+    ):
         score(pl.engines.split_forest(30, 1), on_torch.TorchCodes(codes), min_size=5)
 
 
