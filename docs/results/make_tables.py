@@ -310,7 +310,7 @@ def short(name: str, found: dict[str, Any] | None) -> str:
         return interval(found, 2)
     if name in ("dead", "l0"):
         return f"{value:,.0f}"
-    return f"{value:.3f}\u00a0±\u00a0{max(high - value, value - low):.3f}"
+    return f"{value:.3f} ± {max(high - value, value - low):.3f}"
 
 
 def by_size(task: str, methods: Sequence[str]) -> str:

@@ -77,7 +77,8 @@ def test_networks_are_sent_as_they_are_read(corpus):
             np.testing.assert_allclose(network["inside"][k] / 255, expected, atol=0.5 / 255 + 1e-9)
     wild = {"wild": Probed([0], [np.full((COUNT * T, corpus.contexts(k).size), 7.0) for k in (0, 1)])}
     assert unpack(explore(corpus, beliefs=wild)._packed)["networks"][0]["inside"][0].max() == 255
-    with refused("beliefs must have one column for each of the"):
+    count = corpus.contexts(0).size
+    with refused(f"beliefs must have one column for each of the {count} contexts of lexicon 0, got shape (288, 1)"):
         explore(corpus, beliefs={"few": Probed([0], [np.zeros((COUNT * T, 1))] * 2)})
     with refused("beliefs must be left out for points"):
         explore(pl.generate(pl.Recipe(50, 3, seeds=1)), beliefs=wild)
@@ -253,7 +254,7 @@ def networks_page(corpus):
 @pytest.mark.browser
 def test_networks_stand_below_the_exact_belief_in_the_colours_of_their_roles(corpus, networks_page, chromium, tmp_path):
     networks_page.save(tmp_path / "networks.html")
-    tab = chromium.new_context(viewport={"width": 390, "height": 800}, has_touch=True).new_page()
+    tab = chromium.new_context(viewport={"width": 300, "height": 800}, has_touch=True).new_page()
     lexicon = corpus.documents(FIRST, FIRST + COUNT).lexicon
     for k, roles in ((0, ["trained", "other", "untrained"]), (1, ["other", "trained", "untrained"])):
         i = int(np.flatnonzero(lexicon == k)[0])
@@ -272,7 +273,7 @@ def test_networks_stand_below_the_exact_belief_in_the_colours_of_their_roles(cor
     assert tab.evaluate("document.querySelector('.scroll').scrollLeft") > 0
     for box in tab.locator("#lanes h3").evaluate_all("(all) => all.map((h) => h.getBoundingClientRect().toJSON())"):
         assert box["left"] >= 0
-        assert box["right"] <= 390
+        assert box["right"] <= 300
     tab.context.close()
 
 

@@ -209,7 +209,7 @@ def test_a_feature_shows_what_it_hits_misses_and_adds(visit, file, planted):
     drawn = {kind: one.js(f"app.space.model('{kind}').data.x.length") for kind in counts}
     assert drawn == counts
     assert set(one.js("Array.from(app.icicles[0].model('strip#').data.colour)")) == {
-        "#0072b2", "#e69f00", "#d55e00", "#cc79a7",
+        "#0072B2", "#E69F00", "#D55E00", "#CC79A7",
     }  # fmt: skip
     assert one.js("Math.max(...app.space.values)") == 2
 

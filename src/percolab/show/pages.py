@@ -2,7 +2,8 @@
 
 Pages follow the reader's choice of light or dark. Figures are drawn once, dark on white; on a dark page the browser
 inverts their lightness and keeps their hues. Wide tables take the width of the window; what is still wider scrolls in
-its own box, with a shade where there is more, or its parts stack. On paper nothing scrolls and nothing is folded.
+its own box, with a shade where there is more, or its parts stack. On paper nothing scrolls, and of what is
+folded only tables of many pages stay so.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ img { max-width: 100%; height: auto; }
   body { max-width: none; margin: 0; padding: 0; font-size: 10pt; }
   .scroll, .scroll:not(.wide, :has(.stack)) { overflow: visible; width: auto; min-width: 0; max-width: none;
     left: 0; transform: none; background: none; }
-  table { font-size: 8pt; } td, th { overflow-wrap: anywhere; }
+  table { font-size: 8pt; }
   td.number:not(:first-child), th.number:not(:first-child) { padding-left: .4rem; } th, td { padding-right: .4rem; }
   table.narrow td:first-child, td.number { white-space: normal; }
-  details::details-content { content-visibility: visible; block-size: auto; }
+  details:not(:has(tr:nth-child(80)))::details-content { content-visibility: visible; block-size: auto; }
   .grid { grid-template-columns: 1fr 1fr; }
 }
 """

@@ -6,6 +6,7 @@ documents.
 """
 
 from percolab.show.explorer.exploring import DocumentExplorer, Explorer, explore
+from percolab.show.explorer.passages import Probed
 from percolab.show.explorer.serve import Server
 
-__all__ = ["DocumentExplorer", "Explorer", "Server", "explore"]
+__all__ = ["DocumentExplorer", "Explorer", "Probed", "Server", "explore"]
