@@ -28,7 +28,7 @@ import percolab as pl
 from percolab.engines import native
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import growth, positions, value_draws
-from percolab.engines.native.parts import Stand
+from percolab.engines.native.skeleton import Stand
 from percolab.ground import parallel
 from percolab.ground.memory import readable
 from percolab.ground.progress import silent

@@ -46,7 +46,7 @@ from percolab.study.directory import CLAIM, MADE
 from percolab.study.estimates import row
 from percolab.study.experiment import Experiment, Found
 from percolab.study.measured import Columns, Measured, Units
-from percolab.study.page import Line, Words
+from percolab.study.report import Line, Words
 from percolab.study.settings import Settings
 from percolab.study.sources import folder as read_activations
 

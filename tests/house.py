@@ -31,7 +31,7 @@ WALKS = {
         "store.byte_sources",
     ),
     "`percolab represent`: data become a verdict": (
-        "cli.represent", "experiments.running", "study.experiment", "study.networks", "nn.training.training",
+        "cli.experiments", "experiments.running", "study.experiment", "study.networks", "nn.training.training",
         "nn.networks.model",
     ),
 }  # fmt: skip

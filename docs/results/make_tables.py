@@ -371,7 +371,7 @@ def benchmark_endpoints(task: str) -> str:
 
 SHOWN = (
     "method", "recovery", "untrained", "random norms", "other", "raw input", "chance", "at L0 32", "L0", "dead",
-    "threshold 0", "trained - raw", "own - other",
+    "threshold 0", "bridged by patches", "bridged at random", "trained - raw", "own - other",
 )  # fmt: skip
 
 LEAST_ROWS = 50

@@ -19,51 +19,9 @@ from scipy.special import betaln, gammaln
 
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
-from percolab.ground.extras import surface
+from percolab.ground.extras import defined, surface
 from percolab.ground.validation import check_integer, check_number, check_probability
 from percolab.model.recipe import CRITICAL_CREATE_PROB
-
-__all__ = [
-    "EXPONENTS",
-    "CriticalExponents",
-    "bethe_strength",
-    "bethe_threshold",
-    "borel_law",
-    "cluster_law",
-    "clusters_per_point",
-    "cycles_below_threshold",
-    "cycles_per_point",
-    "degree_law",
-    "depth_laws",
-    "depth_shift",
-    "depth_variance",
-    "distance_ccdf",
-    "distance_law",
-    "expected_clusters",
-    "expected_diameter",
-    "expected_feature_variance",
-    "expected_height",
-    "expected_sizes",
-    "expected_square_distance",
-    "expected_square_sum",
-    "forest_probability",
-    "giant_share",
-    "hypercubic_threshold",
-    "mean_depth",
-    "mean_depth_asymptotic",
-    "mean_distance",
-    "random_graph_variances",
-    "rayleigh_cdf",
-    "size_ccdf",
-    "size_ccdf_per_point",
-    "size_exponent",
-    "size_law",
-    "split_law",
-    "tree_clusters",
-    "tree_count",
-]
-
-__getattr__, __dir__ = surface(__name__, __all__)
 
 # ---------------------------------------------------------------------- percolation
 
@@ -466,3 +424,9 @@ def random_graph_variances(mean_degree: float) -> tuple[float, float, float]:
     c, S, t = check_number("mean_degree", mean_degree, 0), giant_share(mean_degree), clusters_per_point(mean_degree)
     giant = S * (1 - S) / (1 - c * (1 - S)) ** 2 if c > 1 else 0.0
     return giant, t + (c - 1) * (1 - S) ** 2, max(0.0, c / 2 - t - (c - 1) * (1 - S * S))
+
+
+# ---------------------------------------------------------------------- what is public
+
+__all__ = defined(globals())
+__getattr__, __dir__ = surface(__name__, __all__)

@@ -27,7 +27,7 @@ from percolab.benchmark import (  # noqa: E402  # noqa: E402
 from percolab.benchmark.judging import AT, settings_of  # noqa: E402
 from percolab.benchmark.representations import Representation, Subject  # noqa: E402
 from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
-from percolab.features.specs import entry  # noqa: E402
+from percolab.features.register import entry  # noqa: E402
 from percolab.nn import CorpusTrainConfig, ResidualMLP, TrainConfig  # noqa: E402
 from percolab.study.cells import Here  # noqa: E402
 
@@ -92,7 +92,7 @@ def test_rows_are_fitted_chosen_and_scored_apart():
         replace(task("documents", "small"), options=replace(task("documents", "small").options, documents=20)),
     ):
         s = declaration.settings(one, only=["neurons"])
-        subject = Subject.of(s, Here("cpu"))
+        subject = Subject(s, Here("cpu"))
         parts = [getattr(subject.rows(subject.views[0]), name) for name in ("fit", "validation", "scored")]
         together = np.concatenate(parts)
         assert np.unique(together).size == together.size
@@ -123,8 +123,7 @@ def test_causes_are_measured_in_networks_of_the_documents_own_lexicon(tmp_path):
 
 def test_a_tenth_of_the_rows_is_trained_on():
     s = declaration.settings(replace(WORLD, options=replace(WORLD.options, share=0.1)), only=["neurons"])
-    data = Subject.of(s, Here("cpu")).data
-    assert representations._training_split(s, data).train.size == 40
+    assert Subject(s, Here("cpu")).training_rows["split"].train.size == 40
 
 
 def test_random_networks_have_the_norms_of_the_trained_one():
@@ -139,7 +138,7 @@ def test_random_networks_have_the_norms_of_the_trained_one():
 def test_the_same_command_computes_nothing_again_and_more_is_added(made, monkeypatch):
     output, results = made
     asked = []
-    monkeypatch.setattr(declaration, "judge", lambda s, which, one, here, *weights: asked.append(one.name))
+    monkeypatch.setattr(declaration, "judge", lambda which, one, s, here, *networks: asked.append(one.name))
     again = benchmark([WORLD], output=output, only=METHODS, draws=2, device="cpu")["superposed-2"]
     assert not asked
     assert again["table"] == results["table"]

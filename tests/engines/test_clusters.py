@@ -57,7 +57,7 @@ def test_the_table_is_sorted_by_size_and_birth(draws, least, large, threads, dty
     labels = np.argsort(np.argsort(births))[labels].astype(dtype)  # numbered as they first appear
     held = [labels.copy()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clusters, "LARGE", large)
+        patch.setattr(clusters, "LARGE_CLUSTER", large)
         found = Clusters.from_labels(held, least, dtype, threads=threads, with_born_size=True)
     start, birth, points = sorted_clusters(labels, least)
     assert held == []

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import breadth_first_order, dijkstra
 import percolab as pl
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import growth, skeleton
-from percolab.engines.native.parts import Stand
+from percolab.engines.native.skeleton import Stand
 from percolab.engines.native.splitting import split
 from percolab.rng import philox
 

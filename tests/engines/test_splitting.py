@@ -127,14 +127,14 @@ def test_chi_square_in_the_region_that_solves_for_k(n):
 
 @pytest.mark.parametrize("n", [2**24 + 1, 10**9, 10**12])
 def test_the_careful_comparisons_agree_with_the_plain_ones(n):
-    """Where rounding does not matter, n just above and just below `LARGE` take different routes to the same k."""
+    """Where rounding does not matter, n just above and just below `LARGE_SIZE` take different routes to the same k."""
     scale, series = splitting._scale(float(n)), splitting._smooth_series(1.0 / n)
     for k in (33, 100, 10_000, n // 1000):
         mass = splitting.middle_mass(n, k + 0.5)
         assert abs(splitting._mass_less(float(n), k + 0.5, scale, series, mass)) < 1e-15
     law = np.exp(log_law(1000, np.arange(1, 33)))
     plain = np.cumsum(law) - splitting._LIMIT
-    assert abs(splitting._excess(1000.0, 32) / plain[31] - 1) < 1e-4  # the series is cut for n > LARGE
+    assert abs(splitting._excess(1000.0, 32) / plain[31] - 1) < 1e-4  # the series is cut for n > LARGE_SIZE
 
 
 @njit

@@ -14,7 +14,7 @@ import torch
 import percolab as pl
 from percolab.cli import main
 from percolab.experiments import REPRESENT, crossed
-from percolab.experiments.relevance import kept_epochs
+from percolab.experiments.points import kept_epochs
 from percolab.experiments.running import find, represent
 from percolab.nn import TrainConfig
 from percolab.nn.training import run

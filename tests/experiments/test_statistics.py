@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 import percolab as pl
 from percolab import intervals
-from percolab.experiments import crossed, directions, edit, relevance, responses, steering, trained
+from percolab.experiments import crossed, edit, relevance, responses, steering, trained
 from percolab.nn import ResidualMLP, activations
 from percolab.nn.probing import siblings
 from percolab.nn.probing.places import find_places, held_out, read_places
@@ -387,12 +387,12 @@ def stretched(pairs):
 
 def slopes(pairs, A, rests, y, doses=(0.5, 1.0, 2.0)):
     """Return slopes and r² by dose, where each seed has one of the rests of a network."""
-    samples = directions.sibling_samples(pairs, 8).reshape(-1, 8)
-    vectors = directions.own_directions(A, siblings.ready(pairs, CPU)).flatten(0, 1)
-    pushed = [directions.steer(A, rest, samples, vectors, doses)[0] for rest in rests]
+    samples = responses.sibling_samples(pairs, 8).reshape(-1, 8)
+    vectors = responses.own_directions(A, siblings.ready(pairs, CPU)).flatten(0, 1)
+    pushed = [responses.steer(A, rest, samples, vectors, doses)[0] for rest in rests]
     response = np.stack(pushed).reshape(len(rests), 2, len(pairs), -1)
     blocks = intervals.kin(pairs.place)
-    true = directions.true_differences(pairs, y)
+    true = responses.true_differences(pairs, y)
     found = [responses.response_line(d * true, response[..., i], blocks) for i, d in enumerate(doses)]
     return [slope for slope, _ in found], [r2 for _, r2 in found]
 
@@ -433,29 +433,29 @@ def test_what_saturates_responds_less_to_twice_the_dose(pairs, stretched):
 
 
 def test_samples_are_of_their_concept_and_of_no_other(pairs):
-    samples = directions.sibling_samples(pairs, 5)
+    samples = responses.sibling_samples(pairs, 5)
     for i in range(len(pairs)):
         assert set(samples[0, i]) <= set(pairs.order[pairs.start[i] : pairs.middle[i]])
         assert set(samples[1, i]) <= set(pairs.order[pairs.middle[i] : pairs.stop[i]])
     some = pairs.stop - pairs.start < 1200
     start, stop = pairs.start[some], pairs.stop[some]
-    beyond = directions.beyond_rows(start, stop, 1200, 7)
+    beyond = responses.beyond_rows(start, stop, 1200, 7)
     assert not ((beyond >= start[:, None]) & (beyond < stop[:, None])).any()
     assert ((beyond >= 0) & (beyond < 1200)).all()
 
 
 def test_random_directions_are_as_long(stretched, pairs):
-    vectors = directions.own_directions(stretched, siblings.ready(pairs, CPU))
-    drawn = directions.random_like(vectors, seed=0)
+    vectors = responses.own_directions(stretched, siblings.ready(pairs, CPU))
+    drawn = responses.random_like(vectors, seed=0)
     assert torch.allclose(drawn.norm(dim=-1), vectors.norm(dim=-1))
-    assert not torch.equal(drawn, directions.random_like(vectors, seed=1))
+    assert not torch.equal(drawn, responses.random_like(vectors, seed=1))
 
 
 def test_a_probes_direction_raises_its_reading_by_its_gain(places):
     rng = np.random.default_rng(0)
     A = rng.standard_normal((1200, 5)) @ rng.standard_normal((5, 5))
     probed = read_places(torch.from_numpy(A).float(), places, rng.standard_normal((len(places), 2)))
-    along = directions.probe_directions(torch.from_numpy(A), probed)
+    along = responses.probe_directions(torch.from_numpy(A), probed)
     assert np.allclose((along * probed.weight).sum(-1), probed.gain, rtol=1e-4)
     expected = np.cov(A.T, bias=True) @ probed.weight[1, 0].numpy()
     cosine = expected @ along[1, 0].numpy() / np.linalg.norm(expected) / np.linalg.norm(along[1, 0].numpy())
@@ -471,15 +471,15 @@ def test_along_probes_directions_a_network_that_follows_the_law_responds_by_it()
     held = np.where(places.where >= 0, values[places.where, 0], 0)
     A = torch.from_numpy(np.column_stack([held, rng.standard_normal((forest.n_points, 4))])).float()
     weight = torch.from_numpy(1 / np.sqrt(1 + places.depths)).float()
-    along = directions.probe_directions(A, read_places(A, places, values))
-    inside, _ = directions.place_samples(places, 4)
+    along = responses.probe_directions(A, read_places(A, places, values))
+    inside, _ = responses.place_samples(places, 4)
     for latent in range(len(places)):
         assert (places.where[inside[latent], places.depth_index[latent]] == latent).all()
     law = 1 / np.sqrt(1 + places.depths[places.depth_index])
     found = []
     for t in range(9):
         vectors = along[torch.from_numpy(places.depth_index), t]
-        response, _ = directions.steer(A, lambda h: h[:, :3] @ weight, inside, vectors, (1.0,))
+        response, _ = responses.steer(A, lambda h: h[:, :3] @ weight, inside, vectors, (1.0,))
         found.append(intervals.line_through_origin(law, response[:, 0]).slope)
     assert found[0] == pytest.approx(1, abs=0.3)  # by chance values of two depths go together in the largest clusters
     null = intervals.prediction(found[1:])
@@ -552,8 +552,8 @@ def test_the_rest_of_a_network_goes_on_where_it_was_left():
     names = ["input", *(f"blocks.{i}" for i in range(3))]
     recorded = activations(model, X, names, device="cpu")
     for name, h in {"raw": X, **recorded}.items():
-        assert torch.allclose(directions.forward_from(model, name, h), model(X))
-    assert directions.streams(model) == names[:-1]
+        assert torch.allclose(responses.forward_from(model, name, h), model(X))
+    assert responses.streams(model) == names[:-1]
 
 
 def test_the_mean_slope_is_the_readout_after_the_last_block():

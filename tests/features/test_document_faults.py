@@ -162,7 +162,7 @@ def copies_of_the_upper_concept_are_kept(patch):
 def what_holds_every_position_is_summarised(patch):
     real = concepts.find_concepts
     patch.setattr(
-        "percolab.features.truth.find_concepts",
+        "percolab.features.concepts.find_concepts",
         lambda *given: replace(found := real(*given), summarised=found.end > 0),
     )
 

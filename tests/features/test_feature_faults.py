@@ -96,7 +96,7 @@ def upper_is_the_parent(patch):
 @fault("concepts.summarised", "summary.concepts", "summary.recovery")
 def the_top_is_summarised(patch):
     changed(patch, concepts, "find_concepts", lambda found, *given: replace(found, summarised=found.end > 0))
-    patch.setattr("percolab.features.truth.find_concepts", concepts.find_concepts)
+    patch.setattr("percolab.features.concepts.find_concepts", concepts.find_concepts)
 
 
 @fault("concepts.size")
@@ -148,7 +148,7 @@ def ties_go_to_the_highest_feature(patch):
         count = firing.fired.size
         columns = {f: np.empty(firing.fired[f], np.int32) for f in range(count)}
         for f, own in columns.items():
-            decode(f, *firing.columns, own)
+            decode(f, firing.columns, own)
         last = [max(g for g in range(count) if np.array_equal(columns[g], columns[f])) for f in range(count)]
         return replace(found, feature=np.array([f if f < 0 else last[f] for f in found.feature]))
 

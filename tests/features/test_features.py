@@ -46,7 +46,7 @@ def cluster():
 @pytest.mark.parametrize("seed", range(30))
 def test_every_column_is_the_oracles(seed, monkeypatch):
     monkeypatch.setattr(firing, "LISTED", list(LAYOUTS.values())[seed // 10])
-    monkeypatch.setattr(firing, "BLOCK_BYTES", 150)  # several blocks of features
+    monkeypatch.setattr(firing, "PACKED_BYTES", 150)  # several blocks of features
     monkeypatch.setattr(pairs, "FIRST_ROOM", 1)
     forest, codes, rows, options = scenario(seed)
     given = scipy.sparse.csr_array(codes) if seed % 2 else codes
@@ -127,7 +127,7 @@ def test_torch_gives_the_same_integers(seed, monkeypatch):
     torch = pytest.importorskip("torch")
     from percolab.features import on_torch
 
-    monkeypatch.setitem(on_torch.BLOCK_BYTES, "cpu", 5000)  # several blocks of features
+    monkeypatch.setitem(on_torch.DEVICE_BYTES, "cpu", 5000)  # several blocks of features
     forest, codes, rows, options = scenario(seed, n=190)
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         held = on_torch.TorchCodes(torch.from_numpy(codes).to(dtype))
@@ -176,7 +176,7 @@ def test_memory_is_bounded_by_a_block_of_features(monkeypatch):
     codes = (np.random.default_rng(0).random((20_000, 512), np.float32) < 0.3).astype(np.float16)
     wanted = score(forest, codes, draws=1)  # a block for each thread is in memory: the bound is for two
     monkeypatch.setattr("percolab.features.codes.COPY_BYTES", 1 << 19)
-    monkeypatch.setattr(firing, "BLOCK_BYTES", 1 << 17)
+    monkeypatch.setattr(firing, "PACKED_BYTES", 1 << 17)
     tracemalloc.start()
     found = score(forest, codes, draws=1, threads=2)
     peak = tracemalloc.get_traced_memory()[1]

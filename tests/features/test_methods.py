@@ -13,9 +13,9 @@ import scipy.sparse
 
 import percolab as pl
 from percolab.features import register, score
-from percolab.features import specs as lineup
+from percolab.features import register as lineup
 from percolab.features.methods import ICA, PCA, KMeans, Neurons, Oracle, RandomDictionary
-from percolab.features.specs import Budget
+from percolab.features.register import Budget
 
 EXAMPLE = Path(__file__).parents[1] / "example_method"
 
@@ -72,23 +72,23 @@ def test_kmeans_on_a_device_is_kmeans(X):
     torch = pytest.importorskip("torch")
     from sklearn.cluster import KMeans as Theirs
 
-    from percolab.features import lloyd
+    from percolab.features import on_torch
 
     rng = np.random.default_rng(0)
     planted = rng.permutation(np.repeat(np.arange(9), 50))
     rows = torch.from_numpy(1000 + 10 * rng.normal(size=(9, 6))[planted] + 0.1 * rng.normal(size=(450, 6))).float()
-    centres = lloyd.fit(rows, 9, 1, 20)
-    found = lloyd.nearest(rows - 1000, centres - 1000)[:, 0].numpy()
+    centres = on_torch.fit_centres(rows, 9, 1, 20)
+    found = on_torch.nearest(rows - 1000, centres - 1000)[:, 0].numpy()
     assert len(set(zip(found.tolist(), planted.tolist(), strict=True))) == 9
     for i in range(9):
         np.testing.assert_allclose(centres[i], rows[found == i].mean(0), rtol=1e-5)
     values = torch.tensor(X).float()
-    centres = lloyd.fit(values, 40, 2, 50)
-    assert torch.equal(centres, lloyd.fit(values, 40, 2, 50))
-    assert not torch.equal(centres, lloyd.fit(values, 40, 3, 50))
+    centres = on_torch.fit_centres(values, 40, 2, 50)
+    assert torch.equal(centres, on_torch.fit_centres(values, 40, 2, 50))
+    assert not torch.equal(centres, on_torch.fit_centres(values, 40, 3, 50))
     distance = torch.cdist(values, centres)
-    assert torch.equal(distance.argmin(1), lloyd.nearest(values, centres)[:, 0])
-    nearest = lloyd.nearest(values, centres, 3).sort(1).values
+    assert torch.equal(distance.argmin(1), on_torch.nearest(values, centres)[:, 0])
+    nearest = on_torch.nearest(values, centres, 3).sort(1).values
     assert torch.equal(distance.argsort(1)[:, :3].sort(1).values, nearest)
     theirs = Theirs(40, n_init=1, random_state=0).fit(X).inertia_
     assert float(distance.min(1).values.square().sum()) < 1.1 * theirs
@@ -109,10 +109,10 @@ def test_kmeans_is_where_the_activations_are(X):
 
 def test_first_centres_are_drawn_by_squared_distance():
     torch = pytest.importorskip("torch")
-    from percolab.features import lloyd
+    from percolab.features import on_torch
 
     rows = torch.tensor([[0.0], [0.0], [1.0], [3.0]])
-    second = [lloyd.plus_plus(rows, 2, torch.Generator().manual_seed(seed))[:, 0].tolist() for seed in range(4000)]
+    second = [on_torch.plus_plus(rows, 2, torch.Generator().manual_seed(seed))[:, 0].tolist() for seed in range(4000)]
     from_0 = np.array([b for a, b in second if a == 0])
     assert set(from_0) == {1, 3}
     assert abs((from_0 == 3).mean() - 0.9) < 0.025  # 9 / (1 + 9), five deviations
@@ -259,7 +259,7 @@ def site(tmp_path_factory):
 
 def test_a_package_adds_its_method(site, monkeypatch, dataset, X):
     monkeypatch.syspath_prepend(site)
-    assert register.available() == [*register.METHODS, "far-out"]
+    assert register.available() == [*register.CLASSES, "far-out"]
     found = register.find_method("far-out")
     assert register.find_method("example_method:FarOut") is found
     codes = found().fit(X).encode(X)
@@ -286,7 +286,7 @@ def test_methods_are_found_by_name():
     assert "far-out" not in register.available()
     assert register.find_method("kmeans") is KMeans
     assert register.find_method("percolab.features.methods:PCA") is PCA
-    assert all(register.find_method(name) is kind for name, kind in register.METHODS.items())
+    assert all(register.find_method(name) is kind for name, kind in register.CLASSES.items())
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,7 @@ def test_npz(path, tmp_path):
 
 def test_parquet(path, tmp_path, monkeypatch):
     pandas = pytest.importorskip("pandas")
-    monkeypatch.setattr("percolab.exports.sequences.EXPORT_BYTES", 1 << 14)
+    monkeypatch.setattr("percolab.exports.columns.EXPORT_BYTES", 1 << 14)
     stored = pl.load(path)
     pl.exports.to_parquet(stored, tmp_path / "docs")
     documents = pandas.read_parquet(tmp_path / "docs.documents.parquet")

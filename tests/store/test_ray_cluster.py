@@ -11,7 +11,7 @@ import pytest
 
 import percolab as pl
 from percolab.engines.native import limbs
-from percolab.store import on_ray, runners, schema, shards
+from percolab.store import runners, schema, shards
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
 
@@ -122,7 +122,7 @@ def test_a_wrong_address_is_refused_before_anything_is_written(server, scheme, t
 @pytest.mark.parametrize("address", ["", "here", "here:", ":1", "host:0", "host:65536", "host:-1", "ray://host"])
 def test_what_is_not_an_address_is_said(address, tmp_path):
     with pytest.raises(ValueError, match=r"address must be HOST:PORT, ray://HOST:PORT or 'auto', got '"):
-        on_ray.check_address(address)
+        runners.check_address(address)
 
 
 def test_a_wrong_address_on_the_command_line(nobody, tmp_path):

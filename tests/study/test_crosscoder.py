@@ -137,6 +137,6 @@ def test_a_method_that_is_not_installed_is_said_before_networks_are_read(corpus,
     def never(tokens):
         raise AssertionError("the network was read")
 
-    monkeypatch.setattr("percolab.features.specs.has_sae_lens", lambda: False)
+    monkeypatch.setattr("percolab.features.register.has_sae_lens", lambda: False)
     with pytest.raises(ImportError, match=r"topk needs SAELens: pip install"):
         pl.diff(never, never, corpus, documents=10, device="cpu")

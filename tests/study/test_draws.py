@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import percolab as pl
 from percolab.intervals import Estimate
-from percolab.study.draws import STEP, network_seeds, redrawn
 from percolab.study.estimates import Row, band, combined, row
 from percolab.study.scales import HIERARCHY, WORLDS, recipe
+from percolab.study.settings import STEP, network_seeds, redrawn
 
 
 @pytest.mark.parametrize("data", [*HIERARCHY, *WORLDS])

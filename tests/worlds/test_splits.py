@@ -43,7 +43,7 @@ def test_long_permutations_are_those_of_torch(n):
 def test_permutation_with_wide_draws(monkeypatch):
     """Torch takes this path from 214,748,364 on, where the two were compared once; here the rule is checked."""
     monkeypatch.setattr(splits, "WIDE", 0)
-    monkeypatch.setattr(splits, "BLOCK", 30)
+    monkeypatch.setattr(splits, "DRAWN_AT_ONCE", 30)
     n, seed = 100, 7
     raw = np.random.RandomState(seed).randint(0, 2**32, 2 * n, dtype=np.uint64).tolist()
     order = []

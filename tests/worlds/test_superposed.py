@@ -656,7 +656,10 @@ def test_damage_is_named(tmp_path):
     for change, message in (
         ({"recipe": {**said["recipe"], "weights": [1]}}, "has a damaged recipe: weights must be 3 numbers"),
         ({"recipe": {"kind": "superposed"}}, "has a damaged recipe: factors must be a list of recipes, got None"),
-        ({"status": "writing"}, "is not a dataset but an unfinished write: delete it, and save it again"),
+        (
+            {"status": "writing"},
+            "is not a dataset but an unfinished write: run the same command again to resume, or delete it",
+        ),
         ({"format": 99}, "has format 99; this version of percolab reads 1"),
     ):
         group.attrs["percolab"] = {**said, **change}

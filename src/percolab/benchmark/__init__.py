@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from percolab.benchmark.declaration import benchmark
     from percolab.benchmark.submissions import Checked, check
     from percolab.benchmark.tasks import TASKS, VERSION, Options, Task, task
-    from percolab.features.specs import Budget
+    from percolab.features.register import Budget
 
 __all__ = ["TASKS", "VERSION", "Budget", "Checked", "Options", "Task", "benchmark", "check", "task"]
 
@@ -21,7 +21,7 @@ _HOMES = {
     "benchmark.declaration": "benchmark",
     "benchmark.submissions": "Checked check",
     "benchmark.tasks": "TASKS VERSION Options Task task",
-    "features.specs": "Budget",
+    "features.register": "Budget",
 }
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

@@ -38,29 +38,29 @@ from percolab.benchmark.representations import (
     RENORMED,
     TRUTH,
     Representation,
-    TrainedWeights,
-    n_hierarchies,
     representations,
     train,
 )
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
-from percolab.features.specs import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
+from percolab.features.register import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
 from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number
 from percolab.show import pages
 from percolab.store.worlds import load
-from percolab.study.cells import Cell, Cells
+from percolab.study.cells import Cell, Cells, cell_of
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
-from percolab.study.estimates import Row, select
+from percolab.study.estimates import Row, combined, select
 from percolab.study.experiment import Details, Experiment, Found, Results, Study, digest_of
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
-from percolab.study.page import Line, Words
+from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_number
+from percolab.study.report import Line, Words
 from percolab.study.runner import InProcess
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
+from percolab.study.subject import n_factors
 
 USUAL = tuple(dict.fromkeys((*CONFIRMATORY, *METHODS)))
 """Methods that are compared, the confirmatory ones first."""
@@ -96,7 +96,7 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
         name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")
     }
     named["share"], named["tuned"] = s.options.share, s.options.tuned
-    networks = Cell(f"{s.prefix}networks", TrainedWeights, partial(train, s), named, lasting=False, stage="training")
+    networks = cell_of(s, "networks", Networks, train, made_from=named, lasting=False, stage="training")
     asked = {name: value for name, value in made_from["options"].items() if name != "budget"} | {"store": s.store}
     found: list[Cell[Any]] = [] if s.options.activations else [networks]
     for one in (entry(name, s.options.budget) for name in s.asked):
@@ -105,8 +105,8 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
             needs = (networks,) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
             own = {**named, **asked, "method": one.name, "options": one.options, "source": source(one)}
             own = json.loads(json.dumps({**own, "representation": which.name}))
-            make = partial(judge, s, which, one)
-            found.append(Cell(f"{s.prefix}{which.name}/{one.slug}", Columns, make, own, needs, stage=one.name))
+            make, how = partial(judge, which, one), {"made_from": own, "stage": one.name}
+            found.append(cell_of(s, f"{which.name}/{one.slug}", Columns, make, *needs, **how))
     return found
 
 
@@ -139,7 +139,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 
 def _contrast(endpoint: str, s: Settings[Options]) -> str:
     """Return the contrast of an endpoint: the last one where there is a single hierarchy."""
-    return ENDPOINTS[endpoint][0 if n_hierarchies(s) > 1 else -1]
+    return ENDPOINTS[endpoint][0 if n_factors(s.recipe) > 1 else -1]
 
 
 def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
@@ -193,8 +193,6 @@ def _found(rows: Sequence[Row], role: str | None, measure: str, method: str) -> 
 
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the table of methods and the tests."""
-    from percolab.study.estimates import combined
-
     rows = combined([one.rows for one in found])
     head, body = table(rows)
     matched = [

@@ -20,7 +20,7 @@ import numpy as np
 
 from percolab.benchmark.judging import AT, SCALARS, SUBTREES, UNITS
 from percolab.benchmark.tasks import VERSION, Options, Task
-from percolab.features.specs import entry
+from percolab.features.register import entry
 from percolab.ground.files import replacing
 from percolab.ground.foreign_files import read_json
 from percolab.ground.text import printable, shown

@@ -22,13 +22,12 @@ from percolab.benchmark.representations import (
     Rows,
     S,
     Subject,
-    TrainedWeights,
     groups,
     model_of,
     read,
 )
 from percolab.benchmark.tasks import MIDDLE, SPARSITIES
-from percolab.features.concepts import SUMMARY_RATIO, Labels, by_row
+from percolab.features.concepts import Labels, by_row, find_truth
 from percolab.features.directions import concept_directions
 from percolab.features.fairness import (
     Counts,
@@ -45,17 +44,17 @@ from percolab.features.fairness import (
     tree_scores,
 )
 from percolab.features.inputs import as_array
-from percolab.features.pairs import GOOD
+from percolab.features.limits import GOOD, SUMMARY_RATIO
+from percolab.features.register import Entry, make, on_device
 from percolab.features.scoring import score
-from percolab.features.specs import Entry, make, on_device
-from percolab.features.truth import find_truth
-from percolab.ground.devices import choose_device
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import places
-from percolab.nn.networks.activations import LossRecovered, loss_recovered
+from percolab.nn.networks.activations import LossRecovered, loss_recovered, replaced
 from percolab.nn.networks.excess import token_losses
 from percolab.study.causes import bridged
 from percolab.study.cells import Here
-from percolab.study.measured import TRAINED, Columns, Floats, Ints, Measured, Units
+from percolab.study.measured import TRAINED, Columns, Measured, Units
+from percolab.study.networks import Networks
 from percolab.study.subject import DocumentView, PointView, View
 from percolab.worlds.splits import split_rows
 
@@ -103,14 +102,14 @@ def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
     ]
 
 
-def judge(s: S, which: Representation, entry: Entry, here: Here, weights: TrainedWeights | None = None) -> Columns:
+def judge(which: Representation, entry: Entry, s: S, here: Here, networks: Networks | None = None) -> Columns:
     """Return all measures of a method on a representation, at all settings and for every hierarchy."""
-    subject = Subject.of(s, here)
-    model = model_of(s, subject.data, which, weights)
+    subject = Subject(s, here)
+    model = model_of(subject, which, networks)
     measured: list[Measured] = []
     for views in groups(subject, apart=entry.method in ("true-directions", *ORACLES)):
-        A = read(s, here, which, model, views) if which.role != TRUTH else None
-        bench = _Bench(s, subject, which, model, here, A, subject.rows(views[0]))
+        A = read(subject, which, model, views) if which.role != TRUTH else None
+        bench = _Bench(subject, which, model, A, subject.rows(views[0]))
         rated = _rated(s, which, entry)
         for view in views:
             bench.prepare(view)
@@ -150,11 +149,9 @@ class _Side:
 class _Bench:
     """Measures methods on one representation."""
 
-    def __init__(
-        self, s: S, subject: Subject, which: Representation, model: nn.Module | None, here: Here, A: Any, rows: Rows
-    ) -> None:
-        self.s, self.subject, self.which, self.model, self.A, self.rows = s, subject, which, model, A, rows
-        self.device = choose_device(here.device)
+    def __init__(self, subject: Subject, which: Representation, model: nn.Module | None, A: Any, rows: Rows) -> None:
+        self.subject, self.which, self.model, self.A, self.rows = subject, which, model, A, rows
+        self.s, self.device = subject.settings, subject.device
         self.parts = {} if A is None else {
             name: A[torch.from_numpy(getattr(rows, name)).to(A.device)] for name in ("fit", "validation", "scored")
         }  # fmt: skip
@@ -303,8 +300,7 @@ class _Bench:
         assert self.model is not None
         layer, values = self.s.options.layer, torch.from_numpy(np.asarray(decoded, np.float32)).to(self.device)
         if not isinstance(view, DocumentView):
-            data: Any = self.subject.data
-            data = data.swapped(view.factor) if len(self.subject.views) > 1 else data
+            data = self.subject.target(view.factor)
             X, y = np.asarray(data.X[self.rows.scored]), np.asarray(data.y)[self.rows.scored]
             return loss_recovered(self.model, X, y, layer, values, device=self.device)
         tokens = torch.from_numpy(np.asarray(view.inputs)[self.rows.scored[:: view.shape[1]] // view.shape[1]])
@@ -376,17 +372,5 @@ def _given(entry: Entry, rows: torch.Tensor) -> Any:
 
 def _token_loss(model: nn.Module, tokens: torch.Tensor, layer: str, values: torch.Tensor | None) -> float:
     """Return the mean loss on documents with the output of a layer replaced by values, if there are any."""
-    if values is None:
+    with replaced(model, layer, values):
         return float(token_losses(model.to(tokens.device), tokens).double().mean())
-    at = 0
-
-    def replaced(module: nn.Module, given: Any, output: torch.Tensor) -> torch.Tensor:
-        nonlocal at
-        at += len(output)
-        return values[at - len(output) : at].to(output)
-
-    hook = model.get_submodule(layer).register_forward_hook(replaced)
-    try:
-        return float(token_losses(model, tokens).double().mean())
-    finally:
-        hook.remove()

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from percolab.features.result import WORDS, Score, number
+from percolab.features.register import MODEST, TRUTHFUL, Entry, make, on_device
+from percolab.features.register import entry as as_entry
+from percolab.features.result import MEANINGS, Score, number
 from percolab.features.scoring import score
-from percolab.features.specs import MODEST, TRUTHFUL, Entry, make, on_device
-from percolab.features.specs import entry as as_entry
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.progress import Display, Progress, shown
 from percolab.nn.networks.activations import activations, label
@@ -131,7 +131,7 @@ def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
         f"{found[0].score.settings['rows']:,} rows, {label(layer)}. Each method on the trained network and on one of "
         "the same shape that was never trained."
     )
-    parts = [pages.paragraph(WORDS), pages.table(body, head, numbers=range(2, len(head)), held=True)]
+    parts = [pages.paragraph(MEANINGS), pages.table(body, head, numbers=range(2, len(head)), held=True)]
     parts.append(pages.paragraph(f"{ONE_EACH} Pictures are of the trained network.", quiet=True))
     for one in found:
         if one.network == TRAINED:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from percolab.features.specs import Budget
+from percolab.features.register import Budget
 from percolab.ground.validation import check_choice
 from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
 from percolab.study import scales
-from percolab.study.draws import AnyRecipe
+from percolab.study.settings import AnyRecipe
 
 VERSION = 1
 """Of the benchmark."""
@@ -33,13 +33,8 @@ MIDDLE = 24
 """The setting at which stability and held-out subtrees are measured."""
 MATCHED = 32.0
 """L0 at which methods are compared."""
-DRAWS = {"paper": 5, "small": 3}
 NETWORKS = {"paper": 3, "small": 1}
 """For each target and draw."""
-RATES = (1e-3, 3e-3, 1e-2, 3e-2)
-"""Learning rates that are tried."""
-TUNING_DRAW = 10_000
-"""The draw on which learning rates are chosen, and nothing else is done."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,7 @@ class Options:
     """fewest scored rows of a concept"""
     budget: Budget
     rates: Mapping[str, float] = field(default_factory=dict)
-    """learning rates of sparse autoencoders by role, chosen on `TUNING_DRAW`; else that of the budget"""
+    """learning rates of sparse autoencoders by role, chosen on a draw used for nothing else; or that of the budget"""
     documents: int = 0
     """held-out documents of each lexicon: 60% are fitted on, 20% choose thresholds and settings, 20% are scored"""
     share: float = 1.0
@@ -92,7 +87,7 @@ _RATES: Mapping[tuple[str, str], Mapping[str, float]] = {
     (TUNED, "small"): _DOCUMENTS,
     ("superposed-2", "small"): {"trained": 1e-3, "untrained": 1e-2, "raw": 3e-2},
 }
-"""By task and scale, by `percolab.benchmark.tuning`. Where none was chosen, that of the budget is taken."""
+"""By task and scale, by benchmarks/learning_rates.py. Where none was chosen, that of the budget is taken."""
 
 
 def task(name: str, scale: str = "paper") -> Task:

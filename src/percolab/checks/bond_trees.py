@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
-from percolab.checks.verdicts import Check, p_of_quadratic, p_of_uniforms, smallest, statistical, too_small
+from percolab.checks.verdicts import Check, p_of_all_and_some, p_of_quadratic, p_of_uniforms, statistical, too_small
 from percolab.ground.arrays import Floats
 
 FEWEST_OF_DEGREE = 50
@@ -103,8 +103,7 @@ def bond_ends(subject: Subject) -> Check:
     second = (forest.bond[:, 1] - forest.latent_start - left + u[:, 1]) / right
     places = np.concatenate([first[left > 1], second[right > 1]])
     large = np.concatenate([first[left > 64], second[right > 64]])
-    p = p_of_uniforms(places)
-    p = smallest(p, p_of_uniforms(large)) if large.size >= FEWEST_LATENTS else p
+    p = p_of_all_and_some(places, large, FEWEST_LATENTS)
     measured = f"mean place {places.mean():.4f}"
     note = f"{places.size:,} ends; also the {large.size:,} in sides of more than 64 points alone"
     return statistical(law, "½ (uniform)", measured, p, note, verdicts.uniforms(places, "place in the side"))

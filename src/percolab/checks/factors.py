@@ -18,6 +18,7 @@ from percolab.checks.independence import SEED
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, sound, statistical, too_small
 from percolab.dataset.dataset import construct
 from percolab.ground.arrays import Floats, Ints
+from percolab.ground.validation import check_finite, check_shape
 from percolab.worlds.superposed import Superposed, superposed_targets
 
 MOST_SAMPLES = 512
@@ -60,17 +61,15 @@ def _validate(world: Superposed) -> None:
         raise ValueError(f"X must have {world.factors[0].forest.n_points} rows as factor 0, got {n}")
     shapes = {"X": (n, world.recipe.dim), "y": (n, *world.recipe.y_shape), "rows": (n, count), "sigma": (count,)}
     for name, shape in shapes.items():
-        if getattr(world, name).shape != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {getattr(world, name).shape}")
+        check_shape(name, getattr(world, name), shape)
     for k, factor in enumerate(world.factors):
         outside = (world.rows[:, k] < 0) | (world.rows[:, k] >= factor.forest.n_points)
         if outside.any():
             raise ValueError(
                 f"rows of factor {k} must be below {factor.forest.n_points}, got {world.rows[outside, k][0]}"
             )
-    for name, column in (("y", world.y), ("sigma", world.sigma)):
-        if not np.isfinite(column).all():
-            raise ValueError(f"{name} must be finite, got {column[~np.isfinite(column)][0]}")
+    check_finite("y", world.y)
+    check_finite("sigma", world.sigma)
 
 
 def rows(world: Superposed) -> Check:

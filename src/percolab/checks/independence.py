@@ -23,7 +23,7 @@ from percolab.model.edits import Move, Shift, Turn
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 
-BLOCK = 1024
+LARGEST_BLOCK = 1024
 """Most points of a block."""
 MOST_ENTRIES = 150_000_000
 """Entries of X that are read; of a larger dataset, some clusters and latents."""
@@ -73,15 +73,15 @@ class Subject:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """Blocks of at most `BLOCK` points."""
-        return blocks(self.forest, BLOCK)
+        """Blocks of at most `LARGEST_BLOCK` points."""
+        return blocks(self.forest, LARGEST_BLOCK)
 
     @cached_property
     def rooted(self) -> tuple[Ints, Ints]:
         """Parent (-1 at the first row of each cluster) and height above it of every point, along bonds."""
-        parent, height = np.empty(self.forest.n_points, np.int64), np.empty(self.forest.n_points, np.int64)
-        _root(self.forest.cluster_start, self.forest.bond, parent, height)
-        return parent, height
+        walk = self.forest._walk
+        row_at = np.argsort(walk.place)
+        return np.where(walk.above < 0, -1, row_at[walk.above])[walk.place], walk.depth[walk.place]
 
     @cached_property
     def pairs(self) -> tuple[Blocks, Ints, Ints]:
@@ -91,13 +91,13 @@ class Subject:
         second = rng.integers(chosen.size - 1)
         second += second >= first
         pair = np.column_stack([chosen.start + first, chosen.start + second])
-        return chosen, pair, self.distances(pair)
+        return chosen, pair, self.forest.distance(*pair.T)
 
-    def distances(self, pair: Ints) -> Ints:
-        """Return the graph distance of each pair of points of the same cluster."""
-        distance = np.empty(len(pair), np.int64)
-        _distances(*self.rooted, pair, distance)
-        return distance
+    def distance_sums(self, size: int) -> Floats:
+        """Return, for the points of the largest cluster, of this size, the sum of the distances to all others."""
+        walk, total = self.forest._walk, np.zeros(size)
+        _sum_distances(walk.depth[:size], walk.above, total)
+        return total[walk.place[:size]]
 
     @cached_property
     def moved(self) -> list[Moved]:
@@ -157,79 +157,19 @@ class Part:
         return np.where(inside, rows - self.start[at] + offset[at], -1)
 
 
-# ---------------------------------------------------------------------- trees along bonds
-
-
 @kernel
-def _root(cluster_start, bond, parent, height):
-    """Fill parent and height of every point, breadth first from the first row of each cluster."""
-    n = parent.size
-    offset = np.zeros(n + 2, np.int64)
-    for i in range(bond.shape[0]):
-        offset[bond[i, 0] + 2] += 1
-        offset[bond[i, 1] + 2] += 1
-    for r in range(2, n + 2):
-        offset[r] += offset[r - 1]
-    neighbour = np.empty(2 * bond.shape[0], np.int64)
-    for i in range(bond.shape[0]):
-        for side in range(2):
-            r = bond[i, side]
-            neighbour[offset[r + 1]] = bond[i, 1 - side]
-            offset[r + 1] += 1
-    queue = np.empty(n, np.int64)
-    for c in range(cluster_start.size - 1):
-        head, tail = 0, 1
-        queue[0] = cluster_start[c]
-        parent[queue[0]], height[queue[0]] = -1, 0
-        while head < tail:
-            r = queue[head]
-            head += 1
-            for j in range(offset[r], offset[r + 1]):
-                to = neighbour[j]
-                if to != parent[r]:
-                    parent[to], height[to] = r, height[r] + 1
-                    queue[tail] = to
-                    tail += 1
+def _sum_distances(depth, above, total):
+    """Fill the sum of distances to all points, by place in the walk from the first row of a cluster.
 
-
-@kernel
-def _distances(parent, height, pair, distance):
-    """Fill the graph distance of each pair of points of the same cluster, by climbing to where their paths meet."""
-    for i in range(pair.shape[0]):
-        a, b = pair[i, 0], pair[i, 1]
-        steps = 0
-        while a != b:
-            if height[a] < height[b]:
-                a, b = b, a
-            a = parent[a]
-            steps += 1
-        distance[i] = steps
-
-
-@kernel
-def distance_sums(parent, height, start, stop):
-    """Return, for the points of one cluster, how many points hang on each, and the sum of its distances to all.
-
-    Crossing a bond away from the root, to a point with k points on it, brings k points closer and takes s - k away.
+    Crossing a bond away from that row, to a point with k points on it, brings k points closer and takes s - k away.
     """
-    size = stop - start
-    below, total = np.ones(size, np.int64), np.zeros(size, np.float64)
-    levels = np.zeros(size + 1, np.int64)
-    for r in range(start, stop):
-        levels[height[r] + 1] += 1
-        total[0] += height[r]
-    for h in range(1, size + 1):
-        levels[h] += levels[h - 1]
-    order = np.empty(size, np.int64)
-    for r in range(start, stop):
-        order[levels[height[r]]] = r
-        levels[height[r]] += 1
-    for i in range(size - 1, 0, -1):
-        below[parent[order[i]] - start] += below[order[i] - start]
-    for i in range(1, size):
-        r = order[i]
-        total[r - start] = total[parent[r] - start] + size - 2 * below[r - start]
-    return below, total
+    size = depth.size
+    below = np.ones(size, np.int64)
+    for at in range(size - 1, 0, -1):
+        below[above[at]] += below[at]
+    total[0] = depth.sum()
+    for at in range(1, size):
+        total[at] = total[above[at]] + size - 2 * below[at]
 
 
 # ---------------------------------------------------------------------- moves taken back

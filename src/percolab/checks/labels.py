@@ -143,7 +143,6 @@ def _not_cut(forest: Forest, starts: Ints, size: Ints, max_size: int) -> int:
 def _draw_sizes(size: Ints) -> Draw:
     def draw(axes: Axes) -> None:
         axes.loglog(np.arange(1, size.size + 1), np.sort(size)[::-1], ".", markersize=3, color=verdicts.BLUE)
-        axes.set_xlabel("class, by size")
-        axes.set_ylabel("rows")
+        axes.set(xlabel="class, by size", ylabel="rows")
 
     return draw

@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import verdicts
-from percolab.checks.independence import BLOCK, Subject
-from percolab.checks.verdicts import Check, p_of_counts, p_of_uniforms, smallest, statistical, too_small
+from percolab.checks.independence import LARGEST_BLOCK, Subject
+from percolab.checks.verdicts import Check, of_counts, p_of_all_and_some, p_of_uniforms, statistical, too_small
+from percolab.engines import paper
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import growth
-from percolab.engines.paper import coalescent
 from percolab.ground import parallel
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
+from percolab.ground.progress import silent
 from percolab.ground.validation import check_choice
 from percolab.model.forest import Forest
-from percolab.rng import pcg64
+from percolab.model.recipe import Seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,8 +72,7 @@ def splits(subject: Subject) -> Check:
     log_borel = np.log(theory.borel_law(np.maximum(np.arange(size.max() + 1), 1)))
     _split_places(size, np.minimum(left, size - left), log_borel, subject.choices("splits").random(latent.size), places)
     large = places[size >= LARGE_SPLIT]
-    p = p_of_uniforms(places)
-    p = smallest(p, p_of_uniforms(large)) if large.size >= FEWEST_SPLITS else p
+    p = p_of_all_and_some(places, large, FEWEST_SPLITS)
     note = f"{latent.size:,} latents of 4 points or more, and the {large.size:,} of {LARGE_SPLIT} or more alone"
     single = float(np.mean((left == 1) | (left == size - 1)))
     draw = verdicts.uniforms(places, "distribution function at the smaller side")
@@ -112,10 +112,8 @@ def sides(subject: Subject) -> Check:
     def draw(axes: Axes) -> None:
         axes.stairs(share, edges, color=verdicts.BLUE, label="left")
         axes.stairs(share[::-1], edges, color=verdicts.ORANGE, linestyle="--", label="right")
-        axes.set_yscale("log")
-        axes.set_xlabel("share of the latent's points on that side (16 points or more)")
-        axes.set_ylabel("latents")
-        axes.legend(frameon=False)
+        axes.set(yscale="log", xlabel="share of the latent's points on that side (16 points or more)", ylabel="latents")
+        axes.legend()
 
     note = f"{unequal:,} latents with unequal sides"
     return statistical(law, "½", f"{heavy / unequal:.4f}", binomtest(heavy, unequal).pvalue, note, draw)
@@ -126,7 +124,7 @@ def sides(subject: Subject) -> Check:
 
 @lru_cache(maxsize=1)
 def _depth_laws() -> Floats:
-    return theory.depth_laws(BLOCK)
+    return theory.depth_laws(LARGEST_BLOCK)
 
 
 def _block_depths(subject: Subject, least: int) -> tuple[Ints, Ints]:
@@ -166,7 +164,7 @@ def depth_limit(subject: Subject) -> Check:
 
     law, (size, depth) = "depth, Rayleigh limit", _block_depths(subject, LIMIT_FROM)
     if size.size < FEWEST_BLOCKS:
-        need = f"{FEWEST_BLOCKS} disjoint latents of {LIMIT_FROM} to {BLOCK:,} points"
+        need = f"{FEWEST_BLOCKS} disjoint latents of {LIMIT_FROM} to {LARGEST_BLOCK:,} points"
         return too_small(law, "1 - exp(-x²/2)", need, f"{size.size}")
     shift = np.array([theory.depth_shift(int(s)) for s in size])
     u = subject.choices("limit").random(size.size)
@@ -180,11 +178,11 @@ def depth_limit(subject: Subject) -> Check:
         x = np.linspace(0, 4, 200)
         axes.step(scaled, (np.arange(scaled.size) + 0.5) / scaled.size, color=verdicts.BLUE, label="measured")
         axes.plot(x, theory.rayleigh_cdf(x), ":", color=verdicts.INK, label="Rayleigh law")
-        axes.set_xlabel("(depth - shift) / √n")
-        axes.set_ylabel("distribution function")
-        axes.legend(frameon=False)
+        axes.set(xlabel="(depth - shift) / √n", ylabel="distribution function")
+        axes.legend()
 
-    note = f"{size.size:,} latents of {LIMIT_FROM} to {BLOCK:,} points, where the law is {granted:.3f} from its limit"
+    sizes = f"{LIMIT_FROM} to {LARGEST_BLOCK:,} points"
+    note = f"{size.size:,} latents of {sizes}, where the law is {granted:.3f} from its limit"
     return statistical(law, f"distance ≤ {granted:.3f} + noise", f"{found:.3f}", p, note, draw)
 
 
@@ -200,7 +198,7 @@ def _distance_to_limit(least: int) -> float:
     laws = _depth_laws()
     worst = 0.0
     edges = np.arange(laws.shape[1]) + 0.5
-    for m in np.unique(np.geomspace(least, BLOCK, 12).astype(int)):
+    for m in np.unique(np.geomspace(least, LARGEST_BLOCK, 12).astype(int)):
         limit = theory.rayleigh_cdf((edges - theory.depth_shift(int(m))) / np.sqrt(m))
         worst = max(worst, float(np.abs(np.cumsum(laws[m]) - limit).max()))
     return worst
@@ -229,12 +227,8 @@ def prufer(forest: Forest, sizes: tuple[int, ...], among: Mask | None = None) ->
     code, _ = tree_codes(forest, latents, n)
     counts = np.bincount(code, minlength=cells)
     expected = np.full(cells, latents.size / cells)
-    square = float(np.sum((counts - expected) ** 2 / expected))
     note = f"{latents.size:,} trees of {n} points, {cells:,} codes"
-    draw = verdicts.pulls(counts, expected, "codes")
-    return statistical(
-        "Prüfer codes", f"χ² about {cells - 1:,}", f"χ² = {square:,.0f}", p_of_counts(counts, expected), note, draw
-    )
+    return of_counts("Prüfer codes", counts, expected, note, "codes")
 
 
 def joint(forest: Forest, sizes: tuple[int, ...], among: Mask | None = None) -> Check:
@@ -252,15 +246,11 @@ def joint(forest: Forest, sizes: tuple[int, ...], among: Mask | None = None) -> 
     else:
         need = f"{round(LEAST_EXPECTED / least)} latents of {n} points"
         return too_small(law, "uniform orders of bonds", need, f"{latents.size}")
-    found = Counter(zip(*(codes.tolist() for codes in tree_codes(forest, latents, n)), strict=True))
+    seen = Counter(zip(*(codes.tolist() for codes in tree_codes(forest, latents, n)), strict=True))
     expected = np.array(list(cells.values())) * latents.size
-    counts = np.array([found[cell] for cell in cells], np.float64)
-    square = float(np.sum((counts - expected) ** 2 / expected))
-    impossible = latents.size - int(counts.sum())
-    p = 0.0 if impossible else p_of_counts(counts, expected)
+    counts = np.array([seen[cell] for cell in cells], np.float64)
     note = f"{latents.size:,} latents of {n} points, {len(cells):,} pairs of a tree and its merger tree"
-    draw = verdicts.pulls(counts, expected, "pairs of trees")
-    return statistical(law, f"χ² about {len(cells) - 1:,}", f"χ² = {square:,.0f}", p, note, draw)
+    return of_counts(law, counts, expected, note, "pairs of trees", latents.size - int(counts.sum()))
 
 
 def _of_size(forest: Forest, size: int, among: Mask | None) -> Ints:
@@ -356,25 +346,7 @@ def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
     """Return a forest of many clusters of the same size, grown by the sampler of an engine as it would in a dataset."""
     check_choice("engine", engine, ("native", "paper"))
     start = np.arange(n_trees + 1) * size
-    births = np.arange(n_trees)
+    table = Clusters(start, np.arange(n_trees), np.arange(n_trees * size))
     if engine == "native":
-        table = Clusters(start, births, np.arange(n_trees * size))
         return growth.grow_forest(table, np.uint64(seed), parallel.thread_count(None))
-    n_latents = n_trees * (size - 1)
-    left_size, bond = np.empty(n_latents, np.int64), np.empty((n_latents, 2), np.int64)
-    point_id = np.empty(n_trees * size, np.int64)
-    _coalesce_many(size, n_trees, pcg64.root_pool(seed), left_size, bond, point_id)
-    return Forest(start, births, point_id, left_size, bond)
-
-
-@kernel
-def _coalesce_many(size, n_trees, root, left_size, bond, point_id):
-    """Run the cyclic coalescent for many clusters of one size."""
-    work = coalescent.work_arrays(size)
-    row, split_rows, order = np.empty(size, np.int64), np.empty((size, 2), np.int32), np.empty(size, np.int32)
-    for c in range(n_trees):
-        coalescent.coalesce(size, pcg64.spawn(root, c + coalescent.FIRST_CLUSTER_CHILD), work)
-        top, end = c * (size - 1), (c + 1) * (size - 1)
-        coalescent.lay_out(size, c * size, work, left_size[top:end], bond[top:end], row, split_rows, order)
-        for i in range(size):
-            point_id[row[i]] = c * size + i
+    return paper.grow(Seeds.from_int(seed), table, 0, "float64", parallel.thread_count(None), silent)[0].forest

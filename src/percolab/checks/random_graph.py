@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import merger_trees, verdicts
 from percolab.checks.independence import Subject
-from percolab.checks.verdicts import Check, p_of_score, statistical, too_small
+from percolab.checks.verdicts import Check, p_of_score, statistical, too_small, two_sided
 from percolab.ground.arrays import Ints
 from percolab.model.forest import Forest
 
@@ -57,8 +57,8 @@ def number_of_bonds(subject: Subject) -> Check:
     from scipy.stats import binom
 
     found = subject.forest.n_latents + subject.forest.n_extra_bonds
-    p = 2 * min(binom.cdf(found, pairs, c / n), binom.sf(found - 1, pairs, c / n))
-    return statistical(law, expected, f"{found:,}", min(1.0, float(p)), "exact: Binomial(n(n-1)/2, c/n)")
+    p = two_sided(binom(pairs, c / n), found, counted=True)
+    return statistical(law, expected, f"{found:,}", p, "exact: Binomial(n(n-1)/2, c/n)")
 
 
 def tree_clusters(subject: Subject) -> Check:
@@ -142,7 +142,7 @@ def cycles(subject: Subject) -> Check:
         return too_small(law, "few", need, f"{least} and {far:.3g}")
     if c < 1:
         mean = theory.cycles_below_threshold(c)
-        p = min(1.0, 2 * float(min(poisson.cdf(found, mean), poisson.sf(found - 1, mean))))
+        p = two_sided(poisson(mean), found, counted=True)
         return statistical(law, f"Poisson, mean {mean:.3g}", f"{found:,}", p, "-½ ln(1-c) - c/2 - c²/4")
     expected = n * theory.cycles_per_point(c)
     spread = np.sqrt(n * theory.random_graph_variances(c)[2])

@@ -67,9 +67,8 @@ def number_of_clusters(subject: Subject, p: float) -> Check:
         x = np.linspace(expected - 5 * spread, expected + 5 * spread, 200)
         axes.plot(x, np.exp(-(((x - expected) / spread) ** 2) / 2), color=verdicts.INK, linestyle=":", label="expected")
         axes.axvline(found, color=verdicts.BLUE, label="measured")
-        axes.set_xlabel("number of clusters")
-        axes.set_yticks([])
-        axes.legend(frameon=False)
+        axes.set(xlabel="number of clusters", yticks=[])
+        axes.legend()
 
     note = "exact: 1 + Binomial(n - 1, p)"
     return statistical(law, text, f"{found:,}", binomtest(found - 1, n - 1, p).pvalue, note, draw)
@@ -273,8 +272,7 @@ def _draw_ccdf(size: Ints, p: float, alpha: float, least: int) -> Draw:
         tail = s >= least
         start = share[tail][0] * (s[tail] / s[tail][0]) ** (1 - alpha)
         axes.loglog(s[tail], start, "--", color=verdicts.ORANGE, label=f"fit, exponent {alpha:.3f}")
-        axes.set_xlabel("cluster size s")
-        axes.set_ylabel("share of clusters with size ≥ s")
-        axes.legend(frameon=False)
+        axes.set(xlabel="cluster size s", ylabel="share of clusters with size ≥ s")
+        axes.legend()
 
     return draw

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import verdicts
-from percolab.checks.independence import Subject, distance_sums
-from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small
+from percolab.checks.independence import Subject
+from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small, two_sided
 from percolab.engines.native import positions
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
@@ -146,16 +146,15 @@ def isotropy(subject: Subject) -> Check:
     variance = _direction_variance(subject, large) * seen.mean()
     freedom = d * (d + 1) // 2 - 1
     square = float(np.sum((M - N / d * np.eye(d)) ** 2)) * freedom / variance
-    p = min(1.0, 2 * float(min(chi2.sf(square, freedom), chi2.cdf(square, freedom))))
+    p = two_sided(chi2(freedom), square)
     values = np.linalg.eigvalsh(M) * d / N
 
     def draw(axes: Axes) -> None:
         axes.plot(np.arange(1, d + 1), values, "o", markersize=3, color=verdicts.BLUE, label="principal directions")
         axes.plot(np.arange(1, d + 1), np.sort(np.diag(M)) * d / N, ".", color=verdicts.ORANGE, label="axes, sorted")
         axes.axhline(1, color=verdicts.INK, linestyle=":")
-        axes.set_xlabel("direction")
-        axes.set_ylabel("mean square of bonds along it, times d")
-        axes.legend(frameon=False)
+        axes.set(xlabel="direction", ylabel="mean square of bonds along it, times d")
+        axes.legend()
 
     note = f"{N:,} bonds; mean square of bonds by direction is {values[0]:.3f} to {values[-1]:.3f} of 1/d"
     return statistical(law, f"χ² about {freedom:,}", f"χ² = {square:,.0f}", p, note, draw)
@@ -224,9 +223,8 @@ def axes(subject: Subject) -> Check:
         axes.axvline(found, color=verdicts.ORANGE, label="as they are")
         axes.axvline(expected, color=verdicts.INK, linestyle=":", label="3/(d+2)")
         axes.locator_params(axis="x", nbins=4)
-        axes.set_xlabel("mean of Σ u⁴ over bonds")
-        axes.set_yticks([])
-        axes.legend(frameon=False)
+        axes.set(xlabel="mean of Σ u⁴ over bonds", yticks=[])
+        axes.legend()
 
     note = f"{len(vectors):,} bonds; {turned.mean():.5f} on average over {ROTATIONS} random rotations"
     return statistical(law, text, f"{found:.5f}", p, note, draw)
@@ -288,9 +286,8 @@ def _draw_squares(distance: NDArray[np.int64], square: Floats) -> Draw:
         axes.loglog(distance, square, ".", markersize=2, color=verdicts.BLUE, label="pairs")
         ends = np.array([1, distance.max()])
         axes.loglog(ends, ends, ":", color=verdicts.INK, label="expected mean")
-        axes.set_xlabel("graph distance")
-        axes.set_ylabel("|ΔX|² / (d · step²)")
-        axes.legend(frameon=False)
+        axes.set(xlabel="graph distance", ylabel="|ΔX|² / (d · step²)")
+        axes.legend()
 
     return draw
 
@@ -315,7 +312,7 @@ def feature_variance(subject: Subject) -> Check:
     variance = np.asarray(subject.part.X[inside[0] : inside[1] + 1], np.float64).var(axis=0)
     spread = gamma(d / relative, scale=expected * relative / d)
     found = float(variance.mean())
-    p = min(1.0, 2 * float(min(spread.sf(found), spread.cdf(found))))
+    p = two_sided(spread, found)
     note = f"largest cluster, {size:,} points, given its tree"
     if subject.recipe.mode == "one_cluster":
         note += f"; {theory.expected_feature_variance(size):.3f} over seeds, 0.627 for large n"
@@ -330,11 +327,10 @@ def _walk_variance(subject: Subject, size: int) -> tuple[float, float]:
     its means over one or both points. The variance has mean tr K / s, and relative variance 2 tr K² / (tr K)² for a
     Gaussian walk; tr K² is estimated from random pairs.
     """
-    _, total = distance_sums(*subject.rooted, 0, size)
-    m_a = total / size
+    m_a = subject.distance_sums(size) / size
     m = float(m_a.mean())
     pair = subject.choices("walks").integers(size, size=(SAMPLED_PAIRS, 2))
-    K = (m_a[pair].sum(axis=1) - m - subject.distances(pair)) / 2
+    K = (m_a[pair].sum(axis=1) - m - subject.forest.distance(*pair.T)) / 2
     return m / 2, float(2 * np.mean(K**2) / (m / 2) ** 2)
 
 
@@ -396,9 +392,8 @@ def fractal_dimension(subject: Subject) -> Check:
         powers = [2**i for i in range(8) if 2**i < radius[-1]]
         axes.set_xticks(powers, [str(power) for power in powers])
         axes.set_xticks([], minor=True)
-        axes.set_xlabel("R / (step √d)")
-        axes.set_ylabel("share of pairs closer than R")
-        axes.legend(frameon=False)
+        axes.set(xlabel="R / (step √d)", ylabel="share of pairs closer than R")
+        axes.legend()
 
     note = f"slope for {low:.1f} < R/(step√d) < {high:.1f}, {CENTRES} centres; 4 for n → ∞"
     return statistical(law, f"{expected:.2f} at this n", f"{slope:.2f} ± {error:.2f}", p, note, draw)

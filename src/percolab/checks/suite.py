@@ -30,6 +30,7 @@ from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset, construct
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown, silent
+from percolab.ground.validation import check_finite, check_shape
 from percolab.ground.version import __version__
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
 from percolab.show import pages, style
@@ -230,7 +231,6 @@ def _documents(documents: Corpus | StoredDocuments, progress: Progress) -> Itera
 
 
 def _suite(progress: Progress) -> Iterator[Check]:
-
     for engine in ENGINE_NAMES:
         yield from _sampler(engine, progress)
         for mode in ("one_cluster", "distribution"):
@@ -241,7 +241,6 @@ def _suite(progress: Progress) -> Iterator[Check]:
 
 
 def _sampler(engine: str, progress: Progress) -> Iterator[Check]:
-
     name = f"{engine} sampler"
     progress(name, 0, 2)
     yield replace(merger_trees.prufer(merger_trees.small_forest(engine, 6, SMALL_TREES, SUITE_SEED), (6,)), data=name)
@@ -296,9 +295,7 @@ def _validate_arrays(subject: Subject) -> None:
     target = recipe.target
     shapes = {"X": (n, recipe.dim), "y": (n, *target.y_shape), "latent_z": (n_latents,), "point_z": (n,)}
     for name, shape in shapes.items():
-        found = getattr(dataset, name).shape
-        if found != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {found}")
+        check_shape(name, getattr(dataset, name), shape)
     if np.dtype(dataset.y.dtype) != target.y_dtype:
         raise ValueError(f"y must be {target.y_dtype} with target {target.kind!r}, got {dataset.y.dtype}")
     if dataset.source_row is None:
@@ -307,9 +304,8 @@ def _validate_arrays(subject: Subject) -> None:
             edit.check(n, n_latents)
     else:
         _validate_sources(subject, dataset.source_row)
-    for name, column in (("y", dataset.y), ("latent_z", dataset.latent_z), ("point_z", dataset.point_z)):
-        if not np.isfinite(column).all():
-            raise ValueError(f"{name} must be finite, got {column[~np.isfinite(column)][0]}")
+    for name in ("y", "latent_z", "point_z"):
+        check_finite(name, getattr(dataset, name))
     if not all(np.isfinite(subject.part.X[lo : lo + (1 << 15)]).all() for lo in range(0, len(subject.part.X), 1 << 15)):
         raise ValueError("X must be finite, got a row that is not")
 
@@ -326,8 +322,7 @@ def _validate_sizes(subject: Subject) -> None:
 def _validate_sources(subject: Subject, source_row: NDArray[np.int64]) -> None:
     """Check that rows of a subsample come from different rows, in leaf order within each cluster."""
     forest = subject.forest
-    if source_row.shape != (forest.n_points,):
-        raise ValueError(f"source_row must have shape ({forest.n_points},), got {source_row.shape}")
+    check_shape("source_row", source_row, (forest.n_points,))
     if np.unique(source_row).size < source_row.size:
         raise ValueError("source_row must not repeat, got a row twice")
     falls = np.flatnonzero(np.diff(source_row) <= 0) + 1

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.checks import verdicts
-from percolab.checks.verdicts import Check, exact, p_of_counts, p_of_score, smallest, statistical, too_small
+from percolab.checks.verdicts import Check, exact, p_of_counts, p_of_score, smallest, sound, statistical, too_small
 from percolab.corpora.beliefs import Beliefs
 from percolab.corpora.collection import COLUMNS, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
 from percolab.ground.arrays import Floats
+from percolab.ground.validation import check_shape
 
 POSITIONS = 1 << 21
 """Positions that are checked, of the first documents."""
@@ -73,11 +74,10 @@ def checks(sample: Sample) -> Iterator[Check]:
 
 def structure(sample: Sample) -> Check:
     """Check that contexts are those of the lexicon, hold their tokens, and stay unless they are renewed."""
-    law, expected, corpus, found = "documents", "every token is in its context", sample.corpus, sample.documents
-    try:
-        _validate(corpus, found)
-    except ValueError as error:
-        return exact(law, expected, "broken", 1, 0, f"{error}; no other law was tried")
+    expected, corpus, found = "every token is in its context", sample.corpus, sample.documents
+    fits = sound(expected, lambda: _validate(corpus, found), "", "documents")
+    if fits.failed:
+        return fits
     wrong = int(np.count_nonzero(~found.renewed[:, 0]))
     wrong += int(np.count_nonzero((np.diff(found.context) != 0) & ~found.renewed[:, 1:]))
     for k in range(len(corpus.lexicons)):
@@ -87,7 +87,7 @@ def structure(sample: Sample) -> Check:
         wrong += int(np.count_nonzero((row < start) | (row >= end)))
         wrong += int(np.count_nonzero(~np.isin(found.context[own], corpus.contexts(k))))
     note = f"{len(found):,} documents of {corpus.length:,} tokens"
-    return exact(law, expected, f"{wrong:,} out of place", wrong, 0, note)
+    return exact("documents", expected, f"{wrong:,} out of place", wrong, 0, note)
 
 
 def remade(stored: StoredDocuments) -> Check:
@@ -102,8 +102,7 @@ def remade(stored: StoredDocuments) -> Check:
 def _validate(corpus: Corpus, found: Documents) -> None:
     shape = (len(found.number), corpus.length)
     for name in ("tokens", "context", "renewed"):
-        if getattr(found, name).shape != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {getattr(found, name).shape}")
+        check_shape(name, getattr(found, name), shape)
     latents = np.array([corpus.forest(k).n_latents for k in range(len(corpus.lexicons))])
     _check_below("lexicon", found.lexicon, len(corpus.lexicons))
     _check_below("tokens", found.tokens, corpus.n_tokens)

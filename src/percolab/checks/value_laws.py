@@ -16,6 +16,7 @@ from percolab.checks.verdicts import (
     Check,
     does_not_apply,
     exact,
+    p_of_all_and_some,
     p_of_score,
     p_of_uniforms,
     smallest,
@@ -104,8 +105,7 @@ def sums(subject: Subject) -> Check:
     def draw(axes: Axes) -> None:
         axes.plot(expected[shown], y[shown], ".", markersize=2, color=verdicts.BLUE)
         axes.axline((0, 0), slope=1, color=verdicts.INK, linestyle=":")
-        axes.set_xlabel("Σ z / √(1 + depth)")
-        axes.set_ylabel("y")
+        axes.set(xlabel="Σ z / √(1 + depth)", ylabel="y")
 
     measured = f"{np.mean(np.abs(y - expected) <= TOLERANCE):.2%} of points"
     return exact(law, "100% of points", measured, error, TOLERANCE, "y = Σz/√(1+depth), recomputed", draw)
@@ -157,8 +157,7 @@ def interventions(subject: Subject) -> Check:
     def draw(axes: Axes) -> None:
         axes.loglog(sizes, moved, "o", color=verdicts.BLUE)
         axes.axline((1, 1), (10, 10), color=verdicts.INK, linestyle=":")
-        axes.set_xlabel("points of the latent changed")
-        axes.set_ylabel("targets that moved")
+        axes.set(xlabel="points of the latent changed", ylabel="targets that moved")
 
     note = f"inside the latent, 0 outside; {chosen.size} latents of {sizes.min():,} to {sizes.max():,} points"
     return exact(law, "Δy = δ/√(1+depth)", f"within {error:.0e}", error, TOLERANCE, note, draw)
@@ -175,12 +174,10 @@ def targets_over_clusters(subject: Subject) -> Check:
     as_drawn = _clusters_as_drawn(subject)
     y = np.asarray(subject.dataset.y)[row[as_drawn]]
     several = y[forest.cluster_size[as_drawn] > 1]
-    p_values = [p_of_uniforms(ndtr(y))]
-    if several.size >= FEWEST_CLUSTERS:
-        p_values.append(p_of_uniforms(ndtr(several)))
+    p = p_of_all_and_some(ndtr(y), ndtr(several), FEWEST_CLUSTERS)
     note = f"one point of each of {y.size:,} clusters, and of the {several.size:,} with latents alone"
     measured = f"{y.mean():.4f} ± {y.std():.4f}"
-    return statistical(law, "0 ± 1", measured, smallest(*p_values), note, verdicts.histogram(y, "y", normal=True))
+    return statistical(law, "0 ± 1", measured, p, note, verdicts.histogram(y, "y", normal=True))
 
 
 def _clusters_as_drawn(subject: Subject) -> NDArray[np.bool_]:

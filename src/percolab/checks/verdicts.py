@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     Draw = Callable[[Axes], None]
-    from matplotlib.axes import Axes
 
 
 PASS, FAIL, TOO_SMALL, ELSEWHERE = "pass", "fail", "not enough data", "does not apply"
@@ -80,15 +79,15 @@ def exact(
     return Check(law, expected, measured, verdict, error=float(error), note=note, draw=draw)
 
 
-def sound(expected: str, validate: Callable[[], None], note: str) -> Check:
+def sound(expected: str, validate: Callable[[], None], note: str, law: str = "data model") -> Check:
     """Return whether data obey the data model: `validate` raises ValueError where they do not."""
     try:
         validate()
     except StoreError:  # what cannot be read breaks no law
         raise
     except ValueError as error:
-        return exact("data model", expected, "broken", 1, 0, f"{error}; no other law was tried")
-    return exact("data model", expected, "they do", 0, 0, note)
+        return exact(law, expected, "broken", 1, 0, f"{error}; no other law was tried")
+    return exact(law, expected, "they do", 0, 0, note)
 
 
 def too_small(law: str, expected: str, need: str, found: str) -> Check:
@@ -131,6 +130,17 @@ def p_of_quadratic(difference: Floats, covariance: NDArray[np.float64]) -> tuple
     return total, float(chi2.sf(total, degrees)), degrees
 
 
+def two_sided(law: Any, found: float, *, counted: bool = False) -> float:
+    """Return the two-sided p-value of a number by its law, a distribution of SciPy's; `counted` if it is an integer."""
+    return min(1.0, 2 * float(min(law.cdf(found), law.sf(found - counted))))
+
+
+def p_of_all_and_some(values: Floats, some: Floats, fewest: int) -> float:
+    """Return the p-value that values are uniform, all of them and, where these are enough, some of them alone."""
+    p = p_of_uniforms(values)
+    return smallest(p, p_of_uniforms(some)) if some.size >= fewest else p
+
+
 def smallest(*p_values: float) -> float:
     """Return the p-value of the least of several (Bonferroni)."""
     return min(1.0, len(p_values) * min(p_values))
@@ -141,6 +151,16 @@ def p_of_counts(counts: NDArray[Any], expected: NDArray[Any]) -> float:
     from scipy.stats import chi2
 
     return float(chi2.sf(np.sum((counts - expected) ** 2 / expected), len(counts) - 1))
+
+
+def of_counts(
+    law: str, counts: NDArray[Any], expected: NDArray[Any], note: str, what: str, impossible: int = 0
+) -> Check:
+    """Return the check of independent draws among cells; `impossible` is the number of draws outside of all cells."""
+    square = float(np.sum((counts - expected) ** 2 / expected))
+    p = 0.0 if impossible else p_of_counts(counts, expected)
+    draw = pulls(counts, expected, what)
+    return statistical(law, f"χ² about {counts.size - 1:,}", f"χ² = {square:,.0f}", p, note, draw)
 
 
 # ---------------------------------------------------------------------- figures, each on an Axes it is given
@@ -156,9 +176,7 @@ def uniforms(values: NDArray[np.float64], what: str) -> Draw:
         axes.axhspan(-BAND / np.sqrt(n), BAND / np.sqrt(n), color=BLUE, alpha=0.15, linewidth=0)
         axes.axhline(0, color=INK, linestyle=":", linewidth=1)
         axes.plot(level, gap, color=BLUE)
-        axes.set_xlabel(what)
-        axes.set_ylabel("observed share - expected")
-        axes.set_title(f"{n:,} independent values; band: 99.99%")
+        axes.set(xlabel=what, ylabel="observed share - expected", title=f"{n:,} independent values; band: 99.99%")
 
     return draw
 
@@ -171,7 +189,6 @@ def bars(
     xlabel: str,
     *,
     log: str = "y",
-    labels: list[str] | None = None,
 ) -> Draw:
     """Draw counts with error bars, and what was expected."""
 
@@ -182,10 +199,7 @@ def bars(
             axes.set_xscale("log")
         if "y" in log:
             axes.set_yscale("log")
-        if labels is not None:
-            axes.set_xticks(x, labels)
-        axes.set_xlabel(xlabel)
-        axes.set_ylabel("count")
+        axes.set(xlabel=xlabel, ylabel="count")
         axes.legend()
 
     return draw
@@ -208,8 +222,7 @@ def pulls(counts: NDArray[Any], expected: NDArray[Any], what: str) -> Draw:
         )
         normal = np.exp(-(centres**2) / 2) / np.sqrt(2 * np.pi) * counts.size * (edges[1] - edges[0])
         axes.plot(centres, normal, color=INK, linestyle=":", label="normal law")
-        axes.set_xlabel("(count - expected) / standard error")
-        axes.set_ylabel(what)
+        axes.set(xlabel="(count - expected) / standard error", ylabel=what)
         axes.legend()
 
     return draw
@@ -228,8 +241,7 @@ def histogram(values: NDArray[np.float64], xlabel: str, *, mean: float | None = 
         if mean is not None:
             axes.axvline(mean, color=INK, linestyle=":", label="expected mean")
             axes.axvline(float(values.mean()), color=ORANGE, label="measured mean")
-        axes.set_xlabel(xlabel)
-        axes.set_ylabel("density")
+        axes.set(xlabel=xlabel, ylabel="density")
         axes.legend()
 
     return draw

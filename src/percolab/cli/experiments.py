@@ -1,35 +1,28 @@
-"""The commands ``percolab train | baselines | probe | reproduce``; none imports torch before it runs."""
+"""The commands ``percolab reproduce | represent | scaling | diff``; none imports torch before it runs."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.options import (
-    AsJson,
-    Quiet,
-    Store,
-    choice_option,
-    completion,
-    given,
-    number,
-    number_option,
-    word_option,
-)
+from percolab.cli.options import AsJson, Quiet, choice_option, completion, number, number_option, word_option
 from percolab.cli.options import seed as seed_number
+from percolab.corpora.corpus import KIND as CORPUS
+from percolab.corpora.corpus import Corpus
+from percolab.experiments import FORMERLY, REPRESENT
 from percolab.ground import files
 from percolab.ground.extras import missing
-from percolab.ground.foreign_files import read_json
-from percolab.ground.validation import check_choice, check_integer
-from percolab.nn.config import FITTED_FOM, SCALES, UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
-from percolab.study.scales import HIERARCHY
+from percolab.ground.foreign_files import read_array
+from percolab.ground.validation import check_choice
+from percolab.nn.config import FITTED_FOM, SCALES
+from percolab.study.scales import DATA, HIERARCHY
 
 Device = Annotated[
     str,
@@ -48,15 +41,6 @@ Ray = Annotated[
     str | None,
     word_option("--ray", "ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
 ]
-LOGS = ("tensorboard", "wandb")
-DEPTH_STEP = 5
-MOST_CORPUS = 1 << 28
-"""Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns."""
-
-
-def _both(name: str) -> str:
-    """Return the defaults of a setting for datasets and for documents."""
-    return f"{getattr(TrainConfig, name)}, for documents {getattr(CorpusTrainConfig, name)}"
 
 
 def need_packages() -> None:
@@ -95,209 +79,6 @@ def print_report(directory: Path, results: dict[str, Any], words: str = "") -> N
     from percolab.study.directory import REPORT
 
     print(f"{directory / REPORT}: {words}{clock(sum(results['seconds'].values()))} in all")
-
-
-@command(
-    "percolab train one.zarr -o run",
-    "# after Ctrl-C",
-    "percolab train one.zarr -o run --resume",
-)
-def train(
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH", help="A dataset, or documents: a store, or a corpus as JSON.", show_default=False
-        ),
-    ],
-    output: Annotated[Path, word_option("-o --output", "DIR", "Directory of the run.")],
-    d_model: Annotated[
-        int | None, number_option("--d-model", "Width of the residual stream.", default=TrainConfig.d_model)
-    ] = None,
-    n_blocks: Annotated[int | None, number_option("--n-blocks", "Number of blocks.", default=_both("n_blocks"))] = None,
-    n_heads: Annotated[
-        int | None, number_option("--n-heads", "Documents: heads of attention.", default=CorpusTrainConfig.n_heads)
-    ] = None,
-    expansion: Annotated[
-        int | None, number_option("--expansion", "Hidden width over --d-model.", default=TrainConfig.expansion)
-    ] = None,
-    epochs: Annotated[
-        int | None, number_option("--epochs", "Dataset: number of epochs.", default=TrainConfig.epochs)
-    ] = None,
-    steps: Annotated[
-        int | None, number_option("--steps", "Documents: number of steps.", default=CorpusTrainConfig.steps)
-    ] = None,
-    warmup: Annotated[
-        int | None,
-        number_option("--warmup", "Documents: steps to the full learning rate.", default=CorpusTrainConfig.warmup),
-    ] = None,
-    every: Annotated[
-        int | None,
-        number_option("--every", "Documents: steps between held-out losses.", default=CorpusTrainConfig.every),
-    ] = None,
-    batch_size: Annotated[
-        int | None, number_option("--batch-size", "Rows or documents of a step.", default=_both("batch_size"))
-    ] = None,
-    lr: Annotated[float | None, number_option("--lr", "Largest learning rate.", number, _both("lr"))] = None,
-    min_lr: Annotated[
-        float | None, number_option("--min-lr", "Learning rate at the end.", number, _both("min_lr"))
-    ] = None,
-    weight_decay: Annotated[
-        float | None, number_option("--weight-decay", "Weight decay of AdamW.", number, TrainConfig.weight_decay)
-    ] = None,
-    seed: Annotated[
-        int | None, number_option("--seed", "Seed of split, weights and shuffles.", seed_number, TrainConfig.seed)
-    ] = None,
-    tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="TF32 matrix products on CUDA.")] = TrainConfig.tf32,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
-    overwrite: Overwrite = False,
-    log: Annotated[
-        str | None,
-        word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS),
-    ] = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
-) -> None:
-    """Train the paper's residual MLP on a dataset, or a transformer on the documents of a corpus.
-
-    DIR gets config.json, metrics.csv, checkpoint.pt, training.png and result.json.
-    Of documents the corpus alone is used: training takes as many as it needs, and tests on others.
-    Their loss stands beside the floor, which no predictor is below on average; excess.png shows both.
-    Ctrl-C stops after the epoch or step and keeps it; --resume goes on to the same final weights.
-    With --resume and no other option the run's own configuration is used.
-    On CUDA an epoch, or a step on documents, is one CUDA graph; products are in TF32 unless --no-tf32 is given.
-    """
-    need_packages()
-    from percolab.corpora.corpus import Corpus
-    from percolab.ground.progress import bar
-    from percolab.nn.networks.objective import NAMES, objective
-    from percolab.nn.training import checkpoint, history, training
-    from percolab.nn.training.history import by_epoch, logger
-    from percolab.study import pictures
-
-    chosen = given(
-        {
-            "d_model": d_model, "n_blocks": n_blocks, "n_heads": n_heads, "expansion": expansion, "epochs": epochs,
-            "steps": steps, "warmup": warmup, "every": every, "batch_size": batch_size, "lr": lr, "min_lr": min_lr,
-            "weight_decay": weight_decay, "seed": seed, "tf32": None if tf32 else False,
-        }
-    )  # fmt: skip
-    data = _training_data(path)
-    kind, what = (CorpusTrainConfig, "documents") if isinstance(data, Corpus) else (TrainConfig, "a dataset")
-    for name in chosen.keys() - {field.name for field in fields(kind)}:
-        raise ValueError(f"{name} must be left out for {what}, got {chosen[name]}")
-    begun: Any = training_from(checkpoint.load(output / "checkpoint.pt")["configs"][0]) if resume else kind()
-    if not isinstance(begun, kind):
-        raise ValueError(f"checkpoint must be of a run on {what}, got another in {str(output)!r}")
-    config = replace(begun, **chosen)
-    measure = "excess" if isinstance(data, Corpus) else objective(data.y).measure_name
-    logged = [] if log is None else [logger(log, output, asdict(config), measure)]
-    with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
-        told = [by_epoch(display, measure), *logged]
-
-        def tell(epoch: int, epochs: int, loss: float, score: float) -> None:
-            for one in told:
-                one(epoch, epochs, loss, score)
-
-        result = training.train(
-            data, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
-        )
-    title = f"Training on {PurePath(path).name}"
-    figures = {"training": history.training_curve(result.history, title)}
-    scores = {part: training.numbers(getattr(result, part)) for part in ("test", "validation")}
-    tables = {}
-    if isinstance(data, Corpus):
-        figures["excess"] = history.excess_curve(result.test, title)
-        tables = {name: getattr(result.test, name).to_dict("list") for name in ("by_position", "by_size")}
-    pictures.write(figures, output)
-    files.write_json(output / "result.json", {**scores, **tables, "seconds": result.seconds, "device": result.device})
-    if not quiet:
-        shown = ", ".join(f"{NAMES[name]} {value:.4g}" for name, value in scores["test"].items())
-        print(f"{output}: test {shown}, {result.seconds:.1f} s of training")
-
-
-def _training_data(path: str) -> Any:
-    """Return the dataset, the world or the corpus at a path."""
-    from percolab.corpora.corpus import Corpus
-    from percolab.store import worlds
-
-    if not path.endswith(".json"):
-        stored = worlds.load(path)
-        return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
-    return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
-
-
-@command("percolab baselines one.zarr")
-def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:
-    """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
-    need_packages()
-    from percolab.nn.networks import baseline
-    from percolab.nn.networks.objective import NAMES
-    from percolab.store import worlds
-
-    scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
-    found = {name: asdict(score) for name, score in scores.items()}
-    if as_json:
-        print(json.dumps(found, indent=1))
-        return
-    print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(found.values()))))
-    for name, score in found.items():
-        print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
-
-
-@command("percolab probe one.zarr --run run -o probes")
-def probe(
-    path: Store,
-    run: Annotated[Path, word_option("--run", "DIR", "A run of percolab train on this dataset.")],
-    output: Annotated[Path, word_option("-o --output", "DIR", "Directory for tables and figures.")],
-    min_latent_size: Annotated[
-        int,
-        number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size),
-    ] = ProbeConfig.min_latent_size,
-    max_depth: Annotated[
-        int, number_option("--max-depth", f"Deepest depth, in steps of {DEPTH_STEP}.", default=ProbeConfig.depths[-1])
-    ] = ProbeConfig.depths[-1],
-    draws: Annotated[
-        int, number_option("--draws", "Draws of fresh values and permuted targets.", default=ProbeConfig.draws)
-    ] = ProbeConfig.draws,
-    untrained: Annotated[
-        int, number_option("--untrained", "Untrained networks of the same shape, as a control.", default=UNTRAINED)
-    ] = UNTRAINED,
-    factor: Annotated[int | None, number_option("--factor", "Which hierarchy of a superposed world.")] = None,
-    overwrite: Overwrite = False,
-    device: Device = "auto",
-) -> None:
-    """Probe every layer of a trained network for the latents of its dataset, beside untrained networks.
-
-    DIR gets per_latent and per_depth (.csv and .parquet), fig4.png, fig5.png, fig7.png and memorising.png.
-    Both protocols are run: points held out at random, as in the paper, and whole subtrees held out.
-    """
-    need_packages()
-    from percolab.experiments import figures
-    from percolab.nn.probing import controls, probed_networks
-    from percolab.store import worlds
-    from percolab.study import pictures
-    from percolab.worlds.superposed import truth
-
-    if (output / "per_latent.csv").exists() and not overwrite:
-        raise FileExistsError(f"output must not hold probes unless overwrite is given, got {str(output)!r}")
-    if output.exists() and not output.is_dir():
-        raise FileExistsError(f"output must be a directory, got {str(output)!r}")
-    depths = tuple(range(0, check_integer("max_depth", max_depth, 0) + 1, DEPTH_STEP))
-    config = ProbeConfig(depths=depths, min_latent_size=min_latent_size, draws=draws)
-    check_integer("untrained", untrained, 1)
-    dataset = worlds.load_points(path)
-    forest = truth(dataset, factor).forest
-    found = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
-    output.mkdir(parents=True, exist_ok=True)
-    for words in found.skipped:
-        print(f"not probed: {words}")
-    pictures.write(figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
-    for stem, table in controls.of_kinds(forest, found.by_protocol).items():
-        files.write_table(table, output / stem)
-    shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
-    for row in shown:
-        print(f"{row['kind']:10} {row['representation']:16} z: relative error {row['z']['value']:.3f}")
-    print(f"{output}: {found.networks} networks, {found.seconds:.1f} s of probing")
 
 
 @command(
@@ -341,7 +122,201 @@ def reproduce(
     chosen = running.experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from, draws=draws)
     directory = output or Path(f"{name}-{scale}")
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    results = run_in(directory, running.reproduce, chosen=chosen, **how)
+    results = run_in(directory, running.find("paper").run, settings=chosen, **how)
     if not quiet:
         test = results["training"]["test"]["r2"]["value"]
         print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
+
+
+@command(
+    "# minutes on a laptop",
+    "percolab represent relevance --scale small",
+    "# full scale, for which a GPU is wanted",
+    "percolab represent steering --data superposed-4 --draws 5 -o steering",
+)
+def represent(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXPERIMENT", help=f"One of {', '.join(REPRESENT)}.", autocompletion=completion(REPRESENT)
+        ),
+    ],
+    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
+    data: Annotated[
+        str | None,
+        word_option(
+            "--data",
+            "NAME",
+            "superposed-2 or -4 for relevance and steering, else one-cluster or multi-cluster; or a store.",
+            DATA,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, number_option("--seeds", "Networks for each target. Default: 5, for documents 2.")
+    ] = None,
+    output: ExperimentOutput = None,
+    epochs: OtherEpochs = None,
+    draws: Draws = 1,
+    network: Network = None,
+    layers: Layers = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    ray: Ray = None,
+    quiet: Quiet = False,
+) -> None:
+    """Ask what networks represent, against a control: training, measures, intervals, figures, report.
+
+    trained: are latents easier to read after training than before? By epoch and layer.
+    crossed: are a network's own values read better than those of networks trained on others?
+    relevance: is a concept told from its sibling better where the target depends on it?
+    steering (or dose): does steering activations along a direction change the prediction as the truth says?
+    edit: does a change of one value, learned, move activations along a shared direction?
+    documents: do transformers learn the contexts of their documents, and because these matter?
+    ownership: does a crosscoder tell which of two networks learned a concept?
+    causation: which part of the activations carries the context that predictions depend on?
+
+    DIR gets report.html, which needs nothing else, results.json with all estimates, table.parquet, and cells/.
+    A cell that is there already, made from the same things, is not computed again.
+    After an interruption, give the same command.
+    """
+    check_choice("name", FORMERLY.get(name, name), REPRESENT)
+    given = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
+    names = None if layers is None else layers.split(",")
+    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
+    _run(name, scale, output, {**given, "layers": names}, **how)
+
+
+@command(
+    "# minutes on a laptop",
+    "percolab scaling --scale small",
+)
+def scaling(
+    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
+    data: Annotated[
+        str | None,
+        word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
+    ] = None,
+    seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
+    output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: scaling-SCALE.")] = None,
+    draws: Draws = 1,
+    network: Network = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    ray: Ray = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measure how the test error falls with training rows and with width: one cluster and many, 1NN and network.
+
+    DIR gets report.html, which needs nothing else, and results.json with all errors and exponents.
+    What is measured already, with the same settings, is not measured again. After an interruption, give the same
+    command.
+    """
+    given = {"data": None if data is None else data.split(","), "seeds": seeds, "draws": draws, "network": network}
+    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
+    _run("scaling", scale, output, given, **how)
+
+
+@command(
+    "# two runs of percolab train on documents",
+    "percolab diff run-a run-b -o diff.html",
+    "# activations of any two networks, for the same inputs",
+    "percolab diff a.npy b.npy --method topk@n_features=1024+k=16",
+)
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A run of percolab train, or activations as .npy.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one, on the same inputs.")],
+    layer: Annotated[
+        str | None, word_option("--layer", "NAME", "Module of the networks. Default: the last block.")
+    ] = None,
+    data: Annotated[
+        str | None, word_option("--data", "PATH", "The dataset that runs on points were trained on.")
+    ] = None,
+    documents: Annotated[int, number_option("--documents", "Held-out documents that are read.", default=2000)] = 2000,
+    method: Annotated[
+        str, word_option("--method", "NAME", "What finds features, such as topk@n_features=1024+k=16.")
+    ] = "topk",
+    features: Annotated[int, number_option("--features", "One-sided features that are listed.", default=12)] = 12,
+    seed: Annotated[int, number_option("--seed", "Seed of the method.", seed_number, 0)] = 0,
+    output: Annotated[Path | None, word_option("-o --output", "FILE", "A page, .html.")] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    device: Device = "auto",
+) -> None:
+    """Find what two networks do not share: a crosscoder on the activations of both, and the owner of each feature.
+
+    The share of a feature is the norm of its decoder vector's half for B over the sum of both halves' norms.
+    It is 0 for a feature of A alone, 1 for one of B alone, 1/2 for one that both have.
+    Runs on documents know their lexicons, so every matched concept has a true owner; shares are scored against it.
+    For all networks, the features with the most one-sided shares are listed with the places where they fire most.
+    percolab represent ownership does this for pairs whose differences are known, with intervals.
+    """
+    need_packages()
+    from percolab.study.crosscoder import diff as run
+
+    if output is not None:
+        files.check_output(output, overwrite=overwrite)
+    (one, known), (other, also_known) = (_network(place, data, device) for place in (first, second))
+    options: dict[str, Any] = {"layer": layer, "documents": documents, "method": method, "seed": seed}
+    inputs: Any = None
+    if isinstance(known, Corpus) and isinstance(also_known, Corpus):
+        lexicons = [{k for k, share in enumerate(corpus.shares) if share} for corpus in (known, also_known)]
+        inputs = known.replace(shares=[float(k in lexicons[0] | lexicons[1]) for k in range(len(known.lexicons))])
+        if inputs != also_known.replace(shares=inputs.shares):
+            raise ValueError("A and B must be runs on corpora that differ in nothing but shares, got others")
+        options["trained_on"] = lexicons
+    elif known is not None and also_known is not None:
+        inputs = getattr(known, "X", known)
+    elif known is not also_known:
+        raise ValueError("A and B must both be runs, or both be activations, got one of each")
+    found = run(one, other, inputs, device=device, **options)
+    if output is not None:
+        found.save(output, overwrite=overwrite)
+    listed = found.one_sided(features)
+    if as_json:
+        places = [found.firing(feature).to_dict("records") for feature in listed["feature"]]
+        rows = [{**row, "fires": where} for row, where in zip(listed.to_dict("records"), places, strict=True)]
+        concepts = None if found.concepts is None else found.concepts.to_dict("records")
+        numbers = {name: value if value == value else None for name, value in found.summary.items()}
+        print(json.dumps({**numbers, "one_sided": rows, "concept_table": concepts}, indent=1))
+        return
+    print(found)
+    if found.concepts is not None:
+        print(found.matched.groupby(["lexicon", "owner"])["share"].describe()[["count", "min", "50%", "max"]].round(2))
+    print(listed.assign(fires=[found.places(feature, 2) for feature in listed["feature"]]).to_string(index=False))
+    if output is not None:
+        print(f"wrote {output}")
+
+
+def _network(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
+    """Return a network and its data: a run on documents has its corpus, one on points needs the dataset's path."""
+    from percolab.nn.training import checkpoint
+    from percolab.nn.training.training import load_model
+    from percolab.store import worlds
+
+    if place.suffix == ".npy":
+        return read_array("activations", place), None
+    recipe = checkpoint.load(place / "checkpoint.pt")["recipe"]
+    if recipe.get("kind") == CORPUS:
+        trained_on: Any = Corpus.from_dict(recipe)
+    elif data is None:
+        raise ValueError(f"data must be given for runs on points, got None for {str(place)!r}")
+    else:
+        trained_on = worlds.load_points(data)
+    return load_model(place, trained_on, device=device), trained_on
+
+
+def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, quiet: bool, **how: Any) -> None:
+    """Run an experiment, print the answers, and where the report is."""
+    need_packages()
+    from percolab.experiments.running import find
+    from percolab.intervals import Estimate
+
+    sys.path.insert(0, "")  # where networks of one's own are looked for
+    found, directory = find(name), output or Path(f"{name}-{scale}")
+    results = run_in(directory, found.run, settings=found.settings(scale, **given), quiet=quiet, **how)
+    for line in results["headline"] if not quiet else ():
+        note = f" ({line['note']})" if line["note"] else ""
+        number = Estimate(*(line["estimate"][part] for part in ("value", "low", "high"))).text()
+        print(f"{line['what']}: {number}, {line['answer']}{note}")
+    if not quiet:
+        print_report(directory, results)

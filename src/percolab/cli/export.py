@@ -7,9 +7,8 @@ from typing import Annotated
 
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, word_option
+from percolab.exports.columns import TAILS
 from percolab.ground import files
-
-FORMATS = ("npz", "parquet", "csv", "hdf5", "huggingface")
 
 
 @command(
@@ -24,7 +23,7 @@ def export(
     path: Store,
     form: Annotated[
         str,
-        word_option("--format", "|".join(FORMATS), "What to write.", FORMATS),
+        word_option("--format", "|".join(TAILS), "What to write.", tuple(TAILS)),
     ],
     output: Annotated[Path, word_option("-o --output", "STEM", "What the file names begin with.")],
     factor: Factor = None,

@@ -24,7 +24,7 @@ from percolab.cli.options import (
     word_option,
 )
 from percolab.cli.options import seed as seed_number
-from percolab.features.specs import METHODS, TRUTHFUL
+from percolab.features.register import METHODS, TRUTHFUL
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.nn.config import SCALES
@@ -235,11 +235,11 @@ def _text(found: Score) -> str:
 def _content(found: Score, suffix: str, title: str) -> bytes:
     """Return a score as a page, a table of concepts or all of its numbers, by the suffix of its file."""
     if suffix == ".html":
-        from percolab.features.result import WORDS
+        from percolab.features.result import MEANINGS
         from percolab.show import pages
 
         caption = "Recovery by size over chance, purity of features, splitting by size, absorption by depth."
-        body = [pages.paragraph(WORDS), found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
+        body = [pages.paragraph(MEANINGS), found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
         lead = f"{found.settings['rows']:,} rows, concepts of at least {found.settings['min_size']:,}."
         return pages.page(title, lead, body)
     if suffix == ".csv":
@@ -327,7 +327,7 @@ def benchmark(
     need_packages()
     from percolab.benchmark.declaration import BRIEF
     from percolab.benchmark.declaration import benchmark as run
-    from percolab.features.specs import has_sae_lens
+    from percolab.features.register import has_sae_lens
 
     if check is not None:
         _check(check)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.experiments import MOST_CORPUS
+from percolab.cli.networks import MOST_CORPUS
 from percolab.cli.options import (
     Address,
     NoSync,

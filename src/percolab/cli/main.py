@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from percolab.cli import draw, edit, errors, experiments, explore, export, features, generate, inspect, represent
+from percolab.cli import draw, edit, errors, experiments, explore, export, features, generate, inspect, networks
 from percolab.cli.errors import BAD_INPUT, COMMANDS, INTERRUPTED, CommandError, WrongUse, examples
 from percolab.ground import machine
 from percolab.ground.text import one_line
@@ -53,7 +53,7 @@ def _percolab(
     """Make and inspect percolation datasets: points on fractal clusters, with the hierarchy of latents behind them."""
 
 
-for _room in (generate, edit, inspect, draw, explore, export, experiments, represent, features):
+for _room in (generate, edit, inspect, draw, explore, export, networks, experiments, features):
     for _function, _kind, _epilog in COMMANDS[_room.__name__]:
         app.command(cls=_kind, epilog=_epilog)(_function)
 

@@ -13,12 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.corpora import lexicon as lexicons_
 from percolab.corpora import sampler
-from percolab.corpora import sampler as drawing
 from percolab.corpora.beliefs import Beliefs, Filter
-from percolab.corpora.sampler import Documents, counterfactual
+from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import parallel, text
-from percolab.ground.validation import check_integer, check_number, check_probability, check_seed, indices, one
+from percolab.ground.validation import check_integer, check_number, check_probability, check_seed, fill, indices, one
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe, Written
 from percolab.model.target import Target
@@ -83,16 +82,15 @@ class Corpus(Written):
         seed: int = 0,
     ) -> None:
         sources = _as_sources(lexicons)
-        checked = {
-            "lexicons": sources,
-            "length": _at_most("length", check_integer("length", length, 2)),
-            "renewal": _as_renewal(renewal),
-            "min_size": check_integer("min_size", min_size, 2),
-            "shares": _as_shares(shares, len(sources)),
-            "seed": check_seed("seed", seed),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        fill(
+            self,
+            lexicons=sources,
+            length=_at_most("length", check_integer("length", length, 2)),
+            renewal=_as_renewal(renewal),
+            min_size=check_integer("min_size", min_size, 2),
+            shares=_as_shares(shares, len(sources)),
+            seed=check_seed("seed", seed),
+        )
         _ = self._filter  # which refuses lexicons that cannot be used
 
     @cached_property
@@ -119,8 +117,8 @@ class Corpus(Written):
             Number of threads; None takes all cores.
         """
         first, end = self.check_range(lo, hi)
-        plan = drawing.plan(self.seed, self.shares, self.renewal)
-        return drawing.draw(plan, self._filter.tables, first, end, self.length, parallel.thread_count(threads))
+        plan = sampler.plan(self.seed, self.shares, self.renewal)
+        return sampler.draw(plan, self._filter.tables, first, end, self.length, parallel.thread_count(threads))
 
     @staticmethod
     def check_range(lo: object, hi: object) -> tuple[int, int]:
@@ -147,8 +145,8 @@ class Corpus(Written):
         context
             A context of the document's own lexicon, as in `contexts`: one, or (n,) one for each document.
         """
-        plan = drawing.plan(self.seed, self.shares, self.renewal)
-        return counterfactual(plan, self._filter.tables, documents, position, context)
+        plan = sampler.plan(self.seed, self.shares, self.renewal)
+        return sampler.counterfactual(plan, self._filter.tables, documents, position, context)
 
     @property
     def n_tokens(self) -> int:

@@ -62,7 +62,7 @@ def read(forest: Forest, min_size: int, k: int, seed: int) -> Lexicon:
             f"min_cluster_size={min_size}, or lower min_size"
         )
     ids = np.empty(forest.n_points, np.int64)
-    shuffle(ids, np.uint64(k), philox.TOKEN_ID, philox.seed_key(seed))
+    shuffle(ids, np.uint64(k), philox.TOKEN_ID, np.uint64(seed))
     return Lexicon(forest, contexts, above, level, deepest, _prior(above, level, deepest), ids.astype(np.int32))
 
 

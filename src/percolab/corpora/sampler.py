@@ -73,7 +73,7 @@ def plan(seed: int, shares: tuple[float, ...], renewal: float) -> Plan:
     end = np.cumsum(shares)
     end[np.flatnonzero(shares)[-1] :] = np.inf  # rounding leaves nothing above the last lexicon that is used
     threshold, remainder = divmod(int(renewal * 2.0**64), 2**32)
-    return Plan(philox.seed_key(seed), end, np.uint64(threshold), np.uint64(remainder))
+    return Plan(np.uint64(seed), end, np.uint64(threshold), np.uint64(remainder))
 
 
 def draw(drawn_by: Plan, tables: Tables, lo: int, hi: int, length: int, threads: int) -> Documents:

@@ -64,8 +64,7 @@ def way_of(recipe: Recipe, forest: Forest, latent: int) -> tuple[Way, int]:
 
 def shift(forest: Forest, edit: Shift, X: NDArray[Any]) -> None:
     """Add a vector to the rows of a latent: rounded once to the type of X."""
-    rows = forest.points_of(edit.latent)
-    _shift(X, rows.start, rows.stop, shift_vector(edit, X.shape[1]))
+    X[forest.points_of(edit.latent)] += shift_vector(edit, X.shape[1])
 
 
 def shift_vector(edit: Shift, dim: int) -> Floats:
@@ -94,7 +93,7 @@ def move(recipe: Recipe, forest: Forest, edit: Move, X: NDArray[Any]) -> None:
     if not vector.ndim:
         vector = vector * (X[far].astype(np.float64) - X[near])
     for rows in intervals:
-        _shift(X, rows.start, rows.stop, vector)
+        X[rows] += vector
 
 
 def beyond(recipe: Recipe, forest: Forest, latent: int) -> tuple[int, int, list[slice]]:
@@ -103,13 +102,6 @@ def beyond(recipe: Recipe, forest: Forest, latent: int) -> tuple[int, int, list[
     near, far, side = paths.ends(forest, way)
     hanging = paths.hanging(forest, way, side)
     return near, far, [side, *map(slice, hanging.start.tolist(), hanging.stop.tolist())]
-
-
-@kernel
-def _shift(X, start, stop, shift):
-    for row in range(start, stop):
-        for j in range(shift.size):
-            X[row, j] = X[row, j] + shift[j]
 
 
 # ---------------------------------------------------------------------- turning
@@ -133,7 +125,7 @@ def turn(recipe: Recipe, forest: Forest, edit: Turn, before: Sequence[Edit], X: 
     tree = forest.left_size[latents], forest.bond[latents], int(way.entry[-1]) - rows.start
     _walk(X[rows], rows.start, *tree, steps, came_from, stride)
     for start, stop, row, was in zip(hanging.start, hanging.stop, hanging.row, old, strict=True):
-        _shift(X, start, stop, X[row] - was)  # the row has moved already: it is below the latent, or hangs on it
+        X[start:stop] += X[row] - was  # the row has moved already: it is below the latent, or hangs on it
 
 
 def turned_directions(recipe: Recipe, forest: Forest, edit: Turn, before: Sequence[Edit]) -> tuple[slice, NDArray[Any]]:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_integer, check_seed
+from percolab.ground.validation import check_integer, check_seed, indices
 from percolab.model.forest import Forest
 from percolab.rng import philox
 
@@ -39,7 +39,7 @@ def induced(forest: Forest, rows: Ints) -> Induced:
     birth numbers. The end of a bond whose row is gone goes to the nearest kept row, in leaf order, of the smallest
     latent that holds both. Bonds that close a cycle stay where both ends are kept.
     """
-    splits = split_between(forest)
+    splits = forest.parting
     cluster = np.searchsorted(forest.cluster_start, rows, side="right") - 1
     order, start, birth = _sort_clusters(cluster, forest.point_id[rows])
     source_row = rows[order]
@@ -75,13 +75,6 @@ def _with_cycles(found: Forest, forest: Forest, rows: Ints, new_row: Ints) -> Fo
     latent = found.lca(new_row[rows[first]], new_row[rows[last]])
     order = np.argsort(found.latent_cluster[latent], kind="stable")
     return replace(found, extra_bond=ends[kept][order], extra_latent=latent[order])
-
-
-def split_between(forest: Forest) -> Ints:
-    """Return, for every row, the latent that splits between it and the row before; -1 where a cluster starts."""
-    splits = np.full(forest.n_points, -1, np.int64)
-    splits[forest.latent_start + forest.left_size] = np.arange(forest.n_latents)
-    return splits
 
 
 def _sort_clusters(cluster: Ints, point_id: Ints) -> tuple[Ints, Ints, Ints]:
@@ -146,10 +139,7 @@ def as_rows(rows: ArrayLike, n_points: int) -> Ints:
         return np.flatnonzero(found)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise ValueError(f"rows must be numbers or a mask of {n_points} rows, got {found.dtype} of shape {found.shape}")
-    outside = found[(found < 0) | (found >= n_points)]
-    if outside.size:
-        raise ValueError(f"rows must be between 0 and {n_points - 1}, got {outside[0]}")
-    found = np.sort(found.astype(np.int64))
+    found = np.sort(indices("rows", found, n_points))
     again = found[1:][found[1:] == found[:-1]]
     if again.size:
         raise ValueError(f"rows must not repeat, got {again[0]} more than once")

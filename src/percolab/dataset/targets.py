@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.engines.native import node_paths
 from percolab.ground.arrays import Floats, Ints
-from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_integer
+from percolab.ground.validation import check_finite, check_integer
 from percolab.model import sums
 from percolab.model.edits import Do
 from percolab.model.forest import Forest
@@ -102,28 +101,12 @@ def silence(forest: Forest, seed: int | None) -> Active:
     value, as does a singleton.
     """
     assert seed is not None
-    active = Active(np.ones(forest.n_latents, np.bool_), np.ones(forest.n_points, np.bool_))
     paths, _ = node_paths(forest)
-    table = forest.left_size, forest.latent_start, forest.latent_size
-    _silence(*table, paths, np.uint64(seed), active.latent, active.point)
-    return active
-
-
-@kernel
-def _silence(left_size, latent_start, latent_size, path, key, latent_active, point_active):
-    for i in range(left_size.size):
-        bits, _ = philox.block(path[i], 0, philox.SILENT, key)
-        if bits & np.uint64(1) == np.uint64(0):
-            continue
-        left, first = left_size[i], latent_start[i]
-        if left > 1:
-            latent_active[i + 1] = False
-        else:
-            point_active[first] = False
-        if latent_size[i] - left > 1:
-            latent_active[i + left] = False
-        else:
-            point_active[first + left] = False
+    bits = np.empty((2, paths.size), np.uint64)
+    philox.blocks(paths, paths.size, philox.SILENT, np.uint64(seed), *bits)
+    active = np.ones(forest.n_points + forest.n_latents, np.bool_)
+    active[forest.latent_children[bits[0] % 2 == 1]] = False
+    return Active(active[forest.n_points :], active[: forest.n_points])
 
 
 # ---------------------------------------------------------------------- cuts
@@ -213,8 +196,7 @@ def given(values: ArrayLike, n_points: int) -> tuple[Target, NDArray[Any]]:
     y = y.astype(np.float64 if y.dtype.kind == "f" else np.int64)
     if y.dtype.kind == "i" and y.size and y.min() < 0:
         raise ValueError(f"labels must not be negative, got {y.min()}; give numbers as floats")
-    if not np.isfinite(y).all():
-        raise ValueError(f"target must be finite, got {y[~np.isfinite(y)][0]}")
+    check_finite("target", y)
     return Target("custom", dtype=y.dtype.name, columns=y.shape[1] if y.ndim == 2 else None), y
 
 

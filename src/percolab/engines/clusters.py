@@ -18,7 +18,7 @@ Labels = NDArray[np.signedinteger[Any]]
 
 MOST_SCANS = 8
 """Threads that share a pass over labels: each reads all of them."""
-LARGE = 1 << 16
+LARGE_CLUSTER = 1 << 16
 """Size from which on clusters are sorted one by one; there are few."""
 _BUFFER = 512
 _NEAR = 16
@@ -206,7 +206,7 @@ class Order:
     """
 
     large: Ints
-    """clusters of at least `LARGE` points that are kept, in order"""
+    """clusters of at least `LARGE_CLUSTER` points that are kept, in order"""
     large_start: Ints
     """their first rows, and the row after the last"""
     least: int
@@ -217,8 +217,10 @@ class Order:
     @classmethod
     def of(cls, size: NDArray[np.integer[Any]], least: int) -> Order:
         """Return the order of clusters by their sizes."""
-        n_of = np.zeros(min(int(size.max()) + 1, LARGE), np.int64)
-        large = np.flatnonzero(size >= max(LARGE, least)) if n_of.size == LARGE else np.empty(0, np.int64)
+        n_of = np.zeros(min(int(size.max()) + 1, LARGE_CLUSTER), np.int64)
+        large = (
+            np.flatnonzero(size >= max(LARGE_CLUSTER, least)) if n_of.size == LARGE_CLUSTER else np.empty(0, np.int64)
+        )
         large = large[np.argsort(-size[large], kind="stable")]
         large_start = np.concatenate([[0], np.cumsum(size[large], dtype=np.int64)])
         histogram(size, n_of)
@@ -236,7 +238,7 @@ class Order:
         return int(self.large_start[-1] + self.n_of @ np.arange(self.n_of.size))
 
     def _first_row(self) -> Ints:
-        """Return for each size below `LARGE` the first row of its clusters: those that are larger come before."""
+        """Return for each size below `LARGE_CLUSTER` the first row of its clusters: larger ones come before."""
         rows_of = self.n_of * np.arange(self.n_of.size)
         first: Ints = self.large_start[-1] + np.cumsum(rows_of[::-1])[::-1] - rows_of
         return first

@@ -30,8 +30,8 @@ from percolab.experiments.documents import Options
 from percolab.study.causes import RANDOM, SUBSPACES
 from percolab.study.estimates import Row, select
 from percolab.study.measured import OTHER, TRAINED, UNTRAINED
-from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_layer
+from percolab.study.report import Line, Words
 from percolab.study.settings import Settings
 
 CONTROL = {"interchange": RANDOM, "steering": "slope of a random direction", "ablation": "rise of a random direction"}

@@ -21,11 +21,12 @@ from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.dataset import targets
 from percolab.dataset.dataset import Dataset
-from percolab.intervals import Estimate, central, jackknife, kin, log_bins
+from percolab.experiments import points
+from percolab.ground.arrays import Floats, Ints
+from percolab.intervals import Estimate, central, jackknife, kin
 from percolab.model.target import Target
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import label
@@ -34,14 +35,11 @@ from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
 from percolab.study.material import Material
-from percolab.study.networks import Networks, train_networks
-from percolab.study.page import Line, Words
+from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.report import Line, Words
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TARGETS = ("z", "sum")
 ASSIGNMENTS = 400
@@ -50,22 +48,17 @@ LEAST_ERROR = 1e-8
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(points.Options):
     """What this experiment is made from beside data and networks."""
 
-    fresh: int
+    fresh: int = 20
     """draws of values that no network has seen; the null takes as many of them as there are networks"""
-    min_size: int = 200
-    """fewest samples of a latent"""
-    depths: tuple[int, ...] = tuple(range(0, 201, 10))
-    """depths of the latents that are probed"""
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
     """Return the options of a scale."""
-    if scale == "small":
-        return Options(max(10, 2 * seeds), 50, tuple(range(0, 101, 10)))
-    return Options(max(20, 2 * seeds))
+    small = scale == "small"
+    return Options((training.epochs,), fresh=max(10 if small else 20, 2 * seeds), **(points.SMALL if small else {}))
 
 
 # ---------------------------------------------------------------------- statistics
@@ -152,8 +145,7 @@ def train(s: Settings[Options], here: Here) -> Networks:
     """Train a network on each draw of values, all from the same initial weights, in the same order of rows."""
     data = Material(s, here)
     y = np.stack([y for _, y in draws_of(data.truths[0].dataset, s.seeds, s.draw)])
-    configs = s.training.with_seeds(s.network_seeds[:1] * s.seeds)
-    return train_networks(here, data.dataset, configs, targets=y, split=data.split, make=s.network)
+    return data.train(data.configs[:1] * s.seeds, targets=y)
 
 
 def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
@@ -182,7 +174,6 @@ def analyse(s: Settings[Options], results: Results) -> Found:
     found: Measured = results["measures"]
     usable = np.isfinite(found.mse).all((0, 1, 2, 3))
     place, fom = found.place[usable], found.fom[usable]
-    bins, edges = log_bins(fom, 4)
     rows: list[Row] = []
     for k, layer in enumerate(found.layers):
         for t, target in enumerate(TARGETS):
@@ -191,14 +182,7 @@ def analyse(s: Settings[Options], results: Results) -> Found:
             names = {"layer": layer, "target": target}
             rows.append(row(own_interval(own, kin(place)), part="all", **names))
             rows.append(band(null_band(fresh), part="null", **names))
-            for b in np.unique(bins):
-                here = bins == b
-                if np.count_nonzero(here) < 2:
-                    continue
-                where = {
-                    "bin": f"FOM {edges[b]:.2g} to {edges[b + 1]:.2g}",
-                    "at": float(np.sqrt(edges[b] * edges[b + 1])),
-                }
+            for here, where in points.fom_bins(fom):
                 rows.append(row(own_interval(own[:, :, here], kin(place[here])), part="fom", **where, **names))
                 rows.append(band(null_band(fresh[:, :, here]), part="fom null", **where, **names))
     return Found(rows, found.training)

@@ -18,33 +18,29 @@ Excess: the loss of a network above the floor, which is the mean loss of the exa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from percolab.corpora.corpus import Corpus
-from percolab.ground.devices import choose_device
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.networks.excess import excess
-from percolab.nn.networks.transformer import Transformer
-from percolab.nn.training.training import TrainResult
 from percolab.study import scales
-from percolab.study.cells import Cell, Here
+from percolab.study.cells import Cell, Here, cell_of
 from percolab.study.comparison import listed, read_draw
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
 from percolab.study.estimates import ENOUGH, Row, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results
+from percolab.study.material import Material
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
-from percolab.study.networks import trained
-from percolab.study.page import Line, Words
+from percolab.study.networks import Networks, untrained
 from percolab.study.pictures import Picture, by_layer
 from percolab.study.readers import as_reader
+from percolab.study.report import Line, Words
 from percolab.study.settings import Settings
+from percolab.study.subject import n_factors
 
 INTO = "since=6+truth=true"
 """Positions six or more into a segment, by the true context."""
@@ -76,60 +72,31 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 # ---------------------------------------------------------------------- cells
 
 
-@dataclass(frozen=True, eq=False)
-class Transformers:
-    """Trained networks: a result of a cell."""
+def named(s: Settings[Any]) -> dict[str, Any]:
+    """Return what networks on documents are made from: readers are not among it."""
+    made_from = s.to_dict()
+    return {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw")}
 
-    seeds: list[int]
-    """by network, of its initial weights"""
-    lexicons: list[int]
-    """by network, the lexicon that it was trained on"""
-    excess: list[float]
-    """by network, on held-out documents of its own lexicon"""
-    other_excess: list[float]
-    """by network, on those of the next lexicon"""
-    floor: list[float]
-    seconds: float
-    weights: dict[str, NDArray[Any]]
-    """by NETWORK/PARAMETER"""
+
+def networks_of(s: Settings[Any]) -> Cell[Networks]:
+    """Return the cell of the networks: one for each lexicon and seed; those of a seed start from the same weights."""
+    return cell_of(s, "networks", Networks, train, lasting=False, stage="training", made_from=named(s))
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: the networks, and what each reader gives."""
-    made_from = s.to_dict()
-    named = {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw")}
-    networks = Cell(f"{s.prefix}networks", Transformers, partial(train, s), named, lasting=False, stage="training")
-    excesses = Cell(f"{s.prefix}excess", Excess, partial(measure_excess, s), named, (networks,))
+    networks, made_from = networks_of(s), named(s)
     reading = []
     for number, reader in enumerate(s.options.readers):
-        asked = {**named, "reader": reader, "layers": _layers(s, reader), "documents": s.options.documents}
-        make = partial(read, s, reader)
-        reading.append(Cell(f"{s.prefix}reader-{number}", Columns, make, asked, (networks,), stage="reading"))
-    return [networks, excesses, *reading]
+        asked = {"reader": reader, "layers": _layers(s, reader), "documents": s.options.documents}
+        how: dict[str, Any] = {"made_from": made_from | asked, "stage": "reading"}
+        reading.append(cell_of(s, f"reader-{number}", Columns, partial(read, reader), networks, **how))
+    return [networks, cell_of(s, "excess", Excess, measure_excess, networks, made_from=made_from), *reading]
 
 
-def train(s: Settings[Any], here: Here) -> Transformers:
-    """Train a network for each seed and lexicon; those of a seed start from the same weights."""
-    corpus, config = corpus_of(s), s.training
-    results: list[TrainResult] = []
-    for k in range(len(corpus.lexicons)):
-        scratch = here.scratch / f"lexicon-{k}" if here.scratch else None
-        configs = config.with_seeds(s.network_seeds)
-        results += trained(Here(here.device, here.progress, scratch), corpus.swapped(k), configs)
-    count = len(corpus.lexicons)
-    others = [corpus.swapped((i // s.seeds + 1) % count) for i in range(len(results))]
-    return Transformers(
-        seeds=[seed for _ in range(count) for seed in s.network_seeds],
-        lexicons=[k for k in range(count) for _ in range(s.seeds)],
-        excess=[result.test.excess for result in results],
-        other_excess=[
-            excess(result.model, other, device=here.device).excess
-            for result, other in zip(results, others, strict=True)
-        ],
-        floor=[result.test.floor for result in results],
-        seconds=sum(result.seconds for result in results[:: s.seeds]),
-        weights=kept(results),
-    )
+def train(s: Settings[Any], here: Here) -> Networks:
+    """Train the networks."""
+    return Material(s, here).train_by_factor()
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,54 +110,34 @@ class Excess:
     seconds: float
 
 
-def measure_excess(s: Settings[Options], here: Here, networks: Transformers) -> Excess:
-    """Return the excess of trained networks on both lexicons, and of untrained ones."""
-    corpus = corpus_of(s).swapped(0)
-    fresh = [excess(_untrained(s, seed), corpus, device=here.device).excess for seed in s.network_seeds]
-    return Excess(networks.excess, networks.other_excess, fresh, networks.floor, networks.seconds)
+def measure_excess(s: Settings[Options], here: Here, networks: Networks) -> Excess:
+    """Return the excess of trained networks on their own lexicon and on the next, and of untrained ones."""
+    data = Material(s, here)
 
+    def above(model: Any, k: int) -> float:
+        return excess(model, data.target(k), device=here.device).excess
 
-def read(s: Settings[Options], reader: str, here: Here, networks: Transformers) -> Columns:
-    """Return what a reader gives for every network, layer and lexicon."""
-    corpus, device = corpus_of(s), choose_device(here.device)
-    by_lexicon: dict[int, list[Transformer]] = {}
-    for k, model in zip(networks.lexicons, models(s, networks.seeds, networks.weights), strict=True):
-        by_lexicon.setdefault(k, []).append(model)
-    roles = {TRAINED: by_lexicon, UNTRAINED: [_untrained(s, seed) for seed in s.network_seeds], RAW: None}
-    asked = listed(roles, len(corpus.lexicons))
-    measured = read_draw(
-        s.draw, corpus, asked, [as_reader(reader)], _layers(s, reader), s.options.documents, device, here.progress
+    others = [(k + 1) % n_factors(data.data) for k in networks.factors]
+    return Excess(
+        own=[score["excess"] for score in networks.test],
+        other=[above(data.model(networks, i), k) for i, k in enumerate(others)],
+        untrained=[above(untrained(s.training, data.data, seed), 0) for seed in s.network_seeds],
+        floor=[score["floor"] for score in networks.test],
+        seconds=networks.seconds,
     )
+
+
+def read(reader: str, s: Settings[Options], here: Here, networks: Networks) -> Columns:
+    """Return what a reader gives for every network, layer and lexicon."""
+    data = Material(s, here)
+    by_lexicon: dict[int, list[Any]] = {}
+    for i, k in enumerate(networks.factors):
+        by_lexicon.setdefault(k, []).append(networks.model(i, data.data))
+    fresh = [untrained(s.training, data.data, seed) for seed in s.network_seeds]
+    asked = listed({TRAINED: by_lexicon, UNTRAINED: fresh, RAW: None}, n_factors(data.data))
+    rows, layers = s.options.documents, _layers(s, reader)
+    measured = read_draw(s.draw, data.data, asked, [as_reader(reader)], layers, rows, data.device, here.progress)
     return Columns.of(measured)
-
-
-def models(s: Settings[Any], seeds: Sequence[int], weights: Mapping[str, NDArray[Any]]) -> list[Transformer]:
-    """Return networks with the weights that were kept of them, by NETWORK/PARAMETER."""
-    found = [_untrained(s, seed) for seed in seeds]
-    for number, model in enumerate(found):
-        names = model.state_dict()
-        model.load_state_dict({name: torch.from_numpy(weights[f"{number}/{name}"]) for name in names})
-    return found
-
-
-def kept(results: Sequence[TrainResult]) -> dict[str, NDArray[Any]]:
-    """Return the weights of networks by NETWORK/PARAMETER."""
-    return {
-        f"{number}/{name}": value.detach().cpu().float().numpy()
-        for number, result in enumerate(results)
-        for name, value in result.model.state_dict().items()
-    }
-
-
-def corpus_of(s: Settings[Any]) -> Corpus:
-    """Return the corpus of a study."""
-    assert isinstance(s.recipe, Corpus)
-    return s.recipe
-
-
-def _untrained(s: Settings[Any], seed: int) -> Transformer:
-    corpus, c = corpus_of(s), s.training
-    return Transformer(corpus.n_tokens, corpus.length, c.d_model, c.n_blocks, c.n_heads, c.expansion, seed=seed)
 
 
 def _layers(s: Settings[Options], reader: str) -> list[str]:

@@ -19,33 +19,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
-from percolab.experiments.directions import forward_from, streams
+from percolab.experiments.responses import forward_from, streams
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, jackknife, line_through_origin, mean_interval
 from percolab.model.forest import Forest
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import activations, label
 from percolab.nn.networks.model import ResidualMLP, predict
 from percolab.nn.probing.siblings import find_siblings
-from percolab.study.cells import Array, Cell, Here
+from percolab.study.cells import Array, Cell, Here, cell_of
 from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results
 from percolab.study.material import Material
-from percolab.study.networks import Networks, train_networks
-from percolab.study.page import Line, Words
+from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer
+from percolab.study.report import Line, Words
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SHARES = (1 / 200, 1 / 4)
 """An edited latent has from the first to the second of these shares of all rows."""
@@ -149,18 +145,14 @@ def _edited(dataset: Dataset, latent: Any, change: float) -> Floats:
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return three cells: networks, their continuations, and what is measured of both."""
-    given = s.to_dict()
-    networks = Cell(f"{s.prefix}networks", Networks, partial(train, s), given, lasting=False, stage="training")
-    edited = Cell(
-        f"{s.prefix}edited", Networks, partial(retrain, s), given, (networks,), lasting=False, stage="training"
-    )
-    return [networks, edited, Cell(f"{s.prefix}measures", Measured, partial(measure, s), given, (networks, edited))]
+    networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
+    edited = cell_of(s, "edited", Networks, retrain, networks, lasting=False, stage="training")
+    return [networks, edited, cell_of(s, "measures", Measured, measure, networks, edited)]
 
 
 def train(s: Settings[Options], here: Here) -> Networks:
     """Train a network for each seed."""
-    data = Material(s, here)
-    return train_networks(here, data.dataset, s.training.with_seeds(s.network_seeds), split=data.split)
+    return Material(s, here).train()
 
 
 def retrain(s: Settings[Options], here: Here, networks: Networks) -> Networks:
@@ -179,9 +171,9 @@ def retrain(s: Settings[Options], here: Here, networks: Networks) -> Networks:
         others = first + s.seeds + number * latents.size
         orders = [first + number] * (latents.size + 1) + [others + r for r in range(latents.size)]
         members += [replace(config, order_seed=order) for order in orders]
-        models += [networks.model(number, networks.last, data.device) for _ in orders]
+        models += [data.model(networks, number) for _ in orders]
         targets += [*y, *([dataset.y] * (1 + latents.size))]
-    return train_networks(here, dataset, members, targets=np.stack(targets), split=data.split, models=models)
+    return data.train(members, models, targets=np.stack(targets))
 
 
 def measure(s: Settings[Options], here: Here, networks: Networks, edited: Networks) -> Measured:
@@ -189,7 +181,7 @@ def measure(s: Settings[Options], here: Here, networks: Networks, edited: Networ
     data = Material(s, here)
     dataset, forest = data.truths[0].dataset, data.truths[0].forest
     latents = edited_latents(forest, s.options.latents)
-    names = streams(networks.model(0, networks.last, data.device))
+    names = streams(data.model(networks))
     each, own = 2 * latents.size + 1, range(latents.size)
     spans = [forest.points_of(int(i)) for i in latents]
     found: dict[str, list[Any]] = {"edit": [], "null": [], "slope": [], "inside": [], "outside": []}
@@ -207,7 +199,7 @@ def measure(s: Settings[Options], here: Here, networks: Networks, edited: Networ
         pairs = [(2 * i, 2 * i + 1) for i in range(latents.size // 2)]
         null = [[others[a][k][i] - others[b][k][i] for i, (a, b) in enumerate(pairs)] for k in range(len(names))]
         found["null"].append(null)
-        base = networks.model(m // each, networks.last, data.device)
+        base = data.model(networks, m // each)
         found["slope"].append([mean_slope(base, name, data.inputs) for name in names])
         moved = [predictions[i] - predictions[latents.size] for i in own]
         found["inside"].append([moved[i][spans[i]].mean() for i in own])

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import (
     REDRAWS,
     Estimate,
@@ -31,9 +31,6 @@ from percolab.model.forest import Forest
 from percolab.nn.config import FITTED_FOM
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 N_BINS = 5
 LAYER_CHANGE = 1.1
@@ -190,28 +187,17 @@ def by_fom(measured: Measured) -> dict[str, Any]:
 # ---------------------------------------------------------------------- the findings
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One statement of the paper, the rule that checks it, and how it comes out, beside untrained networks."""
-
-    claim: str
-    rule: str
-    """when it is said to hold"""
-    verdict: str
-    untrained_verdict: str | None
-    numbers: str
-    """the statistics, in words"""
-    untrained_numbers: str | None
-    cases: list[dict[str, Any]]
-
-
 Checked = Callable[[Measured], tuple[list[Case], str]]
 
 
 def check(
     trained: Measured, untrained: Measured | None, *, multi_cluster: bool = False, fit_from: float = FITTED_FOM
 ) -> list[dict[str, Any]]:
-    """Check the findings for a protocol and target; return them ready for JSON."""
+    """Check the findings for a protocol and target.
+
+    Each is a claim of the paper, the rule that says when it holds, its verdict and the statistics in words, the same
+    for untrained networks, and its cases; all as plain values.
+    """
     if trained.fom.size < 2 * N_BINS or len(trained.blocks("residual")) < 2:
         return []
     rules: list[tuple[str, str, Checked]] = [
@@ -249,10 +235,10 @@ def check(
         ],
         *_layer_rules(multi_cluster and len(trained.blocks("residual")) > 2),
     ]
-    return [asdict(_find(*rule, trained, untrained)) for rule in rules]
+    return [_find(*rule, trained, untrained) for rule in rules]
 
 
-def _find(claim: str, rule: str, checked: Checked, trained: Measured, untrained: Measured | None) -> Finding:
+def _find(claim: str, rule: str, checked: Checked, trained: Measured, untrained: Measured | None) -> dict[str, Any]:
     cases, words = checked(trained)
     found, other, other_words = verdict(cases), None, None
     if untrained is not None:
@@ -263,7 +249,10 @@ def _find(claim: str, rule: str, checked: Checked, trained: Measured, untrained:
     listed = [
         {"case": case.what, **asdict(case.value), "favours": case.favours, "opposes": case.opposes} for case in cases
     ]
-    return Finding(claim, rule, found, other, words, other_words, listed)
+    return {
+        "claim": claim, "rule": rule, "verdict": found, "untrained_verdict": other, "numbers": words,
+        "untrained_numbers": other_words, "cases": listed,
+    }  # fmt: skip
 
 
 def _counted(cases: Sequence[Case], what: str, name: str) -> str:

@@ -20,29 +20,28 @@ part of the matched concepts whose share is nearer to that of another owner.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from percolab.experiments import documents
-from percolab.experiments.documents import Transformers, corpus_of, mean_of, models
+from percolab.experiments.documents import mean_of, named, networks_of
 from percolab.nn.probing.linear import auc
 from percolab.show import style
 from percolab.study import scales
-from percolab.study.cells import Cell, Here
+from percolab.study.cells import Cell, Here, cell_of
 from percolab.study.crosscoder import BOTH, MATCHED, OWNERS, Difference, diff, draw_owners
 from percolab.study.estimates import Row, row, select
 from percolab.study.experiment import Details, Experiment, Found, Results
-from percolab.study.networks import trained
-from percolab.study.page import Line, Words
+from percolab.study.material import Material
+from percolab.study.networks import Networks
 from percolab.study.pictures import Picture
+from percolab.study.report import Line, Words
 from percolab.study.settings import Settings
+from percolab.study.subject import AnyData
 
 SWAP, TUNED, RESEEDED = PAIRS = "swap", "tuned", "reseeded"
 KNOWN = {SWAP: ((0,), (1,)), TUNED: ((0,), (0, 1)), RESEEDED: ((0,), (0,))}
@@ -71,16 +70,6 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned:
-    """Networks of the first lexicon, trained further on both: a result of a cell."""
-
-    seeds: list[int]
-    excess: list[float]
-    """by network, on held-out documents of both lexicons"""
-    weights: dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True, eq=False)
 class Owned:
     """The concepts of all pairs, as columns: a result of a cell."""
 
@@ -101,25 +90,22 @@ class Owned:
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: networks, those trained further, and the concepts of all pairs."""
-    made_from = s.to_dict()
-    named = {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw")}
-    networks = Cell(
-        f"{s.prefix}networks", Transformers, partial(documents.train, s), named, lasting=False, stage="training"
-    )
-    further = Cell(f"{s.prefix}tuned", Tuned, partial(tune, s), named, (networks,), lasting=False, stage="training")
-    return [networks, further, Cell(f"{s.prefix}pairs", Owned, partial(measure, s), made_from, (networks, further))]
+    networks, how = networks_of(s), {"lasting": False, "stage": "training", "made_from": named(s)}
+    further = cell_of(s, "tuned", Networks, tune, networks, **how)
+    return [networks, further, cell_of(s, "pairs", Owned, measure, networks, further)]
 
 
-def tune(s: Settings[Options], here: Here, networks: Transformers) -> Tuned:
+def tune(s: Settings[Options], here: Here, networks: Networks) -> Networks:
     """Train the networks of the first lexicon further, on both."""
-    starts = models(s, networks.seeds, networks.weights)[: s.seeds]
-    results = trained(
-        Here(here.device, here.progress), corpus_of(s), s.training.with_seeds(s.network_seeds), copy.deepcopy(starts)
-    )
-    return Tuned(list(s.network_seeds), [result.test.excess for result in results], documents.kept(results))
+    data = Material(s, here)
+    return data.train(models=_of_lexicon(networks, 0, data.data))
 
 
-def measure(s: Settings[Options], here: Here, networks: Transformers, further: Tuned) -> Owned:
+def _of_lexicon(networks: Networks, k: int, corpus: AnyData) -> list[Any]:
+    return [networks.model(i, corpus) for i, factor in enumerate(networks.factors) if factor == k]
+
+
+def measure(s: Settings[Options], here: Here, networks: Networks, further: Networks) -> Owned:
     """Return the concepts of all pairs, with the shares of their features."""
     tables = []
     for pair, seed, found in _differences(s, here, networks, further):
@@ -131,11 +117,11 @@ def measure(s: Settings[Options], here: Here, networks: Transformers, further: T
 
 
 def _differences(
-    s: Settings[Options], here: Here, networks: Transformers, further: Tuned
+    s: Settings[Options], here: Here, networks: Networks, further: Networks
 ) -> Iterator[tuple[str, int, Difference]]:
-    by_number = models(s, networks.seeds, networks.weights)
-    first, second = by_number[: s.seeds], by_number[s.seeds : 2 * s.seeds]
-    others = {SWAP: second, TUNED: models(s, further.seeds, further.weights), RESEEDED: first[1:] + first[:1]}
+    corpus = Material(s, here).data
+    first, second = (_of_lexicon(networks, k, corpus) for k in (0, 1))
+    others = {SWAP: second, TUNED: _of_lexicon(further, 0, corpus), RESEEDED: first[1:] + first[:1]}
     asked: dict[str, Any] = {"layer": s.options.layer, "documents": s.options.documents, "method": s.options.method}
     counts = {pair: s.seeds - (pair == RESEEDED and s.seeds == 2) for pair in PAIRS}  # two networks are one such pair
     done, total = 0, sum(counts.values())
@@ -143,7 +129,7 @@ def _differences(
         for i in range(count):
             here.progress("pairs", done, total)
             yield pair, i, diff(
-                first[i], others[pair][i], corpus_of(s), trained_on=KNOWN[pair], seed=i, device=here.device, **asked
+                first[i], others[pair][i], corpus, trained_on=KNOWN[pair], seed=i, device=here.device, **asked
             )  # fmt: skip
             done += 1
     here.progress("pairs", total, total)
@@ -216,7 +202,6 @@ EXPERIMENT = Experiment(
     cells=cells,
     analyse=analyse,
     headline=headline,
-    draw=lambda rows, s: {},
     details=details,
     usual_seeds={"paper": 2, "small": 2},
     training=scales.corpus_training,

@@ -26,7 +26,7 @@ import numpy as np
 import pandas
 import torch
 
-from percolab.experiments import curves, figures, findings, paper_tables
+from percolab.experiments import findings, paper_figures, paper_tables
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.config import FITTED_FOM, UNTRAINED, ProbeConfig, TrainConfig
 from percolab.nn.networks.activations import RAW, label
@@ -38,16 +38,15 @@ from percolab.nn.probing.places import LATENT_TARGETS, TARGETS, TRUE_TARGETS
 from percolab.nn.probing.probed_networks import Source, Sources, listed
 from percolab.nn.probing.prober import Prober
 from percolab.show import summary
-from percolab.study.cells import Array, Cell, Here
-from percolab.study.draws import network_seeds
+from percolab.study.cells import Array, Cell, Here, cell_of
 from percolab.study.estimates import Row, band, row, select
 from percolab.study.experiment import Details, Experiment, Found, Results
 from percolab.study.material import Material
-from percolab.study.networks import Networks, train_networks
-from percolab.study.page import Line, Words
+from percolab.study.networks import Networks
 from percolab.study.pictures import Picture
+from percolab.study.report import Line, Words
 from percolab.study.scales import HIERARCHY
-from percolab.study.settings import Settings
+from percolab.study.settings import Settings, network_seeds
 
 
 @dataclass(frozen=True)
@@ -127,11 +126,7 @@ class Probed:
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells: data, baselines, networks, the probes of each source, power, findings."""
-    made_from = s.to_dict()
-
-    def cell(name: str, kind: type[Any], make: Any, *needs: Cell[Any], stage: str = "") -> Cell[Any]:
-        return Cell(f"{s.prefix}{name}", kind, partial(make, s), made_from, needs, stage=stage)
-
+    cell = partial(cell_of, s, made_from=s.to_dict())
     networks = cell("training", Networks, _train)
     probed = [
         cell(f"probes/{source}", Probed, partial(_probe, source), networks, stage="probes") for source in sources_of(s)
@@ -155,7 +150,7 @@ def _baselines(s: Settings[Options], here: Here) -> Plain:
 
 def _train(s: Settings[Options], here: Here, epochs: int | None = None) -> Networks:
     config = s.training if epochs is None else replace(s.training, epochs=epochs)
-    return train_networks(here, Material(s, here).dataset, config.with_seeds(seeds_of(s)))
+    return Material(s, here).train(config.with_seeds(seeds_of(s)))
 
 
 def _probe(source: Source, s: Settings[Options], here: Here, networks: Networks) -> Probed:
@@ -172,7 +167,7 @@ def _prober(s: Settings[Options], device: torch.device) -> Prober:
 
 def _sources(s: Settings[Options], data: Material, networks: Networks) -> Sources:
     def trained(member: int) -> Any:
-        return networks.model(member, networks.last, data.device)
+        return data.model(networks, member)
 
     return Sources(data.dataset, s.training.with_seeds(seeds_of(s)), trained, data.device)
 
@@ -267,11 +262,6 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 # ---------------------------------------------------------------------- page
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Return no picture: those of the paper are of errors by latent, see `details`."""
-    return {}
-
-
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the paper's Table 1, findings and figures, of the first draw of the data."""
     first: Results = found[0].details
@@ -322,12 +312,12 @@ def _draw(
         levels["MLP as printed in the paper (test rows)"] = float(printed)
     shorter = _history(results["shorter"]) if "shorter" in results else None
     drawn = {
-        "fig4": figures.probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
-        "fig5": figures.probes_by_depth(kinds["random"], title, target="z"),
-        "fig7": figures.probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
-        "memorising": figures.memorising(values["controls"], values["held_out_controls"], title),
-        "power": curves.power(values["power"], values["held_out"], title),
-        "training": curves.learning_curves(_history(results["training"]), shorter, levels, title),
+        "fig4": paper_figures.probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
+        "fig5": paper_figures.probes_by_depth(kinds["random"], title, target="z"),
+        "fig7": paper_figures.probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
+        "memorising": paper_figures.memorising(values["controls"], values["held_out_controls"], title),
+        "power": paper_figures.power(values["power"], values["held_out"], title),
+        "training": paper_figures.learning_curves(_history(results["training"]), shorter, levels, title),
     }
     words = paper_tables.captions(fit_from)
     return {name: Picture(figure, words[name]) for name, figure in drawn.items()}
@@ -348,7 +338,6 @@ EXPERIMENT = Experiment(
     cells=cells,
     analyse=analyse,
     headline=headline,
-    draw=draw,
     details=details,
     least_seeds=1,
     usual_seeds={"paper": 5, "small": 2},

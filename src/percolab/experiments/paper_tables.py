@@ -1,4 +1,4 @@
-"""The report of a reproduction: one HTML file that needs nothing else."""
+"""The tables of a reproduction, and what its figures show, in words."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ FIGURE_WORDS = {
     "fig7": "Figure 7. As Figure 4, for the sum of the values from the top of the cluster down to the latent.",
     "memorising": "Not in the paper. Error of the probes of z relative to predicting the training mean, with 95% "
     "intervals: over seeds for true values, over draws for fresh and permuted ones.",
-    "power": "Not in the paper. Planted signals on held-out subtrees.",
+    "power": "Not in the paper. Error of planted signals on held-out subtrees; the table has how often they are found.",
     "training": "R² by epoch, means over networks, bands the range over seeds.",
 }
 CAPTION = (
@@ -133,7 +133,8 @@ def sections(results: Mapping[str, Any], verdicts: Sequence[Sequence[Mapping[str
 def _by_draw(verdicts: Sequence[Sequence[Mapping[str, Any]]]) -> Iterable[str]:
     """Say how each finding comes out in every draw of the data, where there are several."""
     if len(verdicts) > 1:
-        rows = [(own[0]["claim"], *(one["verdict"] for one in own)) for own in zip(*verdicts, strict=True)]
+        by_claim = [{one["claim"]: one["verdict"] for one in own} for own in verdicts]
+        rows = [(claim, *(own.get(claim, "too few latents") for own in by_claim)) for claim in by_claim[0]]
         yield pages.table(rows, ("finding", *(f"draw {k}" for k in range(len(verdicts)))), stack=True)
 
 

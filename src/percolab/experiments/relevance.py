@@ -19,33 +19,30 @@ name the other network; the one farthest from 0 is shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from percolab.experiments.points import Options, columns_of, options, pairs_of
 from percolab.features.methods import KMeans, Neurons
 from percolab.features.scoring import score
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import equal_bins, kin, mean_interval, share_interval
-from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import label
 from percolab.nn.probing import siblings
-from percolab.nn.probing.siblings import Siblings, find_siblings
+from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
 from percolab.study.material import Material
-from percolab.study.networks import Networks, train_networks
-from percolab.study.page import Line, Words
+from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.report import Line, Words
 from percolab.study.scales import WORLDS
 from percolab.study.settings import Settings
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MEASURES = ("separation", "held-out separation", "accuracy")
 METHODS = ("kmeans", "neurons")
@@ -56,32 +53,6 @@ LEAST = {"separation": 1e-12, "held-out separation": 1e-12, "accuracy": 1e-2}
 """What a measure is taken to be at least before its logarithm is."""
 LEAST_UNITS = 8
 """Pairs of a bin that is shown."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What this experiment is made from beside data and networks."""
-
-    keep: tuple[int, ...]
-    """epochs that are looked at; 0 is untrained"""
-    min_size: int = 200
-    """fewest samples of a concept"""
-    most_pairs: int = 400
-    """most pairs of siblings of a hierarchy"""
-    features: int = 256
-    """features of k-means"""
-
-
-def options(scale: str, seeds: int, training: TrainConfig) -> Options:
-    """Return the options of a scale."""
-    usual = Options(kept_epochs(training.epochs))
-    return usual if scale == "paper" else replace(usual, min_size=50, most_pairs=100, features=64)
-
-
-def kept_epochs(epochs: int) -> tuple[int, ...]:
-    """Return the epochs that are looked at: none, the last, and some between, each several times the one before."""
-    between = {max(1, round(epochs * share)) for share in (0.005, 0.02, 0.1, 0.4)}
-    return tuple(sorted({0, epochs} | between))
 
 
 # ---------------------------------------------------------------------- statistics
@@ -160,19 +131,7 @@ class Measured:
 def train(s: Settings[Any], here: Here) -> Networks:
     """Train a network for each seed and factor: those of a seed have the same initial weights and order of rows."""
     data = Material(s, here)
-    factors = range(len(data.truths))
-    configs = [config for config in s.training.with_seeds(s.network_seeds) for _ in factors]
-    targets = np.stack([data.dataset.swapped(k).y for k in factors] * s.seeds)
-    return train_networks(
-        here, data.dataset, configs, targets=targets, factors=[*factors] * s.seeds, split=data.split, make=s.network,
-        keep=s.options.keep,
-    )  # fmt: skip
-
-
-def pairs_of(data: Material) -> list[Siblings]:
-    """Return the pairs of siblings of each hierarchy."""
-    own = data.settings.options
-    return [find_siblings(t.forest, t.rows, own.min_size, own.most_pairs) for t in data.truths]
+    return data.train_by_factor(keep=s.options.keep, split=data.split)
 
 
 def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
@@ -228,14 +187,6 @@ class _Looked:
         return {
             name: np.concatenate(values) for name, values in zip(MEASURES, (whole, held_out, accuracy), strict=True)
         }
-
-
-def columns_of(pairs: list[Siblings]) -> dict[str, Any]:
-    """Return what the pairs are, hierarchy after hierarchy."""
-    columns = {
-        name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")
-    }
-    return {**columns, "factor": np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])}
 
 
 def _features(

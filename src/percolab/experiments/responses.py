@@ -1,16 +1,171 @@
-"""What responses to steering say: slopes, r² and leakage, relevant against irrelevant, with intervals."""
+"""Responses to steering: which samples, along which directions, what the rest of a network makes of it, and slopes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, jackknife, line_through_origin, prediction
+from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.probing import siblings
+from percolab.nn.probing.places import Places, Reading
+from percolab.nn.probing.siblings import Ready, Siblings
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Rest = Callable[[torch.Tensor], torch.Tensor]
+"""The rest of a network: takes activations (n, w) of a layer, returns predictions (n,)."""
+
+FRESH_PROBES = 10
+"""Probes of fresh values whose directions are a null."""
+LEAST_DEPTH = 1
+"""Of the latents whose probes are steered along: a latent of depth 0 is a whole cluster."""
+STEERED_ROWS = 1 << 16
+"""Samples that are steered at a time."""
+
+
+def spread_rows(start: Ints, stop: Ints, count: int) -> Ints:
+    """Return (…, count) positions evenly spread from start to stop - 1; of fewer some come again."""
+    share = (np.arange(count) + 0.5) / count
+    found: Ints = (start[..., None] + (stop - start)[..., None] * share).astype(np.int64)
+    return found
+
+
+def beyond_rows(start: Ints, stop: Ints, n: int, count: int) -> Ints:
+    """Return (G, count) positions evenly spread over those before start and from stop on."""
+    left = n - (stop - start)
+    at = spread_rows(np.zeros_like(left), left, count)
+    return np.where(at < start[:, None], at, at + (stop - start)[:, None]).clip(0, n - 1)
+
+
+def steer(A: torch.Tensor, rest: Rest, samples: Ints, vectors: torch.Tensor, doses: Any) -> tuple[Floats, Floats]:
+    """Return the mean change of the prediction, and the mean of its absolute value, for each group and dose.
+
+    Parameters
+    ----------
+    A
+        (n, w) activations of a layer.
+    rest
+        The network from there on.
+    samples
+        (G, R) samples of each group.
+    vectors
+        (G, w) what the activations of a group are moved by at dose 1.
+    doses
+        D multiples of the vectors.
+
+    Returns
+    -------
+    mean, size
+        (G, D) each.
+    """
+    G, R = samples.shape
+    mean, size = np.empty((G, len(doses))), np.empty((G, len(doses)))
+    step = max(1, STEERED_ROWS // R)
+    with torch.no_grad():
+        for lo in range(0, G, step):
+            chosen = torch.from_numpy(samples[lo : lo + step]).to(A.device)
+            h = A[chosen]
+            before = rest(h.flatten(0, 1)).view(len(chosen), R)
+            by = vectors[lo : lo + step].to(A.dtype)[:, None]
+            for d, dose in enumerate(doses):
+                change = (rest((h + float(dose) * by).flatten(0, 1)).view(len(chosen), R) - before).double()
+                mean[lo : lo + step, d] = change.mean(1).cpu().numpy()
+                size[lo : lo + step, d] = change.abs().mean(1).cpu().numpy()
+    return mean, size
+
+
+def own_directions(A: torch.Tensor, pairs: Ready) -> torch.Tensor:
+    """Return (2, P, w): from the left sibling's mean to the right one's, and back."""
+    left, right = siblings.sums(A, pairs).means
+    return torch.stack([right - left, left - right])
+
+
+def random_like(vectors: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return random directions, each as long as one of the vectors."""
+    drawn = torch.from_numpy(np.random.default_rng((seed, 2)).standard_normal(tuple(vectors.shape))).to(vectors)
+    scaled: torch.Tensor = drawn * (vectors.norm(dim=-1, keepdim=True) / drawn.norm(dim=-1, keepdim=True))
+    return scaled
+
+
+def true_differences(pairs: Siblings, y: Floats) -> Floats:
+    """Return (2, P) differences of mean y: right less left, and left less right."""
+    running = np.concatenate([[0.0], np.cumsum(y[pairs.order])])
+    left, right = pairs.sizes
+    there = (running[pairs.stop] - running[pairs.middle]) / right - (
+        running[pairs.middle] - running[pairs.start]
+    ) / left
+    return np.stack([there, -there])
+
+
+def sibling_samples(pairs: Siblings, count: int) -> Ints:
+    """Return (2, P, count) samples of the left and of the right siblings."""
+    start, stop = np.stack([pairs.start, pairs.middle]), np.stack([pairs.middle, pairs.stop])
+    return pairs.order[spread_rows(start, stop, count)]
+
+
+def probe_directions(A: torch.Tensor, probed: Reading) -> torch.Tensor:
+    """Return (J, T, w): what activations are moved by so that a reading rises as it does where the value is 1 larger.
+
+    Activations vary with a reading w along Σw, Σ being their covariance; along d = Σw / wᵀΣw the reading rises by 1. A
+    value that is 1 larger raises the reading of held-out samples by the probe's gain, which is below 1, so that is how
+    far they are moved.
+    """
+    weight = probed.weight.to(A.dtype)
+    centred = A - A.mean(0)
+    pattern = (centred.T @ (centred @ weight.flatten(0, 1).T) / len(A)).T.view(weight.shape)
+    along = pattern / (pattern * weight).sum(-1, keepdim=True)
+    return along * torch.from_numpy(probed.gain).to(A)[..., None]
+
+
+def place_samples(places: Places, count: int) -> tuple[Ints, Ints]:
+    """Return (L, count) samples of each probed latent, and (J, count) without one at a depth, -1 if too few."""
+    inside = np.empty((len(places), count), np.int64)
+    outside = np.full((places.depths.size, count), -1, np.int64)
+    for j in range(places.depths.size):
+        order = np.argsort(places.where[:, j], kind="stable")
+        ends = np.searchsorted(places.where[order, j], np.arange(-1, len(places) + 1))
+        for latent in np.flatnonzero(places.depth_index == j):
+            span = ends[latent + 1], ends[latent + 2]
+            inside[latent] = order[spread_rows(np.array(span[0]), np.array(span[1]), count)]
+        if ends[1] - ends[0] >= count:
+            outside[j] = order[spread_rows(np.array(ends[0]), np.array(ends[1]), count)]
+    return inside, outside
+
+
+def forward_from(model: ResidualMLP, layer: str, h: torch.Tensor) -> torch.Tensor:
+    """Return what a network predicts (n,) from the residual stream as it is after a layer.
+
+    Parameters
+    ----------
+    model
+        A residual MLP.
+    layer
+        ``"raw"``: h is the input; ``"input"``: what the input layer gives; ``"blocks.i"``: what block i gives.
+    h
+        (n, w).
+    """
+    if layer == "raw":
+        h, layer = model.input(h), "input"
+    first = 0 if layer == "input" else int(layer.removeprefix("blocks.")) + 1
+    for block in list(model.blocks)[first:]:
+        h = block(h)
+    prediction: torch.Tensor = model.output(h)
+    return prediction.squeeze(-1)
+
+
+def streams(model: ResidualMLP) -> list[str]:
+    """Return the layers that `forward_from` knows beside the input itself, the last block left out.
+
+    After the last block the readout is linear, so the mean response to the difference of two means is the difference
+    of the mean predictions, whatever the network has learned.
+    """
+    return ["input", *(f"blocks.{i}" for i in range(len(model.blocks) - 1))]
+
+
+# ---------------------------------------------------------------------- slopes, r² and leakage
 
 
 def response_line(truth: Floats, response: Floats, blocks: Ints) -> tuple[Estimate, Estimate]:

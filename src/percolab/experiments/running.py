@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from percolab.experiments import FORMERLY, REPRESENT
@@ -68,8 +68,7 @@ def reproduce(
         `epochs`, `seeds`, `fit_from` and `draws` as for `experiment`; `device`, `overwrite`, `ray` and `progress` as
         for `percolab.study.experiment.Experiment.run`.
     """
-    options, how = _divided(given)
-    return find("paper").run(experiment(chosen, scale, **options) if isinstance(chosen, str) else chosen, output, **how)
+    return _run(chosen, output, given, experiment, chosen, scale)
 
 
 def represent(
@@ -91,7 +90,7 @@ def represent(
     """
     name = chosen if isinstance(chosen, str) else chosen.experiment
     check_choice("experiment", FORMERLY.get(name, name), REPRESENT)
-    return _run(find(name), chosen, output, scale, given)
+    return _run(chosen, output, given, find(name).settings, scale)
 
 
 def scaling(
@@ -117,19 +116,14 @@ def scaling(
     given
         As for `represent`.
     """
-    return _run(find("scaling"), chosen, output, scale, {"data": data, **given})
+    return _run(chosen, output, {"data": data, **given}, find("scaling").settings, scale)
 
 
 HOW = ("device", "overwrite", "ray", "progress")
 
 
-def _divided(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what decides about the settings, and what decides about how they are run."""
-    how = {name: given[name] for name in HOW if name in given}
-    return {name: value for name, value in given.items() if name not in HOW}, how
-
-
-def _run(found: Experiment[Any], chosen: Any, output: Any, scale: str, given: dict[str, Any]) -> dict[str, Any]:
-    options, how = _divided(given)
-    settings = chosen if isinstance(chosen, Settings) else found.settings(scale, **options)
-    return found.run(settings, output, **how)
+def _run(chosen: Any, output: Any, given: dict[str, Any], settings: Callable[..., Any], *names: Any) -> dict[str, Any]:
+    """Run a study; what is given decides about its settings, unless it is one of `HOW`, how they are run."""
+    how = {name: given.pop(name) for name in HOW if name in given}
+    asked = chosen if isinstance(chosen, Settings) else settings(*names, **given)
+    return find(asked.experiment).run(asked, output, **how)

@@ -26,25 +26,22 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict
-from percolab.study.cells import Array, Cell, Here
+from percolab.study.cells import Array, Cell, Here, cell_of
 from percolab.study.estimates import Row, row, select
 from percolab.study.experiment import Experiment, Found, Results
 from percolab.study.material import Material
-from percolab.study.networks import find_make, trained
-from percolab.study.page import Line, Words
+from percolab.study.networks import trained
 from percolab.study.pictures import Picture, by_number
+from percolab.study.report import Line, Words
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 from percolab.worlds.splits import Split, split_rows
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TIED = 1e-6
 """Relative difference of distances that counts as none."""
@@ -218,7 +215,7 @@ class Data(Material):
 
 def find_rows(s: Settings[Options]) -> Cell[Rows]:
     """Return the cell that the others depend on: how many rows the data have."""
-    return Cell(f"{s.prefix}rows", Rows, partial(_rows, s), s.to_dict())
+    return cell_of(s, "rows", Rows, _rows)
 
 
 def _rows(s: Settings[Options], here: Here) -> Rows:
@@ -244,12 +241,11 @@ def cells(s: Settings[Options], rows: Rows) -> list[Cell[Any]]:
     """Return a cell for each number of rows and each width, and for the nearest rows of each number."""
     made_from, found = s.to_dict(), []
     for number, name in enumerate(s.data):
+        cell = partial(cell_of, s, kind=Errors, made_from=made_from, stage=name)
         for n, width in jobs(s, rows.n[name]):
-            make: Any = partial(_train, s, number=number, n=n, width=width)
-            found.append(Cell(f"{s.prefix}{name}/{n}x{width}", Errors, make, made_from, stage=name))
+            found.append(cell(f"{name}/{n}x{width}", make=partial(_train, number=number, n=n, width=width)))
         for n in rows.n[name].tolist():
-            make = partial(_nearest, s, number=number, n=n)
-            found.append(Cell(f"{s.prefix}{name}/{n}-nearest", Errors, make, made_from, stage=name))
+            found.append(cell(f"{name}/{n}-nearest", make=partial(_nearest, number=number, n=n)))
     return found
 
 
@@ -259,8 +255,7 @@ def _train(s: Settings[Options], here: Here, *, number: int, n: int, width: int)
     rows = data.rows
     config = replace(s.training, d_model=width, epochs=epochs(s, n))
     splits = [Split(chain[:n], rows.validation, rows.test) for chain in data.chains]
-    own = partial(find_make(s.network), data.dataset) if s.network else None
-    results = trained(here, data.dataset, config.with_seeds(s.network_seeds), own, split=splits)
+    results = trained(here, data.dataset, config.with_seeds(s.network_seeds), data.make, split=splits)
     errors = np.stack([_errors(result.model, data.inputs, data.dataset.y, rows.test) for result in results])
     losses = np.array([float(result.history["train_loss"].iloc[-1]) for result in results])
     return Errors(errors.astype(np.float32), losses)

@@ -29,27 +29,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from percolab.experiments import relevance
-from percolab.experiments.directions import (
-    FRESH_PROBES,
-    LEAST_DEPTH,
-    Rest,
-    beyond_rows,
-    forward_from,
-    own_directions,
-    place_samples,
-    probe_directions,
-    random_like,
-    sibling_samples,
-    steer,
-    streams,
-    true_differences,
-)
-from percolab.experiments.responses import by_relevance, fresh_slope, leakage, mean_of_known, response_line
+from percolab.experiments import points, relevance, responses
+from percolab.experiments.responses import Rest
 from percolab.features.methods import KMeans
 from percolab.features.scoring import score
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import kin
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import RAW, activations, label
@@ -57,18 +42,14 @@ from percolab.nn.probing import siblings
 from percolab.nn.probing.places import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
-from percolab.study.draws import STEP
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
 from percolab.study.material import Material
 from percolab.study.networks import Networks
-from percolab.study.page import Line, Words
 from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.report import Line, Words
 from percolab.study.scales import WORLDS
-from percolab.study.settings import Settings
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from percolab.study.settings import STEP, Settings
 
 RANDOM_DRAWS = 3
 """Random directions for each concept."""
@@ -82,29 +63,18 @@ At = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Options:
-    """What this experiment is made from beside data and networks."""
+class Options(points.Options):
+    """What this experiment is made from beside data and networks; `keep` is 0, which is untrained, and the last."""
 
-    keep: tuple[int, ...]
-    """epochs that are looked at: 0, which is untrained, and the last"""
-    min_size: int = 200
-    """fewest samples of a concept or a latent"""
-    most_pairs: int = 400
-    """most pairs of siblings of a hierarchy"""
-    depths: tuple[int, ...] = tuple(range(0, 201, 10))
-    """depths of the latents that are probed"""
     rows: int = 64
     """samples of a concept that are steered"""
     doses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
     """in units of the difference to the sibling, or of z"""
-    features: int = 256
-    """features of k-means"""
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
     """Return the options of a scale."""
-    keep = (0, training.epochs)
-    return Options(keep) if scale == "paper" else Options(keep, 50, 100, tuple(range(0, 101, 10)), 32, features=64)
+    return Options((0, training.epochs), **({**points.SMALL, "rows": 32} if scale == "small" else {}))
 
 
 # ---------------------------------------------------------------------- measuring
@@ -140,11 +110,11 @@ class _Hierarchy:
         self.number, self.forest, self.pairs, self.places = number, truth.forest, pairs, places
         self.n = truth.rows.size
         self.ready = siblings.ready(pairs, data.device)
-        self.samples = sibling_samples(pairs, s.options.rows)
-        self.true = true_differences(pairs, truth.y[truth.rows])
-        fresh = fresh_values(truth.forest, FRESH_PROBES, seed=number + s.draw * STEP)
+        self.samples = responses.sibling_samples(pairs, s.options.rows)
+        self.true = responses.true_differences(pairs, truth.y[truth.rows])
+        fresh = fresh_values(truth.forest, responses.FRESH_PROBES, seed=number + s.draw * STEP)
         self.values = np.column_stack([truth.latent_z, fresh])[self.places.latent]
-        self.inside, self.outside = place_samples(self.places, s.options.rows)
+        self.inside, self.outside = responses.place_samples(self.places, s.options.rows)
         # By the law a change of z by 1 changes y of a point by 1 / √(1 + number of latents above the point).
         self.law = (1 / np.sqrt(1 + truth.forest.point_depth[truth.rows[self.inside]])).mean(1)
 
@@ -152,18 +122,18 @@ class _Hierarchy:
 def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     """Steer in every layer but the last of every network, before and after training, for every hierarchy."""
     data = Material(s, here)
-    depths = [depth for depth in s.options.depths if depth >= LEAST_DEPTH]
+    depths = [depth for depth in s.options.depths if depth >= responses.LEAST_DEPTH]
     probed = data.probed(depths, s.options.min_size)
-    units = zip(relevance.pairs_of(data), probed, strict=True)
+    units = zip(points.pairs_of(data), probed, strict=True)
     hierarchies = [_Hierarchy(data, k, *own) for k, own in enumerate(units)]
     epochs = (0, networks.last)
-    names = [RAW, *streams(networks.model(0, 0, data.device))]
+    names = [RAW, *responses.streams(data.model(networks))]
     parts: dict[str, list[Floats]] = {}
     for _, j, model in data.looks(networks, epochs):
         model.eval()
         recorded = {RAW: data.inputs, **activations(model, data.inputs, names[1:], device=data.device)}
         for name in names:
-            A, rest = recorded[name], partial(forward_from, model, name)
+            A, rest = recorded[name], partial(responses.forward_from, model, name)
             with_features = epochs[j] > 0 and name not in (RAW, "input")
             steered = {
                 **_steer_own(A, rest, hierarchies, s),
@@ -180,7 +150,7 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
         latents={key: values for key, values in found.items() if key not in on_concepts},
         true=np.concatenate([h.true for h in hierarchies], 1),
         law=np.concatenate([h.law for h in hierarchies]),
-        pairs=relevance.columns_of([h.pairs for h in hierarchies]),
+        pairs=points.columns_of([h.pairs for h in hierarchies]),
         latent_factor=np.repeat(np.arange(len(hierarchies)), [len(h.places) for h in hierarchies]),
         latent_place=data.places(probed),
         layers=names,
@@ -194,10 +164,11 @@ def _steer_own(A: torch.Tensor, rest: Rest, hierarchies: list[_Hierarchy], s: Se
     """Return (2, P, D) responses along own and random directions."""
     own, random = [], []
     for h in hierarchies:
-        vectors, samples = own_directions(A, h.ready), h.samples.reshape(-1, s.options.rows)
-        chosen = [vectors, *(random_like(vectors, seed) for seed in range(RANDOM_DRAWS))]
+        vectors, samples = responses.own_directions(A, h.ready), h.samples.reshape(-1, s.options.rows)
+        chosen = [vectors, *(responses.random_like(vectors, seed) for seed in range(RANDOM_DRAWS))]
         first, *drawn = (
-            steer(A, rest, samples, v.flatten(0, 1), s.options.doses)[0].reshape(2, len(h.pairs), -1) for v in chosen
+            responses.steer(A, rest, samples, v.flatten(0, 1), s.options.doses)[0].reshape(2, len(h.pairs), -1)
+            for v in chosen
         )
         own.append(first)
         random.append(np.mean(drawn, 0))
@@ -210,16 +181,16 @@ def _steer_probes(
     """Return (L, D) responses along directions of probes of z, their size there and elsewhere; and of fresh values."""
     found: dict[str, list[Floats]] = {}
     for h in hierarchies:
-        along = probe_directions(A, read_places(A, h.places, h.values))
+        along = responses.probe_directions(A, read_places(A, h.places, h.values))
         index = torch.from_numpy(h.places.depth_index).to(A.device)
         there = h.outside[:, 0] >= 0
         beyond = np.full((there.size, len(s.options.doses)), np.nan)
-        beyond[there] = steer(
+        beyond[there] = responses.steer(
             A, rest, h.outside[there], along[torch.from_numpy(there).to(A.device), 0], s.options.doses
         )[1]
         found.setdefault("probe_leak", []).append(beyond[h.places.depth_index])
-        for t in range(1 + FRESH_PROBES):
-            mean, size = steer(A, rest, h.inside, along[index, t], s.options.doses)
+        for t in range(1 + responses.FRESH_PROBES):
+            mean, size = responses.steer(A, rest, h.inside, along[index, t], s.options.doses)
             found.setdefault(f"fresh_{t}" if t else "probe", []).append(mean)
             if t == 0:
                 found.setdefault("probe_size", []).append(size)
@@ -270,19 +241,19 @@ def _feature_responses(
     if not side.size:
         return found
     chosen = torch.from_numpy(side).to(A.device), torch.from_numpy(pair).to(A.device)
-    own, features, samples = own_directions(A, h.ready)[chosen], best[side, pair], h.samples[side, pair]
+    own, features, samples = responses.own_directions(A, h.ready)[chosen], best[side, pair], h.samples[side, pair]
 
     def carried(numbers: Ints) -> torch.Tensor:
         unit = units[torch.from_numpy(numbers).to(A.device)]
         return (own * unit).sum(1, keepdim=True) * unit
 
     start, stop = h.pairs.start[pair], h.pairs.stop[pair]
-    outside = h.pairs.order[beyond_rows(start, stop, h.n, s.options.rows)]
-    mean, size = steer(A, rest, samples, carried(features), s.options.doses)
-    leak = steer(A, rest, outside, carried(features), s.options.doses)[1]
+    outside = h.pairs.order[responses.beyond_rows(start, stop, h.n, s.options.rows)]
+    mean, size = responses.steer(A, rest, samples, carried(features), s.options.doses)
+    leak = responses.steer(A, rest, outside, carried(features), s.options.doses)[1]
     leak[stop - start == h.n] = np.nan  # there is no elsewhere
     partner = unrelated(*_extents(h, side, pair), features, np.random.default_rng(h.number))
-    other = steer(A, rest, samples, carried(features[partner]), s.options.doses)[0]
+    other = responses.steer(A, rest, samples, carried(features[partner]), s.options.doses)[0]
     other[partner < 0] = np.nan
     for key, values in zip(FEATURE_KEYS, (mean, other, leak, size), strict=True):
         found[key][side, pair] = values
@@ -332,16 +303,16 @@ def analyse(s: Settings[Options], results: Results) -> Found:
 def _own_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) -> list[Row]:
     """Return slopes along own, random and features' directions, and of the right feature less another."""
     e, k, d = at
-    responses = {
+    by_direction = {
         name: found.concepts[name][:, :, e, k, :, :, d] for name in ("own", "random", "feature", "other_feature")
     }
-    responses[LESS_OTHER] = responses["feature"] - responses["other_feature"]
+    by_direction[LESS_OTHER] = by_direction["feature"] - by_direction["other_feature"]
     rows = []
-    for direction, values in responses.items():
-        for case, response in by_relevance(values, found.pairs["factor"]).items():
+    for direction, values in by_direction.items():
+        for case, response in responses.by_relevance(values, found.pairs["factor"]).items():
             if not np.isfinite(response).any():
                 continue
-            slope, r2 = response_line(names["dose"] * found.true, response, blocks)
+            slope, r2 = responses.response_line(names["dose"] * found.true, response, blocks)
             here = {"direction": direction.replace("_", " "), "case": case, **names}
             here["concepts"] = round(np.isfinite(response).sum() / len(response))  # of which a mean network has one
             rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
@@ -355,12 +326,14 @@ def _probe_rows(found: Measured, blocks: Ints, at: At, names: dict[str, Any]) ->
     for case in ("relevant", "irrelevant"):
 
         def response(name: str, case: str = case) -> Floats:
-            return by_relevance(found.latents[name][:, :, e, k, :, d], found.latent_factor)[case]
+            return responses.by_relevance(found.latents[name][:, :, e, k, :, d], found.latent_factor)[case]
 
-        slope, r2 = response_line(law, response("probe"), blocks)
+        slope, r2 = responses.response_line(law, response("probe"), blocks)
         here = {"direction": "probe", "case": case, **names}
         rows += [row(slope, measure="slope", **here), row(r2, measure="r2", **here)]
-        null = fresh_slope(law, np.stack([response(f"fresh_{t}") for t in range(1, FRESH_PROBES + 1)]))
+        null = responses.fresh_slope(
+            law, np.stack([response(f"fresh_{t}") for t in range(1, responses.FRESH_PROBES + 1)])
+        )
         rows.append(band(null, measure="slope", direction="fresh probe", case=case, **names))
     return rows
 
@@ -369,15 +342,15 @@ def _leak_rows(found: Measured, pairs: Ints, latents: Ints, at: At, names: dict[
     """Return leakage of probes' and features' directions where the hierarchy is relevant."""
     e, k, d = at
     rows = []
-    for direction, responses, factor, blocks in (
+    for direction, measured, factor, blocks in (
         ("probe", found.latents, found.latent_factor, latents),
         ("feature", found.concepts, found.pairs["factor"], pairs),
     ):
-        both = [responses[f"{direction}_{part}"][:, :, e, k, ..., d] for part in ("size", "leak")]
-        own = [by_relevance(values, factor)["relevant"] for values in both]
-        inside, outside = (values if values.ndim == 2 else mean_of_known(values) for values in own)
+        both = [measured[f"{direction}_{part}"][:, :, e, k, ..., d] for part in ("size", "leak")]
+        own = [responses.by_relevance(values, factor)["relevant"] for values in both]
+        inside, outside = (values if values.ndim == 2 else responses.mean_of_known(values) for values in own)
         if np.isfinite(inside).any():
-            value = leakage(inside, outside, blocks)
+            value = responses.leakage(inside, outside, blocks)
             rows.append(row(value, measure="leakage", direction=direction, case="relevant", **names))
     return rows
 

@@ -21,50 +21,25 @@ from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from percolab.experiments.relevance import kept_epochs
-from percolab.intervals import Estimate, jackknife, kin, log_bins, mean_interval
-from percolab.nn.config import TrainConfig
+from percolab.experiments.points import Options, fom_bins, options, pairs_of
+from percolab.ground.arrays import Floats, Ints
+from percolab.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.places import fresh_values, path_sums, read_places
-from percolab.nn.probing.siblings import find_siblings
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Experiment, Found, Results, train_then_measure
 from percolab.study.material import Material
-from percolab.study.networks import Networks, train_networks
-from percolab.study.page import Line, Words
+from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.report import Line, Words
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 TARGETS = ("z", "sum", "fresh z")
-
-
-@dataclass(frozen=True)
-class Options:
-    """What this experiment is made from beside data and networks."""
-
-    keep: tuple[int, ...]
-    """epochs that are looked at; 0 is untrained"""
-    min_size: int = 200
-    """fewest samples of a latent"""
-    most_pairs: int = 400
-    """most pairs of siblings"""
-    depths: tuple[int, ...] = tuple(range(0, 201, 10))
-    """depths of the latents that are probed"""
-
-
-def options(scale: str, seeds: int, training: TrainConfig) -> Options:
-    """Return the options of a scale."""
-    keep = kept_epochs(training.epochs)
-    return Options(keep) if scale == "paper" else Options(keep, 50, 100, tuple(range(0, 101, 10)))
 
 
 # ---------------------------------------------------------------------- statistics
@@ -101,16 +76,14 @@ class Measured:
 
 def train(s: Settings[Any], here: Here) -> Networks:
     """Train a network for each seed, all on the dataset's y."""
-    data = Material(s, here)
-    configs = s.training.with_seeds(s.network_seeds)
-    return train_networks(here, data.dataset, configs, split=data.split, make=s.network, keep=s.options.keep)
+    return Material(s, here).train(keep=s.options.keep)
 
 
 def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     """Probe latents and separate siblings in every layer, at every epoch kept, of every network, and in the input."""
     data = Material(s, here)
     own, [truth], [probed] = s.options, data.truths, data.probed(s.options.depths, s.options.min_size)
-    pairs = find_siblings(truth.forest, truth.rows, own.min_size, own.most_pairs)
+    [pairs] = pairs_of(data)
     whole = siblings.ready(pairs, data.device)
     z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=s.draw)])
     values = np.column_stack([z[:, 0], path_sums(truth.forest, z[:, :1])[:, 0], z[:, 1]])[probed.latent]
@@ -173,19 +146,8 @@ def _relative(mse: Floats, baseline: Floats, blocks: Ints) -> Estimate:
 
 
 def _by_fom(change: Floats, fom: Floats, place: Ints, layer: str, epoch: int) -> list[Row]:
-    bins, edges = log_bins(fom, 4)
-    return [
-        row(
-            mean_interval(change[:, bins == b], kin(place[bins == b])),
-            measure="log ratio by FOM, error on z",
-            layer=layer,
-            epoch=epoch,
-            bin=f"FOM {edges[b]:.2g} to {edges[b + 1]:.2g}",
-            at=float(np.sqrt(edges[b] * edges[b + 1])),
-        )
-        for b in np.unique(bins)
-        if np.count_nonzero(bins == b) > 1
-    ]
+    names = {"measure": "log ratio by FOM, error on z", "layer": layer, "epoch": epoch}
+    return [row(mean_interval(change[:, here], kin(place[here])), **names, **where) for here, where in fom_bins(fom)]
 
 
 # ---------------------------------------------------------------------- page

@@ -17,17 +17,16 @@ equal to the bit. Files are complete or not there. Documents of a store are writ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
-from percolab.exports import sequences
-from percolab.exports.hdf5 import hdf5_paths, read_hdf5, to_hdf5
+from percolab.exports.columns import DOCUMENT_TAILS, TAILS, paths
+from percolab.exports.hdf5 import read_hdf5, to_hdf5
 from percolab.exports.point_tables import (
-    csv_paths,
-    huggingface_paths,
     read_csv,
     read_huggingface,
     read_parquet,
@@ -35,7 +34,7 @@ from percolab.exports.point_tables import (
     to_huggingface,
     to_parquet,
 )
-from percolab.exports.release import Release, npz_paths, read_npz, to_npz
+from percolab.exports.release import Release, read_npz, to_npz
 from percolab.ground.extras import needing, surface
 from percolab.ground.files import PathLike
 from percolab.ground.validation import check_choice
@@ -77,19 +76,18 @@ class Format(NamedTuple):
     """the files that `write` makes of a stem"""
 
 
-FORMATS = {
-    "npz": Format(to_npz, npz_paths),
-    "parquet": Format(to_huggingface, huggingface_paths),
-    "csv": Format(to_csv, csv_paths),
-    "hdf5": Format(to_hdf5, hdf5_paths),
-    "huggingface": Format(to_huggingface, huggingface_paths),
-}
+_WRITERS = {
+    "npz": to_npz, "parquet": to_huggingface, "csv": to_csv, "hdf5": to_hdf5, "huggingface": to_huggingface,
+}  # fmt: skip
+
+
+def _format(name: str, tails: Mapping[str, tuple[str, ...]] = TAILS) -> Format:
+    return Format(_WRITERS[name], partial(paths, name if name != "parquet" else "huggingface", tails=tails))
+
+
+FORMATS = {name: _format(name) for name in _WRITERS}
 """The formats of files, by the name that the command line has for them: Parquet is a folder that `datasets` opens."""
-DOCUMENT_FORMATS = {
-    "npz": Format(to_npz, sequences.npz_paths),
-    "parquet": Format(to_huggingface, sequences.huggingface_paths),
-    "huggingface": Format(to_huggingface, sequences.huggingface_paths),
-}
+DOCUMENT_FORMATS = {name: _format(name, DOCUMENT_TAILS) for name in _WRITERS if name in DOCUMENT_TAILS}
 """Those that documents have."""
 
 

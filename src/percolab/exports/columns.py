@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import LATENT_COLUMNS, Dataset, vouch
 from percolab.ground.extras import needing
+from percolab.ground.files import PathLike
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
-from percolab.ground.validation import check_numbers
+from percolab.ground.validation import check_numbers, check_shape
 from percolab.model.forest import Forest
 from percolab.model.graphs import latent_columns
 from percolab.model.recipe import Recipe
@@ -33,6 +37,52 @@ EXPORT = "an export of percolab"
 RECIPE, PROVENANCE, DIGEST, FACTOR = (f"percolab.{word}" for word in ("recipe", "provenance", "sha256", "factor"))
 """Keys under which files keep, as JSON, the recipe, the provenance, the digest of all arrays, and of which factor they
 tell."""
+TAILS: Mapping[str, tuple[str, ...]] = {
+    "npz": (".npz", "_gt_features.npz", "_gt_metadata.npz"),
+    "parquet": (".points.parquet", ".latents.parquet"),
+    "csv": (".points.csv", ".latents.csv", ".recipe.json"),
+    "hdf5": (".h5",),
+    "huggingface": ("/README.md", "/points.parquet", "/latents.parquet"),
+}
+"""How the files of each format are called, after their stem: with a slash, they are in a folder of that name."""
+DOCUMENT_TAILS: Mapping[str, tuple[str, ...]] = {
+    "npz": (".npz",),
+    "parquet": (".documents.parquet", ".contexts.parquet"),
+    "huggingface": ("/README.md", "/documents.parquet", "/contexts.parquet"),
+}
+"""And those of documents."""
+CARD = """---
+pretty_name: {title}
+tags:
+- percolation
+- interpretability
+- synthetic
+configs:
+- config_name: {first}
+  data_files: {first}.parquet
+  default: true
+- config_name: {second}
+  data_files: {second}.parquet
+---
+
+# {title}
+
+{what} Written by percolab {version}.
+
+```python
+from datasets import load_dataset
+
+{first} = load_dataset(PATH, "{first}", split="train").with_format("torch")
+{second} = load_dataset(PATH, "{second}", split="train")
+```
+
+{columns}This recipe makes {it} again:
+
+```json
+{recipe}
+```
+"""
+"""What the README.md of a folder of the Hugging Face Hub says."""
 VALUES = ("y", "latent_z", "point_z")
 FOREST = tuple(field.name for field in fields(Forest))
 
@@ -75,11 +125,20 @@ class Samples:
         return np.argsort(rank[self.known.rows], kind="stable")
 
 
-def blocks(dataset: AnyDataset, progress: Progress) -> Iterator[slice]:
+def paths(form: str, path: PathLike, tails: Mapping[str, tuple[str, ...]] = TAILS) -> tuple[Path, ...]:
+    """Return the files of an export to a stem, which may have the ending of its format."""
+    stem = os.fspath(path)
+    for ending in (f".{form}", ".h5" if form == "hdf5" else "") if form != "huggingface" else ():
+        stem = stem.removesuffix(ending)
+    return tuple(Path(stem) / tail[1:] if tail[0] == "/" else Path(stem + tail) for tail in tails[form])
+
+
+def blocks(dataset: AnyDataset | StoredDocuments, progress: Progress) -> Iterator[slice]:
     """Yield the rows of a dataset in slices of about `EXPORT_BYTES`, and report each that is done."""
-    n, dim = dataset.X.shape
+    documents, n = isinstance(dataset, StoredDocuments), len(dataset)
+    row_bytes = 8 * dataset.corpus.length if documents else dataset.X.shape[1] * dataset.X.dtype.itemsize
     # A power of two, as the rows of a stored chunk are, so that no chunk is read twice.
-    step = 1 << max(0, (EXPORT_BYTES // (dim * dataset.X.dtype.itemsize)).bit_length() - 1)
+    step = 1 << max(0, (EXPORT_BYTES // row_bytes).bit_length() - 1)
     for lo in range(0, n, step):
         yield slice(lo, min(lo + step, n))
         progress("exporting", min(lo + step, n), n)
@@ -190,9 +249,9 @@ def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
     n, n_latents, extra = found.forest.n_points, found.forest.n_latents, found.extra
     rows: dict[str, Any] = {"X": (n, found.X.shape[-1]), "point_z": (n,), "latent_z": (n_latents,)}
     for name, shape in {**rows, "y": (n, *found.y.shape[1:])}.items():
-        check_shape(name, getattr(found, name), shape)
+        check_column(name, getattr(found, name), shape)
     for name, column in extra.items():
-        check_shape(name, column, (n_latents if name in LATENT_COLUMNS else n,))
+        check_column(name, column, (n_latents if name in LATENT_COLUMNS else n,))
     for name in ("latent_z", "point_z"):
         if getattr(found, name).dtype != np.float64:
             raise ValueError(f"{name} must be float64, got {getattr(found, name).dtype}")
@@ -201,10 +260,9 @@ def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
     return vouch(found) if is_intact(found, told) else found
 
 
-def check_shape(name: str, column: Any, shape: tuple[int, ...]) -> None:
+def check_column(name: str, column: Any, shape: tuple[int, ...]) -> None:
     """Raise, in one line, unless a column has a shape and a type that kernels know."""
-    if column.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {column.shape}")
+    check_shape(name, column, shape)
     if column.dtype.kind == "f" and column.dtype.itemsize not in (4, 8):
         raise ValueError(f"{name} must be float32 or float64, got {column.dtype}")
 

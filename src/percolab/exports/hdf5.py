@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +20,11 @@ from percolab.exports.columns import (
     RECIPE,
     VALUES,
     blocks,
-    check_shape,
+    check_column,
     checked,
     digest,
     is_intact,
+    paths,
 )
 from percolab.ground import memory
 from percolab.ground.extras import needing
@@ -38,11 +37,6 @@ from percolab.model.recipe import Recipe
 from percolab.store import worlds
 from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
 from percolab.worlds.superposition import KIND, Superposition
-
-
-def hdf5_paths(path: PathLike) -> tuple[Path]:
-    """Return the file of an export, ``{stem}.h5``."""
-    return (Path(f"{os.fspath(path).removesuffix('.hdf5').removesuffix('.h5')}.h5"),)
 
 
 def to_hdf5(
@@ -62,7 +56,7 @@ def to_hdf5(
     h5py = _h5py()
     if factor is not None and isinstance(dataset, Superposed):
         raise ValueError(f"factor must be left out with hdf5, which holds all factors, got {factor}")
-    with new_files(*hdf5_paths(path), overwrite=overwrite) as (output,), _writing(h5py, output.name) as (file, sink):
+    with new_files(*paths("hdf5", path), overwrite=overwrite) as (output,), _writing(h5py, output.name) as (file, sink):
         modified = {"modified": dataset.modification} if dataset.modification else {}
         file.attrs[RECIPE] = dataset.recipe.to_json()
         file.attrs[PROVENANCE] = json.dumps({**dataset.provenance, **modified})
@@ -138,7 +132,7 @@ def _write_truth(group: Any, dataset: Dataset) -> None:
 def read_hdf5(path: PathLike) -> AnyDataset:
     """Read the dataset, or the superposed world, that `to_hdf5` wrote, into memory."""
     h5py = _h5py()
-    (name,) = hdf5_paths(path)
+    (name,) = paths("hdf5", path)
     with reading("export", name, EXPORT) as plain, h5py.File(plain, "r") as file:
         return _read_world(file) if parse_json(file.attrs[RECIPE]).get("kind") == KIND else _read_dataset(file)
 
@@ -159,7 +153,7 @@ def _read_world(file: Any) -> Superposed:
     X, y, rows, sigma = (_column(file, name) for name in ("X", "y", "rows", "sigma"))
     shapes = {"X": (len(X), recipe.dim), "y": (len(X), *y.shape[1:]), "rows": (len(X), len(factors))}
     for name, column in (("X", X), ("y", y), ("rows", rows), ("sigma", sigma)):
-        check_shape(name, column, shapes.get(name, (len(factors),)))
+        check_column(name, column, shapes.get(name, (len(factors),)))
     if rows.dtype != np.int64:
         raise ValueError(f"rows must be int64, got {rows.dtype}")
     worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.exports import sequences
 from percolab.exports.columns import (
+    CARD,
     EXPORT,
     Samples,
     arrow,
@@ -22,6 +22,7 @@ from percolab.exports.columns import (
     blocks,
     latent_table_columns,
     numpy_columns,
+    paths,
     point_columns,
     position_columns,
     positions,
@@ -38,61 +39,18 @@ from percolab.worlds.superposed import AnyDataset
 MOST_TYPES = 1 << 26
 """Bytes of the file with the recipe and the types of all columns of a CSV."""
 HUGGING_FACE = "a Hugging Face folder"
-CARD = """---
-pretty_name: Percolation data
-tags:
-- percolation
-- interpretability
-- synthetic
-configs:
-- config_name: points
-  data_files: points.parquet
-  default: true
-- config_name: latents
-  data_files: latents.parquet
----
-
-# Percolation data
-
-{what} Written by percolab {version}.
-
-```python
-from datasets import load_dataset
-
-points = load_dataset(PATH, "points", split="train").with_format("torch")
-latents = load_dataset(PATH, "latents", split="train")
-```
-
+ON_CLUSTERS = """{n:,} points in {dim} dimensions on {n_clusters:,} clusters, with the {n_latents:,} latent variables
+that made their targets."""
+OF_A_WORLD = """{n:,} samples of a superposed world in {dim} dimensions, with the {n_latents:,} latent variables of its
+factor {factor}: `row` is the point of that factor that a sample has, and what follows is that point's."""
+COLUMNS_SAID = """\
 Line i of `points` is row i: its position `X`, its target `y`, its own value `z`, its cluster, and how many latents it
 has (`depth`). Line i of `latents` is latent i, whose points are `start` to `start + size - 1`. Neighbouring points are
 relatives: shuffle before training, and hold out whole subtrees or clusters (`percolab.split_rows`) to test more than
 memory.
 
-{back}This recipe makes it again:
-
-```json
-{recipe}
-```
 """
-
-
-ON_CLUSTERS = """{n:,} points in {dim} dimensions on {n_clusters:,} clusters, with the {n_latents:,} latent variables
-that made their targets."""
-OF_A_WORLD = """{n:,} samples of a superposed world in {dim} dimensions, with the {n_latents:,} latent variables of its
-factor {factor}: `row` is the point of that factor that a sample has, and what follows is that point's."""
 READ_BACK = "`percolab.exports.read_huggingface(PATH)` gives the dataset back. "
-
-
-def parquet_paths(path: PathLike) -> tuple[Path, Path]:
-    """Return the two tables of an export: ``{stem}.points.parquet`` and ``{stem}.latents.parquet``."""
-    stem = os.fspath(path).removesuffix(".parquet")
-    return Path(f"{stem}.points.parquet"), Path(f"{stem}.latents.parquet")
-
-
-def csv_paths(path: PathLike) -> tuple[Path, Path, Path]:
-    """Return the files of an export: ``{stem}.points.csv``, ``{stem}.latents.csv`` and ``{stem}.recipe.json``."""
-    stem = os.fspath(path).removesuffix(".csv")
-    return Path(f"{stem}.points.csv"), Path(f"{stem}.latents.csv"), Path(f"{stem}.recipe.json")
 
 
 def to_parquet(
@@ -122,7 +80,7 @@ def to_parquet(
     import pyarrow.parquet as pq
 
     told = {key.encode(): text.encode() for key, text in record(samples).items()}
-    with new_files(*parquet_paths(path), overwrite=overwrite) as (points_file, latents_file):
+    with new_files(*paths("parquet", path), overwrite=overwrite) as (points_file, latents_file):
         columns = latent_table_columns(samples)
         index = pandas.RangeIndex(samples.forest.n_latents, name="latent")
         table = pa.Table.from_pandas(pandas.DataFrame(columns, index=index))
@@ -136,7 +94,7 @@ def to_parquet(
 def read_parquet(path: PathLike) -> Dataset:
     """Read the dataset that `to_parquet` wrote."""
     arrow("Parquet")
-    with _tables(*parquet_paths(path)) as (points, latents, told):
+    with _tables(*paths("parquet", path)) as (points, latents, told):
         columns = numpy_columns(points)
         return assemble(positions(columns), columns, numpy_columns(latents), told)
 
@@ -167,7 +125,7 @@ def to_csv(
     samples, pa = _begun(dataset, factor, "CSV")
     from pyarrow import csv
 
-    with new_files(*csv_paths(path), overwrite=overwrite) as (points_file, latents_file, recipe_file):
+    with new_files(*paths("csv", path), overwrite=overwrite) as (points_file, latents_file, recipe_file):
         latents = pa.table(latent_table_columns(samples))
         csv.write_csv(latents, latents_file)
         schema = point_schema(samples)
@@ -185,7 +143,7 @@ def read_csv(path: PathLike) -> Dataset:
     pa = arrow("CSV")
     from pyarrow import csv
 
-    points_path, latents_path, recipe_path = csv_paths(path)
+    points_path, latents_path, recipe_path = paths("csv", path)
     kept = read_json("export", recipe_path, MOST_TYPES)
     with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
         tables = []
@@ -223,12 +181,6 @@ def _types(schema: Any) -> dict[str, str]:
 # A folder in the form of the Hugging Face Hub: a card and two Parquet tables, which ``datasets`` opens by name.
 
 
-def huggingface_paths(path: PathLike) -> tuple[Path, Path, Path]:
-    """Return the files of an export: ``README.md``, ``points.parquet`` and ``latents.parquet`` in the folder `path`."""
-    folder = Path(os.fspath(path))
-    return folder / "README.md", folder / "points.parquet", folder / "latents.parquet"
-
-
 def to_huggingface(
     dataset: AnyDataset | StoredDocuments,
     path: PathLike,
@@ -252,8 +204,8 @@ def to_huggingface(
     import pyarrow.parquet as pq
 
     told = {key.encode(): text.encode() for key, text in record(samples).items()}
-    paths = huggingface_paths(path)
-    with new_folder(path), new_files(*paths, overwrite=overwrite) as (card, points_file, latents_file):
+    files = paths("huggingface", path)
+    with new_folder(path), new_files(*files, overwrite=overwrite) as (card, points_file, latents_file):
         card.write(_card(samples).encode())
         latents = pa.table(latent_table_columns(samples))
         pq.write_table(latents.replace_schema_metadata(told), latents_file)
@@ -266,7 +218,7 @@ def to_huggingface(
 def read_huggingface(path: PathLike) -> Dataset:
     """Read the dataset that `to_huggingface` wrote."""
     arrow(HUGGING_FACE)
-    with _tables(*huggingface_paths(path)[1:]) as (points, latents, told):
+    with _tables(*paths("huggingface", path)[1:]) as (points, latents, told):
         vectors = points["X"].combine_chunks()
         X = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(points), vectors.type.list_size)
         columns = numpy_columns(points.drop_columns("X"))
@@ -287,4 +239,6 @@ def _card(samples: Samples) -> str:
     what, back = ON_CLUSTERS.format(n=n, dim=dim, n_clusters=forest.n_clusters, n_latents=forest.n_latents), READ_BACK
     if samples.factor is not None:
         what, back = OF_A_WORLD.format(n=n, dim=dim, factor=samples.factor, n_latents=forest.n_latents), ""
-    return CARD.format(what=what, back=back, version=__version__, recipe=samples.data.recipe.to_json())
+    names = {"title": "Percolation data", "first": "points", "second": "latents", "it": "it"}
+    said = {"columns": COLUMNS_SAID + back, "version": __version__, "recipe": samples.data.recipe.to_json()}
+    return CARD.format(**names, what=what, **said)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.exports import sequences
-from percolab.exports.columns import Samples
+from percolab.exports.columns import Samples, paths
 from percolab.ground.arrays import Ints
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.foreign_files import arrays, from_archive
@@ -49,12 +47,6 @@ class Release:
     """(n,) number of latents above the point"""
     latent_values: scipy.sparse.csr_array
     """(n, number of latents) value of every latent that a point has, shallow latents first"""
-
-
-def npz_paths(stem: PathLike) -> tuple[Path, Path, Path]:
-    """Return the files of a release: ``{stem}.npz``, ``{stem}_gt_features.npz`` and ``{stem}_gt_metadata.npz``."""
-    name = os.fspath(stem).removesuffix(".npz")
-    return Path(f"{name}.npz"), Path(f"{name}_gt_features.npz"), Path(f"{name}_gt_metadata.npz")
 
 
 def to_npz(
@@ -96,7 +88,7 @@ def to_npz(
         "cluster_size": forest.cluster_size[cluster],
         "latent_tree_height": forest.point_depth[place],
     }
-    with new_files(*npz_paths(stem), overwrite=overwrite) as (points_file, features_file, metadata_file):
+    with new_files(*paths("npz", stem), overwrite=overwrite) as (points_file, features_file, metadata_file):
         _write_latent_values(samples.known.dataset, place, features_file, progress)
         X, y = np.asarray(dataset.X), dataset.y[order]
         with zipfile.ZipFile(points_file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -150,7 +142,7 @@ def _write(
 
 def read_npz(stem: PathLike) -> Release:
     """Read the authors' files, ``{stem}.npz`` and ``{stem}_gt_features.npz``; the third says nothing new."""
-    points, features, _ = npz_paths(stem)
+    points, features, _ = paths("npz", stem)
     with arrays("release", points) as held:
         X = check_numbers("X", held["X"])
         if X.ndim != 2:

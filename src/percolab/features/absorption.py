@@ -16,18 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.concepts import Concepts
 from percolab.features.counting import TASKS_PER_THREAD, Matches, count_pairs, even_ranges
 from percolab.features.firing import Firing, decode, place
-from percolab.features.pairs import GOOD, Pairs
+from percolab.features.limits import GOOD
+from percolab.features.pairs import Pairs
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +69,7 @@ def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: in
     member = np.repeat(np.arange(firing.fired.size), np.diff(first))
     wide = np.flatnonzero(firing.slot[member] >= 0)
     wide = wide[np.argsort(lowest[wide], kind="stable")]
-    given = first, lowest, lowest[wide], member[wide], *tree, *firing.columns, *where
+    given = first, lowest, lowest[wide], member[wide], *tree, firing.columns, *where
     tasks: list[Task] = [(_cover, (*ends, *given)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)]
     run(tasks, threads)
     return Absorbers(first, lowest, deepest, by, second)
@@ -88,7 +86,7 @@ def on_rows(
     asked = matches.f1 >= GOOD
     where = absorbers.deepest, absorbers.feature, absorbers.second
     most = int(firing.fired.max())
-    given = most, concepts.start, concepts.stop, matches.feature, *firing.columns, *where, on_own, on_own_by_others
+    given = most, concepts.start, concepts.stop, matches.feature, firing.columns, *where, on_own, on_own_by_others
     # Large concepts are listed beside each other, so each task takes them from the whole list.
     step = TASKS_PER_THREAD * threads
     tasks: list[Task] = [(_covered_by_own, (np.flatnonzero(asked)[i::step], *given)) for i in range(step)]
@@ -137,44 +135,41 @@ def _lowest(found_first, found, end, first, lowest):
 
 @kernel
 def _cover(
-    w0, w1, absorbs_first, lowest, wide_concept, wide_member, start, stop, upper,
-    fired, slot, first, positions, words, deepest, feature, second,
-):  # fmt: skip
+    w0, w1, absorbs_first, lowest, wide_concept, wide_member, start, stop, upper, firing, deepest, feature, second
+):
     """Find the deepest and the second concept on the positions of words w0 … w1 - 1."""
     where = deepest, feature, second
-    _cover_by_lists(w0, w1, absorbs_first, lowest, start, stop, upper, fired, slot, first, positions, *where)
-    _cover_by_bits(w0, w1, wide_concept, wide_member, start, stop, upper, slot, words, *where)
+    _cover_by_lists(w0, w1, absorbs_first, lowest, start, stop, upper, firing, *where)
+    _cover_by_bits(w0, w1, wide_concept, wide_member, start, stop, upper, firing, *where)
 
 
 @kernel
-def _cover_by_lists(
-    w0, w1, absorbs_first, lowest, start, stop, upper, fired, slot, first, positions, deepest, feature, second
-):
+def _cover_by_lists(w0, w1, absorbs_first, lowest, start, stop, upper, firing, deepest, feature, second):
     """Take in the features that are lists, one after another.
 
     A row outside the lowest concept that a feature absorbs from counts for the lowest one above that has it.
     """
-    for f in range(fired.size):
-        if slot[f] >= 0 or absorbs_first[f] == absorbs_first[f + 1]:
+    for f in range(firing.fired.size):
+        if firing.slot[f] >= 0 or absorbs_first[f] == absorbs_first[f + 1]:
             continue
-        begin = place(positions, first[f], first[f] + fired[f], 64 * w0)
-        end = place(positions, begin, first[f] + fired[f], 64 * w1)
+        begin = place(firing.positions, firing.first[f], firing.first[f] + firing.fired[f], 64 * w0)
+        end = place(firing.positions, begin, firing.first[f] + firing.fired[f], 64 * w1)
         for j in range(absorbs_first[f], absorbs_first[f + 1]):
             c = lowest[j]
-            right = place(positions, begin, end, start[c])
+            right = place(firing.positions, begin, end, start[c])
             left = right - 1
             while c >= 0 and (left >= begin or right < end):
-                while right < end and positions[right] < stop[c]:
-                    _offer(positions[right], f, c, deepest, feature, second)
+                while right < end and firing.positions[right] < stop[c]:
+                    _offer(firing.positions[right], f, c, deepest, feature, second)
                     right += 1
-                while left >= begin and positions[left] >= start[c]:
-                    _offer(positions[left], f, c, deepest, feature, second)
+                while left >= begin and firing.positions[left] >= start[c]:
+                    _offer(firing.positions[left], f, c, deepest, feature, second)
                     left -= 1
                 c = upper[c]
 
 
 @kernel
-def _cover_by_bits(w0, w1, concept, member, start, stop, upper, slot, words, deepest, feature, second):
+def _cover_by_bits(w0, w1, concept, member, start, stop, upper, firing, deepest, feature, second):
     """Take in the features that are bits, all those with the same lowest concept at once.
 
     Pairs (lowest concept, feature) are sorted. Dense features are many on a row, and two of them are enough to know:
@@ -188,7 +183,7 @@ def _cover_by_bits(w0, w1, concept, member, start, stop, upper, slot, words, dee
         twice[:] = bits.ZERO
         lowest = concept[j]
         while j < concept.size and concept[j] == lowest:
-            row = words[slot[member[j]], w0:w1]
+            row = firing.words[firing.slot[member[j]], w0:w1]
             for w in range(row.size):
                 fresh = row[w] & ~once[w]
                 twice[w] |= row[w] & once[w]
@@ -230,15 +225,13 @@ def _offer(p, f, c, deepest, feature, second):
 
 
 @kernel
-def _covered_by_own(
-    asked, most, start, stop, best, fired, slot, first, positions, words, deepest, feature, second, on_own, by_others
-):
+def _covered_by_own(asked, most, start, stop, best, firing, deepest, feature, second, on_own, by_others):
     """Count, on the rows a concept's feature fires on, those where any feature, and any other, absorbs from it."""
     found = np.empty(most, np.int32)
     for c in asked:
         f = best[c]
-        own = found[: fired[f]]
-        decode(f, fired, slot, first, positions, words, own)
+        own = found[: firing.fired[f]]
+        decode(f, firing, own)
         for j in range(place(own, 0, own.size, start[c]), place(own, 0, own.size, stop[c])):
             p = own[j]
             on_own[c] += deepest[p] >= c

@@ -17,20 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features import bits
+from percolab.features.concepts import ConceptIntervals
 from percolab.features.counting import even_ranges, score_f1
 from percolab.features.firing import Firing, decode
-from percolab.features.truth import ConceptIntervals
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
 from percolab.ground.parallel import Task, run
-from percolab.rng.philox import CHANCE, block
+from percolab.rng.philox import CHANCE, STEP, block, mix
 from percolab.worlds.samples import shuffle
 
 RARE = 32
 """Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins."""
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threads: int) -> NDArray[np.float64]:
@@ -40,7 +37,7 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
     best = np.zeros((draws, len(ranges), size.size))
     given: tuple[Any, ...] = firing.fired, firing.n_rows, edges.edges
     if truth.labels.place is not None:
-        given = *firing.columns, *_by_document(truth), edges.edges.size
+        given = firing.columns, *_by_document(truth), edges.edges.size
     draw_best = _best_by_rows if truth.labels.place is None else _best_by_documents
     tasks: list[Task] = [
         (draw_best, (*ends, draw, np.uint64(seed), *given, edges.start, edges.stop, size, best[draw, i]))
@@ -95,14 +92,6 @@ def set_key(seed, draw, feature):
 
 
 @kernel
-def stream(state):
-    """Return the random word that belongs to a state (SplitMix64; Steele, Lea, Flood 2014)."""
-    z = (state ^ (state >> _30)) * _MIX1
-    z = (z ^ (z >> _27)) * _MIX2
-    return z ^ (z >> _31)
-
-
-@kernel
 def random_set(n_rows, count, state, words):
     """Fill bits with a uniform random set of `count` of n_rows positions."""
     if 2 * count > n_rows:
@@ -129,8 +118,8 @@ def _draw_set(n_rows, count, state, words):
         held = bits.count(words, 0, n_rows)
     n = np.uint64(n_rows)
     while held != count:
-        state += _STEP
-        p = np.int64(multiply_high(stream(state), n))
+        p = np.int64(multiply_high(mix(state), n))
+        state += STEP
         if held < count and not bits.has(words, p):
             bits.add(words, p)
             held += 1
@@ -145,11 +134,11 @@ def _toss(heads, state, words):
     for digit in range(bits.lowest(np.uint64(heads)), 8):
         if (heads >> digit) & 1:
             for w in range(words.size):
-                words[w] |= stream(state + np.uint64(w + 1) * _STEP)
+                words[w] |= mix(state + np.uint64(w) * STEP)
         else:
             for w in range(words.size):
-                words[w] &= stream(state + np.uint64(w + 1) * _STEP)
-        state += np.uint64(words.size) * _STEP
+                words[w] &= mix(state + np.uint64(w) * STEP)
+        state += np.uint64(words.size) * STEP
     return state
 
 
@@ -169,29 +158,26 @@ def _best_by_rows(lo, hi, draw, seed, fired, n_rows, edges, start, stop, size, b
 
 
 @kernel
-def _best_by_documents(
-    lo, hi, draw, seed, fired, slot, first, positions, words, place, document, begin, bin_of,
-    n_edges, start, stop, size, best,
-):  # fmt: skip
+def _best_by_documents(lo, hi, draw, seed, firing, place, document, begin, bin_of, n_edges, start, stop, size, best):
     order, shift = np.empty(begin.size - 1, np.int64), np.empty(begin.size - 1, np.int64)
-    rows, below = np.empty(fired.max(), np.int32), np.empty(n_edges, np.int32)
+    rows, below = np.empty(firing.fired.max(), np.int32), np.empty(n_edges, np.int32)
     hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
     for f in range(lo, hi):
-        if fired[f] == 0:
+        if firing.fired[f] == 0:
             continue
         shuffle(order, np.uint64(set_key(seed, draw, f)), CHANCE, seed)
         at = 0
         for d in order:
             shift[d] = at - begin[d]
             at += begin[d + 1] - begin[d]
-        decode(f, fired, slot, first, positions, words, rows)
+        decode(f, firing, rows)
         below[:] = 0
-        for j in range(fired[f]):
+        for j in range(firing.fired[f]):
             edge = bin_of[place[rows[j]] + shift[document[rows[j]]]]
             if edge < n_edges:
                 below[edge] += 1
         for j in range(1, n_edges):
             below[j] += below[j - 1]
-        score_f1(fired[f], size, start, stop, below, hits, f1)
+        score_f1(firing.fired[f], size, start, stop, below, hits, f1)
         for c in range(size.size):
             best[c] = max(best[c], f1[c])

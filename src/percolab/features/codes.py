@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import scipy.sparse
 
+    from percolab.features.concepts import ConceptIntervals
     from percolab.features.counting import Matches
     from percolab.features.firing import Firing
-    from percolab.features.truth import ConceptIntervals
 
 COPY_BYTES = 1 << 28
 """Memory for one block of dense codes that must be copied: those of another type than float, or not row by row."""

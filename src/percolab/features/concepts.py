@@ -13,13 +13,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.features.limits import SUMMARY_RATIO
+from percolab.ground.arrays import Ints
 from percolab.model.forest import Forest
-from percolab.model.latent_groups import RATIO, thin
-
-Ints = NDArray[np.int64]
-
-SUMMARY_RATIO = RATIO
-"""Of the concepts listed, a summary keeps those with at most this share of the rows of the nearest kept one above."""
+from percolab.model.latent_groups import thinned
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +109,10 @@ def find_concepts(labels: Labels, min_size: int, ratio: float) -> Concepts:
     if not latent.size:
         most = size.max(initial=0)
         raise ValueError(f"min_size must leave a concept: the largest has {most} of the rows, got {min_size}")
-    latent = latent[_thinned(forest, latent, size, ratio)]
+    latent = latent[thinned(forest, latent, size, ratio)]
     above, end = forest.nearest_above(latent), np.searchsorted(latent, latent + forest.latent_size[latent] - 1)
     upper = np.where(above < 0, -1, np.searchsorted(latent, above))
-    counted = _thinned(forest, latent, size, SUMMARY_RATIO) & (size[latent] < len(labels))
+    counted = thinned(forest, latent, size, SUMMARY_RATIO) & (size[latent] < len(labels))
     return Concepts(latent, start[latent], stop[latent], upper, end, counted)
 
 
@@ -126,8 +123,46 @@ def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:
     return labels.contexts[size[labels.contexts] >= min_size]
 
 
-def _thinned(forest: Forest, latent: Ints, size: Ints, ratio: float) -> NDArray[np.bool_]:
-    """Return which of the latents have at most a share of the rows of the nearest such latent above, and fewer."""
-    kept = np.empty(latent.size, np.bool_)
-    thin(latent, forest.latent_size, size, ratio, kept)
-    return kept
+# ---------------------------------------------------------------------- intervals of rows
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """The distinct ends of the concepts' intervals, and where each concept's are among them.
+
+    Indices are unsigned: numba then asks of none whether it counts from the end, and loops over them run in lanes.
+    """
+
+    edges: Ints
+    """(E,) increasing positions"""
+    start: NDArray[np.uint32]
+    """(C,) index of each concept's first position"""
+    stop: NDArray[np.uint32]
+    """(C,) index of one past its last"""
+    bin: NDArray[np.uint32]
+    """(n,) for each position, how many edges are not above it"""
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptIntervals:
+    """The concepts over the rows that are there, as intervals of rows sorted by label."""
+
+    labels: Labels
+    order: Ints
+    """(n,) the rows of the codes sorted by label: position p is row order[p]"""
+    concepts: Concepts
+    edges: Edges
+
+    @property
+    def forest(self) -> Forest:
+        """The hierarchy."""
+        return self.labels.forest
+
+
+def find_truth(labels: Labels, min_size: int, ratio: float) -> ConceptIntervals:
+    """Return the concepts of the rows that have these labels."""
+    concepts = find_concepts(labels, min_size, ratio)
+    edges, where = np.unique(np.concatenate([concepts.start, concepts.stop]), return_inverse=True)
+    start, stop = where.astype(np.uint32).reshape(2, -1)
+    bins = np.searchsorted(edges, np.arange(len(labels)), side="right").astype(np.uint32)
+    return ConceptIntervals(labels, np.argsort(labels.label, kind="stable"), concepts, Edges(edges, start, stop, bins))

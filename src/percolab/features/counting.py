@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.features import bits
-from percolab.features.concepts import Concepts
+from percolab.features.concepts import ConceptIntervals, Concepts
 from percolab.features.firing import Firing, count_in
-from percolab.features.truth import ConceptIntervals
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TASKS_PER_THREAD = 8
 
@@ -62,7 +58,7 @@ def match(firing: Firing, truth: ConceptIntervals, threads: int) -> Matches:
     feature = np.full((len(ranges), n_concepts), -1, np.int64)
     concept, feature_f1, purity = np.full(n_features, -1, np.int64), np.zeros(n_features), np.zeros(n_features)
     places = edges.edges, edges.start, edges.stop, edges.bin
-    given = *firing.columns, *places, concepts.size, concepts.summarised
+    given = firing.columns, *places, concepts.size, concepts.summarised
     tasks: list[Task] = [
         (_match, (*ends, *given, f1[i], feature[i], concept, feature_f1, purity)) for i, ends in enumerate(ranges)
     ]
@@ -91,7 +87,7 @@ def complete(
 def count_pairs(firing: Firing, feature: Ints, start: Ints, stop: Ints) -> Ints:
     """Return how many positions of each interval the feature beside it fires on; 0 for feature -1."""
     hits = np.zeros(feature.size, np.int64)
-    _count_pairs(feature, start, stop, *firing.columns, hits)
+    _count_pairs(feature, start, stop, firing.columns, hits)
     return hits
 
 
@@ -99,21 +95,21 @@ def count_pairs(firing: Firing, feature: Ints, start: Ints, stop: Ints) -> Ints:
 
 
 @kernel
-def _count_pairs(feature, start, stop, fired, slot, first, positions, words, hits):
+def _count_pairs(feature, start, stop, firing, hits):
     for i in range(feature.size):
         if feature[i] >= 0:
-            hits[i] = count_in(feature[i], start[i], stop[i], fired, slot, first, positions, words)
+            hits[i] = count_in(feature[i], start[i], stop[i], firing)
 
 
 @kernel
-def feature_ranks(feature, fired, slot, first, positions, words, edges, bin_of, before, out):
+def feature_ranks(feature, firing, edges, bin_of, before, out):
     """Write, for each edge, how many firing positions are below it; `before` is scratch."""
-    if slot[feature] >= 0:
-        bits.ranks(words[slot[feature]], edges, before, out)
+    if firing.slot[feature] >= 0:
+        bits.ranks(firing.words[firing.slot[feature]], edges, before, out)
         return
     out[:] = 0
-    for j in range(first[feature], first[feature] + fired[feature]):
-        at = bin_of[positions[j]]
+    for j in range(firing.first[feature], firing.first[feature] + firing.fired[feature]):
+        at = bin_of[firing.positions[j]]
         if at < out.size:  # beyond the last edge it is below none
             out[at] += 1
     total = 0
@@ -132,16 +128,15 @@ def score_f1(fired, size, start, stop, below, hits, f1):
 
 @kernel
 def _match(
-    lo, hi, fired, slot, first, positions, words, edges, start, stop, bin_of,
-    size, counted, best_f1, best_feature, concept, feature_f1, purity,
-):  # fmt: skip
-    before, below = np.empty(words.shape[1] + 1, np.int32), np.empty(edges.size, np.int32)
+    lo, hi, firing, edges, start, stop, bin_of, size, counted, best_f1, best_feature, concept, feature_f1, purity
+):
+    before, below = np.empty(firing.words.shape[1] + 1, np.int32), np.empty(edges.size, np.int32)
     hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
     for f in range(lo, hi):
-        if fired[f] == 0:
+        if firing.fired[f] == 0:
             continue
-        feature_ranks(f, fired, slot, first, positions, words, edges, bin_of, before, below)
-        score_f1(fired[f], size, start, stop, below, hits, f1)
+        feature_ranks(f, firing, edges, bin_of, before, below)
+        score_f1(firing.fired[f], size, start, stop, below, hits, f1)
         for c in range(size.size):
             if f1[c] > best_f1[c]:
                 best_f1[c] = f1[c]

@@ -15,8 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.features.codes import BLOCK_CELLS
 from percolab.features.inputs import as_array
-from percolab.features.methods import BLOCK_CELLS, Decodes, check_activations, largest
+from percolab.features.methods import Decodes, check_activations, largest
 from percolab.features.saes import SparseAutoencoder
 from percolab.ground import foreign_files
 from percolab.ground.validation import check_choice

@@ -9,19 +9,14 @@ from numpy.typing import NDArray
 
 from percolab.features.absorption import Absorbers
 from percolab.features.codes import BLOCK_CELLS, Codes
-from percolab.features.concepts import Concepts
+from percolab.features.concepts import ConceptIntervals, Concepts
 from percolab.features.counting import Matches
 from percolab.features.firing import Firing, fires_at, place
-from percolab.features.pairs import GOOD
-from percolab.features.truth import ConceptIntervals
+from percolab.features.limits import CARRIED, GOOD
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-CARRIED = 0.4
-"""Share of the codes' part along a concept's direction that an absorber must carry."""
-BLOCK_BYTES = 1 << 27
+PARTS_BYTES = 1 << 27
 """Memory for one block of the decoder's parts along concepts' directions."""
 
 
@@ -91,7 +86,7 @@ def carried(
     concepts = truth.concepts
     asked = np.flatnonzero((matches.f1 >= GOOD) & np.isfinite(concept_direction[:, 0]))
     found = np.full(len(concepts), np.nan)
-    step, n_rows = max(1, BLOCK_BYTES // (8 * len(directions))), max(1, BLOCK_CELLS // len(directions))
+    step, n_rows = max(1, PARTS_BYTES // (8 * len(directions))), max(1, BLOCK_CELLS // len(directions))
     for lo in range(0, asked.size, step):
         chosen = asked[lo : lo + step]
         part = np.ascontiguousarray((directions @ concept_direction[chosen].T).T)
@@ -101,7 +96,7 @@ def carried(
             for first in range(0, positions.size, n_rows):
                 some = positions[first : first + n_rows]
                 rows = _by_rows(codes.take(truth.order[some]))
-                given = some, rows.indptr, rows.indices, rows.data, *firing.columns
+                given = some, rows.indptr, rows.indices, rows.data, firing.columns
                 count += _carried(c, concepts.end[c], *given, absorbers.first, absorbers.lowest, part[j])
             found[c] = count / concepts.size[c]
     return found
@@ -112,7 +107,7 @@ def _absorbed(c: int, firing: Firing, concepts: Concepts, matches: Matches, abso
     positions = np.arange(concepts.start[c], concepts.stop[c])
     positions = positions[absorbers.deepest[positions] >= c]
     silent = np.empty(positions.size, np.bool_)
-    _silent(matches.feature[c], positions, *firing.columns, silent)
+    _silent(matches.feature[c], positions, firing.columns, silent)
     return positions[silent]
 
 
@@ -136,13 +131,13 @@ def _sums_between(values, centre, order, edges, out):
 
 
 @kernel
-def _silent(feature, at, fired, slot, first, positions, words, out):
+def _silent(feature, at, firing, out):
     for j in range(at.size):
-        out[j] = not fires_at(feature, at[j], fired, slot, first, positions, words)
+        out[j] = not fires_at(feature, at[j], firing)
 
 
 @kernel
-def _carried(c, end, at, indptr, indices, data, fired, slot, first, positions, words, absorbs_first, lowest, weight):
+def _carried(c, end, at, indptr, indices, data, firing, absorbs_first, lowest, weight):
     """Count the rows, given as CSR, on which some firing absorber of concept c carries enough of its direction."""
     count = 0
     for r in range(at.size):
@@ -154,7 +149,7 @@ def _carried(c, end, at, indptr, indices, data, fired, slot, first, positions, w
             if part > most:
                 lo, hi = absorbs_first[f], absorbs_first[f + 1]
                 lo = place(lowest, lo, hi, c)
-                if lo < hi and lowest[lo] < end and fires_at(f, at[r], fired, slot, first, positions, words):
+                if lo < hi and lowest[lo] < end and fires_at(f, at[r], firing):
                     most = part
         count += total > 0 and most >= CARRIED * total
     return count

@@ -12,19 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features.codes import SparseCodes
-from percolab.features.concepts import SUMMARY_RATIO, Labels
+from percolab.features.concepts import Labels, find_truth
 from percolab.features.counting import match
 from percolab.features.firing import pack
 from percolab.features.inputs import as_codes
-from percolab.features.pairs import GOOD
-from percolab.features.truth import find_truth
+from percolab.features.limits import GOOD, SUMMARY_RATIO
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.parallel import thread_count
 
 if TYPE_CHECKING:
     import scipy.sparse
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
 """Shares of its firing rows on which a feature still fires, of which the best is chosen."""

@@ -9,24 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.codes import Codes, DenseCodes, DeviceCodes, SparseCodes
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
-Ints = NDArray[np.int64]
-
-BLOCK_BYTES = 1 << 25
+PACKED_BYTES = 1 << 25
 """Memory for the bits of one block of features, while dense codes are packed."""
 PACKED_WORDS = 256
 """Words of a task that packs: 16,384 rows of a block of features."""
 LISTED = 32
 """Features on fewer than 1 of this many rows are lists: 32 bits a firing are then less than a bit a row."""
+
+
+class Columns(NamedTuple):
+    """The columns of a `Firing`, as kernels take them."""
+
+    fired: Ints
+    slot: Ints
+    first: Ints
+    positions: NDArray[np.int32]
+    words: NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +53,9 @@ class Firing:
     words: NDArray[np.uint64]
 
     @property
-    def columns(self) -> tuple[Ints, Ints, Ints, NDArray[np.int32], NDArray[np.uint64]]:
-        """What kernels take: fired, slot, first, positions, words."""
-        return self.fired, self.slot, self.first, self.positions, self.words
+    def columns(self) -> Columns:
+        """What kernels take."""
+        return Columns(self.fired, self.slot, self.first, self.positions, self.words)
 
 
 def pack(codes: Codes, order: Ints, threshold: NDArray[np.float64], threads: int) -> Firing:
@@ -91,7 +100,7 @@ def _dense_blocks(
 ) -> Iterator[NDArray[np.uint64]]:
     n, n_features = order.size, codes.shape[1]
     n_words = bits.words_for(n)
-    width = max(1, min(codes.most_columns(), BLOCK_BYTES // (8 * n_words)))
+    width = max(1, min(codes.most_columns(), PACKED_BYTES // (8 * n_words)))
     starts = range(0, n_words, PACKED_WORDS)
     for lo in range(0, n_features, width):
         hi = min(lo + width, n_features)
@@ -205,13 +214,13 @@ def _fill_sparse(indptr, indices, data, threshold, order, slot, cursor, position
 
 
 @kernel
-def decode(feature, fired, slot, first, positions, words, out):
+def decode(feature, firing, out):
     """Write the positions a feature fires on, increasing."""
-    if slot[feature] >= 0:
-        bits.list_positions(words[slot[feature]], out)
+    if firing.slot[feature] >= 0:
+        bits.list_positions(firing.words[firing.slot[feature]], out)
     else:
-        for j in range(fired[feature]):
-            out[j] = positions[first[feature] + j]
+        for j in range(firing.fired[feature]):
+            out[j] = firing.positions[firing.first[feature] + j]
 
 
 @kernel
@@ -227,19 +236,19 @@ def place(positions, start, stop, value):
 
 
 @kernel
-def count_in(feature, start, stop, fired, slot, first, positions, words):
+def count_in(feature, start, stop, firing):
     """Return how many positions of [start, stop) a feature fires on."""
-    if slot[feature] >= 0:
-        return bits.count(words[slot[feature]], start, stop)
-    lo, hi = first[feature], first[feature] + fired[feature]
-    return place(positions, lo, hi, stop) - place(positions, lo, hi, start)
+    if firing.slot[feature] >= 0:
+        return bits.count(firing.words[firing.slot[feature]], start, stop)
+    lo, hi = firing.first[feature], firing.first[feature] + firing.fired[feature]
+    return place(firing.positions, lo, hi, stop) - place(firing.positions, lo, hi, start)
 
 
 @kernel
-def fires_at(feature, position, fired, slot, first, positions, words):
+def fires_at(feature, position, firing):
     """Return whether a feature fires on a position."""
-    if slot[feature] >= 0:
-        return bits.has(words[slot[feature]], position)
-    lo, hi = first[feature], first[feature] + fired[feature]
-    at = place(positions, lo, hi, position)
-    return at < hi and positions[at] == position
+    if firing.slot[feature] >= 0:
+        return bits.has(firing.words[firing.slot[feature]], position)
+    lo, hi = firing.first[feature], firing.first[feature] + firing.fired[feature]
+    at = place(firing.positions, lo, hi, position)
+    return at < hi and firing.positions[at] == position

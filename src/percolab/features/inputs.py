@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from percolab.corpora.sampler import Documents
 from percolab.features.codes import Codes, DenseCodes, SparseCodes
 from percolab.features.concepts import Labels, by_row
 from percolab.ground import foreign_files, memory
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.foreign_files import as_csr, from_archive
 from percolab.ground.text import shown
 from percolab.ground.validation import check_choice, check_numbers, indices, one
@@ -24,8 +24,6 @@ from percolab.model.forest import Forest
 if TYPE_CHECKING:
     import scipy.sparse
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 FEATURE_BYTES = 256
 """Memory that the columns of one feature take at most."""
@@ -225,13 +223,6 @@ def check_threshold(threshold: Any, n_features: int) -> Floats:
     if bad.size:
         raise ValueError(f"threshold must be at least 0, got {bad[0]}")
     return np.full(n_features, values) if values.ndim == 0 else values
-
-
-def check_ratio(ratio: Any) -> float:
-    """Return a share above 0 and up to 1."""
-    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) <= 1:
-        raise ValueError(f"ratio must be above 0 and at most 1, got {ratio!r}")
-    return float(ratio)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,20 +17,19 @@ from numpy.typing import NDArray
 
 from percolab.corpora.sampler import Documents
 from percolab.features.chance import permuted
-from percolab.features.concepts import SUMMARY_RATIO, Labels
+from percolab.features.codes import BLOCK_CELLS
+from percolab.features.concepts import Labels, find_truth
 from percolab.features.directions import concept_directions
-from percolab.features.inputs import Asked, as_array, check_ratio, find_labels
-from percolab.features.truth import find_truth
+from percolab.features.inputs import Asked, as_array, find_labels
+from percolab.features.limits import SUMMARY_RATIO
 from percolab.ground.extras import needing
 from percolab.ground.validation import check_integer, check_probability, check_seed
+from percolab.model.latent_groups import check_ratio
 
 if TYPE_CHECKING:
     import scipy.sparse
 
 Floats = NDArray[np.floating[Any]]
-
-BLOCK_CELLS = 1 << 24
-"""Cells of a block of dense codes that are made sparse."""
 
 
 class Method(Protocol):
@@ -76,9 +75,9 @@ class KMeans(Decodes):
             self._model = self._by_sklearn(seed).fit(self._enough(check_activations(activations)))
             self.directions = self._model.cluster_centers_
         else:
-            from percolab.features import lloyd
+            from percolab.features import on_torch
 
-            self._model = lloyd.fit(self._enough(on_gpu), self.n_features, seed, self.max_iterations)
+            self._model = on_torch.fit_centres(self._enough(on_gpu), self.n_features, seed, self.max_iterations)
             self.directions = as_array(self._model)
         self.bias = np.zeros(self.directions.shape[1])
         return self
@@ -105,19 +104,19 @@ class KMeans(Decodes):
             place = choose_device(self.device)
         if getattr(place, "type", "cpu") == "cpu":
             return None
-        from percolab.features import lloyd
+        from percolab.features import on_torch
 
         given = activations if hasattr(activations, "detach") else check_activations(activations)
-        return lloyd.as_rows(given, place)
+        return on_torch.as_rows(given, place)
 
     def _nearest(self, activations: Any) -> NDArray[np.int64]:
         """Return (n, k) the nearest centres of each row, increasing."""
         on_gpu = self._on_gpu(activations)
         if on_gpu is not None:
-            from percolab.features import lloyd
+            from percolab.features import on_torch
 
             mean = self._model.mean(0)
-            return np.sort(as_array(lloyd.nearest(on_gpu - mean, self._model - mean, self.k)))
+            return np.sort(as_array(on_torch.nearest(on_gpu - mean, self._model - mean, self.k)))
         values = check_activations(activations)
         if self.k == 1:
             return np.asarray(self._model.predict(values))[:, None]

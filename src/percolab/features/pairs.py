@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.features.concepts import ConceptIntervals
 from percolab.features.counting import Matches, even_ranges, feature_ranks, score_f1
 from percolab.features.firing import Firing
-from percolab.features.truth import ConceptIntervals
+from percolab.features.limits import GOOD, LEAST_RAISE, RECOVERED
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
-Ints = NDArray[np.int64]
 Table = NDArray[np.int32]
 
-RECOVERED = 0.8
-"""A concept is recovered by a feature whose F1 is above this."""
-GOOD = 0.5
-"""F1 from which a feature counts as a concept's own where absorption is asked for."""
-LEAST_RAISE = 0.03
-"""A union takes another feature if that raises its F1 by at least this (the rule of SAEBench)."""
 FIRST_ROOM = 1 << 14
 SLACK = 1e-9  # of bounds in float64: a pair too many costs time, one too few would be wrong
 
@@ -66,7 +62,7 @@ def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, thread
     places = edges.edges, edges.start, edges.stop, edges.bin, size
     found: list[list[tuple[Table, Table]]] = [[] for _ in ranges]
     tasks: list[Task] = [
-        (_collect, (found[i], *ends, *firing.columns, *places, *limits, recovering[i], recovered))
+        (_collect, (found[i], *ends, firing.columns, *places, *limits, recovering[i], recovered))
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
@@ -80,9 +76,9 @@ def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, thread
     )
 
 
-def _collect(found: list[tuple[Table, Table]], lo: int, hi: int, *columns: Ints) -> None:
+def _collect(found: list[tuple[Table, Table]], lo: int, hi: int, *columns: Any) -> None:
     """Append tables of candidates (feature, concept, hits) and of good matches (feature, concept)."""
-    room = max(FIRST_ROOM, columns[9].size)
+    room = max(FIRST_ROOM, columns[5].size)
     while lo < hi:
         candidate, good = np.empty((room, 3), np.int32), np.empty((room, 2), np.int32)
         lo, candidates, goods = _write_pairs(lo, hi, *columns, candidate, good)
@@ -92,20 +88,20 @@ def _collect(found: list[tuple[Table, Table]], lo: int, hi: int, *columns: Ints)
 
 @kernel
 def _write_pairs(
-    lo, hi, fired, slot, first, positions, words, edges, start, stop, bin_of, size,
-    least_hits, most_fired, best, counted, recovering, recovered, candidate, good,
+    lo, hi, firing, edges, start, stop, bin_of, size, least_hits, most_fired, best, counted,
+    recovering, recovered, candidate, good,
 ):  # fmt: skip
     """Write the pairs of features from `lo` on while there is room for any feature's; return where it stopped."""
-    before, below = np.empty(words.shape[1] + 1, np.int32), np.empty(edges.size, np.int32)
+    before, below = np.empty(firing.words.shape[1] + 1, np.int32), np.empty(edges.size, np.int32)
     hits, f1 = np.empty(size.size, np.int32), np.empty(size.size)
     candidates = goods = 0
     for f in range(lo, hi):
-        if fired[f] == 0:
+        if firing.fired[f] == 0:
             continue
         if candidate.shape[0] - max(candidates, goods) < size.size:
             return f, candidates, goods
-        feature_ranks(f, fired, slot, first, positions, words, edges, bin_of, before, below)
-        score_f1(fired[f], size, start, stop, below, hits, f1)
+        feature_ranks(f, firing, edges, bin_of, before, below)
+        score_f1(firing.fired[f], size, start, stop, below, hits, f1)
         for c in range(size.size):
             if f1[c] >= GOOD:
                 good[goods, 0], good[goods, 1] = f, c
@@ -113,7 +109,7 @@ def _write_pairs(
                 if f1[c] > RECOVERED:
                     recovering[c] += 1
                     recovered[f] += counted[c]
-            if hits[c] >= least_hits[c] and fired[f] <= most_fired[c] and best[c] != f:
+            if hits[c] >= least_hits[c] and firing.fired[f] <= most_fired[c] and best[c] != f:
                 candidate[candidates, 0], candidate[candidates, 1], candidate[candidates, 2] = f, c, hits[c]
                 candidates += 1
     return hi, candidates, goods

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from percolab.features.pairs import RECOVERED
+from percolab.features.limits import RECOVERED
 from percolab.show import style
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def draw_recovery(axes: Axes, score: Score) -> None:
         axes.plot(x, table["recovered"], "s--", markersize=4, color=style.ORANGE, label=f"share above {RECOVERED}")
         axes.legend()
     _size_axis(axes)
-    axes.set_ylim(0, 1.05)
-    axes.set_ylabel("F1, share")
+    axes.set(ylim=(0, 1.05), ylabel="F1, share")
 
 
 def draw_purity(axes: Axes, score: Score) -> None:
@@ -53,8 +52,7 @@ def draw_purity(axes: Axes, score: Score) -> None:
     axes.stairs(np.histogram(live["purity"], edges)[0], edges, fill=True, color=style.SKY)
     axes.axvline(RECOVERED, color=style.BLACK, linewidth=1)
     counts = f"{len(live):,} live, {int(features['dead'].sum()):,} dead, {int(features['dense'].sum()):,} dense"
-    axes.set_xlabel(f"best F1 of a feature over concepts\n{counts}")
-    axes.set_ylabel("features")
+    axes.set(xlabel=f"best F1 of a feature over concepts\n{counts}", ylabel="features")
 
 
 def draw_splitting(axes: Axes, score: Score) -> None:
@@ -80,8 +78,7 @@ def draw_absorption(axes: Axes, score: Score) -> None:
         axes.legend()
     axes.axhline(0, color=style.INK, linewidth=0.8)
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("depth of the concept + 1")
-    axes.set_ylabel("difference of recall, share of rows")
+    axes.set(xlabel="depth of the concept + 1", ylabel="difference of recall, share of rows")
 
 
 def _middles(table: pandas.DataFrame) -> pandas.Series[float]:
@@ -89,5 +86,4 @@ def _middles(table: pandas.DataFrame) -> pandas.Series[float]:
 
 
 def _size_axis(axes: Axes) -> None:
-    axes.set_xscale("log")
-    axes.set_xlabel("rows of the concept")
+    axes.set(xscale="log", xlabel="rows of the concept")

@@ -1,18 +1,27 @@
-"""The register of methods: percolab's own by name, those of other packages by an entry point or an import path.
+"""The register of methods: percolab's own by name, those of other packages by an entry point or an import path; specs.
 
 A package makes its class known by an entry point in the group ``percolab.methods``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import inspect
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any
 
 from percolab.features import dictionaries, methods, saes
+from percolab.features.saes import SparseAutoencoder
 
 GROUP = "percolab.methods"
 
-METHODS: dict[str, type[Any]] = {
+CLASSES: dict[str, type[Any]] = {
     "neurons": methods.Neurons,
     "kmeans": methods.KMeans,
     "pca": methods.PCA,
@@ -32,13 +41,13 @@ METHODS: dict[str, type[Any]] = {
 
 def available() -> list[str]:
     """Return the names of all methods: percolab's own, then those of installed packages."""
-    return [*METHODS, *sorted({entry.name for entry in metadata.entry_points(group=GROUP)} - set(METHODS))]
+    return [*CLASSES, *sorted({entry.name for entry in metadata.entry_points(group=GROUP)} - set(CLASSES))]
 
 
 def find_method(name: str) -> type[Any]:
     """Return the class of a method by its name or as ``"package.module:Class"``; percolab's own names come first."""
-    if name in METHODS:
-        return METHODS[name]
+    if name in CLASSES:
+        return CLASSES[name]
     if ":" in name:
         module, _, attribute = name.partition(":")
         try:
@@ -54,3 +63,173 @@ def find_method(name: str) -> type[Any]:
         raise ValueError(f"method must have fit and encode, got {name!r}")
     chosen: type[Any] = found
     return chosen
+
+
+# ---------------------------------------------------------------------- specs: a name with options
+
+
+TRUTHFUL = ("oracle", "true-directions")
+"""Methods that know the truth: ceilings and positive controls."""
+
+_SAE = ("n_features", "steps", "batch_size", "lr")
+METHODS: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
+    "neurons": ("neurons", (), {}),
+    "kmeans": ("kmeans", ("n_features",), {"batch_size": 16384, "max_iterations": 50}),
+    "pca": ("pca", ("n_components",), {}),
+    "ica": ("ica", ("n_components",), {"max_iterations": 100}),
+    "random-dictionary": ("random-dictionary", ("n_features", "k"), {}),
+    "topk": ("topk", (*_SAE, "k"), {}),
+    "batchtopk": ("batchtopk", (*_SAE, "k"), {}),
+    "jumprelu": ("jumprelu", (*_SAE, "k"), {}),
+    "gated": ("gated", _SAE, {}),
+    "matryoshka": ("matryoshka", (*_SAE, "k"), {}),
+    "batchtopk-frozen-decoder": ("batchtopk", (*_SAE, "k"), {"frozen": "decoder"}),
+    "batchtopk-frozen-encoder": ("batchtopk", (*_SAE, "k"), {"frozen": "encoder"}),
+    "batchtopk-soft-frozen-decoder": ("batchtopk", (*_SAE, "k"), {"frozen": "soft"}),
+    "true-directions": ("true-directions", ("k",), {}),
+    "oracle": ("oracle", (), {}),
+    "oracle-flipped": ("oracle", (), {"flipped": 0.05}),
+    "oracle-absorbed": ("oracle", (), {"absorbed": 0.3}),
+    "oracle-split": ("oracle", (), {"split": 3}),
+}
+"""By name: the method, what it takes of the budget, and its other options."""
+
+CONSTANTS = {"True": True, "False": False, "None": None}
+"""Options that are neither numbers nor text."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How large methods are and how long they learn, where they ask for it."""
+
+    n_features: int = 4096
+    k: int = 32
+    """features that fire on a row"""
+    steps: int = 2000
+    batch_size: int = 4096
+    lr: float = 1e-3
+    n_components: int = 64
+    """of PCA and ICA; each gives two features"""
+
+
+MODEST = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_components=32)
+"""Of methods that are asked for by name and without sizes, outside the benchmark."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method with its options, but for seed and device."""
+
+    name: str
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def slug(self) -> str:
+        """The name as a part of a file's name."""
+        return re.sub(r"[^A-Za-z0-9.@=+-]", "-", self.name)
+
+
+def entry(spec: str, budget: Budget) -> Entry:
+    """Return a method as it is asked for: NAME, package.module:Class, or either with @option=value+option=value.
+
+    Values are numbers, True, False, None, or else text.
+    A class of someone else gets those fields of the budget that its constructor has.
+    """
+    name, given = _parts(spec)
+    known, values = METHODS.get(name), asdict(budget)
+    if known is not None:
+        method, taken, fixed = known
+        options = {key: values[key] for key in taken} | dict(fixed)
+    else:
+        method, fixed = name, {}
+        options = {key: value for key, value in values.items() if key in _parameters(method)}
+    for key in given:
+        if key not in _parameters(method):
+            raise ValueError(f"method must have the option it is given, got {key!r} for {name!r}")
+    return Entry(spec, method, options | given)
+
+
+def has_sae_lens() -> bool:
+    """Return whether SAELens is installed."""
+    return importlib.util.find_spec("sae_lens") is not None
+
+
+def needs_sae_lens(found: Entry) -> bool:
+    """Return whether a method is one of SAELens."""
+    return issubclass(find_method(found.method), SparseAutoencoder)
+
+
+def check_installed(found: Entry) -> Entry:
+    """Return a method; raise ImportError if it needs SAELens and that is not installed."""
+    if needs_sae_lens(found) and not has_sae_lens():
+        raise ImportError(f"{found.name} needs SAELens: pip install 'percolab[sae]'")
+    return found
+
+
+def make(found: Entry, seed: int, device: str, width: int | None = None) -> Any:
+    """Return the method; it gets the seed and the device if its constructor has them.
+
+    There are at most `width` components: the raw input may have fewer columns than the budget has components.
+    """
+    kind, accepted = find_method(found.method), _parameters(found.method)
+    here = {name: value for name, value in (("seed", seed), ("device", device)) if name in accepted}
+    options = dict(found.options)
+    if width is not None and "n_components" in options:
+        options["n_components"] = min(options["n_components"], width)
+    return kind(**here | options)
+
+
+def source(found: Entry) -> str | None:
+    """Return the sha256 of the file that a method of someone else is in; percolab's own are known by its version."""
+    if found.method in CLASSES:
+        return None
+    kind: Any = find_method(found.method)
+    return _file_digest(kind)
+
+
+@cache
+def _file_digest(kind: Any) -> str | None:
+    """Return the sha256 of the file of a class, None if it has none; asked once: what was imported does not change."""
+    try:
+        file = inspect.getsourcefile(kind)
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+    except (TypeError, OSError):  # it is made in a notebook, or by a compiled module
+        return None
+
+
+def on_device(found: Entry) -> bool:
+    """Return whether a method takes tensors on its device; others take arrays."""
+    return "device" in _parameters(found.method)
+
+
+def _parameters(method: str) -> Mapping[str, Any]:
+    return inspect.signature(find_method(method)).parameters
+
+
+def _parts(spec: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a method and the options after it."""
+    name, _, changes = spec.partition("@")
+    return name, dict(_option(part, spec) for part in changes.split("+")) if changes else {}
+
+
+def take_options(spec: str, names: Collection[str]) -> tuple[str, dict[str, Any]]:
+    """Return a spec without the options of these names, and these options."""
+    name, _, changes = spec.partition("@")
+    texts = changes.split("+") if changes else []
+    rest = [text for text in texts if text.partition("=")[0] not in names]
+    return "@".join([name, *(["+".join(rest)] if rest else [])]), dict(_option(t, spec) for t in texts if t not in rest)
+
+
+def _option(text: str, spec: str) -> tuple[str, Any]:
+    name, equals, word = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"method must be NAME or NAME@option=value+option=value, got {spec!r}")
+    if word in CONSTANTS:
+        return name, CONSTANTS[word]
+    for kind in (int, float):
+        try:
+            return name, kind(word)
+        except ValueError:
+            continue
+    return name, word

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.features.pairs import RECOVERED
+from percolab.features.limits import RECOVERED
 from percolab.ground.validation import check_choice
 from percolab.show import pages
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BINNED = ("size", "depth", "fom")
 COUNTS = ("concepts", "features", "dead", "dense")
-WORDS = (
+MEANINGS = (
     "Recovery is the mean over concepts of the best F1 of any feature, recovered the share above 0.8; chance is "
     "recovery with the rows, or whole documents, of every feature permuted. Purity is the mean over features of the "
     "best F1 over concepts. "

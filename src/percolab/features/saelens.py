@@ -27,7 +27,7 @@ try:
 except ImportError as error:
     raise ImportError(f"this method needs SAELens: pip install 'percolab[sae]' ({error})") from error
 
-BLOCK_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}
+ENCODED_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Codes that are made at once."""
 SOFT = 0.8
 """Least cosine of a decoder vector with its start, where the decoder is softly frozen."""
@@ -133,7 +133,7 @@ def _for_use(sae: Any, device: str) -> Any:
 
 def encode(sae: Any, values: torch.Tensor) -> Any:
     """Return the codes of rows: a dense tensor on a GPU, a SciPy sparse array elsewhere."""
-    step = max(1, BLOCK_CELLS.get(values.device.type, 1 << 24) // sae.cfg.d_sae)
+    step = max(1, ENCODED_CELLS.get(values.device.type, 1 << 24) // sae.cfg.d_sae)
     with torch.no_grad():
         if values.device.type != "cpu":
             codes = torch.empty(len(values), sae.cfg.d_sae, device=values.device)
@@ -151,7 +151,7 @@ def decoder(sae: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     with torch.no_grad():
         bias = sae.decode(torch.zeros(1, sae.cfg.d_sae, device=sae.device))[0]
         # Some divide codes by the decoder's norms, so ask it rather than read W_dec.
-        step = max(1, BLOCK_CELLS["cpu"] // sae.cfg.d_sae)
+        step = max(1, ENCODED_CELLS["cpu"] // sae.cfg.d_sae)
         parts = [sae.decode(one_hot) - bias for one_hot in _one_hot(sae.cfg.d_sae, step, sae.device)]
     return torch.cat(parts).cpu().numpy(), bias.cpu().numpy()
 

@@ -12,7 +12,7 @@ from percolab.corpora.sampler import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
-from percolab.features.concepts import SUMMARY_RATIO, Concepts
+from percolab.features.concepts import ConceptIntervals, Concepts, find_truth
 from percolab.features.counting import Matches, match
 from percolab.features.directions import carried, concept_directions, cosines, explained_variance
 from percolab.features.firing import Firing, pack
@@ -21,22 +21,20 @@ from percolab.features.inputs import (
     Decoder,
     as_codes,
     check_decoder,
-    check_ratio,
     check_threshold,
     find_labels,
 )
+from percolab.features.limits import DENSE, MIN_SIZE, SUMMARY_RATIO
 from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
-from percolab.features.truth import ConceptIntervals, find_truth
 from percolab.features.union import unions
+from percolab.ground.arrays import Floats
 from percolab.ground.compiled import ahead
 from percolab.ground.extras import needing
 from percolab.ground.parallel import thread_count
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
-from percolab.model.latent_groups import MIN_SIZE
-
-Floats = NDArray[np.float64]
+from percolab.model.latent_groups import check_ratio
 
 
 def score(
@@ -256,7 +254,7 @@ def _feature_columns(
         "feature": np.arange(firing.fired.size),
         "fired": firing.fired,
         "dead": firing.fired == 0,
-        "dense": 2 * firing.fired > firing.n_rows,
+        "dense": firing.fired > DENSE * firing.n_rows,
         "latent": np.where(matched, concepts.latent[found], -1),
         "f1": matches.feature_f1,
         "precision": hits / np.maximum(firing.fired, 1),

@@ -18,11 +18,11 @@ from percolab.features import bits
 from percolab.features.concepts import Concepts
 from percolab.features.counting import TASKS_PER_THREAD, Matches
 from percolab.features.firing import Firing, place
-from percolab.features.pairs import LEAST_RAISE, SLACK, Pairs
+from percolab.features.limits import LEAST_RAISE
+from percolab.features.pairs import SLACK, Pairs
+from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
-
-Ints = NDArray[np.int64]
 
 
 def unions(
@@ -44,7 +44,7 @@ def unions(
             return taken, f1
         growing, starts = _by_union(growing, members)
         members_of = members[growing[starts[:-1]]]
-        given = *_edges(growing, starts, concepts), concepts.size[growing], firing.n_rows, *firing.columns, candidate
+        given = *_edges(growing, starts, concepts), concepts.size[growing], firing.n_rows, firing.columns, candidate
         chosen = np.full(len(concepts), -1, np.int64)
         state = tuple(column[growing] for column in (first, count, hits, held, f1, chosen))
         work = np.maximum.reduceat(count[growing], starts[:-1])
@@ -94,65 +94,59 @@ def _sort_by_concept(pairs, cursor, out):
 
 
 @kernel
-def join(union, feature, fired, slot, first, positions, words):
+def join(union, feature, firing):
     """Add a feature's rows to the union."""
-    if slot[feature] >= 0:
-        row = words[slot[feature]]
+    if firing.slot[feature] >= 0:
+        row = firing.words[firing.slot[feature]]
         for w in range(union.size):
             union[w] |= row[w]
     else:
-        for j in range(first[feature], first[feature] + fired[feature]):
-            bits.add(union, positions[j])
+        for j in range(firing.first[feature], firing.first[feature] + firing.fired[feature]):
+            bits.add(union, firing.positions[j])
 
 
 @kernel
-def new_in(union, feature, start, stop, fired, slot, first, positions, words):
+def new_in(union, feature, start, stop, firing):
     """Return how many positions of [start, stop) the feature fires on and the union does not have."""
-    if slot[feature] >= 0:
-        return bits.count_outside(words[slot[feature]], union, start, stop)
-    lo = place(positions, first[feature], first[feature] + fired[feature], start)
-    hi = place(positions, lo, first[feature] + fired[feature], stop)
+    if firing.slot[feature] >= 0:
+        return bits.count_outside(firing.words[firing.slot[feature]], union, start, stop)
+    lo = place(firing.positions, firing.first[feature], firing.first[feature] + firing.fired[feature], start)
+    hi = place(firing.positions, lo, firing.first[feature] + firing.fired[feature], stop)
     new = 0
     for j in range(lo, hi):
-        new += not bits.has(union, positions[j])
+        new += not bits.has(union, firing.positions[j])
     return new
 
 
 @kernel
-def _new_below(union, feature, edges, fired, slot, first, positions, words, below):
+def _new_below(union, feature, edges, firing, below):
     """Write, for each edge, how many positions from the first one to it the feature fires on and the union has not."""
-    if slot[feature] >= 0:
-        row = words[slot[feature]]
+    if firing.slot[feature] >= 0:
+        row = firing.words[firing.slot[feature]]
         for k in range(1, edges.size):
             below[k] = below[k - 1] + bits.count_outside(row, union, edges[k - 1], edges[k])
     else:
         for k in range(1, edges.size):
-            new = new_in(union, feature, edges[k - 1], edges[k], fired, slot, first, positions, words)
+            new = new_in(union, feature, edges[k - 1], edges[k], firing)
             below[k] = below[k - 1] + new
 
 
 @kernel
-def _grow(
-    starts, members, edges, left, right, size, n_rows, fired, slot, first, positions, words,
-    candidate, begin, count, hits, held, f1, chosen,
-):  # fmt: skip
+def _grow(starts, members, edges, left, right, size, n_rows, firing, candidate, begin, count, hits, held, f1, chosen):
     """Grow unions by a feature: that of the concepts starts[0] … starts[1] - 1, which is the same, then the next."""
-    union = np.empty((n_rows + 63) // 64, np.uint64)
+    union, state = np.empty((n_rows + 63) // 64, np.uint64), (candidate, begin, count, hits, held, f1, chosen)
     for g in range(starts.size - 1):
         union[:] = bits.ZERO
         for f in members[g]:
-            join(union, f, fired, slot, first, positions, words)
-        _grow_together(
-            starts[g], starts[g + 1], edges[2 * starts[g] : 2 * starts[g + 1]], left, right, union, size, n_rows,
-            fired, slot, first, positions, words, candidate, begin, count, hits, held, f1, chosen,
-        )  # fmt: skip
+            join(union, f, firing)
+        part = edges[2 * starts[g] : 2 * starts[g + 1]]
+        _grow_together(starts[g], starts[g + 1], part, left, right, union, size, n_rows, firing, *state)
 
 
 @kernel
 def _grow_together(
-    lo, hi, edges, left, right, union, size, n_rows, fired, slot, first, positions, words,
-    candidate, begin, count, hits, held, f1, chosen,
-):  # fmt: skip
+    lo, hi, edges, left, right, union, size, n_rows, firing, candidate, begin, count, hits, held, f1, chosen
+):
     """Choose the feature that each of concepts lo … hi - 1 adds to their union; write hits, rows and F1 of the new one.
 
     A feature can raise F1 by δ only if it has δ (u + z) / 2 of the concept's rows that are new to the union. Those get
@@ -176,24 +170,24 @@ def _grow_together(
                 if most >= _least_new(rows, size[lo + m]):
                     candidate[write[m], 0], candidate[write[m], 1] = f, most
                     write[m] += 1
-                    bound = 2.0 * min(size[lo + m], had[m] + most) / (max(rows, fired[f]) + size[lo + m])
+                    bound = 2.0 * min(size[lo + m], had[m] + most) / (max(rows, firing.fired[f]) + size[lo + m])
                     if _wins(bound, now[m], f1[lo + m]):
                         new[m], can_win = most, True
         if can_win:
             can_win = False
-            _new_below(union, f, edges, fired, slot, first, positions, words, below)
+            _new_below(union, f, edges, firing, below)
             for m in range(hi - lo):
                 if new[m] >= 0:
                     inside = below[right[lo + m]] - below[left[lo + m]]
                     candidate[write[m] - 1, 1] = inside
                     write[m] -= 1 if inside < _least_new(rows, size[lo + m]) else 0
-                    bound = 2.0 * (had[m] + inside) / (max(rows + inside, fired[f]) + size[lo + m])
+                    bound = 2.0 * (had[m] + inside) / (max(rows + inside, firing.fired[f]) + size[lo + m])
                     wins = _wins(bound, now[m], f1[lo + m])
                     new[m] = inside if wins else -1
                     can_win |= wins
         if can_win:
-            outside = new_in(union, f, 0, edges[0], fired, slot, first, positions, words)
-            outside += new_in(union, f, edges[-1], n_rows, fired, slot, first, positions, words)
+            outside = new_in(union, f, 0, edges[0], firing)
+            outside += new_in(union, f, edges[-1], n_rows, firing)
             total = rows + below[-1] + outside
             for m in range(hi - lo):
                 reached = 2.0 * (had[m] + new[m]) / (total + size[lo + m])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 40
 """Least size of a cluster that is drawn with its bonds; of the others only the points."""
-LARGE = 10
+PROJECTED = 10
 """Number of clusters that the projection is made for."""
 GREYS = ("#6f6f6f", "#8c8c8c", "#a5a5a5", "#bbbbbb")
 DEGREES = {0.5: "below", 1.0: "critical", 2.0: "above"}
@@ -55,7 +55,7 @@ def _draw_clusters(axes: Axes, dataset: Dataset, look: colours.Colouring) -> Non
 
     forest, X = dataset.forest, np.asarray(dataset.X, np.float64)
     size = int(forest.cluster_size[0])
-    plane = _projection(X, dataset.forest.cluster_start[: LARGE + 1])
+    plane = _projection(X, dataset.forest.cluster_start[: PROJECTED + 1])
     rows = np.arange(size, forest.n_points)
     axes.scatter(plane[rows, 0], plane[rows, 1], s=0.8, color=style.FAINT, linewidths=0, zorder=1, rasterized=True)
     for c in range(1, int(np.count_nonzero(forest.cluster_size >= SHOWN))):
@@ -69,8 +69,7 @@ def _draw_clusters(axes: Axes, dataset: Dataset, look: colours.Colouring) -> Non
     axes.add_collection(LineCollection(lines, colors=look.latents[order], linewidths=1.5, zorder=4, rasterized=True))
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.02)
-    axes.set_xlabel("first principal component of large clusters")
-    axes.set_ylabel("second principal component")
+    axes.set(xlabel="first principal component of large clusters", ylabel="second principal component")
 
 
 def _projection(X: NDArray[Any], start: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -113,9 +112,7 @@ def cluster_sizes(quick: bool = False) -> Figure:
     text = f"fit for s ≥ {FITTED_SIZE}: slope {alpha - 1:.3f} ± {error:.3f}"
     axes.loglog(tail, start * (tail / FITTED_SIZE) ** (1 - alpha), "--", color=style.VERMILION, linewidth=2, label=text)
     axes.axvline(FITTED_SIZE, ymin=0.35, color=style.GREY, linewidth=0.8, linestyle=":")
-    axes.set_xlabel("cluster size s")
-    axes.set_ylabel("share of clusters with size ≥ s")
-    axes.set_ylim(0.5 / size.size, 2)
+    axes.set(xlabel="cluster size s", ylabel="share of clusters with size ≥ s", ylim=(0.5 / size.size, 2))
     axes.legend(loc="lower left")
     return figure
 
@@ -160,8 +157,7 @@ def _draw_sizes(axes: Axes, forest: Forest, n: int, degree: float) -> None:
     if is_giant:
         axes.loglog([top], [1], "s", markersize=5, color=style.VERMILION, label=f"giant: {top / n:.1%} of points")
         axes.axvline(n * theory.giant_share(degree), color=style.GREY, linewidth=0.8, linestyle=":")
-    axes.set_xlabel("cluster size s")
-    axes.set_ylabel("clusters of s points")
+    axes.set(xlabel="cluster size s", ylabel="clusters of s points")
     axes.legend(loc="upper right")
 
 
@@ -182,7 +178,5 @@ def _draw_sweep(axes: Axes, n: int) -> None:
     axes.plot(SWEEP, cycles, "o", markersize=4, color=style.GREEN, label="bonds that close a cycle")
     axes.plot(fine, [theory.cycles_per_point(c) for c in fine], color=style.BLACK, linewidth=1.1, label="theory")
     axes.axvline(1, color=style.GREY, linewidth=0.8, linestyle=":")
-    axes.set_xlabel("mean degree c")
-    axes.set_ylabel(f"over the {n:,} points")
-    axes.set_ylim(-0.03, 1.35)
+    axes.set(xlabel="mean degree c", ylabel=f"over the {n:,} points", ylim=(-0.03, 1.35))
     axes.legend(loc="upper left")

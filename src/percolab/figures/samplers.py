@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-TREES, POINTS, LARGE = 500_000, 6, 1_000_000
+TREES, POINTS, LARGE_TREE = 500_000, 6, 1_000_000
 SAMPLERS = (
     ("cyclic coalescent", "paper", cyclic_coalescent, style.BLUE, "o"),
     ("top-down splitting", "native", split_forest, style.ORANGE, "s"),
@@ -40,7 +40,7 @@ def uniformity(quick: bool = False) -> Figure:
     figure = style.new_figure(9.0, 3.7)
     codes, degrees = figure.subplots(1, 2)
     _draw_codes(codes, TREES // 10 if quick else TREES)
-    _draw_degrees(degrees, LARGE // 20 if quick else LARGE)
+    _draw_degrees(degrees, LARGE_TREE // 20 if quick else LARGE_TREE)
     return figure
 
 
@@ -61,9 +61,11 @@ def _draw_codes(axes: Axes, n_trees: int) -> None:
         axes.errorbar(x, found, np.sqrt(found), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name)
     expected = cells * np.diff(poisson.cdf(edges, mean))
     axes.plot(middle, expected, ":", color=style.BLACK, label=f"Poisson, mean {mean:.1f}")
-    axes.set_xlabel(f"times a code occurred, of {n_trees:,} trees")
-    axes.set_ylabel(f"number of codes, of {cells:,}")
-    axes.set_ylim(0, axes.get_ylim()[1] * 1.3)
+    axes.set(
+        xlabel=f"times a code occurred, of {n_trees:,} trees",
+        ylabel=f"number of codes, of {cells:,}",
+        ylim=(0, axes.get_ylim()[1] * 1.3),
+    )
     axes.legend(loc="upper right")
     style.panel_letter(axes, "a", f"Prüfer codes, n = {POINTS}")
 
@@ -79,11 +81,7 @@ def _draw_degrees(axes: Axes, n: int) -> None:
             x, count[seen], np.sqrt(count[seen]), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name
         )
     axes.plot(k, n * theory.degree_law(k), ":", color=style.BLACK, label="1 + Poisson(1)")
-    axes.set_yscale("log")
-    axes.set_ylim(0.3, 3 * n)
-    axes.set_xticks(k)
-    axes.set_xlabel("degree")
-    axes.set_ylabel("number of points")
+    axes.set(yscale="log", ylim=(0.3, 3 * n), xticks=k, xlabel="degree", ylabel="number of points")
     axes.legend(loc="upper right")
     style.panel_letter(axes, "b", f"degrees, n = {n:,}")
 
@@ -148,9 +146,7 @@ def timing(quick: bool = False) -> Figure:
         relative.plot(sizes[shared], ratio, marker=mark, markersize=4.5, color=colour, label=name)
     relative.axhline(1, color=style.PURPLE, linestyle="--", linewidth=1.2, label="plain graph-building loop")
     for axes in (absolute, relative):
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("number of points n")
+        axes.set(xscale="log", yscale="log", xlabel="number of points n")
     absolute.set_ylabel(f"seconds, median and range of {TRIALS} trials")
     absolute.set_ylim(top=absolute.get_ylim()[1] * 30)
     absolute.legend(loc="upper left", fontsize=7.5)

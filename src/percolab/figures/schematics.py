@@ -220,8 +220,7 @@ def _draw_state(axes: Axes, state: State) -> None:
             at[0], at[1], s=210, facecolor="white", edgecolor=edge, linewidths=2.2 if point in chosen else 1, zorder=3
         )
         axes.text(at[0], at[1], str(point + 1), ha="center", va="center_baseline", fontsize=9, zorder=4)
-    axes.set_xlim(-1.45, 1.45)
-    axes.set_ylim(-1.45, 1.45)
+    axes.set(xlim=(-1.45, 1.45), ylim=(-1.45, 1.45))
     axes.set_aspect("equal")
     axes.set_axis_off()
 
@@ -257,8 +256,7 @@ def hierarchies(quick: bool = False) -> Figure:
         for i, (key, value) in enumerate(FACTS[name]):
             axes.text(0.28, -0.2 - 0.085 * i, key, ha="right", fontsize=8.5, color=style.GREY)
             axes.text(0.32, -0.2 - 0.085 * i, value, ha="left", fontsize=8.5)
-        axes.set_xlim(-0.04, 1.04)
-        axes.set_ylim(-0.5, 1.1)
+        axes.set(xlim=(-0.04, 1.04), ylim=(-0.5, 1.1))
         axes.set_axis_off()
     return figure
 

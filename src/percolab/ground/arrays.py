@@ -1,7 +1,37 @@
-"""The types of most arrays, by name."""
+"""The types of most arrays, by name; and arrays that are not there until they are indexed."""
+
+from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+class LazyArray:
+    """An array that is read or made when it is indexed: what is known of it beforehand."""
+
+    shape: Any
+    """tuple of integers"""
+    dtype: Any
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=object))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array in memory."""
+        return self.size * int(self.dtype.itemsize)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])

@@ -32,8 +32,6 @@ def choose_device(device: Device = "auto") -> torch.device:
 # ---------------------------------------------------------------------- data on a device
 
 
-__all__ = ["Device", "choose_device", "device_name", "on_device", "tf32"]
-
 BLOCK_NUMBERS = 1 << 23
 """Numbers that are read at a time."""
 

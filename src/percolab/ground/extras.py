@@ -35,6 +35,15 @@ def needing(what: str, extra: str, package: str = "") -> Iterator[None]:
         raise missing(what, package or str(error.name).partition(".")[0], extra) from error
 
 
+def defined(names: Mapping[str, Any]) -> list[str]:
+    """Return, for ``__all__``, the public functions, classes and instances of these that a module defines itself.
+
+    `names` are the globals of the module.
+    """
+    here = names["__name__"]
+    return sorted(name for name, value in names.items() if name[0] != "_" and getattr(value, "__module__", "") == here)
+
+
 def surface(
     package: str,
     names: Sequence[str],

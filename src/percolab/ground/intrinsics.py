@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -12,7 +10,7 @@ from numba.extending import intrinsic
 
 from percolab.ground.compiled import kernel
 
-_FOR_WRITING, _KEEP, _DATA = 1, 3, 1
+_KEEP, _DATA = 3, 1
 
 
 def _bitcast(source, target):
@@ -129,18 +127,25 @@ def root(a):
 # Asking for memory before it is needed, where a kernel goes through an array in random order.
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Have the processor fetch array[index] meanwhile, to be written; nothing else. The index counts from the start."""
+def _prefetch(for_writing):
+    """Return an intrinsic that has the processor fetch array[index] meanwhile, to be written or to be read."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = signature.args[0]
-        held = context.make_array(kind)(context, builder, arguments[0])
-        place = cgutils.get_item_pointer(context, builder, kind, held, [arguments[1]], wraparound=False)
-        address, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        called = ir.FunctionType(ir.VoidType(), [address, word, word, word])
-        function = cgutils.get_or_insert_function(builder.module, called, "llvm.prefetch.p0i8")
-        builder.call(function, [builder.bitcast(place, address), word(_FOR_WRITING), word(_KEEP), word(_DATA)])
-        return context.get_dummy_value()
+    @intrinsic
+    def fetch(typing_context, array, index):
+        def emit(context, builder, signature, args):
+            kind = signature.args[0]
+            held = context.make_array(kind)(context, builder, args[0])
+            place = cgutils.get_item_pointer(context, builder, kind, held, [args[1]], wraparound=False)
+            address, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+            called = ir.FunctionType(ir.VoidType(), [address, word, word, word])
+            function = cgutils.get_or_insert_function(builder.module, called, "llvm.prefetch.p0i8")
+            builder.call(function, [builder.bitcast(place, address), word(for_writing), word(_KEEP), word(_DATA)])
+            return context.get_dummy_value()
 
-    return types.void(array, index), generate
+        return types.void(array, index), emit
+
+    return fetch
+
+
+prefetch, prefetch_to_read = _prefetch(1), _prefetch(0)
+"""Both take an array of one dimension and an index that counts from its start; they do nothing else."""

@@ -63,9 +63,28 @@ def check_numbers(name: str, values: NDArray[Any]) -> NDArray[Any]:
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
+def check_shape(name: str, values: Any, shape: tuple[int, ...]) -> None:
+    """Raise, in one line, unless an array has this shape."""
+    if values.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
+
+
+def check_finite(name: str, values: NDArray[Any]) -> None:
+    """Raise, in one line, unless all numbers of an array are finite."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        raise ValueError(f"{name} must be finite, got {values[~finite][0]}")
+
+
 def check_seed(name: str, value: object) -> int:
     """Return ``value`` as an int in [0, 2^64), or say what is wrong with it."""
     return check_integer(name, value, 0, 64)
+
+
+def fill(instance: Any, **fields: Any) -> None:
+    """Give a frozen dataclass its fields, once they are checked."""
+    for name, value in fields.items():
+        object.__setattr__(instance, name, value)
 
 
 # ---------------------------------------------------------------------- indices

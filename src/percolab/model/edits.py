@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_seed, fill, one
 
 Values = tuple[tuple[int, float], ...]
 """Nodes, sorted, and the value that each is given."""
@@ -35,8 +35,7 @@ class Do:
     point_z: Values
 
     def __init__(self, z: object = (), point_z: object = ()) -> None:
-        object.__setattr__(self, "z", _as_values("z", z))
-        object.__setattr__(self, "point_z", _as_values("point_z", point_z))
+        fill(self, z=_as_values("z", z), point_z=_as_values("point_z", point_z))
         if not self.z and not self.point_z:
             raise ValueError("z or point_z must name at least one node, got none")
 
@@ -59,9 +58,9 @@ class Do:
     def check(self, n_points: int, n_latents: int) -> None:
         """Raise, in one line, if the edit names a row or a latent that is not there."""
         if self.z:
-            check_below("latent", self.z[-1][0], n_latents)
+            one("latent", self.z[-1][0], n_latents)
         if self.point_z:
-            check_below("row", self.point_z[-1][0], n_points)
+            one("row", self.point_z[-1][0], n_points)
 
 
 class _OfLatent:
@@ -75,7 +74,7 @@ class _OfLatent:
 
     def check(self, n_points: int, n_latents: int) -> None:
         """Raise, in one line, if the latent is not there."""
-        check_below("latent", self.latent, n_latents)
+        one("latent", self.latent, n_latents)
 
 
 @dataclass(frozen=True, init=False)
@@ -94,9 +93,8 @@ class Shift(_OfLatent):
     seed: int | None
 
     def __init__(self, latent: int, by: object, seed: int | None = None) -> None:
-        object.__setattr__(self, "latent", check_integer("latent", latent, 0))
-        object.__setattr__(self, "by", _as_shift(by))
-        object.__setattr__(self, "seed", None if seed is None else check_seed("seed", seed))
+        key = None if seed is None else check_seed("seed", seed)
+        fill(self, latent=check_integer("latent", latent, 0), by=_as_shift(by), seed=key)
         if isinstance(self.by, float) and seed is None:
             raise ValueError("seed must be given with a distance, whose direction is drawn from it, got None")
         if isinstance(self.by, tuple) and seed is not None:
@@ -125,8 +123,7 @@ class Move(_OfLatent):
     by: float | tuple[float, ...]
 
     def __init__(self, latent: int, by: object) -> None:
-        object.__setattr__(self, "latent", check_integer("latent", latent, 0))
-        object.__setattr__(self, "by", _as_shift(by))
+        fill(self, latent=check_integer("latent", latent, 0), by=_as_shift(by))
         if self.by == -1:
             raise ValueError("by must not be -1, which would leave the bond without a direction")
 
@@ -152,8 +149,7 @@ class Turn(_OfLatent):
     seed: int
 
     def __init__(self, latent: int, seed: int) -> None:
-        object.__setattr__(self, "latent", check_integer("latent", latent, 0))
-        object.__setattr__(self, "seed", check_seed("seed", seed))
+        fill(self, latent=check_integer("latent", latent, 0), seed=check_seed("seed", seed))
 
     def __str__(self) -> str:
         return f"turn:{self.latent}={self.seed}"
@@ -198,14 +194,6 @@ def _as_edit(edit: object) -> Edit:
 def within(edits: Sequence[Edit], n_points: int, n_latents: int) -> tuple[Edit, ...]:
     """Return what is left of edits in the first rows and latents: what a filter keeps."""
     return tuple(left for edit in edits if (left := edit.within(n_points, n_latents)) is not None)
-
-
-def check_below(name: str, index: int, length: int) -> int:
-    """Return an index that is there, or say what is wrong with it."""
-    index = check_integer(name, index, 0)
-    if index >= length:
-        raise ValueError(f"{name} must be below {length}, got {index}")
-    return index
 
 
 def _as_values(name: str, values: object) -> Values:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
 from percolab.ground.arrays import Ints
-from percolab.ground.validation import check_integer, indices, one
+from percolab.ground.validation import check_integer, check_shape, indices, one
 from percolab.model import graphs, hierarchy, invariants, kinship
 from percolab.model.kinship import Ragged, Walk, minima_table
 from percolab.model.latent_groups import MIN_SIZE, RATIO, Partition, concepts, cut, nearest_above
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 Index = int | np.integer[Any]
 Many = Sequence[int] | NDArray[Any]
-
-
-def _no_bonds() -> Ints:
-    return np.empty((0, 2), np.int64)
-
-
-def _no_latents() -> Ints:
-    return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +54,9 @@ class Forest:
     """(n-C,) number of points below the latent's left child"""
     bond: Ints
     """(n-C, 2) the two rows joined: the first inside the left interval, the second inside the right one"""
-    extra_bond: Ints = field(default_factory=_no_bonds)
+    extra_bond: Ints = field(default_factory=lambda: np.empty((0, 2), np.int64))
     """(E, 2) rows joined by bonds that close a cycle, cluster after cluster; none in a forest of trees"""
-    extra_latent: Ints = field(default_factory=_no_latents)
+    extra_latent: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """(E,) the top of the cluster when each of these bonds came: the smallest latent known to hold both ends"""
 
     def __post_init__(self) -> None:
@@ -160,15 +152,17 @@ class Forest:
     @cached_property
     def latent_children(self) -> Ints:
         """(n-C, 2) left and right child, as nodes."""
-        codes = np.empty((self.n_latents, 2), np.int64)
-        hierarchy.child_codes(self.n_points, self.left_size, self.latent_start, self.latent_size, codes)
-        return codes
+        node, left, size = self.n_points + np.arange(self.n_latents), self.left_size, self.latent_size
+        lower = np.where(left > 1, node + 1, self.latent_start)
+        upper = np.where(size - left > 1, node + left, self.latent_start + size - 1)
+        return np.stack([lower, upper], axis=1)
 
     @cached_property
     def point_depth(self) -> Ints:
         """(n,) number of latents above the point; 0 for a singleton."""
-        depth = np.zeros(self.n_points, np.int64)
-        hierarchy.point_depths(self.left_size, self.latent_start, self.latent_size, self.latent_depth, depth)
+        depth, last = np.zeros(self.n_points, np.int64), self.latent_start + self.latent_size - 1
+        for row, count in ((self.latent_start, self.left_size), (last, self.latent_size - self.left_size)):
+            depth[row[count == 1]] = self.latent_depth[count == 1] + 1
         return depth
 
     @cached_property
@@ -379,8 +373,7 @@ class Forest:
     def values(self, latent_z: ArrayLike, latents: ArrayLike | None = None) -> scipy.sparse.csr_array:
         """Return `membership` with each entry replaced by its latent's value."""
         z = np.asarray(latent_z)
-        if z.shape != (self.n_latents,):
-            raise ValueError(f"latent_z must have shape ({self.n_latents},), got {z.shape}")
+        check_shape("latent_z", z, (self.n_latents,))
         return graphs.membership(self, latents, z)
 
     # ------------------------------------------------------------------ parts

@@ -52,16 +52,6 @@ def ancestry(cluster_start, left_size, latent_size, latent_depth, latent_parent)
 
 
 @kernel
-def point_depths(left_size, latent_start, latent_size, latent_depth, point_depth):
-    """Fill the number of latents above every point; rows without a latent are left as they are."""
-    for i in range(left_size.size):
-        if left_size[i] == 1:
-            point_depth[latent_start[i]] = latent_depth[i] + 1
-        if latent_size[i] - left_size[i] == 1:
-            point_depth[latent_start[i] + latent_size[i] - 1] = latent_depth[i] + 1
-
-
-@kernel
 def first_bad_split(cluster_start, left_size, latent_size):
     """Return the first latent whose `left_size` is not in [1, size - 1], or -1; `latent_size` is scratch.
 
@@ -139,16 +129,6 @@ def membership_indices(start, size, indptr, indices):
         for row in range(start[j], start[j] + size[j]):
             indices[cursor[row]] = j
             cursor[row] += 1
-
-
-@kernel
-def child_codes(n_points, left_size, latent_start, latent_size, codes):
-    """Fill the two children of each latent: row r as r, latent i as n_points + i."""
-    for i in range(left_size.size):
-        left = left_size[i]
-        right = latent_size[i] - left
-        codes[i, 0] = n_points + i + 1 if left > 1 else latent_start[i]
-        codes[i, 1] = n_points + i + left if right > 1 else latent_start[i] + latent_size[i] - 1
 
 
 @kernel

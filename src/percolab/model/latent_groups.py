@@ -27,8 +27,7 @@ MIN_SIZE, RATIO = 20, 2 / 3
 def concepts(forest: Forest, min_size: int, ratio: float, rows: ArrayLike | None) -> Ints:
     """Return the concepts of a forest: see `Forest.concepts`."""
     least = check_integer("min_size", min_size, 2)
-    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) <= 1:
-        raise ValueError(f"ratio must be above 0 and at most 1, got {ratio!r}")
+    share = check_ratio(ratio)
     size, left = _present(forest, rows)
     chosen = np.zeros(forest.n_latents, np.bool_)
     tops = (forest.cluster_start[:-1] - np.arange(forest.n_clusters))[forest.cluster_size > 1]
@@ -37,11 +36,24 @@ def concepts(forest: Forest, min_size: int, ratio: float, rows: ArrayLike | None
     for child in forest.latent_children[parts].T:
         chosen[child[child >= forest.n_points] - forest.n_points] = True  # a row that came often is no latent
     found = np.flatnonzero(chosen)
-    if ratio < 1:
-        kept = np.empty(found.size, np.bool_)
-        thin(found, forest.latent_size, size, float(ratio), kept)
-        found = found[kept]
-    return found
+    return found[thinned(forest, found, size, share)] if share < 1 else found
+
+
+def check_ratio(ratio: object) -> float:
+    """Return a share above 0 and up to 1, or say what is wrong with it."""
+    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not 0 < float(ratio) <= 1:
+        raise ValueError(f"ratio must be above 0 and at most 1, got {ratio!r}")
+    return float(ratio)
+
+
+def thinned(forest: Forest, latents: Ints, size: Ints, ratio: float) -> NDArray[np.bool_]:
+    """Return which of the sorted latents have at most a share of the rows of the nearest such latent above, and fewer.
+
+    `size` is how many of the rows each latent of the forest has.
+    """
+    kept = np.empty(latents.size, np.bool_)
+    thin(latents, forest.latent_size, size, ratio, kept)
+    return kept
 
 
 def _present(forest: Forest, rows: ArrayLike | None) -> tuple[Ints, Ints]:

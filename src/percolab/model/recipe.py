@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from percolab.ground import text
 from percolab.ground.foreign_files import parse_json
-from percolab.ground.validation import check_choice, check_integer, check_number, check_probability, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_number, check_probability, check_seed, fill
 from percolab.model.edits import Edit, as_edits
 from percolab.model.target import Target
 
@@ -54,7 +54,7 @@ class Seeds:
     def __init__(self, graph: int | None = None, embed: int | None = None, value: int | None = None) -> None:
         for name, seed in (("graph", graph), ("embed", embed), ("value", value)):
             known = secrets.randbits(DRAWN_SEED_BITS) if seed is None else check_seed(f"seeds.{name}", seed)
-            object.__setattr__(self, name, known)
+            fill(self, **{name: known})
 
     @classmethod
     def from_int(cls, seed: int) -> Self:
@@ -223,21 +223,20 @@ class Recipe(Written):
         if seed is not None and seeds is not None:
             raise ValueError(f"seed and seeds are the same, and only one may be given, got {seed!r} and {seeds!r}")
         known = _as_seeds(seeds) if seed is None else Seeds.from_int(check_seed("seed", seed))
-        checked = {
-            "n_points": check_integer("n_points", n_points, 1),
-            "dim": check_integer("dim", dim, 2),
-            "mode": check_choice("mode", mode, MODES),
-            "create_prob": _as_create_prob(create_prob, mode),
-            "seeds": known,
-            "engine": check_choice("engine", engine, ENGINE_NAMES),
-            "min_cluster_size": check_integer("min_cluster_size", min_cluster_size, 1),
-            "dtype": _as_dtype(dtype, engine),
-            "edits": as_edits(edits, dim, engine),
-            "target": _as_target(target, known),
-            "mean_degree": _as_mean_degree(mean_degree, mode, engine),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        fill(
+            self,
+            n_points=check_integer("n_points", n_points, 1),
+            dim=check_integer("dim", dim, 2),
+            mode=check_choice("mode", mode, MODES),
+            create_prob=_as_create_prob(create_prob, mode),
+            seeds=known,
+            engine=check_choice("engine", engine, ENGINE_NAMES),
+            min_cluster_size=check_integer("min_cluster_size", min_cluster_size, 1),
+            dtype=_as_dtype(dtype, engine),
+            edits=as_edits(edits, dim, engine),
+            target=_as_target(target, known),
+            mean_degree=_as_mean_degree(mean_degree, mode, engine),
+        )
 
     def __repr__(self) -> str:
         shown = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
+from percolab.ground.validation import check_shape
 from percolab.model.forest import Forest
 from percolab.model.paths import cluster_of_latent
 
@@ -19,10 +20,8 @@ def targets(forest: Forest, latent_z: ArrayLike, point_z: ArrayLike) -> Floats:
     intervene on a few latents, `Dataset.do` gives the same in less time.
     """
     z, own = np.asarray(latent_z, np.float64), np.asarray(point_z, np.float64)
-    if z.shape != (forest.n_latents,):
-        raise ValueError(f"latent_z must have shape ({forest.n_latents},), got {z.shape}")
-    if own.shape != (forest.n_points,):
-        raise ValueError(f"point_z must have shape ({forest.n_points},), got {own.shape}")
+    check_shape("latent_z", z, (forest.n_latents,))
+    check_shape("point_z", own, (forest.n_points,))
     y = np.empty(forest.n_points)
     sum_down(0, forest.n_clusters, forest.cluster_start, forest.left_size, z, own, y)
     return y

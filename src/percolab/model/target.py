@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_seed, fill
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "sum": (),
@@ -61,10 +61,7 @@ class Target:
             if value is not None and name not in OPTIONS[kind]:
                 owner = next(other for other, names in OPTIONS.items() if name in names)
                 raise ValueError(f"{name} must be left out unless target is {owner!r}, got {value!r}")
-        checked = dict.fromkeys(_OPTION_NAMES) | _check_options(kind, options)
-        object.__setattr__(self, "kind", kind)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        fill(self, kind=kind, **dict.fromkeys(_OPTION_NAMES) | _check_options(kind, options))
 
     def __repr__(self) -> str:
         return f"Target({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"

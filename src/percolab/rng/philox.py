@@ -44,11 +44,6 @@ _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
 
-def seed_key(seed: int) -> np.uint64:
-    """Return a seed as a key."""
-    return np.uint64(seed)
-
-
 # ---------------------------------------------------------------------- Philox4x32-10
 
 
@@ -109,14 +104,14 @@ def uniform(bits):
 
 # ---------------------------------------------------------------------- paths
 
-_STEP, _RIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+STEP, _RIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 _MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @kernel
-def _mix(path):
+def mix(path):
     """Return the next path of SplitMix64 (Steele, Lea, Flood 2014): a bijection that changes half the bits."""
-    z = path + _STEP
+    z = path + STEP
     z = (z ^ (z >> np.uint64(30))) * _MIX_A
     z = (z ^ (z >> np.uint64(27))) * _MIX_B
     return z ^ (z >> np.uint64(31))
@@ -125,7 +120,7 @@ def _mix(path):
 @kernel
 def child_paths(path):
     """Return the paths of the left and the right child."""
-    left = _mix(path)
+    left = mix(path)
     return left, right_of(left)
 
 
@@ -138,7 +133,7 @@ def right_of(left_path):
 @kernel
 def cluster_path(founder):
     """Return the path of a cluster's top from the number of the point that started it."""
-    return _mix(np.uint64(founder))
+    return mix(np.uint64(founder))
 
 
 @kernel

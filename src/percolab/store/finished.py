@@ -28,14 +28,14 @@ from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
 from percolab.store.digests import Cells, check_array, recorded
 from percolab.store.locations import Location, absolute
-from percolab.store.schema import FOREST_COLUMNS, AnyRecipe, Content, StoreError
+from percolab.store.schema import CYCLE_COLUMNS, FOREST_COLUMNS, Content, StoreError
 from percolab.store.stored_array import StoredArray
 
-EXTRA_OF_FOREST = ("extra_bond", "extra_latent")
 
+class Complete(Cells):
+    """A complete store. Opening it reads and checks all that it says of itself, and no data.
 
-class Opened:
-    """What a store says of itself, as it was when it was opened: what is read later is of the same store, or raises.
+    What is read later is of the same store as when it was opened, or raises.
 
     Parameters
     ----------
@@ -52,6 +52,13 @@ class Opened:
         self.source = source(self.location)
         self._stamp = self._look()
         self.attributes = metadata.attributes(self.source, location)
+        metadata.check_complete(self.attributes, location)
+        self.recipe: Any = schema.recipe_of(self.attributes, location)
+        self.cell = schema.cell_of(self.recipe)
+        self.layouts = metadata.layouts(self.source, self.recipe, location, self.attributes)
+        self.identity = metadata.check_digest(self.attributes, self.layouts, location)
+        self._digests: dict[str, list[bytes] | StoreError] = {}
+        self._chunks = {name: Chunks(self.source, name, layout) for name, layout in self.layouts.items()}
 
     def check_unchanged(self) -> None:
         """Raise if another dataset is there, or none, since the store was opened."""
@@ -81,12 +88,8 @@ class Opened:
         store.check_identity(identity)
         return store
 
-    def __reduce__(self) -> tuple[Callable[..., Opened], tuple[str, str]]:
+    def __reduce__(self) -> tuple[Callable[..., Complete], tuple[str, str]]:
         return type(self).again, (self.location, self.identity)
-
-    def stored(self, chunks: Chunks) -> StoredArray:
-        """Return an array of this store, which is read when it is indexed."""
-        return StoredArray(chunks, unchanged=self.check_unchanged)
 
     def forest(self, recipe: Recipe, column: Callable[[str], Any], extra: tuple[str, ...] = ()) -> Forest:
         """Return a forest, checked: compiled code trusts it, and it may come from a stranger.
@@ -120,27 +123,6 @@ class Opened:
         except OSError:
             return None
 
-
-class Complete(Opened, Cells):
-    """A complete store. Opening it reads and checks all that it says of itself, and no data.
-
-    Parameters
-    ----------
-    location
-        Where it is.
-    """
-
-    def __init__(self, location: Location) -> None:
-        super().__init__(location)
-        metadata.check_complete(self.attributes, location)
-        self.recipe: AnyRecipe = schema.recipe_of(self.attributes, location)
-        self.cell = schema.cell_of(self.recipe)
-        names, modified = self.attributes["sha256"], "modified" in self.attributes["provenance"]
-        self.layouts = metadata.layouts(self.source, self.recipe, location, names, modified=modified)
-        self.identity = metadata.check_digest(self.attributes, self.layouts, location)
-        self._digests: dict[str, list[bytes] | StoreError] = {}
-        self._chunks = {name: Chunks(self.source, name, layout) for name, layout in self.layouts.items()}
-
     @property
     def content(self) -> Content:
         """What the store holds."""
@@ -157,7 +139,7 @@ class Complete(Opened, Cells):
 
     def array(self, name: str) -> StoredArray:
         """Return a column, which is read when it is indexed."""
-        return self.stored(self.chunks(name))
+        return StoredArray(self.chunks(name), unchanged=self.check_unchanged)
 
     def field(self, name: str) -> Any:
         """Return a field of the dataset, or of documents."""
@@ -185,12 +167,11 @@ class Complete(Opened, Cells):
         return {
             name: column.astype(np.bool_) if column.dtype == np.uint8 else column
             for name, column in found.items()
-            if name not in EXTRA_OF_FOREST
+            if name not in CYCLE_COLUMNS
         }
 
     def _forest(self) -> Forest:
-        assert isinstance(self.recipe, Recipe)
-        extra = tuple(name for name in EXTRA_OF_FOREST if f"extra/{name}" in self.layouts)
+        extra = tuple(name for name in CYCLE_COLUMNS if f"extra/{name}" in self.layouts)
         return self.forest(self.recipe, lambda name: self.array(f"extra/{name}" if name in extra else name), extra)
 
     # ------------------------------------------------------------------ checking
@@ -202,8 +183,11 @@ class Complete(Opened, Cells):
         for _, _, fault in self.faults(progress):
             if fault is not None:
                 raise StoreError(fault)
-        for name in self.layouts.keys() & set(self.content.extra):  # these are in no cell
+        in_cells = {name for names in self.content.kinds.values() for name in names}
+        others = [name for name in self.layouts if name not in in_cells]
+        for done, name in enumerate(others, 1):
             check_array(self.chunks(name), self._recorded(name))
+            progress("checking arrays", done, len(others))
 
     def expected(self, kind: str, index: int) -> Sequence[bytes] | None:
         """Return the digests of the blocks of a cell, or None if they were changed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from percolab.model.recipe import Recipe
 from percolab.store import schema
 from percolab.store.byte_sources import Source
 from percolab.store.locations import Location, is_free
-from percolab.store.schema import FORMAT, AnyRecipe, Layout, StoreError
+from percolab.store.schema import FORMAT, Layout, StoredRecipe, StoreError
+from percolab.worlds.superposition import Superposition
 
 ROOT = "zarr.json"
 LARGEST_BLOCK = 1 << 26
@@ -64,11 +65,10 @@ def check_complete(found: Mapping[str, Any], location: Location) -> None:
         )
     if found.get("format") != FORMAT:
         raise StoreError(f"{location} has format {shown(found.get('format'))}; this version of percolab reads {FORMAT}")
-    made, sha256, content = found.get("provenance"), found.get("sha256"), schema.content_of(found.get("recipe"))
-    if not isinstance(made, dict):
-        raise StoreError(f"{location} is damaged: its provenance must be a JSON object, got {shown(made)}")
-    if not isinstance(sha256, dict) or not {*content.columns} <= {*sha256} <= {*content.columns, *content.extra}:
-        raise StoreError(f"{location} is damaged: it must have a digest for every array, got {shown(sha256)}")
+    if not isinstance(found.get("provenance"), dict):
+        raise StoreError(
+            f"{location} is damaged: its provenance must be a JSON object, got {shown(found.get('provenance'))}"
+        )
 
 
 # ---------------------------------------------------------------------- arrays
@@ -133,36 +133,59 @@ def _check_block(found: Layout) -> Layout:
 
 
 def layouts(
-    source: Source, recipe: AnyRecipe, location: Location, names: Iterable[str], *, modified: bool = False
+    source: Source, recipe: StoredRecipe, location: Location, attributes: Mapping[str, Any]
 ) -> dict[str, Layout]:
-    """Return how the arrays of a dataset are stored; raise unless shapes and types are those of the recipe.
+    """Return how the arrays of a complete store are stored; raise unless shapes and types are those of the recipe.
 
     A modified dataset may have another number of points than its recipe makes.
     """
+    sha256, content = attributes.get("sha256"), schema.content_of(recipe)
+    if not isinstance(sha256, dict) or not {*content.columns} <= {*sha256} <= {*content.columns, *content.extra}:
+        raise StoreError(f"{location} is damaged: it must have a digest for every array, got {shown(sha256)}")
     found: dict[str, Layout] = {}
-    for name in sorted(names):
+    for name in sorted(sha256):
         known = layout(source, name, location)
         if known is None:
             raise StoreError(f"{location} is damaged: array {name} is missing")
         found[name] = known
-    points = isinstance(recipe, Recipe)
-    n_points, n_clusters = (found[name].shape[0] if points else 0 for name in ("point_id", "cluster_id"))
-    expected, types = schema.shapes(recipe, n_points, n_clusters), schema.dtypes(recipe)
-    extra = [name.removeprefix("extra/") for name in found if name not in expected]
-    n_extra = found["extra/extra_latent"].shape[0] if "extra_latent" in extra else 0
-    expected |= schema.extra_shapes(extra, n_points, n_clusters, n_extra)
-    types |= {f"extra/{name}": schema.EXTRA_COLUMNS[name][1] for name in extra}
-    for name, known in found.items():
-        if known.shape != expected[name]:
-            raise StoreError(f"{location} is damaged: array {name} must have shape {expected[name]}, got {known.shape}")
-        if known.dtype != types[name]:
-            raise StoreError(f"{location} is damaged: array {name} must be {types[name]}, got {known.dtype}")
+    for name, (shape, dtype) in _expected(recipe, found).items():
+        if found[name].shape != shape:
+            raise StoreError(f"{location} is damaged: array {name} must have shape {shape}, got {found[name].shape}")
+        if found[name].dtype != dtype:
+            raise StoreError(f"{location} is damaged: array {name} must be {dtype}, got {found[name].dtype}")
     try:
-        if isinstance(recipe, Recipe) and not modified:
-            schema.check_counts(recipe, n_points, n_clusters)
+        if isinstance(recipe, Recipe) and "modified" not in attributes["provenance"]:
+            schema.check_counts(recipe, *_counts(found))
     except ValueError as fault:
         raise StoreError(f"{location} is damaged: its arrays are not those of its recipe: {fault}") from fault
     return found
+
+
+def _counts(found: Mapping[str, Layout]) -> tuple[int, int]:
+    """Return the number of points and of clusters of a dataset, by the lengths of its arrays."""
+    return found["point_id"].shape[0], found["cluster_id"].shape[0]
+
+
+def _expected(
+    recipe: StoredRecipe, found: Mapping[str, Layout]
+) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
+    """Return the shape and the type that each of these arrays must have, given the lengths that they have."""
+    if isinstance(recipe, Superposition):
+        n, count = found["y"].shape[0], len(recipe.factors)
+        shapes: dict[str, tuple[int, ...]] = {"X": (n, recipe.dim), "y": (n, *recipe.y_shape), "rows": (n, count)}
+        types = {"X": np.dtype(recipe.dtype), "y": recipe.y_dtype, "rows": np.dtype(np.int64)}
+        expected = {name: (shapes[name], types[name]) for name in shapes}
+        for k, factor in enumerate(recipe.factors):
+            own = {name: found[f"factors/{k}/{name}"] for name in schema.factor_columns(factor)}
+            expected |= {f"factors/{k}/{name}": known for name, known in _expected(factor, own).items()}
+        return expected
+    n_points, n_clusters = _counts(found) if isinstance(recipe, Recipe) else (0, 0)
+    shapes, types = schema.shapes(recipe, n_points, n_clusters), schema.dtypes(recipe)
+    extra = found.keys() - shapes.keys()
+    n_extra = next((found[name].shape[0] for name in extra if name.endswith("extra_latent")), 0)
+    shapes |= schema.extra_shapes(extra, n_points, n_clusters, n_extra)
+    types |= {name: schema.EXTRA_COLUMNS[name.rpartition("/")[2]][1] for name in extra}
+    return {name: (shapes[name], types[name]) for name in found}
 
 
 # ---------------------------------------------------------------------- reading JSON

@@ -14,6 +14,8 @@ from percolab.corpora.collection import DocumentRange
 from percolab.dataset.dataset import ENGINES
 from percolab.ground.text import one_line, shown
 from percolab.model.recipe import Recipe
+from percolab.worlds import superposition
+from percolab.worlds.superposition import Superposition
 
 FORMAT = 1
 
@@ -39,6 +41,11 @@ EXTRA_COLUMNS: dict[str, tuple[str, np.dtype[Any]]] = {
 """Columns that only some datasets have, as ``extra/NAME``: what their rows are, and their type. They are written whole.
 The first three are fields of `Dataset.extra`, truth values as bytes; the last two are of the forest."""
 PACKED = {*FOREST_COLUMNS, *EXTRA_COLUMNS, "rows", *(set(collection.COLUMNS) - {"floor"})}
+
+SAMPLE_COLUMNS = ("X", "y", "rows")
+"""Columns of a world, beside those of its factors, ``factors/K/NAME``."""
+CYCLE_COLUMNS = ("extra_bond", "extra_latent")
+"""Columns that the forest of a random graph has more than others."""
 
 CELL = 1 << 16
 """Rows that one writer owns."""
@@ -68,12 +75,22 @@ DOCUMENTS = Content({"document": tuple(collection.COLUMNS)}, tuple(collection.CO
 
 AnyRecipe = Recipe | DocumentRange
 """What makes a store in cells: points on clusters, or documents."""
+StoredRecipe = AnyRecipe | Superposition
+"""What makes any store. A world is written whole: no array of it is in cells."""
 
 
 def content_of(recipe: object) -> Content:
-    """Return what the store of a recipe holds, given the recipe or what a store says of it."""
+    """Return what the store of a recipe holds, given the recipe or what an unfinished store says of it."""
+    if isinstance(recipe, Superposition):
+        names = [f"factors/{k}/{name}" for k, part in enumerate(recipe.factors) for name in factor_columns(part)]
+        return Content({}, (*SAMPLE_COLUMNS, *names), ())
     said = recipe.get("kind") if isinstance(recipe, Mapping) else None
     return DOCUMENTS if isinstance(recipe, DocumentRange) or said == collection.KIND else POINTS
+
+
+def factor_columns(recipe: Recipe) -> tuple[str, ...]:
+    """Return the columns that are stored of a factor: all but X, which its recipe makes again."""
+    return *VALUE_COLUMNS, *FOREST_COLUMNS, *(CYCLE_COLUMNS if recipe.mode == "random_graph" else ())
 
 
 # ---------------------------------------------------------------------- arrays
@@ -136,9 +153,9 @@ def kind_of(name: str) -> str:
     return next(kind for content in (POINTS, DOCUMENTS) for kind, names in content.kinds.items() if name in names)
 
 
-def cell_of(recipe: AnyRecipe) -> int:
+def cell_of(recipe: StoredRecipe) -> int:
     """Return the number of rows of a cell: of long documents few."""
-    if isinstance(recipe, Recipe):
+    if not isinstance(recipe, DocumentRange):
         return CELL
     return 1 << min(CELL, max(1, CELL_POSITIONS // recipe.corpus.length)).bit_length() - 1
 
@@ -169,10 +186,10 @@ def dtypes(recipe: AnyRecipe) -> dict[str, np.dtype[Any]]:
 
 
 def extra_shapes(names: Iterable[str], n_points: int, n_clusters: int, n_extra: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of extra columns, by key."""
+    """Return the shapes of extra columns, by key: a name, or a name in a folder."""
     rows = {"point": n_points, "latent": n_points - n_clusters, "extra_bond": n_extra}
-    tail = {"extra_bond": (2,)}
-    return {f"extra/{name}": (rows[EXTRA_COLUMNS[name][0]], *tail.get(name, ())) for name in names}
+    leaves = {key: key.rpartition("/")[2] for key in names}
+    return {key: (rows[EXTRA_COLUMNS[name][0]], *((2,) * (name == "extra_bond"))) for key, name in leaves.items()}
 
 
 def check_counts(recipe: Recipe, n_points: int, n_clusters: int) -> None:
@@ -188,11 +205,14 @@ def check_counts(recipe: Recipe, n_points: int, n_clusters: int) -> None:
 # ---------------------------------------------------------------------- recipe
 
 
-def recipe_of(attributes: dict[str, Any], location: object) -> AnyRecipe:
+_KINDS: Mapping[str | None, type[StoredRecipe]] = {collection.KIND: DocumentRange, superposition.KIND: Superposition}
+
+
+def recipe_of(attributes: dict[str, Any], location: object) -> StoredRecipe:
     """Return the recipe in the attributes of a store. It must be complete: nothing is drawn or left to a default."""
     try:
         written = attributes["recipe"]
-        recipe = (Recipe if content_of(written) is POINTS else DocumentRange).from_dict(written)
+        recipe = _KINDS.get(written.get("kind"), Recipe).from_dict(written)
         for name, value in recipe.to_dict().items():
             if name not in written or written[name] != value:
                 raise ValueError(f"{name} must be complete, got {shown(written.get(name))}")

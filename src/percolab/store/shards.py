@@ -29,7 +29,7 @@ from percolab.store import commit, exclusion, finished, locations, metadata, run
 from percolab.store.byte_sources import source
 from percolab.store.digests import Missing
 from percolab.store.locations import Location
-from percolab.store.schema import AnyRecipe, StoreError
+from percolab.store.schema import AnyRecipe, StoredRecipe, StoreError
 from percolab.store.unfinished import Unfinished
 
 Range = tuple[str, int, int]
@@ -131,7 +131,7 @@ def recipe_to_resume(location: Location, *, overwrite: bool) -> Recipe | None:
     return found if isinstance(found, Recipe) else None
 
 
-def _recipe_to_resume(target: str, overwrite: bool) -> AnyRecipe | None:
+def _recipe_to_resume(target: str, overwrite: bool) -> StoredRecipe | None:
     for there in (_beside(target), target) if overwrite else (target,):
         try:
             found = metadata.attributes(source(there), there)

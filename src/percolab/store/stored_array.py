@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground import memory
+from percolab.ground.arrays import LazyArray
 from percolab.store.chunks import Chunks
 
 THREADS = 4
@@ -26,7 +27,7 @@ Needed = slice | NDArray[np.intp]
 _ALL = slice(None)
 
 
-class StoredArray:
+class StoredArray(LazyArray):
     """An array on disk. Index it as a NumPy array to read a part; ``[:]`` or ``np.asarray`` reads it all.
 
     Two index arrays are pairs, as in NumPy; what Zarr calls orthogonal indexing is ``X[np.ix_(rows, columns)]``. Chunks
@@ -50,27 +51,9 @@ class StoredArray:
         return self._chunks.layout.dtype
 
     @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(np.prod(self.shape, dtype=object))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole array in memory."""
-        return self.size * self.dtype.itemsize
-
-    @property
     def block_rows(self) -> int:
         """Rows of one chunk: reading whole blocks is fastest."""
         return self._chunks.layout.block_rows
-
-    def __len__(self) -> int:
-        return self._n_rows
 
     def __repr__(self) -> str:
         return f"StoredArray({self.name!r}, shape={self.shape}, dtype={self.dtype})"

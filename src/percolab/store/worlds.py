@@ -18,28 +18,17 @@ from numpy.typing import NDArray
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.dataset.dataset import Dataset, save_with
 from percolab.ground.progress import Progress, silent
-from percolab.ground.text import one_line, shown
+from percolab.ground.text import one_line
 from percolab.ground.validation import check_choice
-from percolab.model.recipe import Recipe
-from percolab.store import commit, digests, locations, metadata, schema
+from percolab.store import commit, locations, metadata, schema
 from percolab.store.byte_sources import source
-from percolab.store.chunks import Chunks
-from percolab.store.finished import Complete, Opened
+from percolab.store.finished import Complete
 from percolab.store.locations import Location
-from percolab.store.schema import FOREST_COLUMNS, FORMAT, VALUE_COLUMNS, Layout, StoreError
+from percolab.store.schema import CYCLE_COLUMNS, FORMAT, SAMPLE_COLUMNS, VALUE_COLUMNS, StoreError, factor_columns
 from percolab.store.stored_array import StoredArray
 from percolab.store.unfinished import Unfinished
 from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
 from percolab.worlds.superposition import KIND, Superposition
-
-SAMPLE_COLUMNS = ("X", "y", "rows")
-CYCLE_COLUMNS = ("extra_bond", "extra_latent")
-
-
-def factor_columns(recipe: Recipe) -> tuple[str, ...]:
-    """Return the columns that are stored of a factor."""
-    cycles = CYCLE_COLUMNS if recipe.mode == "random_graph" else ()
-    return *VALUE_COLUMNS, *FOREST_COLUMNS, *cycles
 
 
 def load(path: Location, *, verify: bool = False) -> Any:
@@ -70,7 +59,7 @@ def load_points(path: Location) -> Any:
     return found
 
 
-def opened(path: Location) -> Complete | CompleteWorld:
+def opened(path: Location) -> Complete:
     """Open the store of a dataset or of a world, by what it says it is."""
     return CompleteWorld(path) if is_world(path) else Complete(path)
 
@@ -160,8 +149,8 @@ def _columns(world: Superposed) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------------- loading
 
 
-class CompleteWorld(Opened):
-    """A complete store of a world. Opening it reads and checks all that it says of itself, and no data.
+class CompleteWorld(Complete):
+    """A complete store of a world.
 
     Parameters
     ----------
@@ -171,31 +160,8 @@ class CompleteWorld(Opened):
 
     def __init__(self, path: Location) -> None:
         super().__init__(path)
-        self.recipe = _recipe(self.attributes, path)
-        self.sha256 = _check_complete(self.attributes, self.recipe, path)
-        self.layouts = {name: self._layout(name) for name in sorted(self.sha256)}
-        _check_shapes(self.layouts, self.recipe, path)
-        self.identity = metadata.check_digest(self.attributes, self.layouts, path)
         self.made: dict[str, Any] = self.attributes["provenance"]
         self.sigma = _sigma(self.made, self.recipe, path)
-
-    def _layout(self, name: str) -> Layout:
-        found = metadata.layout(self.source, name, self.given)
-        if found is None:
-            raise StoreError(f"{self.given} is damaged: array {name} is missing")
-        return found
-
-    def array(self, name: str) -> StoredArray:
-        """Return a column, which is read when it is indexed."""
-        return self.stored(Chunks(self.source, name, self.layouts[name]))
-
-    def verify(self, progress: Progress = silent) -> None:
-        """Compare every block of every array with its digest; raise `StoreError` naming the first that differs."""
-        for done, (name, layout) in enumerate(self.layouts.items()):
-            progress("verifying", done, len(self.layouts))
-            blocks = digests.recorded(self.source, name, layout.n_blocks, self.sha256, self.given)
-            digests.check_array(Chunks(self.source, name, layout), blocks)
-        progress("verifying", len(self.layouts), len(self.layouts))
 
     def field(self, name: str) -> Any:
         """Return a field of the world."""
@@ -244,33 +210,6 @@ class CompleteWorld(Opened):
                 return column(name)[:]
 
 
-def _recipe(attributes: dict[str, Any], path: Location) -> Superposition:
-    try:
-        recipe = Superposition.from_dict(attributes["recipe"])
-        if recipe.to_dict() != attributes["recipe"]:
-            raise ValueError("it must be complete")
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as fault:
-        raise StoreError(f"{path} has a damaged recipe: {one_line(fault)}") from fault
-    return recipe
-
-
-def _check_complete(attributes: dict[str, Any], recipe: Superposition, path: Location) -> dict[str, str]:
-    """Return the digests of the arrays, or raise unless the store is complete and this version reads it."""
-    if attributes.get("status") != "complete":
-        raise StoreError(f"{path} is not a dataset but an unfinished write: delete it, and save it again")
-    if attributes.get("format") != FORMAT:
-        raise StoreError(
-            f"{path} has format {shown(attributes.get('format'))}; this version of percolab reads {FORMAT}"
-        )
-    if not isinstance(attributes.get("provenance"), dict):
-        raise StoreError(f"{path} is damaged: its provenance must be a JSON object")
-    sha256 = attributes.get("sha256")
-    names = {f"factors/{k}/{name}" for k, factor in enumerate(recipe.factors) for name in factor_columns(factor)}
-    if not isinstance(sha256, dict) or set(sha256) != names | set(SAMPLE_COLUMNS):
-        raise StoreError(f"{path} is damaged: it must have a digest for every array, got {shown(sha256)}")
-    return sha256
-
-
 def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
     try:
         sigma, factors = np.array(made["sigma"], np.float64), made["factors"]
@@ -289,23 +228,3 @@ def check_rows(rows: NDArray[Any], lengths: list[int], path: Location) -> None:
         column = rows[:, k]
         if column.size and not 0 <= column.min() <= column.max() < length:
             raise StoreError(f"{path} is damaged: rows of factor {k} must be from 0 to {length - 1}")
-
-
-def _check_shapes(layouts: dict[str, Layout], recipe: Superposition, path: Location) -> None:
-    n, count = layouts["y"].shape[0], len(recipe.factors)
-    expected: dict[str, tuple[int, ...]] = {"X": (n, recipe.dim), "y": (n, *recipe.y_shape), "rows": (n, count)}
-    types = {"X": np.dtype(recipe.dtype), "y": recipe.y_dtype, "rows": np.dtype(np.int64)}
-    for k, factor in enumerate(recipe.factors):
-        n_points, n_clusters = (layouts[f"factors/{k}/{name}"].shape[0] for name in ("point_id", "cluster_id"))
-        shapes, dtypes = schema.shapes(factor, n_points, n_clusters), schema.dtypes(factor)
-        if factor.mode == "random_graph":
-            n_extra = layouts[f"factors/{k}/extra_latent"].shape[0]
-            extra = schema.extra_shapes(CYCLE_COLUMNS, n_points, n_clusters, n_extra)
-            shapes |= {name: extra[f"extra/{name}"] for name in CYCLE_COLUMNS}
-            dtypes |= {name: schema.EXTRA_COLUMNS[name][1] for name in CYCLE_COLUMNS}
-        expected |= {f"factors/{k}/{name}": shapes[name] for name in factor_columns(factor)}
-        types |= {f"factors/{k}/{name}": dtypes[name] for name in factor_columns(factor)}
-    for name, found in layouts.items():
-        if found.shape != expected[name] or found.dtype != types[name]:
-            said = f"must be {types[name]} {expected[name]}, got {found.dtype} {found.shape}"
-            raise StoreError(f"{path} is damaged: array {name} {said}")

@@ -18,14 +18,15 @@ import torch
 from torch import nn
 
 from percolab.features.inputs import as_array
-from percolab.features.specs import MODEST, entry, make, on_device
+from percolab.features.register import MODEST, entry, make, on_device
+from percolab.ground.arrays import Ints
 from percolab.intervals import places
 from percolab.nn.interventions import ablate, patch, steer
 from percolab.nn.networks.activations import activations
 from percolab.nn.networks.excess import kl, token_losses
 from percolab.nn.networks.model import evaluating
 from percolab.nn.probing import siblings
-from percolab.study.measured import Ints, Reading, Units
+from percolab.study.measured import Reading, Units
 from percolab.study.subject import EVERY, DocumentView, Positions, View
 
 SPAN = 12

@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -61,6 +62,15 @@ class Cell(Generic[T]):
     """what its time is counted as; its name, unless given"""
     gpus: float = 1.0
     """that it needs where there are any"""
+
+
+def cell_of(s: Any, name: str, kind: type[T], make: Callable[..., T], *needs: Cell[Any], **how: Any) -> Cell[T]:
+    """Return a cell of the settings' draw; `make` is called with the settings first.
+
+    It is made from all of the settings, unless `made_from` is among the other attributes that are given by name.
+    """
+    how = {"made_from": how.pop("made_from", None) or s.to_dict(), **how}
+    return Cell(f"{s.prefix}{name}", kind, partial(make, s), needs=needs, **how)
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from percolab.ground.version import provenance
 from percolab.model.recipe import Recipe
 from percolab.nn.config import CorpusTrainConfig, TrainConfig
 from percolab.show import pages
-from percolab.study import dots, verdict
+from percolab.study import pictures, verdict
 from percolab.study.contrasts import Contrast, contrasts
-from percolab.study.draws import AnyRecipe, redrawn
 from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, Reading, tidy
 from percolab.study.readers import NetworkReader, Reader, as_reader
+from percolab.study.settings import AnyRecipe, redrawn
 from percolab.study.sources import Raw, Source, TorchSource, as_source
 from percolab.study.subject import AnyData, View, n_factors, views
 from percolab.worlds.generation import generate
@@ -66,7 +66,7 @@ class Comparison:
 
     def plot(self) -> Figure:
         """Draw what each role of network gives, and the contrasts with their intervals."""
-        return dots.draw(self.cells, self.results)
+        return pictures.of_comparison(self.cells, self.results)
 
     def __repr__(self) -> str:
         return f"Comparison: {self.verdict}"

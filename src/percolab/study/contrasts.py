@@ -20,19 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, kin, mean_interval, over_seeds
-from percolab.study.measured import (
-    LEAST,
-    LOGARITHMIC,
-    OTHER,
-    PERMUTED,
-    RAW,
-    TRAINED,
-    UNTRAINED,
-    Floats,
-    Ints,
-    Measured,
-)
+from percolab.study.measured import LEAST, LOGARITHMIC, OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured
 
 OWN_OTHER = "own - other"
 TRAINED_UNTRAINED = f"{TRAINED} - {UNTRAINED}"

@@ -22,13 +22,13 @@ import torch
 from percolab.corpora.corpus import Corpus
 from percolab.features import score
 from percolab.features.inputs import as_array
-from percolab.features.specs import MODEST, check_installed, entry, make, on_device
+from percolab.features.register import MODEST, check_installed, entry, make, on_device
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.files import new_files
 from percolab.ground.validation import check_integer, check_seed
 from percolab.nn.probing.linear import auc
 from percolab.show import pages, style
-from percolab.study.measured import Floats, Ints
 from percolab.study.sources import as_source
 from percolab.study.subject import FIT_SHARE, HELD_OUT, N_DOCUMENTS
 

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
@@ -31,8 +30,8 @@ from percolab.ground.version import provenance
 from percolab.nn.config import SCALES
 from percolab.nn.training import run as training_run
 from percolab.store.worlds import load
-from percolab.study import page, pictures, scales
-from percolab.study.cells import Cell, Cells, Here
+from percolab.study import pictures, report, scales
+from percolab.study.cells import Cell, Cells, Here, cell_of
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
 from percolab.study.estimates import Row, combined
 from percolab.study.networks import Networks, find_make
@@ -65,7 +64,7 @@ class Experiment(Generic[O]):
     """What an experiment declares."""
 
     name: str
-    words: page.Words
+    words: report.Words
     data: tuple[str, ...]
     """data that it can be run on; the first is the default"""
     options: Callable[[str, int, Any], O]
@@ -74,9 +73,9 @@ class Experiment(Generic[O]):
     """what is computed for one draw of the data, from its settings, and the result of `first`"""
     analyse: Callable[[Settings[O], Results], Found]
     """estimates of one draw, from the results of its cells"""
-    headline: Callable[[Sequence[Row], Settings[O]], list[page.Line]]
+    headline: Callable[[Sequence[Row], Settings[O]], list[report.Line]]
     """the estimates that answer the question, the one that matters most first"""
-    draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]]
+    draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]] = lambda rows, settings: {}
     """pictures of the estimates, the one that answers the question first"""
     details: Callable[[Sequence[Found], Settings[O]], Details] | None = None
     """tables and pictures of its own"""
@@ -349,9 +348,9 @@ class Study(Generic[O]):
             write_table(table, self.directory / name)
         if by_draw:
             _write_tidy(tidy(by_draw), self.directory / TABLE)
-        report = page.Report(own.words, results, networks, rows, headline, images, details.sections, missing)
+        shown = report.Report(own.words, results, networks, rows, headline, images, details.sections, missing)
         with replacing(self.directory / REPORT) as file:
-            file.write_bytes(page.make(report))
+            file.write_bytes(report.make(shown))
         write_json(self.directory / RESULTS, results)
         if not missing:
             tell("report", 1, 1)
@@ -413,9 +412,8 @@ def train_then_measure(
 
     They are made by ``train(s, here)`` and ``measure(s, here, networks)``, which returns a `kind`.
     """
-    made_from = s.to_dict()
-    networks = Cell(f"{s.prefix}networks", Networks, partial(train, s), made_from, lasting=False, stage="training")
-    return [networks, Cell(f"{s.prefix}measures", kind, partial(measure, s), made_from, (networks,))]
+    networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
+    return [networks, cell_of(s, "measures", kind, measure, networks)]
 
 
 # ---------------------------------------------------------------------- the tidy table

@@ -1,33 +1,34 @@
-"""The data of one draw, and what experiments on them share: truths, split, and the latents that are probed."""
+"""The data of one draw, and what experiments on them share: truths, split, the latents that are probed, networks."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from percolab.corpora.corpus import Corpus
+from percolab.ground.arrays import Ints
 from percolab.ground.devices import choose_device, on_device
 from percolab.ground.progress import Progress
 from percolab.intervals import places
+from percolab.nn.config import AnyTrainConfig
 from percolab.nn.networks.activations import RAW, activations, representations
 from percolab.nn.probing.places import Places, find_places
+from percolab.nn.training.training import TrainResult
 from percolab.store.worlds import load
 from percolab.study.cells import Here
-from percolab.study.draws import AnyRecipe
-from percolab.study.networks import Networks
-from percolab.study.settings import Settings
+from percolab.study.networks import Networks, find_make, self_trained, trained
+from percolab.study.settings import AnyRecipe, Settings
+from percolab.study.subject import AnyData, n_factors
 from percolab.worlds.generation import generate
 from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import AnyDataset, Truth, truth
-
-Ints = NDArray[np.int64]
 
 MOST_SCORED = 20_000
 
@@ -49,6 +50,12 @@ class Material:
     def progress(self) -> Progress:
         """What shows how far a cell is."""
         return self.here.progress
+
+    @cached_property
+    def data(self) -> AnyData:
+        """The dataset, the world or the corpus."""
+        recipe = self.settings.recipes[self.number]
+        return recipe if isinstance(recipe, Corpus) else self.dataset
 
     @cached_property
     def dataset(self) -> AnyDataset:
@@ -73,8 +80,7 @@ class Material:
     @cached_property
     def truths(self) -> list[Truth]:
         """The hierarchies behind the samples."""
-        count = len(getattr(self.dataset.recipe, "factors", (None,)))
-        return [truth(self.dataset, k) for k in range(count)]
+        return [truth(self.dataset, k) for k in range(n_factors(self.dataset))]
 
     @cached_property
     def split(self) -> Split:
@@ -95,20 +101,86 @@ class Material:
         """Return where probed latents are, hierarchy after hierarchy, for blocks of kin."""
         return np.concatenate([places(t.forest, own.latent) for t, own in zip(self.truths, probed, strict=True)])
 
+    # ------------------------------------------------------------------ networks
+
+    @cached_property
+    def make(self) -> Any:
+        """What makes networks of one's own from a seed; None where they are the paper's, or transformers."""
+        return partial(find_make(self.settings.network), self.data) if self.settings.network else None
+
+    @property
+    def configs(self) -> list[Any]:
+        """How networks are trained, one for each seed."""
+        return list(self.settings.training.with_seeds(self.settings.network_seeds))
+
+    def target(self, k: int) -> Any:
+        """Return the data with the target, or the documents, of one hierarchy."""
+        several: Any = self.data
+        return several.swapped(k) if n_factors(self.data) > 1 else self.data
+
+    def train(
+        self, configs: Sequence[AnyTrainConfig] | None = None, models: Sequence[nn.Module] | None = None, **given: Any
+    ) -> Networks:
+        """Train networks together, one for each seed unless told otherwise.
+
+        They start from `models`, or from the initial weights of their seeds; an interrupted training is then resumed.
+        `given` is for `percolab.nn.train`.
+        """
+        here, start = (self.here, self.make) if models is None else (replace(self.here, scratch=None), models)
+        given = given if isinstance(self.data, Corpus) else {"split": self.split, **given}
+        results = trained(here, self.data, configs or self.configs, start, **given)
+        return Networks.of(results, make=self.settings.network)
+
+    def train_by_factor(self, *, tuned: bool = False, **given: Any) -> Networks:
+        """Train one network for each hierarchy and seed; those of a seed start from the same weights.
+
+        Parameters
+        ----------
+        tuned
+            Whether the networks of later lexicons go on from those of the first, with documents of all lexicons.
+        given
+            For `percolab.nn.train`.
+        """
+        grid = [(k, config) for config in self.configs for k in range(n_factors(self.data))]
+        if self.make is not None and callable(getattr(self.make(self.configs[0].start), "fit", None)):
+            results = [self_trained(self.make(config.start), config, self.target(k)) for k, config in grid]
+        elif isinstance(self.data, Corpus):
+            results = self._on_documents(self.data, tuned)
+        else:
+            y = np.stack([np.asarray(self.target(k).y) for k, _ in grid])
+            results = trained(self.here, self.data, [config for _, config in grid], self.make, targets=y, **given)
+        return Networks.of(results, [k for k, _ in grid], self.settings.network)
+
+    def _on_documents(self, corpus: Corpus, tuned: bool) -> list[TrainResult]:
+        by_lexicon: list[list[TrainResult]] = []
+        for k in range(n_factors(corpus)):
+            scratch = None if self.here.scratch is None else self.here.scratch / f"lexicon-{k}"
+            if k and tuned:
+                later = [replace(config, first=config.steps * config.batch_size) for config in self.configs]
+                models = [copy.deepcopy(result.model) for result in by_lexicon[0]]
+                mixed = corpus.replace(shares=[1 / n_factors(corpus)] * n_factors(corpus))
+                by_lexicon.append(trained(replace(self.here, scratch=None), mixed, later, models))
+            else:
+                here = replace(self.here, scratch=scratch)
+                by_lexicon.append(trained(here, corpus.swapped(k), self.configs, self.make))
+        return [result for of_seed in zip(*by_lexicon, strict=True) for result in of_seed]
+
     def looks(self, networks: Networks, epochs: Sequence[int]) -> Iterator[tuple[int, int, Any]]:
         """Yield, for networks and epochs in turn, their places and the network, telling progress."""
         total = len(networks) * len(epochs)
         for i in range(len(networks)):
             for j, epoch in enumerate(epochs):
                 self.progress("measures", i * len(epochs) + j, total)
-                yield i, j, networks.model(i, epoch, self.device, self.dataset)
+                yield i, j, self.model(networks, i, epoch)
         self.progress("measures", total, total)
+
+    def model(self, networks: Networks, number: int = 0, epoch: int | None = None) -> Any:
+        """Return a network on the device, as it was after an epoch, None being the last."""
+        return networks.model(number, self.data, epoch=epoch, device=self.device)
 
     def layers(self, networks: Networks) -> list[str]:
         """Return the representations that are looked at: the input, and all that the paper probes or that are named."""
-        if self.settings.layers:
-            return [RAW, *self.settings.layers]
-        return [RAW, *representations(networks.model(0, networks.epochs[0], self.device))]
+        return [RAW, *(self.settings.layers or representations(self.model(networks)))]
 
     def record(self, model: nn.Module, layers: Sequence[str]) -> dict[str, torch.Tensor]:
         """Return (n, width) activations of every row, by layer."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from percolab.ground.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     import pandas
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TRAINED, UNTRAINED, RAW, OTHER, PERMUTED = "trained", "untrained", "raw", "other", "permuted"
 """Roles of networks: `permuted` is the raw input with its rows in another order, which holds nothing."""
@@ -59,18 +57,16 @@ class Measured:
         return OTHER if apart else self.role
 
 
+NAMES = ("role", "trained_on", "seed", "layer", "reader", "measure", "factor")
+"""What names a measure in a draw, in the order of its fields."""
+
+
 @dataclass(frozen=True, eq=False)
 class Columns:
     """What was measured in one draw, as columns: the result of a cell of a study."""
 
-    role: list[str]
-    trained_on: list[int]
-    """-1 for a network of no particular factor"""
-    seed: list[int]
-    layer: list[str]
-    reader: list[str]
-    measure: list[str]
-    factor: list[int]
+    names: dict[str, list[Any]]
+    """by each of `NAMES`, of every measure"""
     size: list[int]
     """units of each"""
     number: Ints
@@ -82,33 +78,21 @@ class Columns:
     def of(cls, cells: Sequence[Measured]) -> Columns:
         """Return measures as columns."""
         return cls(
-            role=[cell.role for cell in cells],
-            trained_on=[-1 if cell.trained_on is None else cell.trained_on for cell in cells],
-            seed=[cell.seed for cell in cells],
-            layer=[cell.layer for cell in cells],
-            reader=[cell.reader for cell in cells],
-            measure=[cell.measure for cell in cells],
-            factor=[cell.factor for cell in cells],
-            size=[cell.values.size for cell in cells],
-            number=np.concatenate([cell.units.number for cell in cells]),
-            place=np.concatenate([cell.units.place for cell in cells]),
-            value=np.concatenate([cell.values for cell in cells]),
+            {name: [getattr(cell, name) for cell in cells] for name in NAMES},
+            [cell.values.size for cell in cells],
+            np.concatenate([cell.units.number for cell in cells]),
+            np.concatenate([cell.units.place for cell in cells]),
+            np.concatenate([cell.values for cell in cells]),
         )
 
     def cells(self, draw: int) -> list[Measured]:
         """Return the measures of a draw one by one."""
         ends = np.cumsum(self.size)[:-1]
+        named = zip(*(self.names[name] for name in NAMES), strict=True)
         parts = zip(*(np.split(column, ends) for column in (self.number, self.place, self.value)), strict=True)
-        names = zip(
-            self.role, self.trained_on, self.seed, self.layer, self.reader, self.measure, self.factor, strict=True
-        )
         return [
-            Measured(
-                draw, role, None if on < 0 else on, seed, layer, reader, measure, factor, Units(number, place), value
-            )
-            for (role, on, seed, layer, reader, measure, factor), (number, place, value) in zip(
-                names, parts, strict=True
-            )
+            Measured(draw, **dict(zip(NAMES, names, strict=True)), units=Units(number, place), values=values)
+            for names, (number, place, values) in zip(named, parts, strict=True)
         ]
 
 
@@ -126,16 +110,9 @@ def tidy(cells: Sequence[Measured]) -> pandas.DataFrame:
     import pandas
 
     sizes = [cell.values.size for cell in cells]
-    columns = {
-        "draw": [cell.draw for cell in cells],
-        "role": [cell.role_for_units for cell in cells],
-        "factor": [cell.factor for cell in cells],
-        "trained_on": [-1 if cell.trained_on is None else cell.trained_on for cell in cells],
-        "seed": [cell.seed for cell in cells],
-        "layer": [cell.layer for cell in cells],
-        "reader": [cell.reader for cell in cells],
-        "measure": [cell.measure for cell in cells],
-    }
+    columns = {name: [getattr(cell, name) for cell in cells] for name in ("draw", "role", "factor", *NAMES[1:6])}
+    columns |= {"role": [cell.role_for_units for cell in cells]}
+    columns |= {"trained_on": [-1 if on is None else on for on in columns["trained_on"]]}
     table = {name: np.repeat(np.array(values), sizes) for name, values in columns.items()}
     table["unit"] = np.concatenate([cell.units.number for cell in cells])
     table["value"] = np.concatenate([cell.values for cell in cells])

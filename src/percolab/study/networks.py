@@ -1,39 +1,38 @@
-"""Networks of a study: trained together, and kept as they were after some epochs."""
+"""Networks of a study: trained together, and kept as they were after some epochs or steps."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from percolab.corpora.corpus import Corpus
 from percolab.ground.text import one_line
-from percolab.nn.config import TrainConfig
-from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.config import AnyTrainConfig, training_from
 from percolab.nn.training.history import by_epoch
-from percolab.nn.training.training import TrainResult, train
+from percolab.nn.training.subjects import new_mlp, new_transformer
+from percolab.nn.training.training import TrainResult, numbers, train
 from percolab.study.cells import Here
-from percolab.worlds.splits import Split
-from percolab.worlds.superposed import AnyDataset
+from percolab.study.subject import AnyData
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, eq=False)
 class Networks:
-    """Networks of one shape, each after some epochs; epoch 0 is the untrained network. A result of a cell."""
+    """Networks of one shape, each after some epochs or steps; 0 is the untrained network. A result of a cell."""
 
-    dim: int
     make: str
-    """``module:function`` of one's own networks; nothing for the paper's"""
+    """``module:function`` of one's own networks; nothing for the paper's, and for transformers"""
     config: dict[str, Any]
-    """`TrainConfig` of the first, as plain values; the others differ in their seeds"""
+    """how the first was trained, as plain values; the others differ in their seeds"""
     seeds: list[int]
     """by network, of its initial weights"""
     factors: list[int]
@@ -41,7 +40,7 @@ class Networks:
     epochs: list[int]
     """that are kept, in order"""
     test: list[dict[str, float]]
-    """by network, its scores on the test rows"""
+    """by network, its scores on what was held out; nothing of a network that trains itself"""
     validation: list[dict[str, float]]
     seconds: float
     """that training took"""
@@ -49,6 +48,28 @@ class Networks:
     """by NETWORK/EPOCH/PARAMETER"""
     history: dict[str, NDArray[Any]]
     """(networks, epochs) by column"""
+
+    @classmethod
+    def of(cls, results: Sequence[TrainResult], factors: Sequence[int] | None = None, make: str = "") -> Networks:
+        """Return trained networks: the epochs that were kept of them, and the last one."""
+        weights, config = {}, results[0].config
+        for number, result in enumerate(results):
+            for epoch, state in {**result.kept, config.total: result.model.state_dict()}.items():
+                for name, value in state.items():
+                    weights[f"{number}/{epoch}/{name}"] = value.detach().cpu().float().numpy()
+        columns = results[0].history.columns
+        return cls(
+            make=make,
+            config=asdict(config),
+            seeds=[result.config.start for result in results],
+            factors=list(factors or [0] * len(results)),
+            epochs=sorted({*results[0].kept, config.total}),
+            test=[_scores(result.test) for result in results],
+            validation=[_scores(result.validation) for result in results],
+            seconds=sum({result.seconds for result in results}),  # networks trained together have it in common
+            weights=weights,
+            history={str(name): np.stack([result.history[name].to_numpy() for result in results]) for name in columns},
+        )
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -59,11 +80,6 @@ class Networks:
         return self.epochs[-1]
 
     @property
-    def shape(self) -> TrainConfig:
-        """What the networks are like."""
-        return TrainConfig(**self.config)
-
-    @property
     def scores(self) -> dict[str, Any]:
         """How many there are, and how well they predict the test rows."""
         return {"test": self.test, "training_seconds": self.seconds, "networks": len(self)}
@@ -72,16 +88,27 @@ class Networks:
         """Return which network was trained from a seed on a hierarchy."""
         return list(zip(self.seeds, self.factors, strict=True)).index((seed, factor))
 
-    def model(self, number: int, epoch: int, device: torch.device, data: AnyDataset | None = None) -> Any:
-        """Return a network as it was after an epoch; networks of one's own are made from the data."""
-        start = f"{number}/{epoch}/"
+    def model(self, number: int, data: AnyData, *, epoch: int | None = None, device: torch.device = CPU) -> Any:
+        """Return a network as it was after an epoch, None being the last; its shape is that of the data."""
+        model = untrained(training_from(self.config), data, self.seeds[number], self.make)
+        start = f"{number}/{self.last if epoch is None else epoch}/"
         state = {name[len(start) :]: value for name, value in self.weights.items() if name.startswith(start)}
-        config = self.shape
-        model: nn.Module = ResidualMLP(self.dim, config.d_model, config.n_blocks, config.expansion)
-        if self.make:
-            model = find_make(self.make)(data, self.seeds[number])
         model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
         return model.to(device)
+
+
+def _scores(score: Any) -> dict[str, float]:
+    return {} if score is None else numbers(score)
+
+
+def untrained(config: AnyTrainConfig, data: AnyData, seed: int, make: str = "") -> Any:
+    """Return a network with the initial weights of a seed: one's own, a transformer of documents, or the paper's."""
+    if make:
+        return find_make(make)(data, seed)
+    [own] = config.with_seeds([seed])
+    if isinstance(data, Corpus):
+        return new_transformer(own, data)  # type: ignore[arg-type]
+    return new_mlp(own, data.X.shape[1], None)  # type: ignore[arg-type]
 
 
 def find_make(name: str) -> Callable[[Any, int], nn.Module]:
@@ -97,69 +124,25 @@ def find_make(name: str) -> Callable[[Any, int], nn.Module]:
     return made
 
 
-def train_networks(
-    here: Here,
-    dataset: AnyDataset,
-    configs: Sequence[TrainConfig],
-    *,
-    targets: Any = None,
-    factors: Sequence[int] | None = None,
-    split: Split | None = None,
-    keep: Sequence[int] = (),
-    models: Sequence[ResidualMLP] | None = None,
-    make: str = "",
-) -> Networks:
-    """Train networks together and return them after the epochs of `keep` and the last one.
-
-    They start from `models`, or from the initial weights of their seeds; an interrupted training is then resumed.
-    """
-    given: dict[str, Any] = {"targets": targets, "split": split, "keep": tuple(keep)}
-    own = partial(find_make(make), dataset) if make else models
-    results = trained(here if models is None else Here(here.device, here.progress), dataset, configs, own, **given)
-    weights = {}
-    for number, result in enumerate(results):
-        states = {**result.kept, configs[0].epochs: result.model.state_dict()}
-        for epoch, state in states.items():
-            for name, value in state.items():
-                weights[f"{number}/{int(epoch)}/{name}"] = value.detach().cpu().float().numpy()
-    history = {
-        str(column): np.stack([result.history[column].to_numpy() for result in results])
-        for column in results[0].history
-    }
-    return Networks(
-        dim=int(dataset.X.shape[1]),
-        make=make,
-        config=asdict(configs[0]),
-        seeds=[config.seeds.weights for config in configs],
-        factors=list(factors or [0] * len(configs)),
-        epochs=sorted({*map(int, keep), configs[0].epochs}),
-        test=[asdict(result.test) for result in results],
-        validation=[asdict(result.validation) for result in results],
-        seconds=results[0].seconds,
-        weights=weights,
-        history=history,
-    )
-
-
 def trained(
-    here: Here, dataset: AnyDataset | Corpus, configs: Sequence[Any], models: Any = None, **given: Any
+    here: Here, data: AnyData, configs: Sequence[AnyTrainConfig], models: Any = None, **given: Any
 ) -> list[TrainResult]:
-    """Train networks by `train`, which gets all else, in the scratch directory of a cell, if there is one."""
-    measure = "excess" if isinstance(dataset, Corpus) else "r2"
-    given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress, measure)}
-    if here.scratch is None:
-        return train(dataset, list(configs), **given)
-    return train_resumed(here.scratch, dataset, configs, **given)
+    """Train networks by `train`, which gets all else, in the scratch directory of a cell, if there is one.
 
-
-def train_resumed(
-    run_dir: Path, dataset: AnyDataset | Corpus, configs: Sequence[Any], **given: Any
-) -> list[TrainResult]:
-    """Train networks by `train`, which gets all else, from where an interrupted run of the same was.
-
-    A run in that directory that cannot be resumed, since it is another one or damaged, is overwritten.
+    An interrupted run of the same is resumed. A run in that directory that cannot be resumed, since it is another one
+    or damaged, is overwritten.
     """
+    measure, run_dir = "excess" if isinstance(data, Corpus) else "r2", here.scratch
+    given |= {"model": models, "device": here.device, "progress": by_epoch(here.progress, measure)}
+    if run_dir is None:
+        return train(data, list(configs), **given)
     try:
-        return train(dataset, list(configs), run_dir=run_dir, resume=True, **given)
+        return train(data, list(configs), run_dir=run_dir, resume=True, **given)
     except (FileNotFoundError, ValueError):  # what is wrong with the call itself is said by the next one
-        return train(dataset, list(configs), run_dir=run_dir, overwrite=True, **given)
+        return train(data, list(configs), run_dir=run_dir, overwrite=True, **given)
+
+
+def self_trained(model: Any, config: AnyTrainConfig, data: AnyData) -> TrainResult:
+    """Let a network that has ``fit(data, seed)`` train itself; it has no history and no scores."""
+    model.fit(data, config.start)
+    return TrainResult(model, config, pandas.DataFrame(), None, None, 0.0, "", None)

@@ -17,14 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from percolab.features.register import METHODS, MODEST, TRUTHFUL, entry, make, on_device, take_options
 from percolab.features.scoring import score
-from percolab.features.specs import METHODS, MODEST, TRUTHFUL, entry, make, on_device, take_options
+from percolab.ground.arrays import Ints
 from percolab.intervals import places
 from percolab.nn.config import ProbeConfig
 from percolab.nn.probing import ridge, siblings
 from percolab.nn.probing.places import find_places, read_places
 from percolab.study.causes import Ablation, Interchange, Steering
-from percolab.study.measured import Ints, Reading, Units
+from percolab.study.measured import Reading, Units
 from percolab.study.subject import EVERY, PointView, Positions, View
 
 LEAST_ROWS = 20

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from percolab.ground.progress import silent
-from percolab.store import on_ray, runners
+from percolab.store import runners
 from percolab.study.cells import Cell, Here, Outcome, compute
 
 Given = tuple[Cell[Any], Sequence[Any]]
@@ -67,5 +67,5 @@ def connected(address: str | None) -> Iterator[InProcess | OnRay]:
         yield InProcess()
         return
     runners.check("ray")
-    with on_ray.connected(None, address) as ray:
+    with runners.connected(None, address) as ray:
         yield OnRay(ray.cluster_resources().get("GPU", 0) > 0)

@@ -12,7 +12,7 @@ from percolab.corpora.corpus import Corpus
 from percolab.ground.validation import check_choice
 from percolab.model.recipe import Recipe
 from percolab.nn.config import SCALES, CorpusTrainConfig, TrainConfig
-from percolab.study.draws import AnyRecipe
+from percolab.study.settings import AnyRecipe
 from percolab.worlds.generation import PRESETS
 from percolab.worlds.superposition import Superposition
 

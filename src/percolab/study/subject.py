@@ -19,10 +19,11 @@ from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
 from percolab.features.concepts import Labels, by_row
 from percolab.features.inputs import ABOUT, TRUTHS, Asked, find_labels
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_choice, check_integer
-from percolab.study.measured import Floats, Ints
+from percolab.study.settings import AnyRecipe
 from percolab.worlds.splits import Split, split_rows
-from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Truth, truth
 
 AnyData = AnyDataset | Corpus
 
@@ -188,11 +189,9 @@ class _Bags:
 View = PointView | DocumentView
 
 
-def n_factors(data: AnyData) -> int:
-    """Return how many hierarchies are in the data."""
-    if isinstance(data, Corpus):
-        return len(data.lexicons)
-    return len(data.factors) if isinstance(data, Superposed) else 1
+def n_factors(data: AnyData | AnyRecipe) -> int:
+    """Return how many hierarchies are in the data, or in what a recipe makes."""
+    return len(getattr(data, "factors", getattr(data, "lexicons", (None,))))
 
 
 def views(data: AnyData, rows: Split | int | None = None) -> list[View]:

@@ -221,27 +221,13 @@ RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomStat
 
 @overload
 def make_percolation(
-    n_points: int | None = ...,
-    dim: int | None = ...,
-    *,
-    random_state: RandomState = ...,
-    return_X_y: Literal[True],
-    n_samples: int | None = ...,
-    n_features: int | None = ...,
-    **recipe: Any,
+    n_points: int | None = ..., dim: int | None = ..., *, return_X_y: Literal[True], **options: Any
 ) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
 
 
 @overload
 def make_percolation(
-    n_points: int | None = ...,
-    dim: int | None = ...,
-    *,
-    random_state: RandomState = ...,
-    return_X_y: Literal[False] = ...,
-    n_samples: int | None = ...,
-    n_features: int | None = ...,
-    **recipe: Any,
+    n_points: int | None = ..., dim: int | None = ..., *, return_X_y: Literal[False] = ..., **options: Any
 ) -> Dataset: ...
 
 

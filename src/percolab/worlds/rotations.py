@@ -28,6 +28,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from percolab.ground.compiled import kernel
+from percolab.ground.intrinsics import prefetch_to_read
 from percolab.rng import philox
 
 TILE_BYTES = 64
@@ -146,7 +147,7 @@ def turn(lo, hi, rows, source, table, scale, X, fresh):
         for i in range(used):
             if first + i + AHEAD < hi:
                 for j in range(0, factor_dim, lanes):
-                    prefetch(source, rows[first + i + AHEAD], j)
+                    prefetch_to_read(source[rows[first + i + AHEAD]], j)
             row = rows[first + i]
             for j in range(factor_dim):
                 before[i, j] = source[row, j]
@@ -242,20 +243,3 @@ def _interleave(builder, vectors, lanes):
 
     even, odd = zipped(vectors[0], vectors[2]), zipped(vectors[1], vectors[3])
     return [part for a, b in zip(even, odd, strict=True) for part in zipped(a, b)]
-
-
-@intrinsic
-def prefetch(typing_context, array, row, column):
-    """Ask for the part of memory that holds a number of a contiguous array, for it is used soon."""
-
-    def emit(context, builder, signature, args):
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        place = builder.add(builder.mul(args[1], builder.extract_value(array.shape, 1)), args[2])
-        byte = ir.IntType(8).as_pointer()
-        of_type = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
-        ask = builder.module.declare_intrinsic("llvm.prefetch", [byte], of_type)
-        read, keep, data = (ir.Constant(_WORD, flag) for flag in (0, 3, 1))
-        builder.call(ask, [builder.bitcast(builder.gep(array.data, [place]), byte), read, keep, data])
-        return context.get_dummy_value()
-
-    return types.none(array, types.intp, types.intp), emit

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
-from percolab.ground.intrinsics import multiply_high
+from percolab.ground.intrinsics import multiply_high, prefetch_to_read
 from percolab.rng import philox
-from percolab.worlds.rotations import AHEAD, TILE_BYTES, Rotation, prefetch, turn
+from percolab.worlds.rotations import AHEAD, TILE_BYTES, Rotation, turn
 
-BLOCK = 1 << 12
+MOMENT_ROWS = 1 << 12
 """Rows whose moments are summed one after another; part of the definition of sigma, to the bit."""
-BATCH = 1 << 13
+TASK_ROWS = 1 << 13
 """Rows of a task."""
 _RUN = 512
 """Blocks of random bits drawn in one go."""
@@ -29,10 +29,10 @@ _RUN = 512
 def spread(X: NDArray[Any], threads: int) -> float:
     """Return sigma: the square root of the mean variance of the columns of X.
 
-    Sums are of differences from the first row, in blocks of `BLOCK` rows, the blocks in order.
+    Sums are of differences from the first row, in blocks of `MOMENT_ROWS` rows, the blocks in order.
     """
     n, dim = X.shape
-    edges = [*range(0, n, BLOCK), n]
+    edges = [*range(0, n, MOMENT_ROWS), n]
     sums, squares = np.zeros((2, len(edges) - 1, dim))
     centre = X[0].astype(np.float64)
     tasks = [(moments, (X[lo:hi], centre, sums[b], squares[b])) for b, (lo, hi) in enumerate(pairwise(edges))]
@@ -103,7 +103,7 @@ def add_factor(
     """
     number = X.dtype.type
     tasks: list[parallel.Task]
-    edges = [*range(0, len(X), BATCH), len(X)]
+    edges = [*range(0, len(X), TASK_ROWS), len(X)]
     if rotation is None:
         tasks = [(add, (lo, hi, rows, source, number(scale), X, fresh)) for lo, hi in pairwise(edges)]
     else:
@@ -118,7 +118,7 @@ def add(lo, hi, rows, source, scale, X, fresh):
     for i in range(lo, hi):
         if i + AHEAD < hi:
             for j in range(0, source.shape[1], TILE_BYTES // source.itemsize):
-                prefetch(source, rows[i + AHEAD], j)
+                prefetch_to_read(source[rows[i + AHEAD]], j)
         row = rows[i]
         if fresh:
             for j in range(X.shape[1]):

@@ -31,7 +31,7 @@ USUAL_GROUPS = 50
 WIDE = (2**32 - 1) // 20
 """Length from which torch takes 64 bits a draw."""
 
-BLOCK = 1 << 20
+DRAWN_AT_ONCE = 1 << 20
 """Draws made at a time."""
 
 
@@ -261,8 +261,8 @@ def permutation(n: int, seed: int) -> NDArray[np.int64]:
     """Return the permutation of 0 … n - 1 that ``torch.randperm`` gives with a CPU generator of this seed."""
     stream = stream_of(seed)
     order = np.arange(n)
-    for lo in range(0, n, BLOCK):
-        count = min(BLOCK, n - lo)
+    for lo in range(0, n, DRAWN_AT_ONCE):
+        count = min(DRAWN_AT_ONCE, n - lo)
         if n < WIDE:
             shuffle(order, lo, np.frombuffer(stream.bytes(4 * count), "<u4"))
         else:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from percolab.dataset.dataset import BY_HAND, Dataset, SampleSet, construct
 from percolab.ground import text
+from percolab.ground.arrays import LazyArray
 from percolab.ground.text import printable
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
@@ -167,43 +168,15 @@ def rotation_of(recipe: Superposition, factor: int) -> Rotation | None:
 # ---------------------------------------------------------------------- positions that are made again when asked for
 
 
-class RemadeArray:
+class RemadeArray(LazyArray):
     """The X of a dataset, made again from its recipe when first indexed, and kept from then on."""
 
     def __init__(self, recipe: Recipe, shape: tuple[int, ...]) -> None:
-        self._recipe, self._shape = recipe, shape
+        self._recipe, self.shape, self.dtype = recipe, shape, np.dtype(recipe.dtype)
         self._made: NDArray[Any] | None = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self._shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of its elements."""
-        return np.dtype(self._recipe.dtype)
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self._shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self._shape[0] * self._shape[1]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array once it is made."""
-        return self.size * self.dtype.itemsize
-
-    def __len__(self) -> int:
-        return self._shape[0]
-
     def __repr__(self) -> str:
-        return f"RemadeArray(shape={self._shape}, dtype={self.dtype})"
+        return f"RemadeArray(shape={self.shape}, dtype={self.dtype})"
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         part: NDArray[Any] = self._whole()[index]

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from percolab.ground import text
-from percolab.ground.validation import check_integer, check_seed
+from percolab.ground.validation import check_integer, check_seed, fill
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe, Written
 
 KIND = "superposed"
@@ -71,17 +71,16 @@ class Superposition(Written):
         recipes = _as_factors(factors)
         count = len(recipes)
         size = _as_dim(dim, recipes)
-        checked = {
-            "factors": recipes,
-            "weights": _as_weights(weights, product, count),
-            "product": _as_product(product, count),
-            "scales": _as_numbers("scales", scales, count, least=0.0),
-            "dim": size,
-            "rotate": _as_rotate(rotate, size, recipes),
-            "seed": secrets.randbits(DRAWN_SEED_BITS) if seed is None else check_seed("seed", seed),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        fill(
+            self,
+            factors=recipes,
+            weights=_as_weights(weights, product, count),
+            product=_as_product(product, count),
+            scales=_as_numbers("scales", scales, count, least=0.0),
+            dim=size,
+            rotate=_as_rotate(rotate, size, recipes),
+            seed=secrets.randbits(DRAWN_SEED_BITS) if seed is None else check_seed("seed", seed),
+        )
         self._check_labels()
 
     def _check_labels(self) -> None:

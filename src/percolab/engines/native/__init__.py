@@ -11,9 +11,8 @@ from percolab.engines import Arrays, needs
 from percolab.engines.cluster_growth import attach_keyed, follow_to_founder
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import graph_process, growth, positions, value_draws
-from percolab.engines.native.parts import BRANCH, TIP, TOKEN, Stand
 from percolab.engines.native.pieces import GROUP
-from percolab.engines.native.skeleton import Expansion
+from percolab.engines.native.skeleton import BRANCH, TIP, TOKEN, Expansion, Stand
 from percolab.ground import parallel
 from percolab.ground.compiled import ahead, kernel
 from percolab.ground.progress import Progress, silent
@@ -21,7 +20,6 @@ from percolab.ground.validation import check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.rng import philox
-from percolab.rng.philox import seed_key
 
 VERSION = 1
 """Version of the data this engine makes: the same recipe and version give the same data."""
@@ -48,7 +46,7 @@ def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
         needs.require(needs.of_arrays(clusters.n_points, recipe), recipe)
         # Waking a thread takes as long as making some hundred points. Powers of two, since threads are kept by number.
         threads = min(threads, 1 << (clusters.n_points // GROUP).bit_length())
-        graph = seed_key(recipe.seeds.graph)
+        graph = np.uint64(recipe.seeds.graph)
         grown = growth.grow(Stand.of_clusters(clusters.start, clusters.founder), graph, threads, progress)
         forest = growth.forest_of(clusters, grown, graph, threads)
         wait_for_kernels()
@@ -74,7 +72,7 @@ def rehearse(dtype: str) -> None:
 def _build_graph(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     """Make a dataset on the clusters of a random graph."""
     progress("graph", 0, recipe.n_points)
-    forest = graph_process.grow_graph(recipe.n_points, recipe.mean_degree or 0.0, seed_key(recipe.seeds.graph))
+    forest = graph_process.grow_graph(recipe.n_points, recipe.mean_degree or 0.0, np.uint64(recipe.seeds.graph))
     forest = forest.largest(int(np.count_nonzero(forest.cluster_size >= recipe.min_cluster_size)))
     progress("graph", recipe.n_points, recipe.n_points)
     needs.require(needs.of_arrays(forest.n_points, recipe), recipe)
@@ -83,7 +81,7 @@ def _build_graph(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
 
 def _fill(recipe: Recipe, forest: Forest, grown: growth.Trees, threads: int, progress: Progress) -> Arrays:
     """Draw values and positions for trees that are grown."""
-    drawn = value_draws.draw_values(grown, np.zeros(0), seed_key(recipe.seeds.value), threads, progress)
+    drawn = value_draws.draw_values(grown, np.zeros(0), np.uint64(recipe.seeds.value), threads, progress)
     X = positions.embed(recipe, grown, positions.Entries.none(recipe), threads, progress)
     return Arrays(forest, X, drawn.y, drawn.latent_z, drawn.point_z)
 
@@ -95,7 +93,7 @@ def find_clusters(recipe: Recipe, threads: int) -> Clusters:
     dtype: type[np.signedinteger[Any]] = np.int32 if recipe.n_points < 2**31 else np.int64
     threads = min(threads, max(1, recipe.n_points // ALONE))
     labels = [np.empty(recipe.n_points, dtype)]
-    attach_keyed(recipe.attachment_prob, seed_key(recipe.seeds.graph), labels[0], threads)
+    attach_keyed(recipe.attachment_prob, np.uint64(recipe.seeds.graph), labels[0], threads)
     return Clusters.from_labels(labels, recipe.min_cluster_size, dtype, threads=threads)
 
 
@@ -116,7 +114,7 @@ def split_forest(n: int, seed: int) -> Forest:
         Seed of the graph.
     """
     n = check_integer("n", n, 1)
-    key = seed_key(check_seed("seed", seed))
+    key = np.uint64(check_seed("seed", seed))
     return growth.grow_forest(Clusters.single(n), key, parallel.thread_count(None))
 
 
@@ -131,7 +129,7 @@ def cluster_of(recipe: Recipe, point: int) -> int:
     point = check_integer("point", point, 0)
     if point >= recipe.n_points:
         raise ValueError(f"point must be below {recipe.n_points}, got {point}")
-    return int(follow_to_founder(point, recipe.attachment_prob, seed_key(recipe.seeds.graph)))
+    return int(follow_to_founder(point, recipe.attachment_prob, np.uint64(recipe.seeds.graph)))
 
 
 def node_paths(forest: Forest) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from percolab.engines.native.parts import last_at_most
+from percolab.engines.native.skeleton import last_at_most
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
 from percolab.rng import philox

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import births, pieces, skeleton
-from percolab.engines.native.parts import Stand
 from percolab.engines.native.pieces import GROUP
-from percolab.engines.native.skeleton import Expansion
+from percolab.engines.native.skeleton import Expansion, Stand
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
 from percolab.model.forest import Forest
@@ -77,16 +76,15 @@ def of_forest(forest: Forest) -> Trees:
     if forest.n_clusters:
         founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
     stand = Stand.of_clusters(forest.cluster_start, founder)
-    expansion = skeleton.expand_known(stand, forest.left_size, forest.latent_size)
+    expansion = skeleton.expand(stand, np.uint64(0), known=forest.left_size)
     end_row = np.concatenate([forest.bond.ravel(), forest.bond[expansion.skeleton["latent"]].ravel()])
     return Trees(stand, expansion, forest.left_size, end_row)
 
 
-def grow_forest(clusters: Clusters, key: np.uint64, threads: int, progress: Progress = silent) -> Forest:
+def grow_forest(clusters: Clusters, key: np.uint64, threads: int) -> Forest:
     """Grow whole clusters."""
-    return forest_of(
-        clusters, grow(Stand.of_clusters(clusters.start, clusters.founder), key, threads, progress), key, threads
-    )
+    trees = grow(Stand.of_clusters(clusters.start, clusters.founder), key, threads, silent)
+    return forest_of(clusters, trees, key, threads)
 
 
 def forest_of(clusters: Clusters, trees: Trees, key: np.uint64, threads: int) -> Forest:

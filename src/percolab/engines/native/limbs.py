@@ -25,14 +25,12 @@ from percolab.engines import embedding
 from percolab.engines.clusters import Clusters, batches
 from percolab.engines.native import gaussians, positions, skeleton, value_draws
 from percolab.engines.native.growth import Trees
-from percolab.engines.native.parts import Records, Stand, end_of, last_at_most
 from percolab.engines.native.positions import Entries, Walk
-from percolab.engines.native.skeleton import Expansion
+from percolab.engines.native.skeleton import Expansion, Records, Stand, end_of, last_at_most
 from percolab.ground import parallel
 from percolab.ground.compiled import kernel
 from percolab.ground.progress import Progress
 from percolab.model.recipe import Recipe
-from percolab.rng.philox import seed_key
 
 MOST_ROWS, LEAST_ROWS = 1 << 16, 1 << 12
 LIMB_BYTES = 1 << 26
@@ -108,7 +106,7 @@ def cut(recipe: Recipe, clusters: Clusters, threads: int, progress: Progress) ->
     most, start = limb_rows(recipe), clusters.start
     large = bisect(range(start.size - 1), False, key=lambda c: start[c + 1] - start[c] <= most)
     stand = Stand.of_clusters(start[: large + 1], clusters.founder_of(0, large))
-    crown = _unsolved(recipe, skeleton.expand(stand, seed_key(recipe.seeds.graph), most, first_end=0))
+    crown = _unsolved(recipe, skeleton.expand(stand, np.uint64(recipe.seeds.graph), most, first_end=0))
     if large:
         way = _solve(recipe, crown, threads, progress)
         if recipe.mode != "one_cluster":
@@ -119,10 +117,10 @@ def cut(recipe: Recipe, clusters: Clusters, threads: int, progress: Progress) ->
 
 def _unsolved(recipe: Recipe, expansion: Expansion) -> Crown:
     """Return what is known before limbs are looked into: of bonds only the limbs where they end, and no anchors."""
-    limb, latents, key = expansion.tip, expansion.skeleton, seed_key(recipe.seeds.embed)
+    limb, latents, key = expansion.tip, expansion.skeleton, np.uint64(recipe.seeds.embed)
     end_row, entry = np.empty(expansion.n_ends, np.int64), np.full(limb.size, positions.AT_ROOT)
     above = np.zeros(latents.size + 1)
-    z = value_draws.draw_skeleton(latents, seed_key(recipe.seeds.value), above)
+    z = value_draws.draw_skeleton(latents, np.uint64(recipe.seeds.value), above)
     vector = np.empty((limb.size, recipe.dim), recipe.dtype)
     if latents.size:
         skeleton.land(limb, expansion.token, end_row)
@@ -138,7 +136,7 @@ def _origins(recipe: Recipe, latents: Records) -> NDArray[np.int64]:
     """Return the origins of the clusters, in units of anchors, in the order of the limbs in which their walks start."""
     paths = latents["path"][latents["parent"] == -1]
     origin = np.empty((paths.size, recipe.dim), np.int64)
-    positions.origin_anchors(paths, seed_key(recipe.seeds.embed), np.sqrt(recipe.dim), origin)
+    positions.origin_anchors(paths, np.uint64(recipe.seeds.embed), np.sqrt(recipe.dim), origin)
     return origin
 
 
@@ -180,7 +178,7 @@ def _follow_with(scratch: SimpleQueue[NDArray[Any]], *arguments: Any) -> None:
 
 def _follow(X: NDArray[Any], recipe: Recipe, crown: Crown, lo: int, hi: int, way: NDArray[np.int64]) -> None:
     """Follow the walk through limbs lo … hi - 1, from where it enters each to where it leaves."""
-    key, first_row = seed_key(recipe.seeds.graph), int(crown.limb[lo]["first"])
+    key, first_row = np.uint64(recipe.seeds.graph), int(crown.limb[lo]["first"])
     n_rows = end_of(crown.limb[lo:hi]) - first_row
     stand, entries = crown.stand(lo, hi, np.array([n_rows]), np.empty(0, np.int64))
     trees = Trees.begin(stand, key)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from percolab.engines import embedding
 from percolab.engines.native import gaussians
 from percolab.engines.native.growth import Trees
-from percolab.engines.native.parts import last_at_most
 from percolab.engines.native.pieces import GROUP, next_group, trace, trace_work
+from percolab.engines.native.skeleton import last_at_most
 from percolab.ground import parallel
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
@@ -28,7 +28,6 @@ from percolab.ground.progress import Progress
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.rng import philox
-from percolab.rng.philox import seed_key
 
 UNIT = 2.0**-42
 """Unit of anchors."""
@@ -275,7 +274,7 @@ class Walk:
 
     def __init__(self, recipe: Recipe, trees: Trees, entries: Entries, X: NDArray[Any]) -> None:
         self.recipe, self.trees, self.entries, self.X = recipe, trees, entries, X
-        self.key, self.scale = seed_key(recipe.seeds.embed), np.sqrt(recipe.dim)
+        self.key, self.scale = np.uint64(recipe.seeds.embed), np.sqrt(recipe.dim)
         self.has_origin = recipe.mode != "one_cluster"
         parts = trees.expansion
         self.entry = np.full(parts.tip.size, AT_ROOT)

@@ -18,14 +18,13 @@ from percolab.engines import needs
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import births, find_clusters, growth, limbs
 from percolab.engines.native.limbs import Crown
-from percolab.engines.native.parts import Stand, end_of
 from percolab.engines.native.positions import Entries, embed
+from percolab.engines.native.skeleton import Stand, end_of
 from percolab.engines.native.value_draws import draw_values
 from percolab.ground import parallel
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer
 from percolab.model.recipe import Recipe
-from percolab.rng.philox import seed_key
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,7 +176,7 @@ class ClusterTable:
         cluster_range = _overlap(start[:-1], start[1:], max(lo, self.crown.n_rows), hi)
         first_row, stand, entries = self._stand(limb_range, cluster_range)
         point_id = np.empty(hi - lo, np.int64)
-        births.deal(lo, hi, start, self.clusters.point_id, seed_key(self.recipe.seeds.graph), point_id)
+        births.deal(lo, hi, start, self.clusters.point_id, np.uint64(self.recipe.seeds.graph), point_id)
         return Points(lo, hi, first_row, stand, entries, self.crown.limb_above[slice(*limb_range)], point_id)
 
     def latents(self, lo: int, hi: int) -> Latents:
@@ -219,20 +218,20 @@ def _overlap(start: NDArray[np.int64], end: NDArray[np.int64], lo: int, hi: int)
     return first, max(first, int(np.searchsorted(start, hi, side="left")))
 
 
-def make_points(recipe: Recipe, part: Points, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
+def make_points(recipe: Recipe, part: Points, threads: int) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of rows."""
-    grown = growth.grow(part.stand, seed_key(recipe.seeds.graph), threads, progress)
-    values = draw_values(grown, part.limb_above, seed_key(recipe.seeds.value), threads, progress)
-    X = embed(recipe, grown, part.entries, threads, progress)
+    grown = growth.grow(part.stand, np.uint64(recipe.seeds.graph), threads, silent)
+    values = draw_values(grown, part.limb_above, np.uint64(recipe.seeds.value), threads, silent)
+    X = embed(recipe, grown, part.entries, threads, silent)
     rows = slice(part.lo - part.first_row, part.hi - part.first_row)
     return {"X": X[rows], "y": values.y[rows], "point_z": values.point_z[rows], "point_id": part.point_id}
 
 
-def make_latents(recipe: Recipe, part: Latents, threads: int, progress: Progress = silent) -> dict[str, NDArray[Any]]:
+def make_latents(recipe: Recipe, part: Latents, threads: int) -> dict[str, NDArray[Any]]:
     """Make the columns of a range of latents."""
     stand, n = part.stand, part.hi - part.lo
-    grown = growth.grow(stand, seed_key(recipe.seeds.graph), threads, progress)
-    z = draw_values(grown, np.zeros(stand.limb.size), seed_key(recipe.seeds.value), threads, progress).latent_z
+    grown = growth.grow(stand, np.uint64(recipe.seeds.graph), threads, silent)
+    z = draw_values(grown, np.zeros(stand.limb.size), np.uint64(recipe.seeds.value), threads, silent).latent_z
     first = np.append(stand.limb["latent"], stand.start[0] - stand.limb.size)
     count = np.diff(np.append(first, stand.n_latents))
     number = np.arange(stand.n_latents) + np.repeat(part.stand_latent - first, count) - part.lo

@@ -1,4 +1,12 @@
-"""Splitting a stand from the top down, to tips that threads and machines can grow apart.
+"""Splitting a stand from the top down, to tips that threads and machines can grow apart; the tables that describe both.
+
+A stand is made of whole clusters, and of *limbs*: parts of clusters that are too large to be grown at once. It is split
+to parts that threads can grow apart, the *tips*; the latents above tips are the *skeleton*. Tips of a stand are called
+*pieces*, and those of the largest clusters of a dataset are its limbs.
+
+The bond of a latent has two *ends*, which are numbered: ends e and e ^ 1 are those of one bond, and the row of every
+end is kept in one array. Ends 2i and 2i + 1 belong to latent i of the stand, then there is one for each end that enters
+a limb from above, then two for each latent of the skeleton. An end that has not found its row is a *token*.
 
 A cluster is split by `splitting.split` until its parts are small enough. What a tip needs from above is little: its
 path, its rows, and the tokens that fall into it; see `pieces` for how it is grown.
@@ -15,13 +23,79 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from percolab.engines.native.parts import BRANCH, TIP, TOKEN, Records, Stand, end_of
 from percolab.engines.native.splitting import split
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
 
+_NODE = [("path", "u8"), ("latent", "i8"), ("first", "i8"), ("size", "i8"), ("depth", "i8"), ("parent", "i8")]
+"""A node: its path, its latent, first row, number of points, depth, and parent in the skeleton. `parent` is -1 at the
+top of a cluster and -2 - j at the top of limb j."""
+
+TIP = np.dtype([*_NODE, ("tokens_end", "i8")], align=True)
+"""A limb or a piece, and where its tokens end in the list of tokens."""
+BRANCH = np.dtype([*_NODE, ("left", "i8")], align=True)
+"""A latent of the skeleton, and the number of points on its left side."""
+TOKEN = np.dtype([("bond_key", "u8"), ("end", "i8")], align=True)
+"""The key that decides where the end of a bond goes, and the number of that end."""
+
+Records = NDArray[Any]
+"""An array of one of these types."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stand:
+    """Trees to grow together, in row order: limbs of larger clusters first, then whole clusters.
+
+    Rows and latents are counted from the first of the stand; limb j that starts at row r has the latents from r - j on.
+    """
+
+    limb: Records
+    """(J,) tips"""
+    token: Records
+    """(T,) tokens that enter limbs, limb after limb"""
+    start: NDArray[np.int64]
+    """(C+1,) first row of each whole cluster, and the end"""
+    founder: NDArray[np.int64]
+    """(C,) founder of each whole cluster"""
+
+    @classmethod
+    def of_clusters(cls, start: NDArray[np.int64], founder: NDArray[np.int64]) -> Stand:
+        """Return a stand of whole clusters."""
+        return cls(np.empty(0, TIP), np.empty(0, TOKEN), start, founder)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.start[-1])
+
+    @property
+    def n_latents(self) -> int:
+        """Number of latents."""
+        return self.n_rows - self.limb.size - self.founder.size
+
+
+def end_of(tips: Records) -> int:
+    """Return the row after the last of some tips."""
+    return int(tips[-1]["first"] + tips[-1]["size"])
+
+
+@kernel
+def last_at_most(rows, row):
+    """Return the last place of an ascending list whose entry is at most `row`; -1 if there is none."""
+    low, high = 0, rows.size
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] <= row:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+_NO_SPLITS: Ints = np.empty(0, np.int64)
 PIECE = 1024
 """Most points of a piece. Part of the definition of the data: sums over bonds are taken piece by piece."""
 
@@ -56,8 +130,13 @@ class Expansion:
         return [end_of(self.tip[:hi]) for _, hi in batches]
 
 
-def expand(stand: Stand, key: np.uint64, most: int = PIECE, first_end: int | None = None) -> Expansion:
-    """Split a stand down to tips of at most `most` points. Ends of the skeleton are numbered from `first_end` on."""
+def expand(
+    stand: Stand, key: np.uint64, most: int = PIECE, first_end: int | None = None, known: Ints = _NO_SPLITS
+) -> Expansion:
+    """Split a stand down to tips of at most `most` points. Ends of the skeleton are numbered from `first_end` on.
+
+    `known` are the left sizes of whole clusters whose trees are grown already: they are cut as if they had been drawn.
+    """
     if first_end is None:
         first_end = 2 * stand.n_latents + stand.token.size
         first_end += first_end % 2  # the two ends of a bond differ in the last bit
@@ -67,56 +146,12 @@ def expand(stand: Stand, key: np.uint64, most: int = PIECE, first_end: int | Non
         tip, skeleton = np.empty(room + size.size, TIP), np.empty(room, BRANCH)
         entering = np.empty(2 * room + stand.token.size, TOKEN)
         trees = stand.limb, stand.token, stand.start, stand.founder
-        tips = _expand(*trees, key, most, first_end, tip, skeleton, entering, _Tokens.none(entering.size))
+        tips = _expand(*trees, known, key, most, first_end, tip, skeleton, entering, _Tokens.none(entering.size))
         if tips >= 0:
             branches = tips - size.size
             tokens = entering[: 2 * branches + stand.token.size]
             return Expansion(tip[:tips], skeleton[:branches], tokens, first_end)
         room *= 2
-
-
-def expand_known(stand: Stand, left_size: Ints, latent_size: Ints, most: int = PIECE) -> Expansion:
-    """Cut clusters whose trees are known to tips of at most `most` points; no token is on its way."""
-    branches = int(np.count_nonzero(latent_size > most))
-    tip, skeleton = np.empty(branches + stand.founder.size, TIP), np.empty(branches, BRANCH)
-    _expand_known(stand.start, stand.founder, left_size, most, tip, skeleton)
-    return Expansion(tip, skeleton, np.empty(0, TOKEN), 2 * left_size.size)
-
-
-@kernel
-def _expand_known(start, founder, left_size, most, tip, skeleton):
-    """Fill tips in row order and the skeleton in preorder."""
-    waiting = np.empty(skeleton.size + 2, BRANCH)
-    tips = branches = 0
-    for c in range(founder.size):
-        count = 1
-        node = waiting[0]
-        node.path, node.latent, node.first = philox.cluster_path(founder[c]), start[c] - c, start[c]
-        node.size, node.depth, node.parent = start[c + 1] - start[c], 0, -1
-        while count > 0:
-            count -= 1
-            node = waiting[count]
-            path, latent, first, size = node.path, node.latent, node.first, node.size
-            depth, parent = node.depth, node.parent
-            if size <= most:
-                at = tip[tips]
-                at.path, at.latent, at.first, at.size = path, latent, first, size
-                at.depth, at.parent, at.tokens_end = depth, parent, 0
-                tips += 1
-                continue
-            left = left_size[latent]
-            branch = skeleton[branches]
-            branch.path, branch.latent, branch.first, branch.size = path, latent, first, size
-            branch.depth, branch.parent, branch.left = depth, parent, left
-            left_path, right_path = philox.child_paths(path)
-            child = waiting[count]
-            child.path, child.latent, child.first = right_path, latent + left, first + left
-            child.size, child.depth, child.parent = size - left, depth + 1, branches
-            child = waiting[count + 1]
-            child.path, child.latent, child.first = left_path, latent + 1, first
-            child.size, child.depth, child.parent = left, depth + 1, branches
-            count += 2
-            branches += 1
 
 
 @kernel(error_model="numpy")
@@ -173,7 +208,7 @@ class _Tokens(NamedTuple):
 
 
 @kernel
-def _expand(limb, limb_token, start, founder, key, most, first_end, tip, skeleton, entering, tokens):
+def _expand(limb, limb_token, start, founder, known, key, most, first_end, tip, skeleton, entering, tokens):
     """Fill the arrays of an `Expansion`; return the number of tips, or -1 if the skeleton has no room.
 
     Room for the skeleton is room for all: every latent of it has one bond, and makes one tip more.
@@ -204,7 +239,7 @@ def _expand(limb, limb_token, start, founder, key, most, first_end, tip, skeleto
             elif branches == skeleton.size:
                 return -1
             else:
-                _split_node(waiting, top, key, branches, first_end + 2 * branches, skeleton[branches], tokens)
+                _split_node(waiting, top, known, key, branches, first_end + 2 * branches, skeleton[branches], tokens)
                 branches, top = branches + 1, top + 1
     return tips
 
@@ -238,12 +273,12 @@ def _leave_tokens(node, tokens, entering, entered):
 
 
 @kernel
-def _split_node(waiting, top, key, index, end, branch, tokens):
+def _split_node(waiting, top, known, key, index, end, branch, tokens):
     """Write the node that waits on top to the skeleton, and let its right side and, on top, its left side wait."""
     right, left = waiting[top], waiting[top + 1]
     path, latent, first, size, depth = right.path, right.latent, right.first, right.size, right.depth
     choice, bond_key = philox.block(path, 0, philox.SPLIT, key)
-    on_left = split(size, philox.uniform(choice))
+    on_left = known[latent] if known.size else split(size, philox.uniform(choice))
     _put(branch, path, latent, first, size, depth, right.parent)
     branch.left = on_left
 

@@ -30,7 +30,7 @@ EXACT_SIZES = 2 * SCAN
 """Up to this n the distribution function is a table of correctly rounded exact values."""
 TABLE_SIZES = 1024
 """Up to this n its values for k ≤ `SCAN` are tabled as they are added up."""
-LARGE = 2**24
+LARGE_SIZE = 2**24
 """Above this n, F_n(k) and F_(n+1)(k) can be closer than rounding: comparisons with u that are close take more care."""
 GUESS_ERROR = 0.01
 """Bound on the absolute error of the first guess at a root; the largest found is 0.002."""
@@ -159,7 +159,7 @@ def _split_large(n, u):
         beyond = _solve(n, 1.0 - 2.0 * u)
         if beyond > SCAN + 1:
             return beyond
-    if n > LARGE:
+    if n > LARGE_SIZE:
         return k if (u - _LIMIT[k - 1]) - _LIMIT_ERROR[k - 1] < _excess(float(n), k) else k + 1
     scale, total = 2.0 * _ROOT_TWO_PI * _scale(float(n)), 0.0
     for k in range(1, SCAN + 1):
@@ -171,7 +171,7 @@ def _split_large(n, u):
 
 @kernel
 def _excess(n, k):
-    """Return F_n(k) less its limit, for n > `LARGE` and k ≤ `SCAN`: a small number to full relative precision.
+    """Return F_n(k) less its limit, for n > `LARGE_SIZE` and k ≤ `SCAN`: a small number to full relative precision.
 
     p_n(j) over its limit is n/(n-1) · (n/(n-j))^(3/2) · g(n-j)/g(n).
     """
@@ -328,7 +328,7 @@ def _mass_less(n, x, scale, series, mass):
     of two doubles; all others are smaller by a factor of a hundred or more.
     """
     found = _middle_mass(n, x, scale, series)
-    if n <= LARGE or abs(found - mass) > 1e-13:
+    if n <= LARGE_SIZE or abs(found - mass) > 1e-13:
         return found - mass
     inner = n - 2.0 * x
     above = multiply(two_product(inner, inner), (n, 0.0))

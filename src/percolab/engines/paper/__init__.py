@@ -47,17 +47,7 @@ def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     needs.require(needs.before_clusters(recipe), recipe)
     clusters = find_clusters(recipe)
     needs.require(needs.of_arrays(clusters.n_points, recipe), recipe)
-    n, C = clusters.n_points, clusters.birth.size
-    forest = Forest(
-        clusters.start,
-        clusters.birth.astype(np.int64),
-        np.empty(n, np.int64),
-        np.empty(n - C, np.int64),
-        np.empty((n - C, 2), np.int64),
-    )
-    arrays = Arrays(forest, np.empty((n, recipe.dim), recipe.dtype), np.empty(n), np.empty(n - C), np.empty(n))
-    split_rows = np.empty((n - C, 2), np.int32)
-    _grow(recipe.seeds, clusters, arrays, split_rows, threads, progress)
+    arrays, split_rows = grow(recipe.seeds, clusters, recipe.dim, recipe.dtype, threads, progress)
     _embed(recipe, clusters, arrays, split_rows, threads, progress)
     return arrays
 
@@ -71,15 +61,22 @@ def find_clusters(recipe: Recipe) -> Clusters:
 # ---------------------------------------------------------------------- trees and targets
 
 
-def _grow(
-    seeds: Seeds, clusters: Clusters, arrays: Arrays, split_rows: NDArray[np.int32], threads: int, progress: Progress
-) -> None:
-    """Grow every cluster's tree and merger tree, draw the values and sum them to targets."""
+def grow(
+    seeds: Seeds, clusters: Clusters, dim: int, dtype: str, threads: int, progress: Progress
+) -> tuple[Arrays, NDArray[np.int32]]:
+    """Grow every cluster's tree and merger tree, draw the values and sum them to targets; X is not filled yet.
+
+    Also return the first rows of the two children of every latent, from the last merge of each cluster on.
+    """
+    n, C = clusters.n_points, clusters.birth.size
+    columns = np.empty(n, np.int64), np.empty(n - C, np.int64), np.empty((n - C, 2), np.int64)
+    forest = Forest(clusters.start, clusters.birth.astype(np.int64), *columns)
+    arrays = Arrays(forest, np.empty((n, dim), dtype), np.empty(n), np.empty(n - C), np.empty(n))
+    split_rows = np.empty((n - C, 2), np.int32)
     graph, value = pcg64.root_pool(seeds.graph), pcg64.root_pool(seeds.value)
     # The z of points come from one stream in release order; y holds them until each cluster deals them to its rows.
     pcg64.normals(pcg64.make_stream(pcg64.spawn(value, POINT_CHILD)), arrays.y)
     latents = pcg64.spawn(value, LATENT_CHILD)
-    forest = arrays.forest
     edges = clusters.batches(BATCH)
     common = (
         graph, latents, clusters.start, clusters.birth, clusters.point_id,
@@ -87,6 +84,7 @@ def _grow(
     )  # fmt: skip
     tasks = ((_grow_clusters, (lo, hi, *common)) for lo, hi in edges)
     parallel.run(tasks, threads, parallel.counter(progress, "trees", [int(clusters.start[hi]) for _, hi in edges]))
+    return arrays, split_rows
 
 
 @kernel

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,28 +215,33 @@ def loss_recovered(
     found = inputs if name == RAW else activations(model, inputs, [name], batch_size=batch_size, device=device)[name]
     if given.shape != found.shape:
         raise ValueError(f"reconstructions must have shape {tuple(found.shape)}, got {tuple(given.shape)}")
-    module = None if name == RAW else dict(model.named_modules())[name]
 
     def loss(values: torch.Tensor | None) -> float:
-        output = _predict(model, inputs, module, values, batch_size)
+        if name == RAW and values is not None:
+            output = predict(model, values, batch_size)
+        else:
+            with replaced(model, name, values):
+                output = predict(model, inputs, batch_size)
         return float(goal.loss(output.double(), wanted.double() if wanted.is_floating_point() else wanted))
 
     return LossRecovered(loss(None), loss(given), loss(found.double().mean(0).float().expand_as(found)))
 
 
-def _predict(
-    model: nn.Module, X: torch.Tensor, module: nn.Module | None, values: torch.Tensor | None, batch_size: int
-) -> torch.Tensor:
-    """Return predictions with the output of a module, or X where there is none, replaced by values if there are any."""
-    if values is None or module is None:
-        return predict(model, X if values is None else values, batch_size)
-    parts = iter(values.split(batch_size))
+@contextmanager
+def replaced(model: nn.Module, name: str, values: torch.Tensor | None) -> Iterator[None]:
+    """Replace the output of a module by values, the next rows of them in every pass; None replaces nothing."""
+    if values is None:
+        yield
+        return
+    given, at = values, 0
 
     def replace(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
-        return torch.reshape(next(parts), output.shape)
+        nonlocal at
+        at += len(output)
+        return torch.reshape(given[at - len(output) : at], output.shape).to(output)
 
-    hook = module.register_forward_hook(replace)
+    hook = model.get_submodule(name).register_forward_hook(replace)
     try:
-        return predict(model, X, batch_size)
+        yield
     finally:
         hook.remove()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas
@@ -25,51 +25,31 @@ NAMES = {
 """Scores in words."""
 
 
-class Objective(Protocol):
-    """A loss, what is measured beside it on the validation rows, and the score of a finished run."""
-
-    outputs: int | None
-    """numbers a network gives a point; None is one, without a dimension of its own"""
-    dtype: torch.dtype
-    """of the target on the device"""
-    n_measures: int
-    measure_name: str
-    """the score that progress shows, as its field is called"""
-
-    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss over rows (…, n) of each member (…)."""
-
-    def measures(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return (…, n_measures), the first the loss."""
-
-    def columns(self, losses: NDArray[np.float64], train: Any, validation: Any) -> pandas.DataFrame:
-        """Return the columns of a history from training loss and measures (epochs, 1 + n_measures).
-
-        `train` and `validation` are the targets of these rows; the last column is what progress shows.
-        """
-
-    def score(self, output: torch.Tensor, target: torch.Tensor) -> RegressionScore | LabelScore:
-        """Return the score of outputs for some rows."""
-
-
 class Numbers:
     """One number a point, by mean squared error."""
 
     outputs: int | None = None
+    """numbers a network gives a point; None is one, without a dimension of its own"""
     dtype = torch.float32
+    """of the target on the device"""
     n_measures = 1
     measure_name = "r2"
+    """the score that progress shows, as its field is called"""
 
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return mean squared errors."""
+        """Return the mean squared error over rows (…, n) of each member (…)."""
         return functional.mse_loss(output, target, reduction="none").mean(-1)
 
     def measures(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return mean squared errors."""
+        """Return (…, n_measures), the first the loss."""
         return self.loss(output, target)[..., None]
 
     def columns(self, losses: NDArray[np.float64], train: Any, validation: Any) -> pandas.DataFrame:
-        """Return losses and R² of training and validation rows."""
+        """Return the columns of a history: losses and R² of training and validation rows.
+
+        They are made from training loss and measures (epochs, 1 + n_measures), and the targets of these rows; the last
+        column is what progress shows.
+        """
         found: dict[str, Any] = {}
         for i, (name, target) in enumerate((("train", train), ("validation", validation))):
             variance = float(np.var(target, dtype=np.float64))
@@ -111,6 +91,10 @@ class Labels:
     def score(self, output: torch.Tensor, target: torch.Tensor) -> LabelScore:
         """Return accuracy and log loss."""
         return label_score(target.cpu(), output.double().log_softmax(-1).cpu())
+
+
+Objective = Numbers | Labels
+"""A loss, what is measured beside it on the validation rows, and the score of a finished run."""
 
 
 def objective(y: NDArray[Any]) -> Objective:

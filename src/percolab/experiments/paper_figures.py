@@ -1,4 +1,4 @@
-"""Figures of the probing experiments, in the manner of the paper's Figs. 4, 5 and 7, with controls and intervals."""
+"""Figures of a reproduction: the paper's Figs. 4, 5 and 7, with controls and intervals; power; learning."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas
 
 from percolab.experiments.findings import Measured, blocks, by_fom, power_laws
+from percolab.intervals import Estimate
 from percolab.model.forest import Forest
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import controls
@@ -16,6 +18,8 @@ from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
 from percolab.show import style
 from percolab.show.style import BLUE, GREY, INK, ORANGE, PALETTE, PURPLE
+from percolab.study.estimates import Row
+from percolab.study.pictures import by_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -339,3 +343,59 @@ def _short(name: str) -> str:
     if name.startswith("random."):
         return f"random\nfeatures\n({name.removeprefix('random.')})"
     return label(name).replace(", ", "\n").replace(" stream", "").replace(" ", "\n", 1 if name in (RAW, "input") else 0)
+
+
+# ---------------------------------------------------------------------- curves
+
+
+def power(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Draw what held-out subtrees can detect: the error of planted signals by their strength, and without a signal."""
+    strengths, layer = found.get("strengths", ()), found.get("representation", "")
+    own = [row for row in held_out if (row["kind"], row["representation"]) == (TRAINED, layer)]
+    series: dict[str, list[Row]] = {}
+    for at in strengths:
+        low, middle, high = found["null"]
+        estimates = {
+            "planted values": Estimate(at["error"], at["low"], at["high"]),
+            "values that were not planted (null)": Estimate(middle, low, high),
+        }
+        if own:
+            estimates["true z, as the networks are"] = Estimate(own[0]["error"], np.nan, np.nan)
+        for name, estimate in estimates.items():
+            series.setdefault(name, []).append(Row(estimate, {"at": at["strength"]}))
+    words = f"strength of the signal, in standard deviations of {label(layer)}"
+    error = "MSE / MSE of the\ntraining mean"
+    return by_number(
+        series, "at", f"{title}: what held-out subtrees can detect", words, error, zero=None, ticks=bool(strengths)
+    )
+
+
+def learning_curves(
+    history: pandas.DataFrame,
+    shorter: pandas.DataFrame | None,
+    lines: Mapping[str, float],
+    title: str,
+) -> Figure:
+    """Draw R² of training and validation rows by epoch: means over networks, bands their range; and named levels."""
+    with style.sheet():
+        figure = style.new_figure(7.4, 4.0)
+        axes = figure.subplots()
+        runs = [(history, "-", "")]
+        if shorter is not None:
+            runs.append((shorter, "--", f", {int(shorter['epoch'].max()):,} epochs"))
+        for table, line, words in runs:
+            for part, colour in (("train", PALETTE[0]), ("validation", PALETTE[5])):
+                wide = table.pivot(index="epoch", columns="seed", values=f"{part}_r2")
+                axes.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.2, linewidth=0)
+                name = {"train": "training rows", "validation": "validation rows"}[part] + words
+                axes.plot(wide.index, wide.mean(axis=1), line, color=colour, label=name)
+        for (name, level), line in zip(lines.items(), (":", "-."), strict=False):
+            axes.axhline(level, color=GREY, linestyle=line, linewidth=1.4, label=name)
+        levels = [*lines.values(), float(history["validation_r2"].max())]
+        axes.set_ylim(max(0.0, min(levels) - 0.25), 1.0)
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("R²")
+        networks = history["seed"].nunique()
+        axes.set_title(f"{title}: training of {networks} network{'s' if networks > 1 else ''}", loc="left")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure

@@ -1,0 +1,211 @@
+"""The commands ``percolab train | baselines | probe``; none imports torch before it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from pathlib import Path, PurePath
+from typing import Annotated, Any
+
+import typer
+
+from percolab.cli.errors import command
+from percolab.cli.experiments import Device, Overwrite, need_packages, resumable
+from percolab.cli.options import AsJson, Quiet, Store, given, integer, number, number_option, word_option
+from percolab.cli.options import seed as seed_number
+from percolab.ground import files
+from percolab.ground.foreign_files import read_json
+from percolab.ground.validation import check_integer
+from percolab.nn.config import UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
+
+LOGS = ("tensorboard", "wandb")
+DEPTH_STEP = 5
+MOST_CORPUS = 1 << 28
+"""Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns."""
+
+
+def config_option(name: str, text: str, parser: Callable[[object], float] = integer) -> Any:
+    """Return an option for a field of `TrainConfig` or `CorpusTrainConfig`, with its defaults."""
+    usual = [getattr(kind, name) for kind in (TrainConfig, CorpusTrainConfig) if hasattr(kind, name)]
+    default = usual[0] if len(set(usual)) == 1 else f"{usual[0]}, for documents {usual[1]}"
+    return number_option(f"--{name.replace('_', '-')}", text, parser, default)
+
+
+@command(
+    "percolab train one.zarr -o run",
+    "# after Ctrl-C",
+    "percolab train one.zarr -o run --resume",
+)
+def train(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="A dataset, or documents: a store, or a corpus as JSON.", show_default=False
+        ),
+    ],
+    output: Annotated[Path, word_option("-o --output", "DIR", "Directory of the run.")],
+    d_model: Annotated[int | None, config_option("d_model", "Width of the residual stream.")] = None,
+    n_blocks: Annotated[int | None, config_option("n_blocks", "Number of blocks.")] = None,
+    n_heads: Annotated[int | None, config_option("n_heads", "Documents: heads of attention.")] = None,
+    expansion: Annotated[int | None, config_option("expansion", "Hidden width over --d-model.")] = None,
+    epochs: Annotated[int | None, config_option("epochs", "Dataset: number of epochs.")] = None,
+    steps: Annotated[int | None, config_option("steps", "Documents: number of steps.")] = None,
+    warmup: Annotated[int | None, config_option("warmup", "Documents: steps to the full learning rate.")] = None,
+    every: Annotated[int | None, config_option("every", "Documents: steps between held-out losses.")] = None,
+    batch_size: Annotated[int | None, config_option("batch_size", "Rows or documents of a step.")] = None,
+    lr: Annotated[float | None, config_option("lr", "Largest learning rate.", number)] = None,
+    min_lr: Annotated[float | None, config_option("min_lr", "Learning rate at the end.", number)] = None,
+    weight_decay: Annotated[float | None, config_option("weight_decay", "Weight decay of AdamW.", number)] = None,
+    seed: Annotated[int | None, config_option("seed", "Seed of split, weights and shuffles.", seed_number)] = None,
+    tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="TF32 matrix products on CUDA.")] = TrainConfig.tf32,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
+    overwrite: Overwrite = False,
+    log: Annotated[
+        str | None,
+        word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS),
+    ] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Train the paper's residual MLP on a dataset, or a transformer on the documents of a corpus.
+
+    DIR gets config.json, metrics.csv, checkpoint.pt, training.png and result.json.
+    Of documents the corpus alone is used: training takes as many as it needs, and tests on others.
+    Their loss stands beside the floor, which no predictor is below on average; excess.png shows both.
+    Ctrl-C stops after the epoch or step and keeps it; --resume goes on to the same final weights.
+    With --resume and no other option the run's own configuration is used.
+    On CUDA an epoch, or a step on documents, is one CUDA graph; products are in TF32 unless --no-tf32 is given.
+    """
+    need_packages()
+    from percolab.corpora.corpus import Corpus
+    from percolab.ground.progress import bar
+    from percolab.nn.networks.objective import NAMES, objective
+    from percolab.nn.training import checkpoint, history, training
+    from percolab.nn.training.history import by_epoch, logger
+    from percolab.study import pictures
+
+    chosen = given(
+        {
+            "d_model": d_model, "n_blocks": n_blocks, "n_heads": n_heads, "expansion": expansion, "epochs": epochs,
+            "steps": steps, "warmup": warmup, "every": every, "batch_size": batch_size, "lr": lr, "min_lr": min_lr,
+            "weight_decay": weight_decay, "seed": seed, "tf32": None if tf32 else False,
+        }
+    )  # fmt: skip
+    data = _training_data(path)
+    kind, what = (CorpusTrainConfig, "documents") if isinstance(data, Corpus) else (TrainConfig, "a dataset")
+    for name in chosen.keys() - {field.name for field in fields(kind)}:
+        raise ValueError(f"{name} must be left out for {what}, got {chosen[name]}")
+    begun: Any = training_from(checkpoint.load(output / "checkpoint.pt")["configs"][0]) if resume else kind()
+    if not isinstance(begun, kind):
+        raise ValueError(f"checkpoint must be of a run on {what}, got another in {str(output)!r}")
+    config = replace(begun, **chosen)
+    measure = "excess" if isinstance(data, Corpus) else objective(data.y).measure_name
+    logged = [] if log is None else [logger(log, output, asdict(config), measure)]
+    with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
+        told = [by_epoch(display, measure), *logged]
+
+        def tell(epoch: int, epochs: int, loss: float, score: float) -> None:
+            for one in told:
+                one(epoch, epochs, loss, score)
+
+        result = training.train(
+            data, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
+        )
+    title = f"Training on {PurePath(path).name}"
+    figures = {"training": history.training_curve(result.history, title)}
+    scores = {part: training.numbers(getattr(result, part)) for part in ("test", "validation")}
+    tables = {}
+    if isinstance(data, Corpus):
+        figures["excess"] = history.excess_curve(result.test, title)
+        tables = {name: getattr(result.test, name).to_dict("list") for name in ("by_position", "by_size")}
+    pictures.write(figures, output)
+    files.write_json(output / "result.json", {**scores, **tables, "seconds": result.seconds, "device": result.device})
+    if not quiet:
+        shown = ", ".join(f"{NAMES[name]} {value:.4g}" for name, value in scores["test"].items())
+        print(f"{output}: test {shown}, {result.seconds:.1f} s of training")
+
+
+def _training_data(path: str) -> Any:
+    """Return the dataset, the world or the corpus at a path."""
+    from percolab.corpora.corpus import Corpus
+    from percolab.store import worlds
+
+    if not path.endswith(".json"):
+        stored = worlds.load(path)
+        return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
+    return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
+
+
+@command("percolab baselines one.zarr")
+def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:
+    """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
+    need_packages()
+    from percolab.nn.networks import baseline
+    from percolab.nn.networks.objective import NAMES
+    from percolab.store import worlds
+
+    scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
+    found = {name: asdict(score) for name, score in scores.items()}
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(found.values()))))
+    for name, score in found.items():
+        print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
+
+
+@command("percolab probe one.zarr --run run -o probes")
+def probe(
+    path: Store,
+    run: Annotated[Path, word_option("--run", "DIR", "A run of percolab train on this dataset.")],
+    output: Annotated[Path, word_option("-o --output", "DIR", "Directory for tables and figures.")],
+    min_latent_size: Annotated[
+        int,
+        number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size),
+    ] = ProbeConfig.min_latent_size,
+    max_depth: Annotated[
+        int, number_option("--max-depth", f"Deepest depth, in steps of {DEPTH_STEP}.", default=ProbeConfig.depths[-1])
+    ] = ProbeConfig.depths[-1],
+    draws: Annotated[
+        int, number_option("--draws", "Draws of fresh values and permuted targets.", default=ProbeConfig.draws)
+    ] = ProbeConfig.draws,
+    untrained: Annotated[
+        int, number_option("--untrained", "Untrained networks of the same shape, as a control.", default=UNTRAINED)
+    ] = UNTRAINED,
+    factor: Annotated[int | None, number_option("--factor", "Which hierarchy of a superposed world.")] = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+) -> None:
+    """Probe every layer of a trained network for the latents of its dataset, beside untrained networks.
+
+    DIR gets per_latent and per_depth (.csv and .parquet), fig4.png, fig5.png, fig7.png and memorising.png.
+    Both protocols are run: points held out at random, as in the paper, and whole subtrees held out.
+    """
+    need_packages()
+    from percolab.experiments import paper_figures
+    from percolab.nn.probing import controls, probed_networks
+    from percolab.store import worlds
+    from percolab.study import pictures
+    from percolab.worlds.superposed import truth
+
+    if (output / "per_latent.csv").exists() and not overwrite:
+        raise FileExistsError(f"output must not hold probes unless overwrite is given, got {str(output)!r}")
+    if output.exists() and not output.is_dir():
+        raise FileExistsError(f"output must be a directory, got {str(output)!r}")
+    depths = tuple(range(0, check_integer("max_depth", max_depth, 0) + 1, DEPTH_STEP))
+    config = ProbeConfig(depths=depths, min_latent_size=min_latent_size, draws=draws)
+    check_integer("untrained", untrained, 1)
+    dataset = worlds.load_points(path)
+    forest = truth(dataset, factor).forest
+    found = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
+    output.mkdir(parents=True, exist_ok=True)
+    for words in found.skipped:
+        print(f"not probed: {words}")
+    pictures.write(paper_figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
+    for stem, table in controls.of_kinds(forest, found.by_protocol).items():
+        files.write_table(table, output / stem)
+    shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
+    for row in shown:
+        print(f"{row['kind']:10} {row['representation']:16} z: relative error {row['z']['value']:.3f}")
+    print(f"{output}: {found.networks} networks, {found.seconds:.1f} s of probing")

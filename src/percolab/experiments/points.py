@@ -1,0 +1,70 @@
+"""What experiments on points share: which epochs, concepts and latents are looked at; pairs of siblings; bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from percolab.ground.arrays import Floats
+from percolab.intervals import log_bins
+from percolab.nn.config import TrainConfig
+from percolab.nn.probing.siblings import Siblings, find_siblings
+from percolab.study.material import Material
+
+SMALL: dict[str, Any] = {"min_size": 50, "most_pairs": 100, "depths": tuple(range(0, 101, 10)), "features": 64}
+"""Options at the small scale."""
+N_BINS = 4
+
+
+@dataclass(frozen=True)
+class Options:
+    """What an experiment on points is made from beside data and networks."""
+
+    keep: tuple[int, ...]
+    """epochs that are looked at; 0 is untrained"""
+    min_size: int = 200
+    """fewest samples of a concept or a latent"""
+    most_pairs: int = 400
+    """most pairs of siblings of a hierarchy"""
+    depths: tuple[int, ...] = tuple(range(0, 201, 10))
+    """depths of the latents that are probed"""
+    features: int = 256
+    """features of k-means"""
+
+
+def options(scale: str, seeds: int, training: TrainConfig) -> Options:
+    """Return the options of a scale."""
+    return Options(kept_epochs(training.epochs), **(SMALL if scale == "small" else {}))
+
+
+def kept_epochs(epochs: int) -> tuple[int, ...]:
+    """Return the epochs that are looked at: none, the last, and some between, each several times the one before."""
+    between = {max(1, round(epochs * share)) for share in (0.005, 0.02, 0.1, 0.4)}
+    return tuple(sorted({0, epochs} | between))
+
+
+def pairs_of(data: Material) -> list[Siblings]:
+    """Return the pairs of siblings of each hierarchy."""
+    asked = data.settings.options
+    return [find_siblings(t.forest, t.rows, asked.min_size, asked.most_pairs) for t in data.truths]
+
+
+def columns_of(pairs: list[Siblings]) -> dict[str, Any]:
+    """Return what the pairs are, hierarchy after hierarchy."""
+    columns = {
+        name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")
+    }
+    return {**columns, "factor": np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])}
+
+
+def fom_bins(fom: Floats) -> Iterator[tuple[NDArray[np.bool_], dict[str, Any]]]:
+    """Yield which units are in each bin of FOM that has two or more, and the names of a row about them."""
+    bins, edges = log_bins(fom, N_BINS)
+    for b in np.unique(bins):
+        if np.count_nonzero(bins == b) > 1:
+            name = f"FOM {edges[b]:.2g} to {edges[b + 1]:.2g}"
+            yield bins == b, {"bin": name, "at": float(np.sqrt(edges[b] * edges[b + 1]))}
