@@ -457,4 +457,6 @@ def test_nothing_that_a_browser_obeys_is_written(ds, tmp_path, monkeypatch, capf
         assert "<script>alert" not in text
     assert "\nlicense: evil" not in Path("hub/README.md").read_text()
     for table in Path().glob("table*.csv"):
-        assert not any(cell.startswith(("=", "+", "@")) for line in table.open() for cell in line.split(","))
+        assert not any(
+            cell.startswith(("=", "+", "@")) for line in table.read_text().splitlines() for cell in line.split(",")
+        )

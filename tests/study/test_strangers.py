@@ -52,10 +52,17 @@ def test_nothing_is_written_or_removed_where_a_link_in_a_directory_leads(name, t
         place.rename(tmp_path / "aside")
     place.unlink(missing_ok=True)
     place.symlink_to(precious / "part" / "notes.txt" if "." in name else precious)
-    with pytest.raises(FileExistsError, match=r"^output must hold no links, got '"):
+    with pytest.raises(FileExistsError, match=r"^output must hold plain files and directories alone, got '"):
         study(tmp_path)
     assert sorted(path.name for path in precious.rglob("*")) == ["networks", "notes.txt", "notes.txt", "part"]
     assert (precious / "part" / "notes.txt").read_text() == "years of work"
+
+
+def test_a_pipe_in_a_directory_is_not_waited_for(tmp_path):
+    study(tmp_path)
+    os.mkfifo(tmp_path / "out" / "training")
+    with pytest.raises(FileExistsError, match=r"^output must hold plain files and directories alone, got '"):
+        study(tmp_path)
 
 
 def test_a_claim_that_is_a_link_is_replaced_and_not_followed(tmp_path):
