@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from percolab.benchmark.declaration import settings
-from percolab.benchmark.judging import AT, judge
+from percolab.benchmark.judgement import AT, judge
 from percolab.benchmark.representations import Representation, train
 from percolab.benchmark.tasks import MIDDLE, Task, task
 from percolab.features.register import entry

@@ -18,6 +18,8 @@ os.environ["NUMBA_CACHE_DIR"] = str(ROOT / "build" / "numba" / STATE)
 os.environ["PYTHONPATH"] = str(ROOT / "src")  # for the pages, which are run in other folders
 os.environ["OMP_NUM_THREADS"] = "1"  # their networks are small: more threads would wait for each other
 sys.path.insert(0, str(ROOT / "src"))
+LIVE = ROOT / "build" / "live" / STATE
+(LIVE / "live").mkdir(parents=True, exist_ok=True)
 
 project = "percolab"
 author = "The percolab developers"
@@ -71,6 +73,8 @@ html_theme = "pydata_sphinx_theme"
 html_title = "percolab"
 html_static_path = ["_static"]
 html_css_files = ["percolab.css"]
+html_js_files = ["pictures.js"]
+html_extra_path = [str(LIVE)]
 html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {page: [] for page in ("index", "install", "start", "experiments", "results/**", "changelog")}
@@ -79,7 +83,7 @@ html_theme_options = {
     "show_nav_level": 1,
     "navigation_depth": 2,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 10,
     "navbar_persistent": ["search-button"],
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
@@ -115,8 +119,26 @@ def _refuse_plain_figures(app: Sphinx, exception: Exception | None) -> None:
         raise ExtensionError(f"pages must show figures, got their reprs in {', '.join(plain)}")
 
 
+def _explorers(app: Sphinx) -> None:
+    """Make the explorers that the pages show: one cluster with the features of k-means, and documents."""
+    import percolab as pl
+    from percolab.features import KMeans, score
+
+    points, documents = LIVE / "live" / "explorer.html", LIVE / "live" / "documents.html"
+    if not points.exists():
+        dataset = pl.generate(pl.Recipe(n_points=4000, dim=30, mode="one_cluster", seeds=7))
+        codes = KMeans(48).fit(dataset.X).encode(dataset.X)
+        name, found = "One cluster of 4,000 points", score(dataset, codes, ratio=1)
+        pl.show.explore(dataset, codes=codes, scores=found, name=name, features_name="k-means").save(points)
+    if not documents.exists():
+        lexicons = [pl.Recipe(n_points=512, dim=2, mode="one_cluster", seeds=seed) for seed in (1, 2)]
+        corpus = pl.Corpus(lexicons, length=64, min_size=24, seed=1)
+        pl.show.explore(corpus, name="Documents", n_points=64 * 40).save(documents)
+
+
 def setup(app: Sphinx) -> None:
     """Run around napoleon, whose priority is 500; look at the pages when they are there."""
+    app.connect("builder-inited", _explorers)
     app.connect("build-finished", _refuse_plain_figures)
     app.connect("autodoc-process-docstring", _keep, priority=400)
     app.connect("autodoc-process-docstring", _restore, priority=600)

@@ -36,7 +36,7 @@ from attack_readers import (
 
 import percolab as pl
 from percolab.benchmark import Budget, Options, Task, declaration, envelope, submissions
-from percolab.benchmark.judging import AT, SCALARS, SUBTREES, UNITS
+from percolab.benchmark.judgement import AT, SCALARS, SUBTREES, UNITS
 from percolab.cli import features as commands
 from percolab.features.dictionaries import CLASSES, Pretrained
 from percolab.intervals import Estimate

@@ -11,7 +11,9 @@ import numpy as np
 from obvious import grow_forest
 
 import percolab as pl
-from percolab.features.chance import permuted, permuted_documents
+from percolab.features.chance import permuted, set_key
+from percolab.rng.philox import CHANCE
+from percolab.worlds.samples import shuffle
 
 
 class Node:
@@ -354,8 +356,9 @@ class DocumentOracle(Oracle):
         """Return the rows that a feature fires on when its documents are laid in another order along all rows."""
         by_document = sorted(range(self.n), key=lambda at: (self.rows[at], at))
         documents = sorted({self.rows[at] // self.length for at in range(self.n)})
-        order = permuted_documents(len(documents), seed=self.seed, draw=draw, feature=feature).tolist()
-        moved = [at for d in order for at in by_document if self.rows[at] // self.length == documents[d]]
+        order = np.empty(len(documents), np.int64)
+        shuffle(order, np.uint64(set_key(np.uint64(self.seed), draw, feature)), CHANCE, np.uint64(self.seed))
+        moved = [at for d in order.tolist() for at in by_document if self.rows[at] // self.length == documents[d]]
         return {at for at, source in zip(by_document, moved, strict=True) if source in self.fires[feature]}
 
     def others(self, i):

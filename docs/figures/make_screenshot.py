@@ -1,4 +1,4 @@
-"""Take the pictures of the explorer that docs/explorer.md shows; needs Chromium and the group ``test``."""
+"""Take the picture of the explorer that docs/explorer.md shows; needs Chromium and the group ``test``."""
 
 from __future__ import annotations
 
@@ -32,12 +32,6 @@ def main() -> None:
         page.wait_for_function("document.body.dataset.ready === 'true'")
         page.wait_for_timeout(3000)
         page.screenshot(path=HERE / "explorer.png")
-        lexicons = [pl.Recipe(n_points=512, dim=2, mode="one_cluster", seeds=seed) for seed in (1, 2)]
-        corpus = pl.Corpus(lexicons, length=64, min_size=24, seed=1)
-        pl.show.explore(corpus, name="docs.zarr").save(Path(folder) / "documents.html")
-        page.goto((Path(folder) / "documents.html").as_uri() + f"#document={2**40 + 5}&at=7")
-        page.wait_for_function("document.body.dataset.ready === 'true'")
-        page.screenshot(path=HERE / "documents.png")
         browser.close()
 
 

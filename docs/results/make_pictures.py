@@ -12,132 +12,156 @@ from pathlib import Path
 from typing import Any
 
 from make_tables import HIDDEN, LAYERS, SAES, STREAM, TASKS, estimate_of, lines, read
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from percolab.show import style
+from percolab.show import dot_rows
+from percolab.show.dot_rows import Mark, Panel
 
 HERE = Path(__file__).parent
-LARGER = 1.25
-"""Fonts against those of reports: the pictures are also for slides."""
-NAMES = {"raw": "raw input", "other": "other target"}
+CARD = 4.8
+"""Width in inches of a picture on a card of the first page."""
+ROLES = {"trained": "recovery", "untrained": "untrained", "raw input": "raw"}
+FEW = ["kmeans", "batchtopk", "jumprelu", "matryoshka"]
+"""Methods on a card."""
 
 
 def main() -> None:
     """Write every picture."""
     folder = HERE / "pictures"
     folder.mkdir(exist_ok=True)
-    for name, draw in PICTURES.items():
-        with style.sheet(), _larger():
-            draw().savefig(folder / f"{name}.png", dpi=150)
+    for name, panels in PICTURES.items():
+        dot_rows.draw(*panels()).savefig(folder / f"{name}.png", dpi=150)
+    for name, panel in CARDS.items():
+        dot_rows.draw(panel(), width=CARD).savefig(folder / f"card-{name}.png", dpi=150)
 
 
-def _larger() -> Any:
-    import matplotlib
-
-    sizes = {name: value * LARGER for name, value in style.SHEET.items() if name.endswith("size")}
-    return matplotlib.rc_context({**style.SHEET, **sizes})
-
-
-def dots(axes: Axes, rows: Sequence[tuple[str, Mapping[str, Mapping[str, Any] | None]]], *, apart: float = 0.2) -> None:
-    """Draw one line per row and one dot per role, with its 95% interval where there is one."""
-    roles = [role for role in style.ROLES if any(values.get(role) for _, values in rows)]
-    for i, (_, values) in enumerate(rows):
-        for j, role in enumerate(roles):
-            found, y = values.get(role), i + apart * (j - (len(roles) - 1) / 2)
-            if not found or found["value"] is None:
-                continue
-            if found.get("low") is not None:
-                axes.plot([found["low"], found["high"]], [y, y], color=style.ROLES[role], linewidth=2)
-            axes.plot(found["value"], y, "o", color=style.ROLES[role], markersize=6)
-    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")
+def mark(found: Mapping[str, Any] | None) -> Mark:
+    """Return a value of a file with its interval."""
+    value, low, high = ((found or {}).get(key) for key in ("value", "low", "high"))
+    return Mark(*(float("nan") if number is None else number for number in (value, low, high)))
 
 
-def legend(figure: Figure, roles: Sequence[str] | Mapping[str, str]) -> None:
-    """Name the roles above the panels, each in its colour."""
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], color=style.ROLES[role], marker="o", markersize=6, linestyle="") for role in roles]
-    names = roles if isinstance(roles, Mapping) else NAMES
-    figure.legend(handles, [names.get(role, role) for role in roles], loc="outside upper center", ncols=len(roles))
-
-
-def probes() -> Figure:
-    """Draw the errors of probes of z by layer, trained beside untrained networks and the raw input."""
-    figure = style.new_figure(9.5, 4.6)
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, data in zip(panels, ("one-cluster", "multi-cluster"), strict=True):
-        by: dict[str, dict[str, Any]] = {}
-        for row in read(f"{data}/results.json")["controls"]:
-            by.setdefault(row["representation"], {})[row["kind"]] = row["z"]
-        order = [name for pair in zip(STREAM, HIDDEN, strict=True) for name in pair]
-        rows = [("raw input", {"raw": by["raw"]["raw"]})]
-        rows += [(LAYERS[name], {role: by[name][role] for role in ("trained", "untrained")}) for name in order]
-        dots(axes, rows)
-        axes.set_xlim(0)
-        axes.set_title({"one-cluster": "one cluster", "multi-cluster": "many clusters"}[data], loc="left")
-        axes.set_xlabel("error of a linear probe of z\n(1: no better than the mean)")
-    legend(figure, ("trained", "untrained", "raw"))
-    return figure
+def probes(data: str, *, short: bool = False) -> Panel:
+    """Return the errors of probes of z by layer, trained beside untrained networks and the raw input."""
+    by: dict[str, dict[str, Any]] = {}
+    for row in read(f"{data}/results.json")["controls"]:
+        by.setdefault(row["kind"], {})[row["representation"]] = row["z"]
+    order = HIDDEN if short else [name for pair in zip(STREAM, HIDDEN, strict=True) for name in pair]
+    series = {kind: {LAYERS[name]: mark(by[kind][name]) for name in order} for kind in ("trained", "untrained")}
+    series["raw input"] = {"raw input": mark(by["raw"]["raw"])}
+    title = {"one-cluster": "one cluster", "multi-cluster": "many clusters"}[data]
+    words = "error of a linear probe of z" + ("" if short else " (1: no better than the mean)")
+    return Panel(["raw input", *(LAYERS[name] for name in order)], series, words, "" if short else title)
 
 
-def recovery() -> Figure:
-    """Draw recovery by method in every task: trained and untrained networks, and the raw input."""
-    figure = style.new_figure(9.5, 7.4)
-    panels = figure.subplots(2, 2)
-    for axes, (task, name) in zip(panels.flat, TASKS.items(), strict=True):
-        found = {line["method"]: line["values"] for line in lines("results", task)}
-        columns = {"trained": "recovery", "untrained": "untrained", "raw": "raw"}
-        rows = [
-            (method, {role: found[method].get(column) for role, column in columns.items()})
-            for method in SAES
-            if method in found
+def recovery(task: str, wanted: Sequence[str] = SAES) -> Panel:
+    """Return recovery by method in a task: trained and untrained networks, and the raw input."""
+    found = {line["method"]: line["values"] for line in lines("results", task)}
+    methods = [method for method in wanted if method in found]
+    series = {role: {method: mark(found[method].get(key)) for method in methods} for role, key in ROLES.items()}
+    return Panel(methods, series, "recovery: mean best F1 of a concept", TASKS[task] if wanted is SAES else "")
+
+
+def gaps(task: str) -> Panel:
+    """Return what trained networks give more than untrained ones, by method."""
+    found = {line["method"]: line["values"] for line in lines("results", task)}
+    methods = [method for method in SAES if method in found]
+    marks = {method: mark(found[method].get("trained_untrained")) for method in methods}
+    return Panel(methods, {"trained - untrained": marks}, "recovery, trained less untrained", TASKS[task])
+
+
+def sizes(task: str) -> Panel:
+    """Return recovery in trained networks by size of the concept, for k-means and two SAEs."""
+    methods = ["kmeans", "batchtopk", "matryoshka"]
+    series = {}
+    for line in lines("results", task, methods):
+        found = line["by_size"]["trained"]
+        names = [
+            f"{max(low, 50):,.0f} to {high - 1:,.0f} rows" for low, high in zip(found["from"], found["to"], strict=True)
         ]
-        dots(axes, rows)
-        axes.set_xlim(0)
-        axes.set_title(name, loc="left")
-    for axes in panels[1]:
-        axes.set_xlabel("recovery: mean best F1 of a concept")
-    legend(figure, ("trained", "untrained", "raw"))
-    return figure
+        series[line["method"]] = {name: Mark(value) for name, value in zip(names, found["recovery"], strict=True)}
+    return Panel(names, series, "recovery in trained networks", TASKS[task])
 
 
-def contrasts() -> Figure:
-    """Draw the estimate that answers each experiment's question, beside its control."""
+def contrasts() -> Panel:
+    """Return the estimate that answers each experiment's question, beside its control."""
     blocks = "blocks.2"
     slope = {"measure": "slope", "dose": 1.0, "layer": "blocks.1", "direction": "own", "network": "trained"}
-    cases = (
-        ("trained: error on z, log ratio\nto untrained (below 0: easier)", "trained", "trained",
+    cases = {
+        "trained: error on z, log ratio\nto untrained (below 0: easier)": ("trained",
          {"measure": "log ratio, error on z", "layer": blocks, "epoch": 500},
          {"measure": "log ratio, error on fresh z", "layer": blocks, "epoch": 500}),
-        ("crossed: error on own over others'\nvalues, log ratio (below 0: holds them)", "crossed", "trained",
+        "crossed: error on own over others'\nvalues, log ratio (below 0: held)": ("crossed",
          {"part": "all", "target": "z", "layer": blocks}, {"part": "null", "target": "z", "layer": blocks}),
-        ("relevance: separation, log ratio\nrelevant over irrelevant (above 0: sees it)", "relevance-4", "trained",
+        "relevance: separation, log ratio\nto irrelevant (above 0: seen)": ("relevance-4",
          {"part": "all", "measure": "separation", "layer": blocks, "epoch": 200},
          {"part": "null", "measure": "separation", "layer": blocks, "epoch": 200}),
-        ("dose: slope of the response\n(1: as the truth says)", "dose", "trained",
+        "steering: slope of the response\n(1: as the truth says)": ("dose",
          {"case": "relevant", **slope}, {"case": "irrelevant", **slope}),
-        ("edit: shared cosine of learned changes,\nslope taken out (above 0: shared)", "edit", "trained",
+        "edit: shared cosine of changes,\nslope taken out (above 0: shared)": ("edit",
          {"measure": "shared cosine, rest", "case": "edit", "layer": "blocks.1"},
          {"measure": "shared cosine, rest", "case": "null", "layer": "blocks.1"}),
-    )  # fmt: skip
-    figure = style.new_figure(9.5, 4.8)
-    axes = figure.subplots()
-    rows = [
-        (words, {role: estimate_of(file, **own), "permuted": estimate_of(file, **control)})
-        for words, file, role, own, control in cases
+    }  # fmt: skip
+    series = {
+        "trained": {words: mark(estimate_of(file, **own)) for words, (file, own, _) in cases.items()},
+        "control": {words: mark(estimate_of(file, **control)) for words, (file, _, control) in cases.items()},
+    }
+    return Panel(list(cases), series, "estimate with its 95% interval")
+
+
+def swap() -> Panel:
+    """Return the log ratio of separation by layer, after training and at its beginning."""
+    layers = ["input", *STREAM]
+    series = {
+        f"epoch {epoch}": {
+            LAYERS[layer]: mark(estimate_of("relevance", part="all", measure="separation", layer=layer, epoch=epoch))
+            for layer in layers
+        }
+        for epoch in (1, 20, 200)
+    }
+    return Panel([LAYERS[layer] for layer in layers], series, "separation, log ratio: relevant over irrelevant")
+
+
+def steering() -> Panel:
+    """Return the slope of the response by layer: where the concept matters, where not, and controls."""
+    given = {"measure": "slope", "dose": 1.0, "direction": "own", "case": "relevant", "network": "trained"}
+    cases: dict[str, dict[str, str]] = {
+        "relevant": {}, "irrelevant": {"case": "irrelevant"}, "untrained": {"network": "untrained"},
+        "random direction": {"direction": "random"},
+    }  # fmt: skip
+    layers = ("input", "blocks.0", "blocks.1")
+    series = {
+        name: {LAYERS[layer]: mark(estimate_of("dose", **(given | other), layer=layer)) for layer in layers}
+        for name, other in cases.items()
+    }
+    return Panel([LAYERS[layer] for layer in layers], series, "slope of the response (1: as the truth says)")
+
+
+def patching(*, short: bool = False) -> Panel:
+    """Return the share of the exact divergence that patching each subspace bridges, by role of network."""
+    names = {
+        "whole": "whole layer", "sibling": "difference of means", "learned": "learned direction",
+        "kmeans": "two k-means features", "topk": "two TopK features", "random": "random direction",
+        "probe": "linear discriminant",
+    }  # fmt: skip
+    kept = ("whole", "sibling", "random") if short else tuple(names)
+    levels = [
+        row
+        for row in read("causes/causation.json")["estimates"]
+        if (row.get("part"), row.get("reader")) == ("level", "interchange")
     ]
-    dots(axes, rows)
-    axes.axvline(0, color=style.INK, linewidth=0.9)
-    axes.set_xlabel("estimate, with its 95% interval: blue; its control: grey")
-    return figure
+    series = {
+        role: {
+            names[row["measure"].partition("@")[0]]: mark(row)
+            for row in levels
+            if row["role"] == role and row["measure"].partition("@")[0] in kept
+        }
+        for role in ("trained", "other", "untrained")
+    }
+    return Panel([names[name] for name in kept], series, "share of the way to the exact answer")
 
 
-def documents() -> Figure:
-    """Draw what each reader finds in documents: own lexicon, other lexicon, untrained networks, raw input."""
+def documents(*, short: bool = False) -> Panel:
+    """Return what each reader finds in documents: own lexicon, other lexicon, untrained networks, raw input."""
     found = read("documents/results.json")
     first = found["settings"]["options"]["layers"][0]
     levels = [row for row in found["estimates"] if row["part"] == "level" and row["layer"] in (first, row["role"])]
@@ -147,27 +171,41 @@ def documents() -> Figure:
         "neurons": "contexts,\nneurons (F1)",
     }
     names = {
-        "trained": "trained on it",
-        "other": "trained on another lexicon",
+        "trained": "own lexicon",
+        "other": "other lexicon",
         "untrained": "untrained",
         "raw": "raw input",
-        "permuted": "permuted",
+        "permuted": "chance",
     }
-    rows = [
-        (name, {row["role"]: row for row in levels if row["reader"] == reader and row["role"] in names})
-        for reader, name in words.items()
-    ]
-    figure = style.new_figure(8.6, 3.4)
-    axes = figure.subplots()
-    dots(axes, rows, apart=0.17)
-    axes.axvline(0, color=style.INK, linewidth=0.9)
-    axes.set_xlim(-0.05, 1)
-    axes.set_xlabel("how well it is found (1: perfectly)")
-    legend(figure, names)
-    return figure
+    if short:
+        words.pop("neurons")
+    series = {
+        name: {words[row["reader"]]: mark(row) for row in levels if row["role"] == role and row["reader"] in words}
+        for role, name in names.items()
+    }
+    return Panel(list(words.values()), series, "how well it is found (1: perfectly)", limits=(-0.05, 1))
 
 
-PICTURES = {"documents": documents, "probes": probes, "recovery": recovery, "contrasts": contrasts}
+PICTURES = {
+    "documents": lambda: [documents()],
+    "probes": lambda: [probes("one-cluster"), probes("multi-cluster")],
+    "recovery": lambda: [recovery("paper-one-cluster"), recovery("superposed-2")],
+    "recovery-others": lambda: [recovery("paper-multi-cluster"), recovery("superposed-4")],
+    "gaps": lambda: [gaps(task) for task in TASKS],
+    "sizes": lambda: [sizes("paper-one-cluster")],
+    "contrasts": lambda: [contrasts()],
+    "swap": lambda: [swap()],
+    "steering": lambda: [steering()],
+    "patching": lambda: [patching()],
+}
+CARDS = {
+    "documents": lambda: documents(short=True),
+    "probes": lambda: probes("one-cluster", short=True),
+    "recovery": lambda: recovery("paper-one-cluster", FEW),
+    "swap": swap,
+    "steering": steering,
+    "patching": lambda: patching(short=True),
+}
 
 if __name__ == "__main__":
     main()

@@ -24,7 +24,7 @@ from percolab.benchmark import (  # noqa: E402  # noqa: E402
     submissions,
     task,
 )
-from percolab.benchmark.judging import AT, settings_of  # noqa: E402
+from percolab.benchmark.judgement import AT, settings_of  # noqa: E402
 from percolab.benchmark.representations import Representation, Subject  # noqa: E402
 from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
 from percolab.features.register import entry  # noqa: E402
@@ -226,6 +226,28 @@ def test_a_folder_of_activations_takes_the_place_of_networks(tmp_path):
     (folder / "manifest.json").write_text(json.dumps({"activations": entries}))
     with pytest.raises(ValueError, match="file must be the name of an"):
         benchmark([WORLD], output=tmp_path / "other", only=["neurons"], activations=folder)
+
+
+@pytest.mark.slow
+def test_a_folder_of_activations_of_documents_has_one_file_per_lexicon_that_was_read(tmp_path):
+    corpus = pl.Corpus([pl.Recipe(64, 2, "one_cluster", seeds=1 + k) for k in range(2)], length=16, min_size=8, seed=1)
+    one = Task("documents", "small", corpus, CorpusTrainConfig(), Options("blocks.0", 5, TINY, documents=40))
+    folder, entries = tmp_path / "acts", []
+    folder.mkdir()
+    for role, factor in (("trained", 0), ("trained", 1), ("untrained", None)):
+        for k in range(2):
+            tokens = corpus.swapped(k).documents(2**40, 2**40 + 40).tokens
+            name = f"{role}-{factor}-{k}.npy"
+            np.save(folder / name, np.eye(64, dtype=np.float32)[tokens][..., : 8 + 8 * (factor == k)])
+            entries.append({"file": name, "role": role, "factor": factor, "layer": "blocks.0", "documents": k})
+    (folder / "manifest.json").write_text(json.dumps({"activations": entries}))
+    given = {"only": ["neurons"], "activations": folder, "device": "cpu"}
+    results = benchmark([one], output=tmp_path / "out", **given)["documents"]
+    assert not results["missing"]
+    assert "own - other" in results["table"]["head"]
+    (folder / "manifest.json").write_text(json.dumps({"activations": [{**e, "documents": 0} for e in entries]}))
+    (why, *_) = benchmark([one], output=tmp_path / "half", **given)["documents"]["failed"].values()
+    assert "manifest.json must have activations with" in why
 
 
 OWN = """

@@ -147,7 +147,7 @@ def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_
 
 
 def test_methods_on_a_network_say_how_far_they_are(place, trained):
-    from percolab.benchmark.single import compare
+    from percolab.benchmark.one_network import compare
     from percolab.nn import load_model
 
     told = []

@@ -153,3 +153,12 @@ def test_verify_takes_a_corpus(tmp_path):
     assert "documents of 8 tokens out of 80, 1 lexicon, renewal 0.0625" in str(outcome)
     json.dumps(outcome.to_dicts())
     assert "unigram" in outcome.report(tmp_path).read_text()
+
+
+def test_a_corpus_of_one_context_fails_no_law():
+    """Everything is certain there: nothing is in doubt, and floors are all the same."""
+    corpus = pl.Corpus(pl.Recipe(n_points=128, dim=2, mode="one_cluster", seed=0))
+    assert corpus.contexts().size == 1
+    found = pl.verify(corpus)
+    assert found.passed
+    assert "prior of contexts: needs two contexts, has one" in str(found)

@@ -6,7 +6,7 @@ import torch
 
 import percolab as pl
 from percolab import intervals
-from percolab.experiments import findings
+from percolab.experiments import paper_findings as findings
 from percolab.nn import ProbeConfig
 from percolab.nn.probing import controls
 from percolab.nn.probing.controls import plant, planted_power, power_curve

@@ -9,7 +9,7 @@ import torch
 
 import percolab as pl
 from percolab.cli import main
-from percolab.experiments.running import find, represent, scaling
+from percolab.experiments.runs import find, represent, scaling
 from percolab.nn import TrainConfig
 
 torch.set_num_threads(1)

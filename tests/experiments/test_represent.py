@@ -15,7 +15,7 @@ import percolab as pl
 from percolab.cli import main
 from percolab.experiments import REPRESENT, crossed
 from percolab.experiments.points import kept_epochs
-from percolab.experiments.running import find, represent
+from percolab.experiments.runs import find, represent
 from percolab.nn import TrainConfig
 from percolab.nn.training import run
 from percolab.study import runner

@@ -10,7 +10,7 @@ import torch
 import percolab as pl
 from percolab import intervals
 from percolab.cli import main
-from percolab.experiments import running, scaling
+from percolab.experiments import runs, scaling
 from percolab.nn import ResidualMLP, Split, TrainConfig, train
 from percolab.study import material
 
@@ -120,7 +120,7 @@ def tiny():
 
 @pytest.mark.slow
 def test_the_experiment_runs_from_data_to_report_and_once(tmp_path, monkeypatch):
-    results = running.scaling(tmp_path / "out", tiny(), device="cpu")
+    results = runs.scaling(tmp_path / "out", tiny(), device="cpu")
     assert json.loads((tmp_path / "out" / "results.json").read_text())["training"] == results["training"]
     exponents = [line["estimate"] for line in results["headline"]]
     assert len(exponents) == 12
@@ -136,13 +136,13 @@ def test_the_experiment_runs_from_data_to_report_and_once(tmp_path, monkeypatch)
     assert page.count("data:image/png") == 2
     before = {path: path.read_bytes() for path in parts.iterdir()}
     (parts / "120x8.npz").unlink()
-    assert running.scaling(tmp_path / "out", tiny(), device="cpu")["estimates"] == results["estimates"]
+    assert runs.scaling(tmp_path / "out", tiny(), device="cpu")["estimates"] == results["estimates"]
     again = {path: path.read_bytes() for path in parts.iterdir() if not path.name.startswith("120x8")}
     assert again == {path: kept for path, kept in before.items() if path in again}
     assert len(again) == len(before) - 1
     monkeypatch.setattr(material, "generate", lambda *_, **__: pytest.fail("what is there was measured again"))
     material._LAST.clear()
-    assert running.scaling(tmp_path / "out", tiny(), device="cpu")["estimates"] == results["estimates"]
+    assert runs.scaling(tmp_path / "out", tiny(), device="cpu")["estimates"] == results["estimates"]
 
 
 def test_bad_input_is_one_line(capfd, tmp_path, monkeypatch):

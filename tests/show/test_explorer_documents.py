@@ -13,6 +13,7 @@ from percolab.features import score
 from percolab.show import explore
 from percolab.show.belief_map import row_probability
 from percolab.show.explorer.packing import unpack
+from percolab.show.explorer.passages import Probed
 
 HOSTILE = """</title></script><script>window.ran = 1</script><img src=x onerror="window.ran = 1">"""
 FIRST, COUNT, T = 1 << 40, 12, 24
@@ -55,6 +56,57 @@ def test_what_is_sent_is_what_is_true(corpus, codes, page):
     (coder,) = sent["features"]
     table = scipy.sparse.csr_array((coder["level"], coder["feature"], coder["end"]), (COUNT * T, codes.shape[2]))
     assert np.array_equal(table.toarray() > 0, codes.reshape(-1, codes.shape[2]) > 0)
+
+
+def readings(corpus):
+    """Return networks that know everything, half of it, and nothing: by name."""
+    exact = corpus.beliefs(corpus.documents(FIRST, FIRST + COUNT).tokens)
+    inside = [exact.inside(corpus.contexts(k), k).reshape(COUNT * T, -1) for k in (0, 1)]
+    parts = {"first": ([0], 1.0), "second": ([1], 0.5), "fresh": ([], 0.0)}
+    return {name: Probed(lexicons, [part * values for values in inside]) for name, (lexicons, part) in parts.items()}
+
+
+def test_networks_are_sent_as_they_are_read(corpus):
+    sent, given = unpack(explore(corpus, beliefs=readings(corpus))._packed), readings(corpus)
+    assert [(network["name"], network["trained_on"]) for network in sent["networks"]] == [
+        ("first", [0]), ("second", [1]), ("fresh", [])
+    ]  # fmt: skip
+    for network in sent["networks"]:
+        for k in (0, 1):
+            expected = given[network["name"]].inside[k].ravel()
+            np.testing.assert_allclose(network["inside"][k] / 255, expected, atol=0.5 / 255 + 1e-9)
+    wild = {"wild": Probed([0], [np.full((COUNT * T, corpus.contexts(k).size), 7.0) for k in (0, 1)])}
+    assert unpack(explore(corpus, beliefs=wild)._packed)["networks"][0]["inside"][0].max() == 255
+    with refused("beliefs must have one column for each of the"):
+        explore(corpus, beliefs={"few": Probed([0], [np.zeros((COUNT * T, 1))] * 2)})
+    with refused("beliefs must be left out for points"):
+        explore(pl.generate(pl.Recipe(50, 3, seeds=1)), beliefs=wild)
+
+
+@pytest.mark.slow
+def test_probed_beliefs_of_a_network_that_holds_them_are_the_exact_ones(corpus):
+    torch = pytest.importorskip("torch")
+    from percolab.study import probed_beliefs
+
+    class Knowing(torch.nn.Module):
+        """A network whose last block holds the exact beliefs."""
+
+        def __init__(self, knows):
+            super().__init__()
+            self.blocks, self.knows = torch.nn.ModuleList([torch.nn.Identity()]), knows
+
+        def forward(self, tokens):
+            exact = corpus.beliefs(tokens.cpu().numpy())
+            inside = np.concatenate([exact.inside(corpus.contexts(k), k) for k in (0, 1)], axis=2)
+            values = torch.from_numpy(inside if self.knows else np.ones_like(inside))
+            return self.blocks[0](values.float())
+
+    shown = corpus.documents(FIRST, FIRST + COUNT)
+    found = probed_beliefs(corpus, {"own": (Knowing(True), [0]), "none": (Knowing(False), [])}, shown, device="cpu")
+    exact = corpus.beliefs(shown.tokens).inside(corpus.contexts(0), 0).reshape(COUNT * T, -1)
+    assert found["own"].inside[0].shape == exact.shape
+    assert np.abs(found["own"].inside[0] - exact).max() < 0.02
+    assert np.ptp(found["none"].inside[0], axis=0).max() < 1e-3
 
 
 @pytest.mark.slow
@@ -191,6 +243,37 @@ def test_a_context_is_followed_and_features_fire_where_they_do(corpus, codes, vi
     assert tab.inner_text("#followed") == ""
     tab.select_option("#lexicon", "1")
     assert len(tab.locator("#tree rect:not(.frame)").all()) == corpus.contexts(1).size
+
+
+@pytest.fixture
+def networks_page(corpus):
+    return explore(corpus, beliefs=readings(corpus))
+
+
+@pytest.mark.browser
+def test_networks_stand_below_the_exact_belief_in_the_colours_of_their_roles(corpus, networks_page, chromium, tmp_path):
+    networks_page.save(tmp_path / "networks.html")
+    tab = chromium.new_context(viewport={"width": 390, "height": 800}, has_touch=True).new_page()
+    lexicon = corpus.documents(FIRST, FIRST + COUNT).lexicon
+    for k, roles in ((0, ["trained", "other", "untrained"]), (1, ["other", "trained", "untrained"])):
+        i = int(np.flatnonzero(lexicon == k)[0])
+        tab.goto(f"file://{tmp_path / 'networks.html'}#document={FIRST + i}&at={T - 1}")
+        tab.reload()
+        tab.wait_for_function("document.body.dataset.ready === 'true'")
+        assert tab.locator("canvas.network").evaluate_all("(all) => all.map((field) => field.dataset.role)") == roles
+        seen = """(all) => all.map((field) => {
+          const data = field.getContext("2d").getImageData(0, 0, field.width, field.height).data;
+          return data.reduce((sum, value, at) => sum + (at % 4 === 3 ? value : 0), 0);
+        })"""
+        shade = tab.locator("canvas.network").evaluate_all(seen)
+        assert shade[0] > 1.5 * shade[1] > 3 * shade[2]
+        assert "belief in the true context" in tab.inner_text("#details")
+    # Headings can be read whole on a phone, wherever the lanes are scrolled to.
+    assert tab.evaluate("document.querySelector('.scroll').scrollLeft") > 0
+    for box in tab.locator("#lanes h3").evaluate_all("(all) => all.map((h) => h.getBoundingClientRect().toJSON())"):
+        assert box["left"] >= 0
+        assert box["right"] <= 390
+    tab.context.close()
 
 
 @pytest.mark.browser

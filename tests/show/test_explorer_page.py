@@ -446,7 +446,7 @@ def test_colours_are_on_top_and_the_same_left_and_right_from_the_start(visit, tm
     assert (
         last < one.js("app.icicles[0].range()[1]") < 1.05 * last < 0.95 * len(dataset)
     )  # cropped to rows with concepts
-    assert "a colour is the same large latent in both" in one.page.inner_text("#what")
+    assert "The same colour is the same group of points" in one.page.inner_text("#what")
 
 
 def test_the_view_follows_the_pick(visit, file):

@@ -13,13 +13,14 @@ def test_text_is_never_html():
         pages.code(wild),
         pages.folded(wild, []),
         pages.table([(wild, wild)], (wild, wild), stack=True),
-        pages.table([(wild, wild)], (wild, wild), held=True, parts={0: wild}),
+        *pages.wide_table([(wild, wild)], (wild, wild)),
+        pages.definitions(wild),
         pages.settings({wild: wild, "b": [wild], "c": {wild: wild}}),
         pages.image(b"", wild),
     ]
-    page = pages.page(wild, wild, parts).decode()
+    page = pages.page(wild, wild, parts, verdict=wild, banner=wild).decode()
     assert "<script" not in page
-    assert page.count("&lt;script&gt;") >= 17
+    assert page.count("&lt;script&gt;") >= 20
 
 
 def test_a_table_that_stacks_labels_its_cells():
@@ -31,13 +32,24 @@ def test_a_table_that_stacks_labels_its_cells():
     assert pages.table([("a", "1")]).startswith('<div class="scroll">')
 
 
-def test_a_wide_table_holds_its_names_and_has_parts():
-    rows = [("kmeans", "1", "2"), ("pca", "3", "4"), ("kmeans", "5", "6")]
-    html = pages.table(rows, ("method", "a", "b"), numbers=[1, 2], held=True, parts={0: "one", 2: "two"})
-    assert '<table class="narrow held">' in html
-    first = re.findall(r"<tr[^>]*><t[hd][^>]*>(.*?)<", html)
-    assert first == ["method", "one", "kmeans", "pca", "two", "kmeans"]
-    assert html.count('<td colspan="2"></td>') == 2
+def test_a_wide_table_is_cut_into_parts_that_repeat_its_names():
+    head = ["method", *(f"c{j}" for j in range(17))]
+    rows = [[name, *(f"{name}{j}" for j in range(17))] for name in ("kmeans", "pca")]
+    tables = pages.wide_table(rows, head)
+    heads = [re.findall(r"<th[^>]*>(.*?)</th>", html) for html in tables]
+    assert [names[0] for names in heads] == ["method"] * 3
+    assert [name for names in heads for name in names[1:]] == head[1:]
+    assert max(map(len, heads)) <= pages.WIDEST + 1
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", html) for html in tables]
+    assert sorted(set(cells[0] + cells[1] + cells[2])) == sorted({cell for row in rows for cell in row})
+    assert len(pages.wide_table([], ["method", "a"])) == 1
+
+
+def test_a_page_says_first_that_it_is_unfinished_and_then_what_was_found():
+    html = pages.page("title", "lead", ["<p>body</p>"], verdict="found", look="good", banner="not finished").decode()
+    places = [html.index(part) for part in ("<h1>title", ">not finished<", 'verdict good">found<', ">lead<", ">body<")]
+    assert places == sorted(places)
+    assert 'class="verdict' not in pages.page("title", "lead", []).decode()
 
 
 def test_settings_are_words():
@@ -52,9 +64,11 @@ def test_a_figure_is_inside_the_page_at_a_readable_size():
         figure = style.new_figure(3, 2)
         figure.subplots().plot([0, 1])
         html = pages.picture(figure, "a line", wide=True)
-    assert 'width="300"' in html
+        wide = pages.picture(style.new_figure(9, 2), "wide", wide=True)
+    assert 'width="360"' in html
     assert 'src="data:image/png;base64,' in html
-    assert '<div class="scroll wide" style="--natural: 300px">' in html
+    assert "scroll wide" not in html  # it fits a phone
+    assert '<div class="scroll wide" style="--natural: 1080px">' in wide
 
 
 def test_a_page_follows_the_readers_choice_and_fetches_nothing():

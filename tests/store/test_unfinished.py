@@ -20,7 +20,7 @@ import percolab as pl
 from percolab.engines import paper
 from percolab.store import finished, schema, unfinished, worlds
 from percolab.store.schema import COLUMNS, ROW_KINDS
-from percolab.store.unfinished import Unfinished, open_unfinished
+from percolab.store.unfinished import Unfinished
 
 CELL = 128
 CHUNK_BYTES = 8 * CELL
@@ -222,7 +222,7 @@ def test_other_things_are_refused_and_stay(ds, tmp_path):
         with pytest.raises(FileExistsError, match="output must be new or a dataset of the same recipe"):
             begin(ds, tmp_path / name)
         with pytest.raises(pl.StoreError, match="is not a percolab dataset"):
-            open_unfinished(tmp_path / name)
+            Unfinished(tmp_path / name, CELL).n_rows("point")
     with pytest.raises(FileNotFoundError, match="output must be in an existing directory"):
         begin(ds, tmp_path / "no" / "ds.zarr")
     assert contents(tmp_path) == before
@@ -232,12 +232,10 @@ def test_other_things_are_refused_and_stay(ds, tmp_path):
 
 def test_only_unfinished_stores_are_opened_for_writing(ds, tmp_path):
     with pytest.raises(FileNotFoundError, match="dataset must exist, got"):
-        open_unfinished(tmp_path / "ds.zarr")
+        Unfinished(tmp_path / "ds.zarr", CELL).n_rows("point")
     assert not (tmp_path / "ds.zarr").exists()
     ds.save(tmp_path / "ds.zarr")
     before = contents(tmp_path)
-    with pytest.raises(pl.StoreError, match="is not an unfinished store: its status is 'complete'"):
-        open_unfinished(tmp_path / "ds.zarr")
     with pytest.raises(pl.StoreError, match="is not an unfinished store: array unfinished/point is missing"):
         write(Unfinished(tmp_path / "ds.zarr", CELL), ds, "point", 0)
     assert contents(tmp_path) == before
@@ -338,7 +336,7 @@ def test_a_complete_store_is_unfinished_while_it_is_repaired(ds, files, tmp_path
     begin(ds, path)
     with pytest.raises(pl.StoreError, match="is not a dataset but an unfinished write"):
         pl.load(path)
-    store = open_unfinished(path)
+    store = Unfinished(path, CELL)
     assert not any(store.missing().values())
     store.finish(ds.provenance)
     assert contents(path) == files
@@ -500,8 +498,8 @@ def test_what_killed_writers_left_is_swept(ds, files, tmp_path):
 WRITER = """
 import sys, time, percolab as pl
 from percolab.store.schema import FOREST_COLUMNS, ROW_KINDS
-from percolab.store.unfinished import open_unfinished
-store = open_unfinished(sys.argv[1])
+from percolab.store.unfinished import Unfinished
+store = Unfinished(sys.argv[1], CELL)
 ds = pl.load(sys.argv[2])
 print("ready", flush=True)
 for line in sys.stdin:
@@ -510,7 +508,7 @@ for line in sys.stdin:
     columns = {name: getattr(ds.forest if name in FOREST_COLUMNS else ds, name)[lo:hi] for name in ROW_KINDS[kind]}
     store.write(kind, lo, columns)
     print("written", flush=True)
-"""
+""".replace("CELL", str(CELL))
 
 
 class Writer:

@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import percolab as pl  # noqa: E402
+from percolab.features import KMeans  # noqa: E402
 from percolab.study import compare  # noqa: E402
 
 COLUMNS = [
@@ -156,6 +157,8 @@ def test_a_list_of_datasets_comes_with_a_list_of_networks(points):
         ({"networks": {"trained": {5: np.ones((3000, 2))}}}, "factors of networks must be below 2, got 5"),
         ({"readers": ["nonsense"]}, r"readers must be names \(separation, accuracy"),
         ({"readers": []}, "readers must not be empty"),
+        ({"readers": [KMeans]}, r"readers must be names or objects, got the class KMeans: give KMeans\(…\)"),
+        ({"networks": {"Untrained": np.ones((3000, 2))}}, "networks must have the role 'untrained', got 'Untrained'"),
         ({"draws": 3}, "data must be a recipe if draws are given"),
     ],
 )

@@ -126,6 +126,27 @@ def test_readings_follow_the_table(trained, own, raw, expected):
     assert reading(effect(trained, own, raw)) == expected
 
 
+def test_a_smaller_error_is_more():
+    worse, better = 0.5, 0.1
+    for trained, untrained, expected in ((better, worse, "found more in trained"), (worse, better, "not learned")):
+        cells = [cell("trained", trained, measure="error"), cell("untrained", untrained, measure="error")]
+        assert expected in sentence(contrasts(cells))
+    assert "below 0 is better" in sentence(contrasts(cells))
+
+
+def test_without_untrained_networks_the_raw_input_is_what_is_compared_with():
+    raw = cell("raw", 0.3)
+    for level, expected in ((0.6, "more than in the raw input; untrained"), (0.3, "no more than in the raw input")):
+        found = contrasts([cell("trained", level), raw])
+        assert expected in sentence(found)
+    assert "trained' and a control" in sentence(contrasts([raw, cell("permuted", 0.0)]))
+
+
+def test_what_has_no_value_is_said():
+    found = contrasts([cell("trained", np.nan), cell("raw", 0.3)])
+    assert "trained - raw has no value" in sentence(found)
+
+
 def test_what_the_interval_does_not_decide_is_undecided():
     rng = np.random.default_rng(3)
     noisy = [cell("trained", rng.normal(0.02, 0.5, N_UNITS)), cell("untrained", np.zeros(N_UNITS))]

@@ -1,12 +1,14 @@
 """Studies on a Ray cluster: the same numbers as in this process, though a node dies."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 import percolab as pl
-from percolab.experiments.running import find, represent
+from percolab.benchmark import Budget, Options, Task, benchmark
+from percolab.experiments.runs import find, represent
 from percolab.nn import TrainConfig
 
 torch.set_num_threads(1)
@@ -49,3 +51,20 @@ def test_a_node_dies_and_the_numbers_are_the_same(tmp_path, cluster):
     assert there["training"]["test"] == here["training"]["test"]
     assert there["missing"] == []
     assert not (tmp_path / "there" / "training").exists()
+
+
+def test_a_benchmark_has_the_same_numbers_on_a_cluster(tmp_path, cluster):
+    budget = Budget(n_features=24, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
+    recipe = pl.Superposition([pl.Recipe(500, 4, "one_cluster", seeds=seed) for seed in (1, 2)], seed=0)
+    training = TrainConfig(d_model=8, n_blocks=1, epochs=1, batch_size=64, lr=1e-2)
+    task = Task("superposed-2", "small", recipe, training, Options("blocks.0", 5, budget))
+    here, there = (
+        benchmark([task], output=tmp_path / name, only=["kmeans", "neurons"], device="cpu", ray=ray)["superposed-2"]
+        for name, ray in (("here", None), ("there", cluster.address))
+    )
+    assert there["missing"] == []
+    assert there["failed"] == {}
+    assert there["table"] == here["table"]
+    estimates = [[r for r in found["estimates"] if r["measure"] != "seconds"] for found in (here, there)]
+    assert json.dumps(estimates[0]) == json.dumps(estimates[1])  # NaN is not equal to itself
+    assert len(estimates[0]) > 100

@@ -33,7 +33,7 @@ import numpy as np
 
 from percolab.benchmark import envelope
 from percolab.benchmark.endpoints import AT_MATCHED, ENDPOINTS, METHOD, estimates, level, tested
-from percolab.benchmark.judging import ORACLES, judge
+from percolab.benchmark.judgement import ORACLES, judge
 from percolab.benchmark.representations import (
     RENORMED,
     TRUTH,
@@ -55,7 +55,7 @@ from percolab.study.estimates import Row, combined, select
 from percolab.study.experiment import Details, Experiment, Found, Results, Study, digest_of
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks
-from percolab.study.pictures import Picture, by_number
+from percolab.study.pictures import Picture, by_layer, by_number
 from percolab.study.report import Line, Words
 from percolab.study.runner import InProcess
 from percolab.study.settings import Settings
@@ -82,6 +82,7 @@ COLUMNS = (
     (TRAINED, "tree_edges", "tree edges"), (TRAINED, "tree_ancestors", "tree ancestors"),
 )  # fmt: skip
 """Columns of the table: role and measure, or a contrast; and their headings."""
+CONTROLS = (OTHER, UNTRAINED, RAW)
 BRIEF = 9
 """Columns of the table that the terminal shows."""
 
@@ -143,9 +144,9 @@ def _contrast(endpoint: str, s: Settings[Options]) -> str:
 
 
 def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw recovery against L0, one line per method, for each role; and absorption against L0."""
-    drawn = {}
-    for role in (TRAINED, UNTRAINED, OTHER, RAW):
+    """Draw recovery by method and role; against L0, one line per method, for each role; and absorption against L0."""
+    drawn = {"recovery": Picture(_by_method(rows, s), "Recovery by method: mean over concepts of the best F1.")}
+    for role in (TRAINED, *CONTROLS):
         series = _series(rows, role, "f1")
         if series:
             figure = by_number(series, "at", f"{s.data[0]}: {role}", "L0, features that fire on a row", "recovery")
@@ -159,6 +160,19 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
         words = "Absorption on eligible edges against L0: of features, and of a linear reading of the same recall."
         drawn["absorption"] = Picture(figure, words)
     return drawn
+
+
+def _by_method(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Draw one line of dots per method: each role of network, the raw input, and chance."""
+    levels = {"chance": select(rows, part="level", role=TRAINED, measure="chance")}
+    levels = {role: select(rows, part="level", role=role, measure="f1") for role in (TRAINED, *CONTROLS)} | levels
+    series = {
+        role: [replace(r, names={**r.names, "layer": r["method"]}) for r in found]
+        for role, found in levels.items()
+        if found
+    }
+    names = [row[0] for row in table(rows)[1] if any(r["layer"] == row[0] for r in series.get(TRAINED, ()))]
+    return by_layer(series, names, s.data[0], "recovery: mean best F1 of a concept", limits=(-0.05, 1.05))
 
 
 def _series(rows: Sequence[Row], role: str, measure: str) -> dict[str, list[Row]]:
@@ -202,11 +216,11 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     ]
     sections = [
         pages.heading("All methods"),
-        pages.paragraph(
+        pages.definitions(
             "Means over concepts, networks and draws at the setting that validation rows choose; after ± stands half "
-            "of a 95% interval. Methods other than those of the endpoints are exploratory. The table scrolls sideways."
+            "of a 95% interval. Methods other than those of the endpoints are exploratory."
         ),
-        pages.table(body, head, numbers=range(1, len(head)), held=True),
+        *pages.wide_table(body, head),
     ]
     if matched:
         sections += [

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from percolab.benchmark.judging import AT, AT_MIDDLE, SUBTREES
+from percolab.benchmark.judgement import AT, AT_MIDDLE, SUBTREES
 from percolab.benchmark.tasks import CONFIRMATORY, MATCHED, PLAIN
 from percolab.intervals import over_seeds
 from percolab.study.contrasts import OWN_OTHER, TRAINED_UNTRAINED, contrasts

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from percolab.benchmark.judging import AT, SCALARS, SUBTREES, UNITS
+from percolab.benchmark.judgement import AT, SCALARS, SUBTREES, UNITS
 from percolab.benchmark.tasks import VERSION, Options, Task
 from percolab.features.register import entry
 from percolab.ground.files import replacing

@@ -138,7 +138,9 @@ def read(data: Subject, which: Representation, model: nn.Module | None, views: S
     asked = data.settings.options
     source: Source = Raw() if model is None else TorchSource(model)
     if asked.activations and which.role != RAW:
-        source = folder(asked.activations).source(which.role, which.trained_on, which.seed, data.settings.draw)
+        documents = views[0].factor if isinstance(views[0], DocumentView) else None
+        where = which.role, which.trained_on, which.seed, data.settings.draw
+        source = folder(asked.activations).source(*where, documents)
     return source.read(views[0], [asked.layer], data.device)[asked.layer]
 
 

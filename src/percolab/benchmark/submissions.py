@@ -85,13 +85,16 @@ def _checked(name: str, files: list[dict[str, Any]]) -> Checked:
 
 def page(found: Sequence[Checked]) -> bytes:
     """Return the page of results."""
-    body = [pages.paragraph(text) for text in EXPERIMENT.words.method]
+    body = []
     for one in found:
         head, lines = table(one.rows)
         ruled = [(t.endpoint, t.method, t.estimate.estimate.text(), t.words, t.verdict) for t in tested(one.rows)]
         body += [
             pages.heading(one.title),
             pages.table(ruled, ("endpoint", "method", "estimate and 95% interval", "beside it", "verdict"), stack=True),
-            pages.table(lines, head, numbers=range(1, len(head)), held=True),
+            *pages.wide_table(lines, head),
         ]
-    return pages.page("percolab benchmark: results from files", f"Tasks: {len(found)}.", body)
+    body.append(pages.folded("How it is measured", map(pages.paragraph, EXPERIMENT.words.method)))
+    files = sum(one.files for one in found)
+    verdict = f"{files:,} result files of {len(found)} task{'s' * (len(found) > 1)} are as the schema says."
+    return pages.page("percolab benchmark: results from files", "", body, verdict=verdict)

@@ -64,12 +64,12 @@ def occupancy(size: NDArray[np.int64], most: int) -> tuple[Floats, NDArray[np.fl
     j, k = np.arange(most)[:, None], np.arange(most)[None, :]
     for s, clusters in zip(*np.unique(size, return_counts=True), strict=True):
         m = int(s) - 2
-        one = theory.degree_law(np.arange(1, most + 1), int(s))
+        single = theory.degree_law(np.arange(1, most + 1), int(s))
         rest = np.maximum(m - j - k, 0)
         ways = gammaln(m + 1) - gammaln(j + 1) - gammaln(k + 1) - gammaln(rest + 1)
         two = np.where(j + k <= m, np.exp(ways - (j + k) * np.log(s) + xlogy(rest, 1 - 2 / s)), 0.0)
-        mean += clusters * s * one
-        covariance += clusters * (s * np.diag(one) + s * (s - 1.0) * two - np.outer(s * one, s * one))
+        mean += clusters * s * single
+        covariance += clusters * (s * np.diag(single) + s * (s - 1.0) * two - np.outer(s * single, s * single))
     return mean, covariance
 
 

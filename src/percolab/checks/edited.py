@@ -92,9 +92,9 @@ def _drawn_again(subject: Subject) -> tuple[NDArray[np.int64], NDArray[Any]]:
     rows, vectors = [], []
     for number, edit in reversed([*enumerate(edits)]):
         if isinstance(edit, Turn):
-            interval, found = turned_directions(subject.recipe, subject.forest, edit, edits[:number])
+            interval, directions = turned_directions(subject.recipe, subject.forest, edit, edits[:number])
             rows.append(np.arange(interval.start, interval.stop))
-            vectors.append(found)
+            vectors.append(directions)
     listed, first = np.unique(np.concatenate(rows), return_index=True)
     return listed, np.concatenate(vectors)[first]
 

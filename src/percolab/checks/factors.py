@@ -128,9 +128,9 @@ def _square(column: NDArray[np.floating], mean: float) -> float:
 def scales(world: Superposed, measured: Measured) -> Check:
     """Check that the sigma of each factor is the spread of its columns."""
     error = float(np.abs(world.sigma / measured.sigma - 1).max())
-    found = ", ".join(f"{sigma:.4g}" for sigma in world.sigma)
+    stated = ", ".join(f"{sigma:.4g}" for sigma in world.sigma)
     wanted = ", ".join(f"{sigma:.4g}" for sigma in measured.sigma)
-    return exact("scales of factors", wanted, found, error, SCALE_TOLERANCE)
+    return exact("scales of factors", wanted, stated, error, SCALE_TOLERANCE)
 
 
 def rotations(world: Superposed) -> Check:
@@ -147,9 +147,9 @@ def rotations(world: Superposed) -> Check:
 def positions(world: Superposed, measured: Measured) -> Check:
     """Check that X is the scaled, rotated sum of the factors' positions, on some samples."""
     law, expected = "X of factors", "their scaled, rotated sum"
-    found = np.asarray(world.X[measured.samples], np.float64)
+    X = np.asarray(world.X[measured.samples], np.float64)
     spread = math.sqrt(float(np.mean(measured.X**2))) or 1.0
-    error = float(np.abs(found - measured.X).max(initial=0.0)) / spread
+    error = float(np.abs(X - measured.X).max(initial=0.0)) / spread
     error = math.inf if math.isnan(error) else error
     note = f"{measured.samples.size} samples"
     return exact(law, expected, f"at most {error:.2g} away", error, SUM_TOLERANCE[world.recipe.dtype], note)
@@ -167,8 +167,8 @@ def independence(world: Superposed) -> Check:
     law, n = "independent factors", len(world)
     pairs = list(combinations(range(len(world.factors)), 2))
     if n < FEWEST_SAMPLES or not pairs:
-        found = f"{n} samples of {len(world.factors)} factors"
-        return too_small(law, "no correlation", f"{FEWEST_SAMPLES} samples of 2 factors", found)
+        there = f"{n} samples of {len(world.factors)} factors"
+        return too_small(law, "no correlation", f"{FEWEST_SAMPLES} samples of 2 factors", there)
     numbers = [factor.y if factor.y.ndim == 1 else factor.y[:, 0] for factor in world.factors]
     ordered = [column[world.rows[:, k]].astype(np.float64) for k, column in enumerate(numbers)]
     scores = [_score(ordered[a], ordered[b], world.factors[b].forest.n_points) for a, b in pairs]

@@ -90,10 +90,10 @@ def _split_places(size, smaller, log_borel, share, places):
         below = 0.0
         for j in range(1, k):
             below += np.exp(scale + log_borel[j] + log_borel[n - j])
-        own = np.exp(scale + log_borel[k] + log_borel[n - k])
+        at_side = np.exp(scale + log_borel[k] + log_borel[n - k])
         if 2 * k == n:
-            own *= 0.5
-        places[i] = below + share[i] * own
+            at_side *= 0.5
+        places[i] = below + share[i] * at_side
 
 
 def sides(subject: Subject) -> Check:
@@ -170,8 +170,8 @@ def depth_limit(subject: Subject) -> Check:
     u = subject.choices("limit").random(size.size)
     places = theory.rayleigh_cdf((depth - shift - 0.5 + u) / np.sqrt(size))
     granted = _distance_to_limit(LIMIT_FROM)
-    found = _kolmogorov(places)
-    p = float(kstwo.sf(max(found - granted, 0.0), size.size))
+    distance = _kolmogorov(places)
+    p = float(kstwo.sf(max(distance - granted, 0.0), size.size))
     scaled = np.sort((depth - shift) / np.sqrt(size))
 
     def draw(axes: Axes) -> None:
@@ -183,7 +183,7 @@ def depth_limit(subject: Subject) -> Check:
 
     sizes = f"{LIMIT_FROM} to {LARGEST_BLOCK:,} points"
     note = f"{size.size:,} latents of {sizes}, where the law is {granted:.3f} from its limit"
-    return statistical(law, f"distance ≤ {granted:.3f} + noise", f"{found:.3f}", p, note, draw)
+    return statistical(law, f"distance ≤ {granted:.3f} + noise", f"{distance:.3f}", p, note, draw)
 
 
 def _kolmogorov(places: Floats) -> float:

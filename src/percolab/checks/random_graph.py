@@ -56,9 +56,9 @@ def number_of_bonds(subject: Subject) -> Check:
         return too_small(law, expected, "min_cluster_size 1 and 2 points", f"{least} and {n}")
     from scipy.stats import binom
 
-    found = subject.forest.n_latents + subject.forest.n_extra_bonds
-    p = two_sided(binom(pairs, c / n), found, counted=True)
-    return statistical(law, expected, f"{found:,}", p, "exact: Binomial(n(n-1)/2, c/n)")
+    n_bonds = subject.forest.n_latents + subject.forest.n_extra_bonds
+    p = two_sided(binom(pairs, c / n), n_bonds, counted=True)
+    return statistical(law, expected, f"{n_bonds:,}", p, "exact: Binomial(n(n-1)/2, c/n)")
 
 
 def tree_clusters(subject: Subject) -> Check:
@@ -112,8 +112,10 @@ def number_of_clusters(subject: Subject) -> Check:
     text = f"{expected:,.0f} ± {spread:,.0f}"
     if subject.recipe.min_cluster_size > 1 or spread < 10:
         return too_small(law, text, "min_cluster_size 1 and a spread of 10", f"{spread:.3g}")
-    found = subject.forest.n_clusters
-    return statistical(law, text, f"{found:,}", p_of_score((found - expected) / spread), "(1-S)(1 - c(1-S)/2) a point")
+    n_clusters = subject.forest.n_clusters
+    return statistical(
+        law, text, f"{n_clusters:,}", p_of_score((n_clusters - expected) / spread), "(1-S)(1 - c(1-S)/2) a point"
+    )
 
 
 def giant(subject: Subject) -> Check:
@@ -125,9 +127,9 @@ def giant(subject: Subject) -> Check:
     if far < FROM_THRESHOLD:
         return too_small(law, expected, f"(c - 1) n^(1/3) of {FROM_THRESHOLD:g}", f"{far:.3g}")
     spread = np.sqrt(theory.random_graph_variances(c)[0] / n)
-    found = subject.forest.cluster_size[0] / n if subject.forest.n_clusters else 0.0
-    p = p_of_score((found - share) / spread)
-    return statistical(law, f"{share:.5f} ± {spread:.5f}", f"{found:.5f}", p, "S = 1 - exp(-cS)")
+    largest = subject.forest.cluster_size[0] / n if subject.forest.n_clusters else 0.0
+    p = p_of_score((largest - share) / spread)
+    return statistical(law, f"{share:.5f} ± {spread:.5f}", f"{largest:.5f}", p, "S = 1 - exp(-cS)")
 
 
 def cycles(subject: Subject) -> Check:
@@ -135,20 +137,20 @@ def cycles(subject: Subject) -> Check:
     from scipy.stats import poisson
 
     n, c, law = subject.recipe.n_points, _mean_degree(subject), "bonds that close cycles"
-    found, least = subject.forest.n_extra_bonds, subject.recipe.min_cluster_size
+    n_cycles, least = subject.forest.n_extra_bonds, subject.recipe.min_cluster_size
     far = abs(c - 1) * n ** (1 / 3)
     if far < FROM_THRESHOLD or least > 1:
         need = f"min_cluster_size 1 and |c - 1| n^(1/3) of {FROM_THRESHOLD:g}"
         return too_small(law, "few", need, f"{least} and {far:.3g}")
     if c < 1:
         mean = theory.cycles_below_threshold(c)
-        p = two_sided(poisson(mean), found, counted=True)
-        return statistical(law, f"Poisson, mean {mean:.3g}", f"{found:,}", p, "-½ ln(1-c) - c/2 - c²/4")
+        p = two_sided(poisson(mean), n_cycles, counted=True)
+        return statistical(law, f"Poisson, mean {mean:.3g}", f"{n_cycles:,}", p, "-½ ln(1-c) - c/2 - c²/4")
     expected = n * theory.cycles_per_point(c)
     spread = np.sqrt(n * theory.random_graph_variances(c)[2])
-    p = p_of_score((found - expected) / spread)
+    p = p_of_score((n_cycles - expected) / spread)
     return statistical(
-        law, f"{expected:,.0f} ± {spread:,.0f}", f"{found:,}", p, "c/2 - 1 + (1-S)(1 - c(1-S)/2) a point"
+        law, f"{expected:,.0f} ± {spread:,.0f}", f"{n_cycles:,}", p, "c/2 - 1 + (1-S)(1 - c(1-S)/2) a point"
     )
 
 

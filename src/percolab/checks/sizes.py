@@ -45,8 +45,8 @@ def _only_count(subject: Subject, p: float) -> Check:
     """Check the number of clusters where chance has no part in it."""
     n, least = subject.recipe.n_points, subject.recipe.min_cluster_size
     expected = int(n >= least) if p == 0 else n * int(least == 1)
-    found = subject.forest.n_clusters
-    return exact("number of clusters", f"{expected:,}", f"{found:,}", abs(found - expected), 0)
+    n_clusters = subject.forest.n_clusters
+    return exact("number of clusters", f"{expected:,}", f"{n_clusters:,}", abs(n_clusters - expected), 0)
 
 
 def number_of_clusters(subject: Subject, p: float) -> Check:
@@ -61,17 +61,17 @@ def number_of_clusters(subject: Subject, p: float) -> Check:
         return too_small(law, text, "min_cluster_size 1", f"{subject.recipe.min_cluster_size}")
     if n < 2:
         return too_small(law, text, "2 points", "1")
-    found = subject.forest.n_clusters
+    n_clusters = subject.forest.n_clusters
 
     def draw(axes: Axes) -> None:
         x = np.linspace(expected - 5 * spread, expected + 5 * spread, 200)
         axes.plot(x, np.exp(-(((x - expected) / spread) ** 2) / 2), color=verdicts.INK, linestyle=":", label="expected")
-        axes.axvline(found, color=verdicts.BLUE, label="measured")
+        axes.axvline(n_clusters, color=verdicts.BLUE, label="measured")
         axes.set(xlabel="number of clusters", yticks=[])
         axes.legend()
 
     note = "exact: 1 + Binomial(n - 1, p)"
-    return statistical(law, text, f"{found:,}", binomtest(found - 1, n - 1, p).pvalue, note, draw)
+    return statistical(law, text, f"{n_clusters:,}", binomtest(n_clusters - 1, n - 1, p).pvalue, note, draw)
 
 
 def attachment(subject: Subject) -> Check:
@@ -101,7 +101,7 @@ def _join_places(labels, share, place):
     """Fill, for each point that joins a cluster, the cluster's place among those there; a Fenwick tree sums sizes."""
     n = labels.size
     total, size = np.zeros(n + 1, np.int64), np.zeros(n, np.int64)
-    born = found = 0
+    born = joined = 0
     for i in range(n):
         c = labels[i]
         if c == born:
@@ -111,8 +111,8 @@ def _join_places(labels, share, place):
             while j > 0:
                 before += total[j]
                 j -= j & -j
-            place[found] = (before + share[found] * size[c]) / i
-            found += 1
+            place[joined] = (before + share[joined] * size[c]) / i
+            joined += 1
         size[c] += 1
         j = c + 1
         while j <= n:

@@ -190,13 +190,13 @@ def _hand_down(children, n_points, d):
     alpha, square = np.empty(len(children)), np.empty(len(children))
     shrink = (d - 2) / (2.0 * (d - 1))
     for i in range(len(children) - 1, -1, -1):
-        mean, own = np.ones(2), np.full(2, 1 - 1 / d)
+        mean, squares = np.ones(2), np.full(2, 1 - 1 / d)
         for side in range(2):
             child = children[i, side] - n_points
             if child >= 0:
-                mean[side], own[side] = alpha[child], square[child]
+                mean[side], squares[side] = alpha[child], square[child]
         alpha[i] = shrink * (mean[0] + mean[1])
-        square[i] = own[0] + own[1] - 2 * mean[0] * mean[1] / d
+        square[i] = squares[0] + squares[1] - 2 * mean[0] * mean[1] / d
     return square
 
 
@@ -214,20 +214,20 @@ def axes(subject: Subject) -> Check:
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     rng = subject.choices("rotations")
     turned = np.array([_fourth(vectors @ _rotation(rng, d)) for _ in range(ROTATIONS)])
-    found = _fourth(vectors)
-    score = (found - turned.mean()) / (turned.std(ddof=1) * math.sqrt(1 + 1 / ROTATIONS))
+    moment = _fourth(vectors)
+    score = (moment - turned.mean()) / (turned.std(ddof=1) * math.sqrt(1 + 1 / ROTATIONS))
     p = p_of_score(score, ROTATIONS - 1)
 
     def draw(axes: Axes) -> None:
         axes.plot(turned, np.arange(ROTATIONS), "o", color=verdicts.BLUE, markersize=4, label="after a random rotation")
-        axes.axvline(found, color=verdicts.ORANGE, label="as they are")
+        axes.axvline(moment, color=verdicts.ORANGE, label="as they are")
         axes.axvline(expected, color=verdicts.INK, linestyle=":", label="3/(d+2)")
         axes.locator_params(axis="x", nbins=4)
         axes.set(xlabel="mean of Σ u⁴ over bonds", yticks=[])
         axes.legend()
 
     note = f"{len(vectors):,} bonds; {turned.mean():.5f} on average over {ROTATIONS} random rotations"
-    return statistical(law, text, f"{found:.5f}", p, note, draw)
+    return statistical(law, text, f"{moment:.5f}", p, note, draw)
 
 
 def _fourth(vectors: NDArray[np.float64]) -> float:
@@ -311,13 +311,13 @@ def feature_variance(subject: Subject) -> Check:
     expected = subject.recipe.step**2 * mean
     variance = np.asarray(subject.part.X[inside[0] : inside[1] + 1], np.float64).var(axis=0)
     spread = gamma(d / relative, scale=expected * relative / d)
-    found = float(variance.mean())
-    p = two_sided(spread, found)
+    measured = float(variance.mean())
+    p = two_sided(spread, measured)
     note = f"largest cluster, {size:,} points, given its tree"
     if subject.recipe.mode == "one_cluster":
         note += f"; {theory.expected_feature_variance(size):.3f} over seeds, 0.627 for large n"
     draw = verdicts.histogram(variance, "variance of a feature", mean=expected)
-    return statistical(law, f"{expected:.3f} ± {spread.std():.3f}", f"{found:.3f}", p, note, draw)
+    return statistical(law, f"{expected:.3f} ± {spread.std():.3f}", f"{measured:.3f}", p, note, draw)
 
 
 def _walk_variance(subject: Subject, size: int) -> tuple[float, float]:

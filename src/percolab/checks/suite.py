@@ -13,7 +13,7 @@ how often correct data would fail.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePath
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from percolab.checks import bond_trees, edited, labels, merger_trees, random_graph, sizes, space, value_laws
 from percolab.checks.independence import Subject
-from percolab.checks.verdicts import Check, does_not_apply, sound
+from percolab.checks.verdicts import ALARM, Check, does_not_apply, sound
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset, construct
@@ -33,7 +33,7 @@ from percolab.ground.progress import Progress, shown, silent
 from percolab.ground.validation import check_finite, check_shape
 from percolab.ground.version import __version__
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
-from percolab.show import pages, style
+from percolab.show import dot_rows, pages, style
 from percolab.worlds.superposed import Superposed, remade
 
 if TYPE_CHECKING:
@@ -92,6 +92,15 @@ class Verification:
         verdicts = [check.verdict for check in self.checks]
         parts = [f"{verdicts.count(verdict)} {verdict}" for verdict in STYLES if verdict in verdicts]
         return ", ".join(parts) or "nothing was checked"
+
+    @property
+    def verdict(self) -> str:
+        """Whether the data obey the laws, in a sentence."""
+        tried = [check for check in self.checks if check.verdict not in UNTRIED]
+        names = ", ".join(check.law for check in self.failures)
+        found = f"{len(self.failures)} of {len(tried)} laws fail: {names}" if names else f"All {len(tried)} laws hold"
+        untried = len(self.checks) - len(tried)
+        return f"{found}; {untried} could not be tried on these data." if untried else f"{found}."
 
     def table(self) -> Table:
         """Return the outcome as a table for the terminal; below it, why laws were not tried."""
@@ -338,11 +347,13 @@ FILE_NAME = "verify.html"
 NO_BREAK = "\u00a0"
 LOOKS = {"pass": "good", "fail": "bad", "not enough data": "mixed", "does not apply": "mixed"}
 """How a page shows each verdict."""
-LEAD = (
+WORDS = (
     "One line for each law: what theory expects, what was measured, and how likely data as far off would be if the law "
     "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
-    "that these data are too few for says what it would need. Below the table, a figure for each law."
+    "that these data are too few for says what it would need."
 )
+LEAST_P = 1e-8
+"""What smaller p-values are drawn at."""
 
 
 def report_path(path: str | os.PathLike[str]) -> Path:
@@ -354,20 +365,29 @@ def report_path(path: str | os.PathLike[str]) -> Path:
 def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
     """Write the page into a folder, or to a file that ends in .html; return where it is."""
     target = report_path(path)
+    groups = [(data, [*group]) for data, group in groupby(outcome.checks, lambda check: check.data)]
     with style.sheet():
-        body = [
-            html for data, group in groupby(outcome.checks, lambda check: check.data) for html in _part(data, [*group])
-        ]
-    lead = f"{outcome.subject or 'data without a name'}. percolab {__version__}: {outcome.summary}."
+        body = [_p_values(outcome.checks), *(html for data, checks in groups for html in _table(data, checks))]
+        body += [pages.definitions(WORDS), pages.heading("A figure for each law")]
+        body += [pages.grid(_picture(check) for check in outcome.checks if check.draw is not None)]
     target.parent.mkdir(parents=True, exist_ok=True)
+    lead = f"{outcome.subject or 'Data without a name'}. percolab {__version__}."
+    look = "good" if outcome.passed else "bad"
     with files.new_files(target, overwrite=True) as (file,):
-        file.write(pages.page("Laws that the data obey", lead, [pages.paragraph(LEAD), *body]))
+        file.write(pages.page("Laws that the data obey", lead, body, verdict=outcome.verdict, look=look))
     return target
 
 
-def _part(data: str, checks: list[Check]) -> list[str]:
-    """Return the table and the figures of one dataset."""
-    return [*_table(data, checks), pages.grid(_picture(check) for check in checks if check.draw is not None)]
+def _p_values(checks: Sequence[Check]) -> str:
+    """Return one picture of all laws that have a p-value: those left of the line fail."""
+    tried = [check for check in checks if check.p_value is not None]
+    if not tried:
+        return ""
+    named = {f"{check.data}: {check.law}" if check.data else check.law: check.p_value or 0.0 for check in tried}
+    marks = {"law": {name: dot_rows.Mark(max(p, LEAST_P)) for name, p in named.items()}}
+    words = "p: how likely data as far from the law are, if it holds"
+    panel = dot_rows.Panel([*named], marks, words, zero=ALARM, log=True, colours={"law": style.BLUE})
+    return pages.picture(dot_rows.draw(panel), "The p-value of every law. Left of the line, at 0.00001, a law fails.")
 
 
 def _table(data: str, checks: list[Check]) -> list[str]:

@@ -30,6 +30,8 @@ JUDGED, SHOWN = 1 << 19, 16
 """Positions at which beliefs are compared with contexts, and how many contexts of a lexicon."""
 FEWEST = 1000
 """Documents that statistical laws need."""
+ROUNDING = 1e-9
+"""Relative differences that are due to rounding."""
 LEAST_COUNT = 10
 """Expected count that cells of a chi-square test have, neighbours taken together."""
 
@@ -74,19 +76,19 @@ def checks(sample: Sample) -> Iterator[Check]:
 
 def structure(sample: Sample) -> Check:
     """Check that contexts are those of the lexicon, hold their tokens, and stay unless they are renewed."""
-    expected, corpus, found = "every token is in its context", sample.corpus, sample.documents
-    fits = sound(expected, lambda: _validate(corpus, found), "", "documents")
+    expected, corpus, documents = "every token is in its context", sample.corpus, sample.documents
+    fits = sound(expected, lambda: _validate(corpus, documents), "", "documents")
     if fits.failed:
         return fits
-    wrong = int(np.count_nonzero(~found.renewed[:, 0]))
-    wrong += int(np.count_nonzero((np.diff(found.context) != 0) & ~found.renewed[:, 1:]))
+    wrong = int(np.count_nonzero(~documents.renewed[:, 0]))
+    wrong += int(np.count_nonzero((np.diff(documents.context) != 0) & ~documents.renewed[:, 1:]))
     for k in range(len(corpus.lexicons)):
-        own = found.lexicon == k
-        start, end = (bound[found.context[own]] for bound in _bounds(corpus, k))
-        row = _rows(corpus, k)[found.tokens[own]]
+        of_lexicon = documents.lexicon == k
+        start, end = (bound[documents.context[of_lexicon]] for bound in _bounds(corpus, k))
+        row = _rows(corpus, k)[documents.tokens[of_lexicon]]
         wrong += int(np.count_nonzero((row < start) | (row >= end)))
-        wrong += int(np.count_nonzero(~np.isin(found.context[own], corpus.contexts(k))))
-    note = f"{len(found):,} documents of {corpus.length:,} tokens"
+        wrong += int(np.count_nonzero(~np.isin(documents.context[of_lexicon], corpus.contexts(k))))
+    note = f"{len(documents):,} documents of {corpus.length:,} tokens"
     return exact("documents", expected, f"{wrong:,} out of place", wrong, 0, note)
 
 
@@ -99,14 +101,14 @@ def remade(stored: StoredDocuments) -> Check:
     return exact("recipe", "the same documents, to the bit", measured, len(wrong), 0, f"{n:,} documents")
 
 
-def _validate(corpus: Corpus, found: Documents) -> None:
-    shape = (len(found.number), corpus.length)
+def _validate(corpus: Corpus, documents: Documents) -> None:
+    shape = (len(documents.number), corpus.length)
     for name in ("tokens", "context", "renewed"):
-        check_shape(name, getattr(found, name), shape)
+        check_shape(name, getattr(documents, name), shape)
     latents = np.array([corpus.forest(k).n_latents for k in range(len(corpus.lexicons))])
-    _check_below("lexicon", found.lexicon, len(corpus.lexicons))
-    _check_below("tokens", found.tokens, corpus.n_tokens)
-    _check_below("context", found.context, latents[found.lexicon][:, None])
+    _check_below("lexicon", documents.lexicon, len(corpus.lexicons))
+    _check_below("tokens", documents.tokens, corpus.n_tokens)
+    _check_below("context", documents.context, latents[documents.lexicon][:, None])
 
 
 def _check_below(name: str, values: NDArray[np.int32], limit: int | NDArray[np.int64]) -> None:
@@ -138,11 +140,11 @@ def shares(sample: Sample) -> Check:
 
 def prior(sample: Sample) -> Check:
     """Check that fresh contexts have their prior probabilities: they are independent, given the lexicons."""
-    corpus, found = sample.corpus, sample.documents
+    corpus, documents = sample.corpus, sample.documents
     counts, expected = [], []
     for k in range(len(corpus.lexicons)):
-        own = found.lexicon == k
-        drawn = found.context[own][found.renewed[own]]
+        of_lexicon = documents.lexicon == k
+        drawn = documents.context[of_lexicon][documents.renewed[of_lexicon]]
         counts.append(np.bincount(np.searchsorted(corpus.contexts(k), drawn), minlength=corpus.contexts(k).size))
         expected.append(corpus.prior(k) * drawn.size)
     return _counted("prior of contexts", np.concatenate(counts), np.concatenate(expected), "contexts")
@@ -161,10 +163,10 @@ def tokens(sample: Sample) -> Check:
     """Check that tokens are uniform in their contexts: they are independent, given the contexts."""
     from scipy.stats import chi2
 
-    corpus, found, square, degrees = sample.corpus, sample.documents, 0.0, 0
+    corpus, documents, square, degrees = sample.corpus, sample.documents, 0.0, 0
     for k in range(len(corpus.lexicons)):
-        own = found.lexicon == k
-        context, rows = found.context[own], _rows(corpus, k)[found.tokens[own]]
+        of_lexicon = documents.lexicon == k
+        context, rows = documents.context[of_lexicon], _rows(corpus, k)[documents.tokens[of_lexicon]]
         order = np.argsort(context, axis=None, kind="stable")
         latents, first = np.unique(context.ravel()[order], return_index=True)
         for latent, part in zip(latents, np.split(rows.ravel()[order], first[1:]), strict=True):
@@ -174,10 +176,10 @@ def tokens(sample: Sample) -> Check:
             square += float(np.sum((cells[0] - cells[1]) ** 2 / cells[1]))
             degrees += cells[0].size - 1
     law, expected = "tokens of contexts", "uniform"
-    if len(found) < FEWEST or not degrees:
-        return too_small(law, expected, f"{FEWEST:,} documents", f"{len(found):,}")
+    if len(documents) < FEWEST or not degrees:
+        return too_small(law, expected, f"{FEWEST:,} documents", f"{len(documents):,}")
     measured = f"χ² {square:,.0f} of {degrees:,} degrees"
-    return statistical(law, expected, measured, float(chi2.sf(square, degrees)), f"{found.tokens.size:,} tokens")
+    return statistical(law, expected, measured, float(chi2.sf(square, degrees)), f"{documents.tokens.size:,} tokens")
 
 
 def unigram(sample: Sample) -> Check:
@@ -193,6 +195,8 @@ def _counted(law: str, counts: NDArray[np.int64], expected: Floats, what: str) -
     if total < FEWEST:
         return too_small(law, "independent draws", f"{FEWEST:,} draws", f"{total:,}")
     impossible = int(counts[expected == 0].sum())
+    if not impossible and np.count_nonzero(expected) < 2:
+        return too_small(law, "independent draws", f"two {what}", "one")
     cells = _together(counts[expected > 0], expected[expected > 0])
     p = 0.0 if impossible else p_of_counts(*cells)
     pull = np.abs(cells[0] - cells[1]) / np.sqrt(cells[1])
@@ -234,9 +238,10 @@ def floor(sample: Sample) -> Check:
     positions = n * (corpus.length - 1)
     if positions < FEWEST:
         return too_small(law, expected, f"{FEWEST:,} positions", f"{positions:,}")
-    words = f"{(total + gap) / positions:.5f} nats"
-    p = p_of_score(gap / math.sqrt(spread)) if spread > 0 else float(gap == 0)
-    return statistical(law, f"{total / positions:.5f} nats", words, p, f"{positions:,} positions")
+    measured = f"{(total + gap) / positions:.5f} nats"
+    certain = spread <= ROUNDING * total  # all tokens are equally likely, always
+    p = float(abs(gap) <= ROUNDING * total) if certain else p_of_score(gap / math.sqrt(spread))
+    return statistical(law, f"{total / positions:.5f} nats", measured, p, f"{positions:,} positions")
 
 
 def beliefs(sample: Sample) -> Check:
@@ -259,16 +264,16 @@ def beliefs(sample: Sample) -> Check:
 def _scores(sample: Sample, k: int, n: int) -> Iterator[float]:
     """Yield how far lexicon k, some of its contexts, and those that are believed are from what is said of them."""
     corpus, context = sample.corpus, sample.documents.context[:n]
-    own = (sample.documents.lexicon[:n] == k)[:, None]
+    of_lexicon = (sample.documents.lexicon[:n] == k)[:, None]
     said, size = corpus.beliefs(sample.documents.tokens[:n]), corpus.forest(k).latent_size
-    yield _score(own - said.lexicon[:, :, k])
+    yield _score(of_lexicon - said.lexicon[:, :, k])
     contexts = corpus.contexts(k)
     chosen = contexts[:: -(-contexts.size // SHOWN)]
     for j, chances in enumerate(np.moveaxis(said.inside(chosen, k), 2, 0)):
-        yield _score((own & (context >= chosen[j]) & (context < chosen[j] + size[chosen[j]] - 1)) - chances)
+        yield _score((of_lexicon & (context >= chosen[j]) & (context < chosen[j] + size[chosen[j]] - 1)) - chances)
     at = sample.beliefs.believed_lexicon[:n] == k
     latent = np.where(at, sample.beliefs.believed[:n], 0)
-    wrong = at & ~(own & (context >= latent) & (context < latent + size[latent] - 1))
+    wrong = at & ~(of_lexicon & (context >= latent) & (context < latent + size[latent] - 1))
     excess = (wrong - 0.5 * at).sum(axis=1)  # what is believed is wrong less than half of the time
     yield max(0.0, _score(excess[:, None])) if at.any() else math.nan
 
@@ -277,4 +282,7 @@ def _score(difference: Floats) -> float:
     """Return how many standard errors the mean over documents is from 0; not a number where nothing is in doubt."""
     sums = difference.sum(axis=1)
     spread = float(sums.std(ddof=1)) / math.sqrt(sums.size)
-    return float(sums.mean()) / spread if spread > 1e-9 else (math.nan if abs(sums.mean()) < 1e-9 else math.inf)
+    if spread > ROUNDING:
+        return float(sums.mean()) / spread
+    in_doubt = abs(sums.sum()) > ROUNDING * difference.size
+    return math.copysign(math.inf, sums.mean()) if in_doubt else math.nan

@@ -114,10 +114,10 @@ def sums(subject: Subject) -> Check:
 def _expected_sums(subject: Subject) -> NDArray[np.float64]:
     """Return Σ z / √(1 + depth), summed in another order than the targets."""
     above, depth = sums_above(subject)
-    own = subject.dataset.point_z
+    point_z = subject.dataset.point_z
     if subject.recipe.target.kind == "silent":
-        own = own * subject.dataset.point_active
-    return np.asarray((above + own) / np.sqrt(1.0 + depth))
+        point_z = point_z * subject.dataset.point_active
+    return np.asarray((above + point_z) / np.sqrt(1.0 + depth))
 
 
 def signs(subject: Subject) -> Check:
@@ -139,19 +139,19 @@ def interventions(subject: Subject) -> Check:
     before = np.asarray(dataset.y)
     scale = 1 / np.sqrt(1.0 + forest.point_depth)
     active = dataset.latent_active
-    own = np.where(dataset.point_active, dataset.point_z, 0.0)
+    point_z = np.where(dataset.point_active, dataset.point_z, 0.0)
     order = np.argsort(forest.latent_size, kind="stable")
     chosen = np.unique(order[np.linspace(0, order.size - 1, INTERVENTIONS).astype(int)])
     error, effect = 0.0, []
     for latent in chosen:
         z = dataset.latent_z.copy()
         z[latent] += 1
-        found = targets(forest, np.where(active, z, 0.0), own) - before
+        change = targets(forest, np.where(active, z, 0.0), point_z) - before
         expected = np.zeros(forest.n_points)
         rows = forest.points_of(int(latent))
         expected[rows] = scale[rows] * active[latent]
-        error = max(error, float(np.max(np.abs(found - expected))))
-        effect.append((int(forest.latent_size[latent]), int(np.count_nonzero(np.abs(found) > TOLERANCE))))
+        error = max(error, float(np.max(np.abs(change - expected))))
+        effect.append((int(forest.latent_size[latent]), int(np.count_nonzero(np.abs(change) > TOLERANCE))))
     sizes, moved = np.array(effect).T
 
     def draw(axes: Axes) -> None:

@@ -130,9 +130,9 @@ def p_of_quadratic(difference: Floats, covariance: NDArray[np.float64]) -> tuple
     return total, float(chi2.sf(total, degrees)), degrees
 
 
-def two_sided(law: Any, found: float, *, counted: bool = False) -> float:
+def two_sided(law: Any, value: float, *, counted: bool = False) -> float:
     """Return the two-sided p-value of a number by its law, a distribution of SciPy's; `counted` if it is an integer."""
-    return min(1.0, 2 * float(min(law.cdf(found), law.sf(found - counted))))
+    return min(1.0, 2 * float(min(law.cdf(value), law.sf(value - counted))))
 
 
 def p_of_all_and_some(values: Floats, some: Floats, fewest: int) -> float:

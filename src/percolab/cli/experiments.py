@@ -117,12 +117,12 @@ def reproduce(
     check_choice("name", name, HIERARCHY)
     check_choice("scale", scale, SCALES)
     need_packages()
-    from percolab.experiments import running
+    from percolab.experiments import runs
 
-    chosen = running.experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from, draws=draws)
+    chosen = runs.experiment(name, scale, epochs=epochs, seeds=seeds, fit_from=fit_from, draws=draws)
     directory = output or Path(f"{name}-{scale}")
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    results = run_in(directory, running.find("paper").run, settings=chosen, **how)
+    results = run_in(directory, runs.find("paper").run, settings=chosen, **how)
     if not quiet:
         test = results["training"]["test"]["r2"]["value"]
         print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
@@ -255,7 +255,7 @@ def diff(
 
     if output is not None:
         files.check_output(output, overwrite=overwrite)
-    (one, known), (other, also_known) = (_network(place, data, device) for place in (first, second))
+    (one, known), (other, also_known) = (network_of(place, data, device) for place in (first, second))
     options: dict[str, Any] = {"layer": layer, "documents": documents, "method": method, "seed": seed}
     inputs: Any = None
     if isinstance(known, Corpus) and isinstance(also_known, Corpus):
@@ -287,7 +287,7 @@ def diff(
         print(f"wrote {output}")
 
 
-def _network(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
+def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
     """Return a network and its data: a run on documents has its corpus, one on points needs the dataset's path."""
     from percolab.nn.training import checkpoint
     from percolab.nn.training.training import load_model
@@ -308,7 +308,7 @@ def _network(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
 def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, quiet: bool, **how: Any) -> None:
     """Run an experiment, print the answers, and where the report is."""
     need_packages()
-    from percolab.experiments.running import find
+    from percolab.experiments.runs import find
     from percolab.intervals import Estimate
 
     sys.path.insert(0, "")  # where networks of one's own are looked for

@@ -19,6 +19,8 @@ LOOPBACK = "127.0.0.1"
 @command(
     "percolab explore small.zarr -o explorer.html",
     "percolab explore docs.zarr -o documents.html",
+    "# documents, and what is read from networks that were trained on them",
+    "percolab explore docs.zarr --run own --run other -o documents.html",
     "# with a network's predictions and the codes of a dictionary",
     "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
     "# a store larger than memory",
@@ -28,8 +30,8 @@ def explore(
     path: Store,
     output: Annotated[Path | None, word_option("-o --output", "FILE", "The page, .html.")] = None,
     run: Annotated[
-        Path | None,
-        word_option("--run", "DIR", "A run of percolab train, for predictions."),
+        list[Path] | None,
+        word_option("--run", "DIR", "A run of percolab train; of documents it may be repeated."),
     ] = None,
     features: Annotated[
         Path | None,
@@ -51,7 +53,8 @@ def explore(
     FILE of --features is what scipy.sparse.save_npz wrote, a .npy with an array (rows, features), or a .npz with an
     array named codes; rows in the .npz name the dataset's row of each row of the codes.
     Of documents, the page shows each as a strip of tokens with the beliefs over its lexicon's tree; codes are of the
-    first documents, one row for each position.
+    first documents, one row for each position. With --run it shows what a linear probe reads from that network, and
+    from an untrained one, below the exact beliefs.
     With --serve the points of a latent are read from the store when they are looked at, and nothing is written. It
     listens on this machine alone unless --host is given; whoever can reach that address can then see the dataset.
     """
@@ -68,12 +71,14 @@ def explore(
     codes, rows = given.get("codes"), given.get("rows")
     dataset = worlds.load(path)
     if isinstance(dataset, StoredDocuments):
-        _explore_documents(dataset, PurePath(path).name, given, output, overwrite, points, run)
+        _explore_documents(dataset, PurePath(path).name, given, output, overwrite, points, run or [])
         return
+    if len(run or []) > 1:
+        raise ValueError(f"run must be given once for points, got {len(run or [])}")
     with bar(label="reading") as display:
         page = build(
             dataset,
-            prediction=None if run is None else _predictions(run, dataset),
+            prediction=_predictions(run[0], dataset) if run else None,
             codes=codes,
             rows=rows,
             scores=None if features is None else _scores(dataset, codes, rows, min_size),
@@ -100,20 +105,45 @@ def _explore_documents(
     output: Path | None,
     overwrite: bool,
     points: int,
-    run: Any,
+    runs: list[Path],
 ) -> None:
     """Write a page of stored documents."""
     from percolab.features import score
     from percolab.show.explorer import explore as build
 
-    if output is None or run is not None or "rows" in given:
-        raise ValueError("serve, run and rows must be left out for documents")
+    if output is None or "rows" in given:
+        raise ValueError("serve and rows must be left out for documents")
     codes, corpus, scores = given.get("codes"), documents.corpus, None
     if codes is not None:
         shown = corpus.documents(documents.recipe.lo, documents.recipe.lo + codes.shape[0] // corpus.length)
         scores = [score(corpus, codes, factor=k, documents=shown) for k in range(len(corpus.lexicons))]
-    build(documents, codes=codes, scores=scores, name=name, n_points=points).save(output, overwrite=overwrite)
+    beliefs = _beliefs(documents, runs, points) if runs else None
+    page = build(documents, codes=codes, scores=scores, beliefs=beliefs, name=name, n_points=points)
+    page.save(output, overwrite=overwrite)
     print(f"wrote {output}")
+
+
+def _beliefs(documents: StoredDocuments, runs: list[Path], points: int) -> Any:
+    """Return what probes read from the networks of runs, and from an untrained one of the first's shape."""
+    from percolab.cli.experiments import need_packages
+
+    need_packages()
+    from percolab.cli.experiments import network_of
+    from percolab.nn.networks.transformer import Transformer
+    from percolab.show.explorer.passages import MOST_DOCUMENTS
+    from percolab.study import probed_beliefs
+
+    corpus, first = documents.corpus, documents.recipe.lo
+    networks: dict[str, Any] = {}
+    for run in runs:
+        network, known = network_of(run, None, "auto")
+        if (known.n_tokens, known.length) != (corpus.n_tokens, corpus.length):
+            raise ValueError(f"run must be on documents of {corpus.length} of {corpus.n_tokens} tokens, got {run}")
+        networks[run.name] = network, [k for k, share in enumerate(known.shares) if share]
+    first_network = next(iter(networks.values()))[0]
+    networks["fresh weights"] = Transformer(**first_network.shape, seed=len(networks)), []
+    count = min(len(documents), MOST_DOCUMENTS, max(1, points // corpus.length))
+    return probed_beliefs(corpus, networks, corpus.documents(first, first + count))
 
 
 def _predictions(run: Path, dataset: Any) -> Any:

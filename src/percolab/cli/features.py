@@ -163,7 +163,7 @@ def _score_run(
 ) -> None:
     """Score methods on a network of a run."""
     need_packages()
-    from percolab.benchmark import single
+    from percolab.benchmark import one_network
     from percolab.ground.progress import bar
     from percolab.nn.training.training import load_model
     from percolab.store.worlds import load_points
@@ -173,16 +173,16 @@ def _score_run(
         dataset = load_points(path)
         model = load_model(run, dataset, device=options["device"])
         options["layer"] = options["layer"] or f"blocks.{len(model.blocks) - 1}"
-        found = single.compare(dataset, model, methods, progress=display, **options)
+        found = one_network.compare(dataset, model, methods, progress=display, **options)
     if output is not None:
-        page = single.page(found, f"Features of the network in {run}", options["layer"])
+        page = one_network.page(found, f"Features of the network in {run}", options["layer"])
         _write(output, page, overwrite=overwrite, as_json=as_json)
     if as_json:
         values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
         print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
         return
-    print(_aligned(single.rows(found), 2))
-    print(single.ONE_EACH)
+    print(_aligned(one_network.rows(found), 2))
+    print(one_network.ONE_EACH)
 
 
 def _write(output: Path, content: bytes, *, overwrite: bool, as_json: bool) -> None:
@@ -239,9 +239,9 @@ def _content(found: Score, suffix: str, title: str) -> bytes:
         from percolab.show import pages
 
         caption = "Recovery by size over chance, purity of features, splitting by size, absorption by depth."
-        body = [pages.paragraph(MEANINGS), found._repr_html_(), pages.picture(found.plot(), caption, wide=True)]
+        body = [pages.picture(found.plot(), caption, wide=True), found._repr_html_(), pages.definitions(MEANINGS)]
         lead = f"{found.settings['rows']:,} rows, concepts of at least {found.settings['min_size']:,}."
-        return pages.page(title, lead, body)
+        return pages.page(title, lead, body, verdict=found.verdict)
     if suffix == ".csv":
         return str(found.concepts.to_csv(index=False)).encode()
     tables = {name: getattr(found, name).to_dict("list") for name in ("concepts", "features")}
@@ -348,10 +348,9 @@ def benchmark(
             print(_aligned([line[: BRIEF + 1] for line in ([name, *table["head"][1:]], *table["rows"])], 1))
         for line in found["headline"]:
             print(f"{line['what']}: {line['verdict']} ({line['note']})")
-        left = len(found["missing"])
-        print(
-            f"{directory / name / 'report.html'}: {f'{left} cells left: the same command goes on' if left else 'done'}"
-        )
+        left = len(set(found["missing"]) - set(found["failed"]))
+        state = f"{left} cells left: the same command goes on" if left else "done" if not found["failed"] else "failed"
+        print(f"{directory / name / 'report.html'}: {state}")
     if failed:
         cell, why = next(iter(failed.items()))
         print(f"error: the first of {len(failed)} that failed is {cell}: {why}", file=sys.stderr)

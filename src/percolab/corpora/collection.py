@@ -48,11 +48,11 @@ class DocumentRange(Written):
     def columns(self, names: Iterable[str] = COLUMNS, threads: int | None = None) -> dict[str, NDArray[Any]]:
         """Make the documents and what is true of them, or some of it."""
         wanted, documents = tuple(names), self.corpus.documents(self.lo, self.hi, threads=threads)
-        found = {**vars(documents), "renewed": documents.renewed.view(np.uint8)}
-        if not set(wanted) <= set(found):
+        columns = {**vars(documents), "renewed": documents.renewed.view(np.uint8)}
+        if not set(wanted) <= set(columns):
             beliefs = self.corpus.beliefs(documents.tokens, threads=threads)
-            found |= {name: getattr(beliefs, name) for name in ("floor", "believed", "believed_lexicon")}
-        return {name: found[name] for name in wanted}
+            columns |= {name: getattr(beliefs, name) for name in ("floor", "believed", "believed_lexicon")}
+        return {name: columns[name] for name in wanted}
 
     def part(self, lo: int, hi: int) -> DocumentRange:
         """Return documents lo … hi - 1 of these."""

@@ -154,7 +154,7 @@ def tables(lexicons: Sequence[Lexicon], renewal: float) -> Tables:
 
 @kernel
 def _chains(above, chain_start, chain):
-    """Fill the chain of each context: that of the one above, and itself."""
+    """Fill the chain of each context: the chain of the context above it, and itself."""
     for c in range(above.size):
         length = chain_start[c + 1] - chain_start[c]
         for j in range(length - 1):

@@ -266,11 +266,11 @@ def _numbers(tables: Tables, latents: Ints, lexicon: NDArray[np.int32]) -> Ints:
     for k in range(tables.first.size - 1):
         contexts, of_lexicon = tables.latent[tables.first[k] : tables.first[k + 1]], lexicon == k
         asked = latents[of_lexicon]
-        found = np.searchsorted(contexts, asked).clip(max=contexts.size - 1)
-        unknown = asked[contexts[found] != asked]
+        place = np.searchsorted(contexts, asked).clip(max=contexts.size - 1)
+        unknown = asked[contexts[place] != asked]
         if unknown.size:
             raise ValueError(f"context must be a context of the document's lexicon, {k}, got {unknown[0]}")
-        numbers[of_lexicon] = tables.first[k] + found
+        numbers[of_lexicon] = tables.first[k] + place
     return numbers
 
 

@@ -189,8 +189,8 @@ class Dataset(SampleSet):
     def _repr_html_(self) -> str:
         n, d = self.X.shape
         lines = {"points": int(n), "dimensions": int(d), "type of X": str(self.X.dtype)}
-        told = self.provenance
-        made = {key: told[key] for key in ("created", "percolab", "engine_version") if key in told}
+        provenance = self.provenance
+        made = {key: provenance[key] for key in ("created", "percolab", "engine_version") if key in provenance}
         # Sizes of clusters would have to be read from disk, so they are left to `forest`.
         return text.table("Dataset", lines | made) + self.recipe._repr_html_()
 
@@ -204,9 +204,9 @@ class Dataset(SampleSet):
     @property
     def modification(self) -> str | None:
         """What sets the dataset apart from the one that its recipe makes, in words; None if nothing does."""
-        told = self.provenance.get("modified")
-        if told:
-            return printable(str(told))
+        stated = self.provenance.get("modified")
+        if stated:
+            return printable(str(stated))
         if not self._is_vouched:
             return BY_HAND
         return None if self.target.is_rule else GIVEN
@@ -261,8 +261,8 @@ class Dataset(SampleSet):
             target, made again from the latents that are left.
         """
         check_choice("y", y, ("kept", "recomputed"))
-        found = subsample.induced(self.forest, subsample.as_rows(rows, self.forest.n_points))
-        row, latent = found.source_row, found.source_latent
+        induced = subsample.induced(self.forest, subsample.as_rows(rows, self.forest.n_points))
+        row, latent = induced.source_row, induced.source_latent
         columns = {"latent_z": self.latent_z[latent], "point_z": self.point_z[row]}
         extra: dict[str, NDArray[Any]] = {"source_row": row}
         if self._active is not None:
@@ -271,10 +271,10 @@ class Dataset(SampleSet):
             target, labels = targets.given(self.y[row], row.size)
         else:
             target, active = self.target, _active_of(extra)
-            labels = targets.make(target, found.forest, columns["latent_z"], columns["point_z"], active)
+            labels = targets.make(target, induced.forest, columns["latent_z"], columns["point_z"], active)
         return self._changed(
             recipe=replace(self.recipe, target=target),
-            forest=found.forest,
+            forest=induced.forest,
             X=self.X[row],
             y=labels,
             **columns,
@@ -459,8 +459,8 @@ class Dataset(SampleSet):
             values = target(self.forest, self.latent_z, self.point_z) if callable(target) else target
             chosen, y = targets.given(values, len(self))
             recipe, extra = replace(self.recipe, target=chosen), dict(self.extra)
-        told = {key: value for key, value in self.provenance.items() if key != "modified" or value != GIVEN}
-        return self._changed(recipe=recipe, y=y, extra=extra, provenance=told)
+        provenance = {key: value for key, value in self.provenance.items() if key != "modified" or value != GIVEN}
+        return self._changed(recipe=recipe, y=y, extra=extra, provenance=provenance)
 
     def _make(self, target: Target) -> NDArray[Any]:
         return np.asarray(targets.make(target, self.forest, self.latent_z, self.point_z, _active_of(self.extra)))
@@ -468,10 +468,10 @@ class Dataset(SampleSet):
     @cached_property
     def _active(self) -> Active | None:
         """Which nodes carry value; None if all do."""
-        found = _active_of(self.extra)
-        if found is None and self.target.kind == "silent":
-            found = targets.silence(self.forest, self.target.seed)
-        return found
+        active = _active_of(self.extra)
+        if active is None and self.target.kind == "silent":
+            active = targets.silence(self.forest, self.target.seed)
+        return active
 
     @property
     def latent_active(self) -> NDArray[np.bool_]:

@@ -56,11 +56,11 @@ def induced(forest: Forest, rows: Ints) -> Induced:
     nearest = np.empty(forest.n_points, np.int64)
     _nearest_kept(splits, new_row, nearest)
     bond = new_row[nearest[forest.bond[latent[at]]]]
-    found = Forest(start, birth, forest.point_id[source_row], left[at], bond)
-    return Induced(_with_cycles(found, forest, rows, new_row), source_row, latent[at])
+    trees = Forest(start, birth, forest.point_id[source_row], left[at], bond)
+    return Induced(_with_cycles(trees, forest, rows, new_row), source_row, latent[at])
 
 
-def _with_cycles(found: Forest, forest: Forest, rows: Ints, new_row: Ints) -> Forest:
+def _with_cycles(trees: Forest, forest: Forest, rows: Ints, new_row: Ints) -> Forest:
     """Return a forest on some rows of another with the bonds that close cycles between two of them.
 
     What is left of the latent that was the top when such a bond came is the smallest that holds all its kept rows.
@@ -68,13 +68,13 @@ def _with_cycles(found: Forest, forest: Forest, rows: Ints, new_row: Ints) -> Fo
     ends = new_row[forest.extra_bond]
     kept = np.flatnonzero((ends >= 0).all(axis=1))
     if not kept.size:
-        return found
+        return trees
     start = forest.latent_start[forest.extra_latent[kept]]
     first = np.searchsorted(rows, start)
     last = np.searchsorted(rows, start + forest.latent_size[forest.extra_latent[kept]]) - 1
-    latent = found.lca(new_row[rows[first]], new_row[rows[last]])
-    order = np.argsort(found.latent_cluster[latent], kind="stable")
-    return replace(found, extra_bond=ends[kept][order], extra_latent=latent[order])
+    latent = trees.lca(new_row[rows[first]], new_row[rows[last]])
+    order = np.argsort(trees.latent_cluster[latent], kind="stable")
+    return replace(trees, extra_bond=ends[kept][order], extra_latent=latent[order])
 
 
 def _sort_clusters(cluster: Ints, point_id: Ints) -> tuple[Ints, Ints, Ints]:
@@ -134,16 +134,18 @@ def _nearest_kept(splits, new_row, nearest):
 
 def as_rows(rows: ArrayLike, n_points: int) -> Ints:
     """Return rows, given as numbers or as a mask, sorted; or say what is wrong with them."""
-    found = np.asarray(rows)
-    if found.dtype == np.bool_ and found.shape == (n_points,):
-        return np.flatnonzero(found)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise ValueError(f"rows must be numbers or a mask of {n_points} rows, got {found.dtype} of shape {found.shape}")
-    found = np.sort(indices("rows", found, n_points))
-    again = found[1:][found[1:] == found[:-1]]
+    numbers = np.asarray(rows)
+    if numbers.dtype == np.bool_ and numbers.shape == (n_points,):
+        return np.flatnonzero(numbers)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise ValueError(
+            f"rows must be numbers or a mask of {n_points} rows, got {numbers.dtype} of shape {numbers.shape}"
+        )
+    numbers = np.sort(indices("rows", numbers, n_points))
+    again = numbers[1:][numbers[1:] == numbers[:-1]]
     if again.size:
         raise ValueError(f"rows must not repeat, got {again[0]} more than once")
-    return found
+    return numbers
 
 
 def nested_rows(forest: Forest, sizes: Any, seed: int) -> list[Ints]:

@@ -64,7 +64,7 @@ def update(
 ) -> NDArray[Any]:
     """Return y after an edit gave some latents and rows these values: what `make` returns, to the bit.
 
-    Beyond a copy of y, time is that of the rows below the changed latents; labels of a cut do not depend on values.
+    Beyond a copy of y, time is proportional to the rows below the changed latents; cuts do not depend on values.
     """
     if not target.is_sum:
         return y
@@ -142,9 +142,9 @@ def class_nodes(forest: Forest, y: Ints) -> Ints:
     if not there.all() or not np.array_equal(np.sort(y[starts]), np.arange(starts.size)):
         raise ValueError(f"y must number the groups of a cut through the forest, got {starts.size} runs of labels")
     nodes[several] = n + order[at]
-    found = np.empty(starts.size, np.int64)
-    found[y[starts]] = nodes
-    return found
+    node_of = np.empty(starts.size, np.int64)
+    node_of[y[starts]] = nodes
+    return node_of
 
 
 def path_tokens(forest: Forest, levels: int, ratio: int) -> Ints:

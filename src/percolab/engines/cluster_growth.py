@@ -130,10 +130,10 @@ def follow(lo, hi, labels):
             points[j] = -1 - label if label < 0 else first + j
             prefetch(labels, points[j])
         for j in range(n):
-            found = labels[points[j]]
-            while found < 0:
-                found = labels[-1 - found]
-            labels[first + j] = found
+            cluster = labels[points[j]]
+            while cluster < 0:
+                cluster = labels[-1 - cluster]
+            labels[first + j] = cluster
 
 
 @kernel

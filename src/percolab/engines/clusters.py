@@ -100,15 +100,15 @@ class Clusters:
         with_born_size
             Keep the sizes of all clusters.
         """
-        found = labels.pop()
-        size = count(found, dtype, threads)
+        cluster_of = labels.pop()
+        size = count(cluster_of, dtype, threads)
         born_size = size.copy() if with_born_size else np.empty(0, dtype)
         order = Order.of(size, min_cluster_size)
         shares = pairwise(equal_shares(size, min(threads, MOST_SCANS)))
         order.place(size)
         point_id = np.empty(order.n_rows, dtype)
-        parallel.run([(collect, (found, lo, hi, size, point_id)) for lo, hi in shares], threads)
-        del found
+        parallel.run([(collect, (cluster_of, lo, hi, size, point_id)) for lo, hi in shares], threads)
+        del cluster_of
         start, birth = np.empty(order.n_clusters + 1, np.int64), np.empty(order.n_clusters, dtype)
         parallel.run([(order.fill_start, (start,)), (order.fill_birth, (size, birth))], threads)
         return cls(start, birth, point_id, born_size)

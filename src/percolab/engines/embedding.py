@@ -170,7 +170,7 @@ def _order(parent, order, done):
 
 @kernel
 def order_of(parent):
-    """Return all nodes such that each comes after its parent; that of a root is negative."""
+    """Return all nodes such that each comes after its parent; the parent of a root is negative."""
     order = np.empty(parent.size, np.int64)
     _order(parent, order, np.empty(parent.size, np.bool_))
     return order

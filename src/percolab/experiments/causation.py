@@ -84,10 +84,7 @@ def _by_measure(levels: Sequence[Row], title: str, unit: str) -> Any:
     """Draw rows by measure, roles side by side."""
     order = {name: place for place, name in enumerate(SUBSPACES)}
     measures = sorted(dict.fromkeys(r["measure"] for r in levels), key=lambda name: order.get(name, len(order) / 2))
-    short = {
-        name: name.partition("@")[0].replace(" of ", "\nof ").replace("slope along", "slope\nalong")
-        for name in measures
-    }
+    short = {name: name.partition("@")[0] for name in measures}
     series = {
         role: [replace(r, names={**r.names, "layer": short[r["measure"]]}) for r in select(levels, role=role)]
         for role in (TRAINED, OTHER, UNTRAINED)

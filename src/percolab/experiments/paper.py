@@ -26,7 +26,7 @@ import numpy as np
 import pandas
 import torch
 
-from percolab.experiments import findings, paper_figures, paper_tables
+from percolab.experiments import paper_figures, paper_findings, paper_tables
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.config import FITTED_FOM, UNTRAINED, ProbeConfig, TrainConfig
 from percolab.nn.networks.activations import RAW, label
@@ -177,7 +177,7 @@ def _power(s: Settings[Options], here: Here, networks: Networks) -> Plain:
     data = Material(s, here)
     first = next(source for source in sources_of(s) if source.kind == controls.TRAINED)
     recorded = _sources(s, data, networks).representations(first)
-    name = findings.blocks(recorded, "residual")[-1]
+    name = paper_findings.blocks(recorded, "residual")[-1]
     found = controls.planted_power(
         data.dataset, recorded[name], s.options.probing, device=data.device, progress=here.progress
     )
@@ -189,7 +189,7 @@ def _check(s: Settings[Options], here: Here, *probed: Probed) -> Plain:
     kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
     measured = measures(s, here, kinds["random"])
     checked = {
-        target: findings.check(
+        target: paper_findings.check(
             by[controls.TRAINED], by[controls.UNTRAINED], fit_from=s.options.fit_from,
             multi_cluster=s.data[0] == "multi-cluster",
         )
@@ -216,12 +216,12 @@ def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> By
     return found
 
 
-def measures(s: Settings[Options], here: Here, random: ByKind) -> dict[str, dict[str, findings.Measured]]:
+def measures(s: Settings[Options], here: Here, random: ByKind) -> dict[str, dict[str, paper_findings.Measured]]:
     """Return errors under the paper's protocol, by target and kind."""
     forest, raw = Material(s, here).truths[0].forest, random[RAW][0]
     kinds = (controls.TRAINED, controls.UNTRAINED, controls.RANDOM)
     return {
-        target: {kind: findings.Measured(forest, random[kind], raw, target) for kind in kinds}
+        target: {kind: paper_findings.Measured(forest, random[kind], raw, target) for kind in kinds}
         for target in TRUE_TARGETS
     }
 
@@ -312,10 +312,10 @@ def _draw(
         levels["MLP as printed in the paper (test rows)"] = float(printed)
     shorter = _history(results["shorter"]) if "shorter" in results else None
     drawn = {
+        "memorising": paper_figures.memorising(values["controls"], values["held_out_controls"], title),
         "fig4": paper_figures.probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
         "fig5": paper_figures.probes_by_depth(kinds["random"], title, target="z"),
         "fig7": paper_figures.probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
-        "memorising": paper_figures.memorising(values["controls"], values["held_out_controls"], title),
         "power": paper_figures.power(values["power"], values["held_out"], title),
         "training": paper_figures.learning_curves(_history(results["training"]), shorter, levels, title),
     }

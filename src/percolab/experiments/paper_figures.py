@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas
 
-from percolab.experiments.findings import Measured, blocks, by_fom, power_laws
+from percolab.experiments.paper_findings import Measured, blocks, by_fom, power_laws
 from percolab.intervals import Estimate
 from percolab.model.forest import Forest
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import controls
 from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
-from percolab.show import style
-from percolab.show.style import BLUE, GREY, INK, ORANGE, PALETTE, PURPLE
+from percolab.show import dot_rows, style
+from percolab.show.dot_rows import Mark, Panel
+from percolab.show.style import GREY, INK, PALETTE, PURPLE
 from percolab.study.estimates import Row
 from percolab.study.pictures import by_number
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 TARGET_WORDS = {"z": "latent value $z$", "sum": "sum of $z$ down to the latent"}
 STREAMS = (("residual", "o", "-"), ("hidden", "s", "--"))
 KINDS = (TRAINED, UNTRAINED)
+FRESH = "fresh values"
 
 
 def of_probes(forest: Forest, by_protocol: Mapping[str, ByKind], title: str) -> dict[str, Figure]:
@@ -39,13 +41,13 @@ def of_probes(forest: Forest, by_protocol: Mapping[str, ByKind], title: str) -> 
         }
         for target in ("z", "sum")
     }
-    seen = controls.table(random, tuple(_SHOWN))
+    seen = controls.table(random, ("z", "z_redrawn"))
     unseen = controls.table(by_protocol.get("subtree", {}), ("z", "z_redrawn"))
     return {
+        "memorising": memorising(seen, unseen, title),
         "fig4": probes_by_fom(measured["z"], title, target="z"),
         "fig5": probes_by_depth(random, title),
         "fig7": probes_by_fom(measured["sum"], title, target="sum"),
-        "memorising": memorising(seen, unseen, title),
     }
 
 
@@ -296,53 +298,28 @@ def memorising(seen: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, 
     latents are does as well on fresh values and no better than the mean on unseen latents. What an untrained network
     shows is no effect of training.
     """
-    names = list(dict.fromkeys(row["representation"] for row in seen))
-    places = {name: i for i, name in enumerate(names)}
-    with style.sheet():
-        figure = style.new_figure(9.2, 6.2)
-        axes = figure.subplots(2, 1, sharex=True, height_ratios=(1.6, 1))
-        for panel, rows in zip(axes, (seen, unseen), strict=True):
-            _members(panel, rows, places)
-            panel.axhline(1, color=GREY, linestyle=":", linewidth=1.6, label="no better than the training mean")
-            panel.grid(axis="x", visible=False)
-        axes[0].set_yscale("log")
-        axes[0].set_title("latents seen in training, as in the paper", loc="left", color=GREY)
-        axes[1].set_title("whole subtrees held out, tuned penalty", loc="left", color=GREY)
-        axes[1].set_xticks(range(len(names)), [_short(name) for name in names], fontsize=8)
-        figure.supylabel("MSE / MSE of the training mean (median over depths)", fontsize=9)
-        figure.suptitle(f"{title}: does a probe read a value or a place?", x=0.02, ha="left", fontsize=10)
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure
+    words = "error over that of the training mean (1: no better)"
+    panels = [Panel(*_errors(seen), words, f"{title}: latents seen in training, as in the paper", 1.0, log=True)]
+    if unseen:
+        panels.append(Panel(*_errors(unseen), words, "whole subtrees held out, tuned penalty", 1.0))
+    return dot_rows.draw(*panels)
 
 
-_SHOWN = {"z": "true values", "z_redrawn": "fresh values", "z_shuffled": "permuted targets"}
-_LOOKS = {TRAINED: (BLUE, "trained"), UNTRAINED: (ORANGE, "untrained"), RAW: (INK, ""), RANDOM: (INK, "")}
-
-
-def _members(axes: Axes, rows: Sequence[Mapping[str, Any]], places: Mapping[str, int]) -> None:
-    told = set()
+def _errors(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[str, dict[str, Mark]]]:
+    """Return the representations, and by series the error on each: true values by role, fresh values beside them."""
+    series: dict[str, dict[str, Mark]] = {TRAINED: {}, UNTRAINED: {}, "no network": {}, FRESH: {}}
     for row in rows:
-        colour, kind = _LOOKS[row["kind"]]
-        for j, (target, words) in enumerate(_SHOWN.items()):
-            shift = 0.08 * (j - 1) + (0.2 if row["kind"] == UNTRAINED else -0.2 if kind else 0)
-            name = f"{kind}, {words}" if kind else f"no network, {words}"
-            x, y = places[row["representation"]] + shift, row.get(target, {}).get("value")
-            if y is None or not np.isfinite(y):
-                continue
-            low, high = (row[target][end] for end in ("low", "high"))
-            if low is not None and np.isfinite(low):
-                axes.vlines(x, low, high, color=colour, linewidth=1.2)
-            axes.plot(
-                x, y, "x" if j == 2 else "s" if row["kind"] == UNTRAINED else "o", color=colour, markersize=6,
-                markerfacecolor="white" if j else colour, label=None if name in told else name,
-            )  # fmt: skip
-            told.add(name)
+        name = label(row["representation"])
+        kind = row["kind"] if row["kind"] in series else "no network"
+        series[kind][name] = _mark(row["z"])
+        if row["kind"] != UNTRAINED and "z_redrawn" in row:
+            series[FRESH][name] = _mark(row["z_redrawn"])
+    return list(dict.fromkeys(label(row["representation"]) for row in rows)), {k: v for k, v in series.items() if v}
 
 
-def _short(name: str) -> str:
-    if name.startswith("random."):
-        return f"random\nfeatures\n({name.removeprefix('random.')})"
-    return label(name).replace(", ", "\n").replace(" stream", "").replace(" ", "\n", 1 if name in (RAW, "input") else 0)
+def _mark(found: Mapping[str, Any]) -> Mark:
+    value, low, high = (np.nan if found.get(key) is None else float(found[key]) for key in ("value", "low", "high"))
+    return Mark(value, low, high)
 
 
 # ---------------------------------------------------------------------- curves

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from percolab.experiments.findings import ALSO, FAILS, HOLDS, IN_PART, UNDECIDED
+from percolab.experiments.paper_findings import ALSO, FAILS, HOLDS, IN_PART, UNDECIDED
 from percolab.intervals import Estimate
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.controls import RANDOM, TRAINED
@@ -76,8 +76,8 @@ FIGURE_WORDS = {
     "bands the range. Blocks overlap: their ratio to block 0 is below. Fresh values and permuted targets are "
     "those of the last block of trained networks.{caption}",
     "fig7": "Figure 7. As Figure 4, for the sum of the values from the top of the cluster down to the latent.",
-    "memorising": "Not in the paper. Error of the probes of z relative to predicting the training mean, with 95% "
-    "intervals: over seeds for true values, over draws for fresh and permuted ones.",
+    "memorising": "Error of linear probes of z over that of predicting the training mean, with 95% intervals: over "
+    "seeds for true values, over draws for fresh ones (grey), which no network was trained on.",
     "power": "Not in the paper. Error of planted signals on held-out subtrees; the table has how often they are found.",
     "training": "R² by epoch, means over networks, bands the range over seeds.",
 }
@@ -113,16 +113,16 @@ def sections(results: Mapping[str, Any], verdicts: Sequence[Sequence[Mapping[str
     several = "" if len(verdicts) < 2 else " The tables below are of the first draw of the data."
     return [
         pages.heading("Table 1: performance"),
-        pages.paragraph(TABLE_WORDS + several),
+        pages.definitions(TABLE_WORDS + several),
         _table_one(results["table_1"], len(results["seeds"])),
         *_shorter(results),
         pages.heading("The paper's findings about probes"),
-        pages.paragraph(PROBE_WORDS),
+        pages.definitions(PROBE_WORDS),
         _findings(results["findings"]["z"]),
         *_by_draw(verdicts),
         pages.folded("The same findings for sums of z", [_findings(results["findings"]["sum"])]),
         pages.heading("Reading a value or remembering a place?"),
-        pages.paragraph(CONTROL_WORDS),
+        pages.definitions(CONTROL_WORDS),
         _controls(results["controls"]),
         *_permuted(results["permuted"]),
         *_held_out(results),
@@ -225,7 +225,7 @@ def _held_out(results: Mapping[str, Any]) -> Iterable[str]:
     if not rows:
         return
     yield pages.heading("Latents never seen")
-    yield pages.paragraph(HELD_OUT_WORDS)
+    yield pages.definitions(HELD_OUT_WORDS)
     cells = [
         (_name(row), str(row["n"]), f"{row['error']:.3f}", _interval(row["fresh"], ".2f"), f"{row['p']:.2f}")
         for row in rows
@@ -233,7 +233,7 @@ def _held_out(results: Mapping[str, Any]) -> Iterable[str]:
     yield pages.table(cells, ("representation", "draws", "z", "fresh z", "p"), numbers=range(1, 5))
     power = results["power"]
     if power.get("strengths"):
-        yield pages.paragraph(POWER_WORDS)
+        yield pages.definitions(POWER_WORDS)
         shown = [
             (f"{row['strength']:g}", f"{row['found']:.0%}", f"{row['error']:.3f}", str(row["draws"]))
             for row in power["strengths"]

@@ -194,7 +194,7 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
             "above 0 is better.",
         ),
         "error": Picture(
-            by_layer(levels, names, title + "error on z", relative, zero=1.0, log_y=True),
+            by_layer(levels, names, title + "error on z", relative, zero=1.0, log=True),
             "Error of probes of z over that of the mean, by layer: before training, after it, and on fresh values.",
         ),
         "epochs": Picture(

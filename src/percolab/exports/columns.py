@@ -146,12 +146,12 @@ def blocks(dataset: AnyDataset | StoredDocuments, progress: Progress) -> Iterato
 
 def point_columns(samples: Samples, rows: slice) -> dict[str, NDArray[Any]]:
     """Return some rows of the table of points but for X, by column; a y of several columns is y0, y1 and so on."""
-    forest, own, at = samples.forest, samples.known.dataset, samples.place(rows)
+    forest, dataset, at = samples.forest, samples.known.dataset, samples.place(rows)
     cluster = forest.point_cluster[at]
     y = np.asarray(samples.data.y)[rows]
     targets = {"y": y} if y.ndim == 1 else {f"y{j}": column for j, column in enumerate(y.T)}
     columns = {
-        "z": own.point_z[at],
+        "z": dataset.point_z[at],
         "cluster": cluster,
         "cluster_id": forest.cluster_id[cluster],
         "point_id": forest.point_id[at],
@@ -159,7 +159,7 @@ def point_columns(samples: Samples, rows: slice) -> dict[str, NDArray[Any]]:
     }
     if isinstance(at, np.ndarray):
         return targets | {"row": at} | columns
-    return targets | columns | {name: column[at] for name, column in _extra(own, latents=False).items()}
+    return targets | columns | {name: column[at] for name, column in _extra(dataset, latents=False).items()}
 
 
 def position_columns(samples: Samples, rows: slice) -> dict[str, NDArray[Any]]:
@@ -170,8 +170,8 @@ def position_columns(samples: Samples, rows: slice) -> dict[str, NDArray[Any]]:
 
 def latent_table_columns(samples: Samples) -> dict[str, NDArray[Any]]:
     """Return the table of latents, by column."""
-    own = samples.known.dataset
-    return latent_columns(own.forest, own.latent_z) | _extra(own, latents=True)
+    dataset = samples.known.dataset
+    return latent_columns(dataset.forest, dataset.latent_z) | _extra(dataset, latents=True)
 
 
 def _extra(dataset: Dataset, *, latents: bool) -> dict[str, NDArray[Any]]:
@@ -186,29 +186,29 @@ def record(samples: Samples) -> dict[str, str]:
     """Return what makes the data again, and where they came from, as JSON, by key; and a digest of all arrays."""
     data = samples.data
     modified = {"modified": data.modification} if data.modification else {}
-    told = {RECIPE: data.recipe.to_json(), PROVENANCE: json.dumps({**data.provenance, **modified})}
+    facts = {RECIPE: data.recipe.to_json(), PROVENANCE: json.dumps({**data.provenance, **modified})}
     if isinstance(data, Superposed):
-        return told | {FACTOR: json.dumps(samples.factor)}
-    return told | {DIGEST: json.dumps(digest(data))}
+        return facts | {FACTOR: json.dumps(samples.factor)}
+    return facts | {DIGEST: json.dumps(digest(data))}
 
 
 def digest(data: AnyDataset) -> str:
     """Return the sha256 of all arrays of a dataset, or of a world; X is read block by block."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for rows in blocks(data, silent):
-        found.update(np.ascontiguousarray(data.X[rows]).data)
+        sha256.update(np.ascontiguousarray(data.X[rows]).data)
     if isinstance(data, Superposed):
         for column in (data.y, data.rows, data.sigma):
-            found.update(np.ascontiguousarray(column).data)
+            sha256.update(np.ascontiguousarray(column).data)
     for part in data.factors if isinstance(data, Superposed) else (data,):
         for name in (*VALUES, *FOREST):
-            found.update(np.ascontiguousarray(getattr(part if name in VALUES else part.forest, name)).data)
-    return found.hexdigest()
+            sha256.update(np.ascontiguousarray(getattr(part if name in VALUES else part.forest, name)).data)
+    return sha256.hexdigest()
 
 
-def is_intact(data: AnyDataset, told: Mapping[str, str]) -> bool:
+def is_intact(data: AnyDataset, facts: Mapping[str, str]) -> bool:
     """Tell whether all arrays are as they were when their file was written."""
-    return told.get(DIGEST) == json.dumps(digest(data))
+    return facts.get(DIGEST) == json.dumps(digest(data))
 
 
 def numpy_columns(table: Any) -> Columns:
@@ -223,9 +223,9 @@ def require_trees(forest: Forest) -> None:
         raise ValueError(f"forest must have no bonds that close cycles in a table of latents, got {count}; use hdf5")
 
 
-def assemble(X: NDArray[Any], points: Columns, latents: Columns, told: Mapping[str, str]) -> Dataset:
+def assemble(X: NDArray[Any], points: Columns, latents: Columns, facts: Mapping[str, str]) -> Dataset:
     """Return the dataset of two tables, of which X is given as an array. The forest is checked."""
-    if parse_json(told[RECIPE]).get("kind") == KIND:
+    if parse_json(facts[RECIPE]).get("kind") == KIND:
         raise ValueError("it holds samples of a superposed world, not a dataset: read it as a table, or use hdf5")
     cluster = points["cluster"]
     first = np.flatnonzero(np.diff(cluster, prepend=-1))
@@ -238,26 +238,26 @@ def assemble(X: NDArray[Any], points: Columns, latents: Columns, told: Mapping[s
     )
     forest.validate()
     y = points["y"] if "y" in points else np.column_stack([points[f"y{j}"] for j in range(_count("y", points))])
-    recipe, provenance = Recipe.from_json(told[RECIPE]), parse_json(told[PROVENANCE])
+    recipe, provenance = Recipe.from_json(facts[RECIPE]), parse_json(facts[PROVENANCE])
     extra = {name: points[name] for name in ("source_row", "point_active") if name in points}
     extra |= {name: latents[name] for name in LATENT_COLUMNS if name in latents}
-    return checked(Dataset(recipe, forest, X, y, latents["z"], points["z"], provenance, extra), told)
+    return checked(Dataset(recipe, forest, X, y, latents["z"], points["z"], provenance, extra), facts)
 
 
-def checked(found: Dataset, told: Mapping[str, str]) -> Dataset:
+def checked(dataset: Dataset, facts: Mapping[str, str]) -> Dataset:
     """Return a dataset that was read, vouched for if nothing changed; raise unless its arrays fit together."""
-    n, n_latents, extra = found.forest.n_points, found.forest.n_latents, found.extra
-    rows: dict[str, Any] = {"X": (n, found.X.shape[-1]), "point_z": (n,), "latent_z": (n_latents,)}
-    for name, shape in {**rows, "y": (n, *found.y.shape[1:])}.items():
-        check_column(name, getattr(found, name), shape)
+    n, n_latents, extra = dataset.forest.n_points, dataset.forest.n_latents, dataset.extra
+    rows: dict[str, Any] = {"X": (n, dataset.X.shape[-1]), "point_z": (n,), "latent_z": (n_latents,)}
+    for name, shape in {**rows, "y": (n, *dataset.y.shape[1:])}.items():
+        check_column(name, getattr(dataset, name), shape)
     for name, column in extra.items():
         check_column(name, column, (n_latents if name in LATENT_COLUMNS else n,))
     for name in ("latent_z", "point_z"):
-        if getattr(found, name).dtype != np.float64:
-            raise ValueError(f"{name} must be float64, got {getattr(found, name).dtype}")
+        if getattr(dataset, name).dtype != np.float64:
+            raise ValueError(f"{name} must be float64, got {getattr(dataset, name).dtype}")
     if ("latent_active" in extra) != ("point_active" in extra):
         raise ValueError("latent_active and point_active must come together")
-    return vouch(found) if is_intact(found, told) else found
+    return vouch(dataset) if is_intact(dataset, facts) else dataset
 
 
 def check_column(name: str, column: Any, shape: tuple[int, ...]) -> None:

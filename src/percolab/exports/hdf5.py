@@ -139,8 +139,8 @@ def read_hdf5(path: PathLike) -> AnyDataset:
 
 def _read_dataset(file: Any) -> Dataset:
     recipe, provenance = Recipe.from_json(file.attrs[RECIPE]), parse_json(file.attrs[PROVENANCE])
-    found = Dataset(recipe=recipe, X=_column(file, "X"), provenance=provenance, **_read_truth(file))
-    return checked(found, file.attrs)
+    dataset = Dataset(recipe=recipe, X=_column(file, "X"), provenance=provenance, **_read_truth(file))
+    return checked(dataset, file.attrs)
 
 
 def _read_world(file: Any) -> Superposed:
@@ -157,8 +157,8 @@ def _read_world(file: Any) -> Superposed:
     if rows.dtype != np.int64:
         raise ValueError(f"rows must be int64, got {rows.dtype}")
     worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
-    found = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
-    return vouch(found) if is_intact(found, file.attrs) else found
+    world = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
+    return vouch(world) if is_intact(world, file.attrs) else world
 
 
 def _read_truth(group: Any) -> dict[str, Any]:
@@ -171,11 +171,11 @@ def _read_truth(group: Any) -> dict[str, Any]:
 
 def _column(group: Any, key: str) -> NDArray[Any]:
     """Return a column that is in the file itself, and not in another that it names."""
-    found = group[key]
-    if found.file != group.file or found.is_virtual or found.external:
+    column = group[key]
+    if column.file != group.file or column.is_virtual or column.external:
         raise ValueError(f"{key} must be in this file")
-    memory.require(found.nbytes, f"{key} needs")
-    return check_numbers(key, np.asarray(found[()]))
+    memory.require(column.nbytes, f"{key} needs")
+    return check_numbers(key, np.asarray(column[()]))
 
 
 def _h5py() -> Any:

@@ -79,13 +79,13 @@ def to_parquet(
     import pandas
     import pyarrow.parquet as pq
 
-    told = {key.encode(): text.encode() for key, text in record(samples).items()}
+    facts = {key.encode(): text.encode() for key, text in record(samples).items()}
     with new_files(*paths("parquet", path), overwrite=overwrite) as (points_file, latents_file):
         columns = latent_table_columns(samples)
         index = pandas.RangeIndex(samples.forest.n_latents, name="latent")
         table = pa.Table.from_pandas(pandas.DataFrame(columns, index=index))
-        pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **told}), latents_file)
-        with pq.ParquetWriter(points_file, point_schema(samples).with_metadata(told)) as writer:
+        pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **facts}), latents_file)
+        with pq.ParquetWriter(points_file, point_schema(samples).with_metadata(facts)) as writer:
             for rows in blocks(dataset, progress):
                 columns = position_columns(samples, rows) | point_columns(samples, rows)
                 writer.write_table(pa.table(columns, schema=writer.schema))
@@ -94,9 +94,9 @@ def to_parquet(
 def read_parquet(path: PathLike) -> Dataset:
     """Read the dataset that `to_parquet` wrote."""
     arrow("Parquet")
-    with _tables(*paths("parquet", path)) as (points, latents, told):
+    with _tables(*paths("parquet", path)) as (points, latents, facts):
         columns = numpy_columns(points)
-        return assemble(positions(columns), columns, numpy_columns(latents), told)
+        return assemble(positions(columns), columns, numpy_columns(latents), facts)
 
 
 @contextmanager
@@ -134,8 +134,8 @@ def to_csv(
                 columns = position_columns(samples, rows) | point_columns(samples, rows)
                 writer.write_table(pa.table(columns, schema=schema))
         types = {"points": _types(schema), "latents": _types(latents.schema)}
-        told = {key: json.loads(text) for key, text in record(samples).items()}
-        recipe_file.write(json.dumps({**told, "types": types}, indent=1).encode() + b"\n")
+        facts = {key: json.loads(text) for key, text in record(samples).items()}
+        recipe_file.write(json.dumps({**facts, "types": types}, indent=1).encode() + b"\n")
 
 
 def read_csv(path: PathLike) -> Dataset:
@@ -203,13 +203,13 @@ def to_huggingface(
     samples, pa = _begun(dataset, factor, HUGGING_FACE)
     import pyarrow.parquet as pq
 
-    told = {key.encode(): text.encode() for key, text in record(samples).items()}
+    facts = {key.encode(): text.encode() for key, text in record(samples).items()}
     files = paths("huggingface", path)
     with new_folder(path), new_files(*files, overwrite=overwrite) as (card, points_file, latents_file):
         card.write(_card(samples).encode())
         latents = pa.table(latent_table_columns(samples))
-        pq.write_table(latents.replace_schema_metadata(told), latents_file)
-        schema = _points(samples, slice(0, 0)).schema.with_metadata(told)
+        pq.write_table(latents.replace_schema_metadata(facts), latents_file)
+        schema = _points(samples, slice(0, 0)).schema.with_metadata(facts)
         with pq.ParquetWriter(points_file, schema) as writer:
             for rows in blocks(dataset, progress):
                 writer.write_table(_points(samples, rows).cast(schema))
@@ -218,11 +218,11 @@ def to_huggingface(
 def read_huggingface(path: PathLike) -> Dataset:
     """Read the dataset that `to_huggingface` wrote."""
     arrow(HUGGING_FACE)
-    with _tables(*paths("huggingface", path)[1:]) as (points, latents, told):
+    with _tables(*paths("huggingface", path)[1:]) as (points, latents, facts):
         vectors = points["X"].combine_chunks()
         X = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(points), vectors.type.list_size)
         columns = numpy_columns(points.drop_columns("X"))
-        return assemble(check_numbers("X", X), columns, numpy_columns(latents), told)
+        return assemble(check_numbers("X", X), columns, numpy_columns(latents), facts)
 
 
 def _points(samples: Samples, rows: slice) -> Any:

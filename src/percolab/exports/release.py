@@ -120,7 +120,7 @@ def _write_latent_values(dataset: Dataset, order: Ints, file: IO[bytes], progres
 
     size = (int(indptr[-1]),)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        blocks = (place[found].astype(index_type) for found in latents("latents of points"))
+        blocks = (place[block].astype(index_type) for block in latents("latents of points"))
         _write(archive, "indices", index_type, size, blocks)
         _write(archive, "indptr", index_type, indptr.shape, [indptr.astype(index_type)])
         _write(archive, "data", np.dtype(np.float64), size, (dataset.latent_z[i] for i in latents("latent values")))

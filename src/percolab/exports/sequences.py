@@ -59,9 +59,9 @@ def _write_tables(documents: StoredDocuments, lines: Any, contexts: Any, ids: st
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    told = {RECIPE: documents.recipe.to_json(), PROVENANCE: json.dumps(documents.provenance)}
-    pq.write_table(pa.table(_contexts(documents.corpus)).replace_schema_metadata(told), contexts)
-    schema = _lines(documents, slice(0, 0), ids).schema.with_metadata(told)
+    facts = {RECIPE: documents.recipe.to_json(), PROVENANCE: json.dumps(documents.provenance)}
+    pq.write_table(pa.table(_contexts(documents.corpus)).replace_schema_metadata(facts), contexts)
+    schema = _lines(documents, slice(0, 0), ids).schema.with_metadata(facts)
     with pq.ParquetWriter(lines, schema) as writer:
         for rows in blocks(documents, progress):
             writer.write_table(_lines(documents, rows, ids).cast(schema))
@@ -83,12 +83,12 @@ def _arrow(column: NDArray[Any]) -> Any:
 
 def _contexts(corpus: Corpus) -> dict[str, Any]:
     """Return one line per context: its lexicon, its latent, the context above it, its prior, and its tokens."""
-    found: dict[str, list[Any]] = {name: [] for name in ("lexicon", "context", "above", "prior", "tokens")}
+    columns: dict[str, list[Any]] = {name: [] for name in ("lexicon", "context", "above", "prior", "tokens")}
     for k in range(len(corpus.lexicons)):
         forest, contexts, ids = corpus.forest(k), corpus.contexts(k), corpus.token_ids(k)
-        found["lexicon"] += [k] * contexts.size
-        found["context"] += contexts.tolist()
-        found["above"] += forest.nearest_above(contexts).tolist()
-        found["prior"] += corpus.prior(k).tolist()
-        found["tokens"] += [ids[forest.points_of(int(latent))] for latent in contexts]
-    return found
+        columns["lexicon"] += [k] * contexts.size
+        columns["context"] += contexts.tolist()
+        columns["above"] += forest.nearest_above(contexts).tolist()
+        columns["prior"] += corpus.prior(k).tolist()
+        columns["tokens"] += [ids[forest.points_of(int(latent))] for latent in contexts]
+    return columns

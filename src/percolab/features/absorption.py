@@ -227,12 +227,12 @@ def _offer(p, f, c, deepest, feature, second):
 @kernel
 def _covered_by_own(asked, most, start, stop, best, firing, deepest, feature, second, on_own, by_others):
     """Count, on the rows a concept's feature fires on, those where any feature, and any other, absorbs from it."""
-    found = np.empty(most, np.int32)
+    positions = np.empty(most, np.int32)
     for c in asked:
         f = best[c]
-        own = found[: firing.fired[f]]
-        decode(f, firing, own)
-        for j in range(place(own, 0, own.size, start[c]), place(own, 0, own.size, stop[c])):
-            p = own[j]
+        fires_on = positions[: firing.fired[f]]
+        decode(f, firing, fires_on)
+        for j in range(place(fires_on, 0, fires_on.size, start[c]), place(fires_on, 0, fires_on.size, stop[c])):
+            p = fires_on[j]
             on_own[c] += deepest[p] >= c
             by_others[c] += (second[p] if feature[p] == f else deepest[p]) >= c

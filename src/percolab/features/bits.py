@@ -105,19 +105,19 @@ def count_outside(words, other, start, stop):
 @kernel
 def list_positions(words, out):
     """Write the positions of the set, increasing, and return how many there are."""
-    found = 0
+    count_so_far = 0
     for w in range(words.size):
         left = words[w]
         while left != ZERO:
-            out[found] = w * 64 + lowest(left)
-            found += 1
+            out[count_so_far] = w * 64 + lowest(left)
+            count_so_far += 1
             left &= left - ONE
-    return found
+    return count_so_far
 
 
 @kernel
 def ranks(words, edges, before, out):
-    """Write, for each edge, how many positions of the set are below it; `before` is scratch, a count a word and one."""
+    """Write, for each edge, how many positions of the set are below it; `before` is scratch: words and one more."""
     before[0] = 0
     for w in range(words.size):
         before[w + 1] = before[w] + ones(words[w])

@@ -45,8 +45,8 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
-    found: NDArray[np.float64] = best.max(axis=1)
-    return found
+    largest: NDArray[np.float64] = best.max(axis=1)
+    return largest
 
 
 def _by_document(
@@ -72,13 +72,6 @@ def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> 
     out = np.empty(count, np.int64)
     bits.list_positions(words, out)
     return out
-
-
-def permuted_documents(count: int, *, seed: int, draw: int, feature: int) -> NDArray[np.int64]:
-    """Return the order in which a feature has its documents in one draw."""
-    order = np.empty(count, np.int64)
-    shuffle(order, np.uint64(set_key(np.uint64(seed), draw, feature)), CHANCE, np.uint64(seed))
-    return order
 
 
 # ---------------------------------------------------------------------- kernels

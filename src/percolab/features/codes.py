@@ -115,4 +115,5 @@ class DeviceCodes(Codes):
 
 def refuse(value: Any, row: Any, feature: Any) -> NoReturn:
     """Say which code is negative or not finite."""
-    raise ValueError(f"codes must be finite and not negative, got {value} in row {row} of feature {feature}")
+    way_out = "; features.Neurons makes codes of signed activations" if value < 0 else ""
+    raise ValueError(f"codes must be finite and not negative, got {value} in row {row} of feature {feature}{way_out}")

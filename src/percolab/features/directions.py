@@ -46,18 +46,18 @@ def interval_sums(values: NDArray[Any], order: Ints, start: Ints, stop: Ints) ->
     _sums_between(np.ascontiguousarray(values), centre, order, edges, below)
     np.cumsum(below, axis=0, out=below)
     first, last = where.reshape(2, -1)
-    found: Floats = below[last] - below[first] + (stop - start)[:, None] * centre
-    return found
+    sums: Floats = below[last] - below[first] + (stop - start)[:, None] * centre
+    return sums
 
 
 def cosines(directions: Floats, concept_direction: Floats, feature: Ints) -> Floats:
     """Return the cosine of each concept's direction with its best feature's decoder vector; NaN where one is not."""
-    found = np.full(feature.size, np.nan)
+    cosine = np.full(feature.size, np.nan)
     known = feature >= 0
     a, b = directions[feature[known]], concept_direction[known]
     with np.errstate(invalid="ignore", divide="ignore"):
-        found[known] = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
-    return found
+        cosine[known] = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+    return cosine
 
 
 def explained_variance(codes: Codes, directions: Floats, bias: Floats, activations: NDArray[Any]) -> float:
@@ -85,7 +85,7 @@ def carried(
     """
     concepts = truth.concepts
     asked = np.flatnonzero((matches.f1 >= GOOD) & np.isfinite(concept_direction[:, 0]))
-    found = np.full(len(concepts), np.nan)
+    share = np.full(len(concepts), np.nan)
     step, n_rows = max(1, PARTS_BYTES // (8 * len(directions))), max(1, BLOCK_CELLS // len(directions))
     for lo in range(0, asked.size, step):
         chosen = asked[lo : lo + step]
@@ -98,8 +98,8 @@ def carried(
                 rows = _by_rows(codes.take(truth.order[some]))
                 given = some, rows.indptr, rows.indices, rows.data, firing.columns
                 count += _carried(c, concepts.end[c], *given, absorbers.first, absorbers.lowest, part[j])
-            found[c] = count / concepts.size[c]
-    return found
+            share[c] = count / concepts.size[c]
+    return share
 
 
 def _absorbed(c: int, firing: Firing, concepts: Concepts, matches: Matches, absorbers: Absorbers) -> Ints:

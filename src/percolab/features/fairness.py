@@ -157,11 +157,11 @@ def auc(values: Any, inside: Ints) -> float:
 def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) -> Floats:
     """Return for each concept the AUC of the codes of the feature beside it."""
     columns = codes.tocsc()
-    found = np.full(feature.size, np.nan)
+    areas = np.full(feature.size, np.nan)
     for c, f in enumerate(feature):
         if f >= 0:
-            found[c] = auc(columns[:, [int(f)]].toarray().ravel(), members.rows(c))
-    return found
+            areas[c] = auc(columns[:, [int(f)]].toarray().ravel(), members.rows(c))
+    return areas
 
 
 # ---------------------------------------------------------------------- directions
@@ -169,8 +169,8 @@ def feature_auc(codes: scipy.sparse.csr_array, members: Members, feature: Ints) 
 
 def _cosines(a: Floats, b: Floats) -> Floats:
     a, b = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in (a, b))
-    found: Floats = np.abs(a @ b.T)
-    return found
+    cosine: Floats = np.abs(a @ b.T)
+    return cosine
 
 
 def mcc(a: Floats, b: Floats) -> float:
@@ -273,14 +273,14 @@ def sparse_probes(fit: tuple[Any, Members], test: tuple[Any, Members], count: in
     difference = members.means(codes) - mean
     chosen = np.argsort(-np.abs(difference), axis=1, kind="stable")[:, :count]
     columns, tested = codes.tocsc(), test[0].tocsc()
-    found = np.full(len(difference), np.nan)
+    areas = np.full(len(difference), np.nan)
     for c, features in enumerate(chosen):
         part = columns[:, features].toarray() - mean[features]
         covariance = part.T @ part / len(part)
         covariance[np.diag_indices_from(covariance)] += SHRINKAGE * covariance.trace() / len(covariance) + 1e-12
         weights = np.linalg.solve(covariance, difference[c, features])
-        found[c] = auc(tested[:, features] @ weights, test[1].rows(c))
-    return found
+        areas[c] = auc(tested[:, features] @ weights, test[1].rows(c))
+    return areas
 
 
 # ---------------------------------------------------------------------- trees

@@ -1,7 +1,7 @@
 """Which rows each feature fires on, packed: what every count is made from.
 
 Rows are numbered by position, in leaf order, so that a concept is an interval. A feature's firing rows are a sorted
-list of positions, 4 bytes each, or a bit a row, whichever is smaller: together at most 1/32 of dense float32 codes.
+list of positions, 4 bytes each, or one bit per row, whichever is smaller: together at most 1/32 of dense float32 codes.
 Beside that, packing takes the bits of one block of features.
 """
 
@@ -25,7 +25,7 @@ PACKED_BYTES = 1 << 25
 PACKED_WORDS = 256
 """Words of a task that packs: 16,384 rows of a block of features."""
 LISTED = 32
-"""Features on fewer than 1 of this many rows are lists: 32 bits a firing are then less than a bit a row."""
+"""Features on fewer than 1 of this many rows are lists: 32 bits per firing are then less than one bit per row."""
 
 
 class Columns(NamedTuple):
@@ -80,10 +80,10 @@ def gather(n_rows: int, n_features: int, blocks: Iterator[NDArray[np.uint64]]) -
     lists: list[NDArray[np.int32]] = []
     lo = used = 0
     for block in blocks:
-        own = fired[lo : lo + len(block)]
-        _count_rows(block, own)
-        listed = own * LISTED <= n_rows
-        chosen = np.empty(own[listed].sum(), np.int32)
+        counts = fired[lo : lo + len(block)]
+        _count_rows(block, counts)
+        listed = counts * LISTED <= n_rows
+        chosen = np.empty(counts[listed].sum(), np.int32)
         _list_rows(block, listed, chosen)
         lists.append(chosen)
         wide = np.flatnonzero(~listed)

@@ -20,7 +20,7 @@ from percolab.features.firing import Firing
 from percolab.ground.arrays import Floats, Ints
 
 DEVICE_BYTES = {"cpu": 1 << 26, "cuda": 1 << 31}
-"""Memory for one block of features: up to 8 bytes a cell where bits are packed, 64 a concept for ranks and scores."""
+"""Memory for one block of features: 8 bytes per cell where bits are packed, 64 per concept for ranks and scores."""
 
 
 class TorchCodes(DeviceCodes):
@@ -65,7 +65,7 @@ class TorchCodes(DeviceCodes):
         size, counted, fired = (self._place(values) for values in (concepts.size, concepts.summarised, firing.fired))
         f1 = torch.zeros(len(concepts), dtype=torch.float64, device=self.device)
         feature = torch.full((len(concepts),), -1, device=self.device)
-        found: list[tuple[torch.Tensor, ...]] = []
+        matched: list[tuple[torch.Tensor, ...]] = []
         for lo, words in self._words(truth.order, threshold, max(8 * truth.order.size, 64 * len(concepts))):
             below = _ranks(words, at)
             hits, either = below[:, stop] - below[:, start], fired[lo : lo + len(words), None] + size
@@ -73,10 +73,10 @@ class TorchCodes(DeviceCodes):
             best, which = _first_best(scores, 0)
             feature = torch.where(best > f1, lo + which, feature)
             f1 = torch.maximum(f1, best)
-            own, concept = _first_best(scores, 1)
+            best_of_feature, concept = _first_best(scores, 1)
             pure = torch.where(counted, scores, 0.0).amax(1)
-            found.append((torch.where(own > 0, concept, -1), own, pure))
-        columns = (torch.cat(column).cpu().numpy() for column in zip(*found, strict=True))
+            matched.append((torch.where(best_of_feature > 0, concept, -1), best_of_feature, pure))
+        columns = (torch.cat(column).cpu().numpy() for column in zip(*matched, strict=True))
         return complete(firing, concepts, feature.cpu().numpy(), f1.cpu().numpy(), *columns)
 
     def _place(self, values: NDArray[Any]) -> torch.Tensor:

@@ -76,13 +76,13 @@ def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, thread
     )
 
 
-def _collect(found: list[tuple[Table, Table]], lo: int, hi: int, *columns: Any) -> None:
+def _collect(tables: list[tuple[Table, Table]], lo: int, hi: int, *columns: Any) -> None:
     """Append tables of candidates (feature, concept, hits) and of good matches (feature, concept)."""
     room = max(FIRST_ROOM, columns[5].size)
     while lo < hi:
         candidate, good = np.empty((room, 3), np.int32), np.empty((room, 2), np.int32)
         lo, candidates, goods = _write_pairs(lo, hi, *columns, candidate, good)
-        found.append((candidate[:candidates].copy(), good[:goods].copy()))
+        tables.append((candidate[:candidates].copy(), good[:goods].copy()))
         room *= 2
 
 

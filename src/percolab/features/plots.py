@@ -87,3 +87,4 @@ def _middles(table: pandas.DataFrame) -> pandas.Series[float]:
 
 def _size_axis(axes: Axes) -> None:
     axes.set(xscale="log", xlabel="rows of the concept")
+    style.plain_numbers(axes.xaxis)

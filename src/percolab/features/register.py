@@ -51,17 +51,17 @@ def find_method(name: str) -> type[Any]:
     if ":" in name:
         module, _, attribute = name.partition(":")
         try:
-            found = getattr(import_module(module), attribute)
+            kind = getattr(import_module(module), attribute)
         except (ImportError, AttributeError, ValueError) as error:
             raise ValueError(f"method must be a class that can be imported, got {name!r}: {error}") from error
     else:
         entries = metadata.entry_points(group=GROUP, name=name)
         if not entries:
             raise ValueError(f"method must be one of {', '.join(available())} or package.module:Class, got {name!r}")
-        found = next(iter(entries)).load()
-    if not (callable(getattr(found, "fit", None)) and callable(getattr(found, "encode", None))):
+        kind = next(iter(entries)).load()
+    if not (callable(getattr(kind, "fit", None)) and callable(getattr(kind, "encode", None))):
         raise ValueError(f"method must have fit and encode, got {name!r}")
-    chosen: type[Any] = found
+    chosen: type[Any] = kind
     return chosen
 
 
@@ -155,36 +155,42 @@ def has_sae_lens() -> bool:
     return importlib.util.find_spec("sae_lens") is not None
 
 
-def needs_sae_lens(found: Entry) -> bool:
+def needs_sae_lens(asked: Entry) -> bool:
     """Return whether a method is one of SAELens."""
-    return issubclass(find_method(found.method), SparseAutoencoder)
+    return issubclass(find_method(asked.method), SparseAutoencoder)
 
 
-def check_installed(found: Entry) -> Entry:
+def fitted(method: Any, activations: Any) -> Any:
+    """Fit a method and return it, whatever its `fit` returns."""
+    method.fit(activations)
+    return method
+
+
+def check_installed(asked: Entry) -> Entry:
     """Return a method; raise ImportError if it needs SAELens and that is not installed."""
-    if needs_sae_lens(found) and not has_sae_lens():
-        raise ImportError(f"{found.name} needs SAELens: pip install 'percolab[sae]'")
-    return found
+    if needs_sae_lens(asked) and not has_sae_lens():
+        raise ImportError(f"{asked.name} needs SAELens: pip install 'percolab[sae]'")
+    return asked
 
 
-def make(found: Entry, seed: int, device: str, width: int | None = None) -> Any:
+def make(asked: Entry, seed: int, device: str, width: int | None = None) -> Any:
     """Return the method; it gets the seed and the device if its constructor has them.
 
     There are at most `width` components: the raw input may have fewer columns than the budget has components.
     """
-    kind, accepted = find_method(found.method), _parameters(found.method)
+    kind, accepted = find_method(asked.method), _parameters(asked.method)
     here = {name: value for name, value in (("seed", seed), ("device", device)) if name in accepted}
-    options = dict(found.options)
+    options = dict(asked.options)
     if width is not None and "n_components" in options:
         options["n_components"] = min(options["n_components"], width)
     return kind(**here | options)
 
 
-def source(found: Entry) -> str | None:
+def source(asked: Entry) -> str | None:
     """Return the sha256 of the file that a method of someone else is in; percolab's own are known by its version."""
-    if found.method in CLASSES:
+    if asked.method in CLASSES:
         return None
-    kind: Any = find_method(found.method)
+    kind: Any = find_method(asked.method)
     return _file_digest(kind)
 
 
@@ -198,9 +204,9 @@ def _file_digest(kind: Any) -> str | None:
         return None
 
 
-def on_device(found: Entry) -> bool:
+def on_device(asked: Entry) -> bool:
     """Return whether a method takes tensors on its device; others take arrays."""
-    return "device" in _parameters(found.method)
+    return "device" in _parameters(asked.method)
 
 
 def _parameters(method: str) -> Mapping[str, Any]:

@@ -38,7 +38,7 @@ CONTROL = (
 class Score:
     """How features match concepts. Made by `score`.
 
-    Columns of `concepts`, a row a concept, in preorder:
+    Columns of `concepts`, one row per concept, in preorder:
 
     - ``latent``, ``size`` (rows that were given), ``depth`` and ``fom`` (figure of merit) of the latent in its forest;
       ``upper``, the nearest concept above, -1 if none; ``summarised``, whether summaries count it.
@@ -55,9 +55,9 @@ class Score:
     - ``cosine``: of the best feature's decoder vector with the mean activation of the concept minus its sibling's, in
       documents minus that of the other positions of the nearest context above; NaN at tops.
 
-    Columns of `features`, a row a feature: ``feature``, ``fired`` (on how many rows), ``dead`` (on none), ``dense`` (on
-    more than half), ``latent`` and ``f1`` of the best match over the concepts listed (-1 and 0 if there is none), its
-    ``precision`` and ``recall``; ``purity``, the best F1, and ``recovered``, the number of F1 above 0.8, over the
+    Columns of `features`, one row per feature: ``feature``, ``fired`` (on how many rows), ``dead`` (on none), ``dense``
+    (on more than half), ``latent`` and ``f1`` of the best match over the concepts listed (-1 and 0 if there is none),
+    its ``precision`` and ``recall``; ``purity``, the best F1, and ``recovered``, the number of F1 above 0.8, over the
     concepts that summaries count.
     """
 
@@ -80,10 +80,17 @@ class Score:
     none: a row of a concept with number i is absorbed where the concept's feature is silent and this is at least i"""
 
     def __repr__(self) -> str:
+        means, sizes = self.summary, f"{len(self.features):,} features, {len(self.concepts):,} concepts"
+        chance, recovered = f"(chance {means['chance']:.3f})", f"{means['recovered']:.1%} recovered"
+        return f"Score({sizes}: recovery {means['recovery']:.3f} {chance}, {recovered}; {CONTROL})"
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in a sentence."""
         found = self.summary
         return (
-            f"Score({len(self.features):,} features, {len(self.concepts):,} concepts: recovery {found['recovery']:.3f} "
-            f"(chance {found['chance']:.3f}), {found['recovered']:.1%} recovered; {CONTROL})"
+            f"{len(self.features):,} features recover {found['recovered']:.0%} of {int(found['concepts']):,} concepts; "
+            f"the mean best F1 is {found['recovery']:.3f}, by chance {found['chance']:.3f}."
         )
 
     def by(self, column: str = "size") -> pandas.DataFrame:
@@ -101,11 +108,11 @@ class Score:
         bins = np.floor(np.log2(table[column].to_numpy() + shift)).astype(np.int64)
         lines = []
         for value in np.unique(bins):
-            own = bins == value
+            in_bin = bins == value
             low, high = 2.0**value - shift, 2.0 ** (value + 1) - shift
-            chance = draws[:, own].mean(axis=1)
+            chance = draws[:, in_bin].mean(axis=1)
             lines.append(
-                {"from": low, "to": high, "concepts": int(own.sum()), **concept_means(table[own])}
+                {"from": low, "to": high, "concepts": int(in_bin.sum()), **concept_means(table[in_bin])}
                 | {"chance_low": float(chance.min()), "chance_high": float(chance.max())}
             )
         return pandas.DataFrame(lines)
@@ -129,7 +136,7 @@ class Score:
         title = f"{len(self.features):,} features against {len(self.concepts):,} concepts"
         summary, by_size = pages.table(lines, numbers=[1]), pages.table(body, head, numbers=range(1, len(head)))
         control = pages.paragraph(f"{CONTROL.capitalize()}.")
-        return "\n".join([pages.heading(title), control, summary, pages.heading("By size"), by_size])
+        return "\n".join([pages.heading(title), control, by_size, pages.folded("All numbers", [summary])])
 
 
 def summarised(concepts: pandas.DataFrame, n_rows: int) -> pandas.DataFrame:

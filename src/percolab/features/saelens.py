@@ -42,10 +42,10 @@ def as_tensor(activations: Any, device: torch.device) -> torch.Tensor:
     )
     if values.ndim != 2:
         raise ValueError(f"activations must have shape (rows, d), got {tuple(values.shape)}")
-    found = values.detach().to(device, torch.float32)
-    if not bool(torch.isfinite(found).all()):
+    rows = values.detach().to(device, torch.float32)
+    if not bool(torch.isfinite(rows).all()):
         raise ValueError("activations must be finite, got NaN or infinity")
-    return found
+    return rows
 
 
 def batches(values: torch.Tensor, batch_size: int, seed: int) -> Iterator[torch.Tensor]:
@@ -101,9 +101,9 @@ def train(
         trainer.fit()
     if frozen == "soft":
         hold(sae.W_dec, start)
-    found = _for_use(sae, device)
-    found.fold_activation_norm_scaling_factor(scale)
-    return found
+    trained = _for_use(sae, device)
+    trained.fold_activation_norm_scaling_factor(scale)
+    return trained
 
 
 def _held(stream: Iterator[torch.Tensor], vectors: torch.Tensor, start: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -122,6 +122,8 @@ def score(
     Score
         Tables of concepts and of features, and their summary; `Score` says what the columns are.
     """
+    if hasattr(dataset, "shape") and not hasattr(codes, "shape"):
+        raise ValueError("dataset must come first, then codes, got them the other way round")
     workers, stages = thread_count(threads), _Stages(progress or silent)
     asked = Asked(documents, about, truth)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
@@ -148,8 +150,8 @@ def score(
     settings |= {"threshold": _plain(limit), "draws": n_draws, "seed": key}
     if documents is not None:
         settings |= {"about": about, "truth": truth}
-    found = _result(columns, _feature_columns(firing, known, matches, pairs), drawn, extra, settings)
-    return replace(found, absorbed_from=deepest_latent(absorbers, known.concepts, known.order))
+    result = _result(columns, _feature_columns(firing, known, matches, pairs), drawn, extra, settings)
+    return replace(result, absorbed_from=deepest_latent(absorbers, known.concepts, known.order))
 
 
 def rehearse() -> None:
@@ -247,18 +249,18 @@ def _direction_columns(
 def _feature_columns(
     firing: Firing, truth: ConceptIntervals, matches: Matches, pairs: Pairs
 ) -> dict[str, NDArray[Any]]:
-    concepts, found = truth.concepts, matches.concept
-    matched = found >= 0
+    concepts, best = truth.concepts, matches.concept
+    matched = best >= 0
     hits = np.where(matched, matches.feature_hits, np.nan)
     return {
         "feature": np.arange(firing.fired.size),
         "fired": firing.fired,
         "dead": firing.fired == 0,
         "dense": firing.fired > DENSE * firing.n_rows,
-        "latent": np.where(matched, concepts.latent[found], -1),
+        "latent": np.where(matched, concepts.latent[best], -1),
         "f1": matches.feature_f1,
         "precision": hits / np.maximum(firing.fired, 1),
-        "recall": hits / concepts.size[found],
+        "recall": hits / concepts.size[best],
         "purity": matches.purity,
         "recovered": pairs.recovered,
     }

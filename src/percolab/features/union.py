@@ -133,7 +133,7 @@ def _new_below(union, feature, edges, firing, below):
 
 @kernel
 def _grow(starts, members, edges, left, right, size, n_rows, firing, candidate, begin, count, hits, held, f1, chosen):
-    """Grow unions by a feature: that of the concepts starts[0] … starts[1] - 1, which is the same, then the next."""
+    """Grow unions by one feature each; concepts starts[g] … starts[g + 1] - 1 share union g."""
     union, state = np.empty((n_rows + 63) // 64, np.uint64), (candidate, begin, count, hits, held, f1, chosen)
     for g in range(starts.size - 1):
         union[:] = bits.ZERO

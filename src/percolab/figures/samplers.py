@@ -56,9 +56,9 @@ def _draw_codes(axes: Axes, n_trees: int) -> None:
     for i, (name, engine, _, colour, mark) in enumerate(SAMPLERS):
         forest = small_forest(engine, POINTS, n_trees, 0)
         code, _ = tree_codes(forest, np.flatnonzero(forest.latent_size == POINTS), POINTS)
-        found, _ = np.histogram(np.bincount(code, minlength=cells), edges)
+        times, _ = np.histogram(np.bincount(code, minlength=cells), edges)
         x = middle + (i - 0.5) * 0.3 * width
-        axes.errorbar(x, found, np.sqrt(found), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name)
+        axes.errorbar(x, times, np.sqrt(times), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name)
     expected = cells * np.diff(poisson.cdf(edges, mean))
     axes.plot(middle, expected, ":", color=style.BLACK, label=f"Poisson, mean {mean:.1f}")
     axes.set(

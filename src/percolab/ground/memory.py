@@ -38,12 +38,12 @@ def _left_by_groups() -> Iterator[int]:
     except OSError:
         return
     for line in lines:
-        _, controllers, own = (*line.split(":", 2), "", "")[:3]
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controllers and "memory" not in controllers.split(","):
             continue
         root, names = (_CGROUPS / "memory", _V1) if controllers else (_CGROUPS, _V2)
         # In a container the path may be that of the host, which is not there; the root then is its own group.
-        folder = root / own.lstrip("/")
+        folder = root / path.lstrip("/")
         for group in (folder, *folder.parents):
             left = _left_by(group, *names)
             if left is not None:

@@ -131,8 +131,8 @@ def read_together(columns: Columns, ranges: Sequence[Range]) -> Batch:
 
 def _ends(ranges: Sequence[Range]) -> list[int]:
     """Return how many rows there are in ranges up to the end of each."""
-    found: list[int] = np.cumsum([stop - start for start, stop in ranges], dtype=np.int64).tolist()
-    return found
+    ends: list[int] = np.cumsum([stop - start for start, stop in ranges], dtype=np.int64).tolist()
+    return ends
 
 
 def _part(whole: Batch, end: int) -> Room:
@@ -185,7 +185,7 @@ def read_mixed(
 
 @dataclass(frozen=True)
 class Share:
-    """The part of an epoch that one reader has: that of a rank among ranks and of a worker among the rank's workers."""
+    """The part of an epoch that one reader has: one worker of one rank."""
 
     rank: int = 0
     world_size: int = 1
@@ -200,7 +200,7 @@ class Share:
 
 
 class Stream:
-    """Batches of a store as tuples of NumPy arrays, in random order, every row once an epoch.
+    """Batches of a store as tuples of NumPy arrays, in random order, every row once per epoch.
 
     It holds no open file, so it goes to other processes as it is. The batches are the same for the same store, options,
     epoch and `Share`, and version of NumPy.
@@ -223,8 +223,8 @@ class Stream:
     buffer_rows
         Rows that are mixed at a time, in each reader; None takes as many as fit in 256 MiB. At least those of a block.
     drop_last
-        Give full batches alone, and as many to every rank: up to `batch_size` rows a rank are left out, those that come
-        last in the order of the epoch.
+        Give full batches alone, and as many to every rank: up to `batch_size` rows per rank are left out, those that
+        come last in the order of the epoch.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class TorchDataset(torch.utils.data.Dataset[Sample]):
     """Pairs ``(X[i], y[i])`` as float32 tensors of shape (d,) and (), labels as int64; X may stay on disk.
 
     Rows that are neighbours are relatives, so load with ``shuffle=True``. A `DataLoader` fetches a batch at once
-    through ``__getitems__``, which reads each chunk of a stored X at most once a batch.
+    through ``__getitems__``, which reads each chunk of a stored X at most once per batch.
     """
 
     def __init__(self, X: NDArray[Any] | StoredArray, y: NDArray[Any]) -> None:
@@ -79,7 +79,7 @@ class TokenDataset(torch.utils.data.Dataset[torch.Tensor]):
 
 
 class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):
-    """Batches ``(X, y)`` of a store larger than memory, float32, in random order, every row once an epoch.
+    """Batches ``(X, y)`` of a store larger than memory, float32, in random order, every row once per epoch.
 
     Or batches ``(tokens,)`` of documents that are made as they are used: see `percolab.streaming.DocumentStream`.
 

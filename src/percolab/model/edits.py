@@ -169,13 +169,13 @@ def as_edits(edits: object, dim: int, engine: str) -> tuple[Edit, ...]:
     """Return edits, given as records or as what `to_dict` returned, checked against the recipe that keeps them."""
     if isinstance(edits, str | Mapping) or not isinstance(edits, Iterable):
         raise ValueError(f"edits must be a list of edits, got {edits!r}")
-    found = tuple(_as_edit(edit) for edit in edits)
-    for edit in found:
+    records = tuple(_as_edit(edit) for edit in edits)
+    for edit in records:
         if isinstance(edit, Shift | Move) and isinstance(edit.by, tuple) and len(edit.by) != dim:
             raise ValueError(f"by must have {dim} numbers, one for each dimension, got {len(edit.by)}")
         if isinstance(edit, Turn) and engine != "native":
             raise ValueError(f"engine must be 'native' to turn a latent, got {engine!r}")
-    return found
+    return records
 
 
 def _as_edit(edit: object) -> Edit:
@@ -199,13 +199,13 @@ def within(edits: Sequence[Edit], n_points: int, n_latents: int) -> tuple[Edit, 
 def _as_values(name: str, values: object) -> Values:
     pairs = values.items() if isinstance(values, Mapping) else values
     try:
-        found = [(node, value) for node, value in pairs]  # type: ignore[attr-defined]
+        assigned = [(node, value) for node, value in pairs]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         raise ValueError(f"{name} must map nodes to values, got {values!r}") from None
-    nodes = [check_integer(f"node of {name}", node, 0) for node, _ in found]
+    nodes = [check_integer(f"node of {name}", node, 0) for node, _ in assigned]
     if len(set(nodes)) < len(nodes):
         raise ValueError(f"{name} must name every node once, got one twice")
-    numbers = [_as_number(f"{name}[{node}]", value) for node, value in found]
+    numbers = [_as_number(f"{name}[{node}]", value) for node, value in assigned]
     return tuple(sorted(zip(nodes, numbers, strict=True)))
 
 

@@ -94,11 +94,11 @@ def latent_graph(forest: Forest) -> networkx.DiGraph:
     return graph
 
 
-def linkage(one: Forest) -> NDArray[np.float64]:
+def linkage(tree: Forest) -> NDArray[np.float64]:
     """Return the merger tree of a one-cluster forest as a SciPy linkage matrix, merges sorted by their size."""
-    order = np.argsort(one.latent_size, kind="stable")
-    codes = np.arange(one.n_points + one.n_latents)
-    codes[one.n_points + order] = one.n_points + np.arange(one.n_latents)
-    size = one.latent_size[order].astype(np.float64)
-    children = np.sort(codes[one.latent_children[order]], axis=1)
+    order = np.argsort(tree.latent_size, kind="stable")
+    codes = np.arange(tree.n_points + tree.n_latents)
+    codes[tree.n_points + order] = tree.n_points + np.arange(tree.n_latents)
+    size = tree.latent_size[order].astype(np.float64)
+    children = np.sort(codes[tree.latent_children[order]], axis=1)
     return np.column_stack([children.astype(np.float64), size, size])

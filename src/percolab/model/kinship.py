@@ -59,8 +59,8 @@ def path(forest: Forest, rows: Any) -> Ints | Ragged:
 def ancestors(forest: Forest, latents: Any, nodes: Any) -> Ints | Ragged:
     """Return the latents above nodes: see `Forest.ancestors`."""
     codes, parent = _parents(forest, latents, nodes)
-    found = paths_to(parent.ravel(), forest.latent_parent, forest.latent_depth)
-    return found if codes.ndim else found.values
+    ways = paths_to(parent.ravel(), forest.latent_parent, forest.latent_depth)
+    return ways if codes.ndim else ways.values
 
 
 def side(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> Ints:
@@ -77,24 +77,24 @@ def sibling(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) 
 
 def common_latent(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
     """Return the smallest latent that has both rows: see `Forest.lca`."""
-    first, second, found = _pairs(forest, a, b)
-    common_latents(forest.parting, forest._parting_minima, first, second, found.reshape(-1))
-    return found[()]
+    first, second, latents = _pairs(forest, a, b)
+    common_latents(forest.parting, forest._parting_minima, first, second, latents.reshape(-1))
+    return latents[()]
 
 
 def distance(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
     """Return the number of bonds between two rows: see `Forest.distance`."""
-    first, second, found = _pairs(forest, a, b)
+    first, second, bonds = _pairs(forest, a, b)
     walk = forest._walk
-    distances(walk.place, walk.depth, walk.minima, first, second, found.reshape(-1))
-    return found[()]
+    distances(walk.place, walk.depth, walk.minima, first, second, bonds.reshape(-1))
+    return bonds[()]
 
 
 def distance_to(forest: Forest, rows: ArrayLike) -> Ints:
     """Return the number of bonds from every row to the nearest of `rows`: see `Forest.distance_to`."""
-    found = np.empty(forest.n_points, np.int64)
-    nearest(forest._walk.place, forest._walk.above, listed("rows", rows, forest.n_points), found)
-    return found
+    bonds = np.empty(forest.n_points, np.int64)
+    nearest(forest._walk.place, forest._walk.above, listed("rows", rows, forest.n_points), bonds)
+    return bonds
 
 
 def _parents(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> tuple[Ints, Ints]:

@@ -35,8 +35,8 @@ def concepts(forest: Forest, min_size: int, ratio: float, rows: ArrayLike | None
     parts = np.flatnonzero(np.minimum(left, size - left) >= least)
     for child in forest.latent_children[parts].T:
         chosen[child[child >= forest.n_points] - forest.n_points] = True  # a row that came often is no latent
-    found = np.flatnonzero(chosen)
-    return found[thinned(forest, found, size, share)] if share < 1 else found
+    latents = np.flatnonzero(chosen)
+    return latents[thinned(forest, latents, size, share)] if share < 1 else latents
 
 
 def check_ratio(ratio: object) -> float:

@@ -130,7 +130,7 @@ def _hang(left_size, bond, path, start, size, entry, lo, hi, begin, end, row):
     for k in range(last - 1, -1, -1):
         at, middle, stop = path[k], start[k] + left_size[path[k]], start[k] + size[k]
         came_left = start[k + 1] == start[k]
-        own = bond[at, 0] if came_left else bond[at, 1]
+        end_row = bond[at, 0] if came_left else bond[at, 1]
         first, after = (middle, stop) if came_left else (start[k], middle)
         if first <= entry[k] < after:  # the walk comes from there
             continue
@@ -138,12 +138,12 @@ def _hang(left_size, bond, path, start, size, entry, lo, hi, begin, end, row):
         low, high = k + 1, last
         while low < high:
             half = (low + high + 1) // 2
-            if start[half] <= own < start[half] + size[half]:
+            if start[half] <= end_row < start[half] + size[half]:
                 low = half
             else:
                 high = half - 1
-        hangs[k] = lo <= own < hi if low == last else hangs[low]
+        hangs[k] = lo <= end_row < hi if low == last else hangs[low]
         if hangs[k]:
-            begin[count], end[count], row[count] = first, after, own
+            begin[count], end[count], row[count] = first, after, end_row
             count += 1
     return count

@@ -121,8 +121,8 @@ def _power(base: int, exponent: float) -> float:
 
 
 def _as_target(target: object, seeds: Seeds) -> Target:
-    found = Target.of(target)
-    return Target("silent", seed=seeds.value) if found == Target("silent") else found
+    known = Target.of(target)
+    return Target("silent", seed=seeds.value) if known == Target("silent") else known
 
 
 class Written:

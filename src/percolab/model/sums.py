@@ -19,11 +19,11 @@ def targets(forest: Forest, latent_z: ArrayLike, point_z: ArrayLike) -> Floats:
     y_x is N(0, 1). Sums run from the top down, so the result equals, to the bit, the y that `generate` returns; to
     intervene on a few latents, `Dataset.do` gives the same in less time.
     """
-    z, own = np.asarray(latent_z, np.float64), np.asarray(point_z, np.float64)
+    z, point_values = np.asarray(latent_z, np.float64), np.asarray(point_z, np.float64)
     check_shape("latent_z", z, (forest.n_latents,))
-    check_shape("point_z", own, (forest.n_points,))
+    check_shape("point_z", point_values, (forest.n_points,))
     y = np.empty(forest.n_points)
-    sum_down(0, forest.n_clusters, forest.cluster_start, forest.left_size, z, own, y)
+    sum_down(0, forest.n_clusters, forest.cluster_start, forest.left_size, z, point_values, y)
     return y
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from percolab.ground.extras import surface
 
 if TYPE_CHECKING:
-    from percolab.experiments.running import experiment, represent, reproduce, scaling
+    from percolab.experiments.runs import experiment, represent, reproduce, scaling
     from percolab.nn.config import CorpusTrainConfig, ProbeConfig, TrainConfig, TrainSeeds
     from percolab.nn.interventions import ablate, patch, steer
     from percolab.nn.networks.activations import LossRecovered, activations, loss_recovered, representations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from percolab.worlds.splits import Split, split_rows
 
 _HOMES = {
-    "experiments.running": "experiment represent reproduce scaling",
+    "experiments.runs": "experiment represent reproduce scaling",
     "nn.config": "CorpusTrainConfig ProbeConfig TrainConfig TrainSeeds",
     "nn.interventions": "ablate patch steer",
     "nn.networks.activations": "LossRecovered activations loss_recovered representations",

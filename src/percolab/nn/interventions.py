@@ -202,6 +202,8 @@ def _on_device(model: nn.Module, source: Any) -> torch.Tensor:
 
 
 def _module(model: nn.Module, layer: str) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     modules: dict[str, nn.Module] = {name: module for name, module in model.named_modules() if name}
     if layer not in modules:
         names = [*modules][:LISTED] + ["…"] * (len(modules) > LISTED)

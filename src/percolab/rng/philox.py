@@ -126,7 +126,7 @@ def child_paths(path):
 
 @kernel
 def right_of(left_path):
-    """Return the path of the right child from that of the left."""
+    """Return the path of the right child, given the path of the left child."""
     return left_path ^ _RIGHT
 
 
@@ -197,7 +197,7 @@ def normal(a, b):
 
 @kernel
 def normals(nodes, purpose, key, bits, out):
-    """Fill one standard normal double for each node; `bits` is scratch for two words a node."""
+    """Fill one standard normal double for each node; `bits` is scratch for two words per node."""
     k0, k1, use = key & _LOW, key >> _32, np.uint64(purpose)
     for i in range(nodes.size):
         a, b, c, d = philox(nodes[i] & _LOW, nodes[i] >> _32, np.uint64(0), use, k0, k1)

@@ -2,12 +2,13 @@
 
 Pages follow the reader's choice of light or dark. Figures are drawn once, dark on white; on a dark page the browser
 inverts their lightness and keeps their hues. Wide tables take the width of the window; what is still wider scrolls in
-its own box, with a shade where there is more, or its parts stack.
+its own box, with a shade where there is more, or its parts stack. On paper nothing scrolls and nothing is folded.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
@@ -21,24 +22,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONG_LIST = 6
-DPI = 150
+WIDEST = 7
+"""Columns of numbers that fit side by side on a sheet of paper."""
+DPI = 180
 DOTS = 1.5
-"""Dots of an image for each of the page's, so that it is sharp on a phone too: an inch is 100 wide on the page."""
+"""Dots of an image for each of the page's, so that it is sharp on a phone too: an inch is 120 wide on the page."""
+FITS = 800
+"""Width of an image up to which its words can be read where it is made as narrow as a phone."""
 
-# invert(.92) turns white into the ground of the dark page, #141414, so figures have no frame.
+# Inverted, white is black, and black adds nothing to the ground of a dark page: figures have no frame.
 _STYLE = """
-:root { color-scheme: light dark; --ground: #fff; --ink: #222; --quiet: #5c5c5c; --line: #ddd; --soft: #f4f4f4;
-  --good: #006b4f; --bad: #b00020; --mixed: #8a5a00; }
-@media (prefers-color-scheme: dark) {
-  :root { --ground: #141414; --ink: #e4e4e4; --quiet: #a9a9a9; --line: #3c3c3c; --soft: #202020;
-    --good: #58c9a6; --bad: #ff8189; --mixed: #e2af55; }
-  img { filter: invert(.92) hue-rotate(180deg); }
+@media screen and (prefers-color-scheme: dark) {
+  img { filter: invert(1) hue-rotate(180deg) brightness(1.2); mix-blend-mode: screen; }
 }
 body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--ink); max-width: 60rem;
   margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin-bottom: .2rem; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; }
-p { max-width: 46rem; } p.lead, .quiet { color: var(--quiet); } p.lead { margin-top: 0; }
+h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; break-after: avoid; }
+p { max-width: 46rem; } p.lead, .quiet { color: var(--quiet); }
+p.verdict, p.banner { max-width: none; margin: .8rem 0; padding: .7rem 1rem; border-left: .35rem solid var(--strong);
+  background: var(--soft); font-size: 1.15rem; line-height: 1.4; font-weight: 600; }
+p.verdict.good { border-color: var(--good); } p.verdict.bad { border-color: var(--bad); }
+p.verdict.mixed { border-color: var(--mixed); } p.verdict { color: var(--ink); }
+p.banner { border: 2px solid var(--bad); color: var(--bad); font-size: 1rem; }
 .scroll { overflow-x: auto; }
 .scroll:not(.wide, :has(.stack)) { width: max-content; min-width: 100%; max-width: min(100vw - 3rem, 90rem);
   position: relative; left: 50%; transform: translateX(-50%); }
@@ -49,15 +55,11 @@ p { max-width: 46rem; } p.lead, .quiet { color: var(--quiet); } p.lead { margin-
     linear-gradient(to left, var(--line), transparent) 100% 0 / .9rem 100% no-repeat scroll; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .6rem 0; }
 th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { font-weight: 600; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th { font-weight: 600; vertical-align: bottom; } tr { break-inside: avoid; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { white-space: nowrap; }
 td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem; }
 table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
-table.held { border-collapse: separate; border-spacing: 0; line-height: 22px; }
-table.held th { vertical-align: bottom; white-space: normal; }
-table.held td:first-child, table.held th:first-child { position: sticky; left: 0; background: var(--ground);
-  min-width: 13.5rem; overflow-wrap: anywhere; white-space: normal; }
-table.held tr.part th { padding-top: 14px; }
 .good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }
 .good, .bad, .mixed { font-weight: 600; }
 pre { background: var(--soft); padding: .7rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap; }
@@ -67,9 +69,8 @@ figcaption { font-size: .85rem; color: var(--quiet); max-width: 46rem; }
 img { max-width: 100%; height: auto; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr)); gap: 1.2rem; }
 .grid figure { margin: 0; }
-@media (max-width: 45rem) {
-  .wide img { max-width: none; width: max(36rem, .85 * var(--natural, 0px)); }
-  table.held td:first-child, table.held th:first-child { min-width: 8.5rem; }
+@media screen and (max-width: 45rem) {
+  .wide img { max-width: none; width: min(44rem, .85 * var(--natural, 0px)); }
   table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; }
   table.stack tr:first-child:has(th) { display: none; }
   table.stack tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
@@ -79,17 +80,44 @@ img { max-width: 100%; height: auto; }
   table.stack td[data-label]:not(:first-child)::before { content: attr(data-label) ": "; color: var(--quiet);
     font-weight: 400; }
 }
+@media print {
+  @page { size: A4; margin: 15mm; }
+  body { max-width: none; margin: 0; padding: 0; font-size: 10pt; }
+  .scroll, .scroll:not(.wide, :has(.stack)) { overflow: visible; width: auto; min-width: 0; max-width: none;
+    left: 0; transform: none; background: none; }
+  table { font-size: 8pt; } td, th { overflow-wrap: anywhere; }
+  td.number:not(:first-child), th.number:not(:first-child) { padding-left: .4rem; } th, td { padding-right: .4rem; }
+  table.narrow td:first-child, td.number { white-space: normal; }
+  details::details-content { content-visibility: visible; block-size: auto; }
+  .grid { grid-template-columns: 1fr 1fr; }
+}
 """
 
 
-def page(title: str, lead: str, body: Iterable[str]) -> bytes:
-    """Return a page of HTML; `body` is HTML already, the rest is text."""
-    parts = "\n".join(body)
+def page(title: str, lead: str, body: Iterable[str], *, verdict: str = "", look: str = "", banner: str = "") -> bytes:
+    """Return a page of HTML: title, banner, verdict, lead, body.
+
+    Parameters
+    ----------
+    title, lead
+        Text; the lead says what was done, in grey.
+    body
+        HTML already: a picture, the table, definitions folded.
+    verdict, look
+        What was found, in one sentence, and its colour: good, bad, mixed or none.
+    banner
+        What a reader must know before the verdict: that the run is not finished.
+    """
+    above = [
+        f'<p class="{kind}">{escape(text)}</p>\n'
+        for kind, text in (("banner", banner), (f"verdict {look}".strip(), verdict), ("lead", lead))
+        if text
+    ]
     html = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n{parts}\n</body>\n</html>\n'
+        f"<title>{escape(title)}</title>\n<style>{style.css()}{_STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{''.join(above)}" + "\n".join(body) + "\n</body>\n</html>\n"
     )
     return html.encode()
 
@@ -120,6 +148,11 @@ def folded(title: str, body: Iterable[str]) -> str:
     return f"<details><summary>{escape(title)}</summary>\n" + "\n".join(body) + "\n</details>"
 
 
+def definitions(text: str) -> str:
+    """Return what the words and columns of a table mean, folded."""
+    return folded("What this means", [paragraph(text)])
+
+
 # ---------------------------------------------------------------------- tables
 
 
@@ -130,8 +163,6 @@ def table(
     *,
     numbers: Collection[int] = (),
     stack: bool = False,
-    held: bool = False,
-    parts: Mapping[int, str] | None = None,
 ) -> str:
     """Return a table of text.
 
@@ -148,15 +179,9 @@ def table(
     stack
         Whether a row becomes a block of labelled lines on a phone; otherwise the table scrolls there. For rows with
         sentences in them.
-    held
-        Whether the first column stays where it is when the others scroll. For many columns of numbers.
-    parts
-        Headings inside the table, each by the row it stands above.
     """
     lines = [_head(head, numbers)] if head else []
     for i, row in enumerate(rows):
-        if parts and i in parts:
-            lines.append(f'<tr class="part"><th>{escape(parts[i])}</th><td colspan="{len(row) - 1}"></td></tr>')
         kinds = ["number" if j in numbers else "" for j in range(len(row))]
         if verdicts:
             kinds[-1] = verdicts[i]
@@ -165,8 +190,23 @@ def table(
             for cell, kind, name in zip(row, kinds, [*head, *[""] * (len(row) - len(head))], strict=True)
         ]
         lines.append("<tr>" + "".join(cells) + "</tr>")
-    look = "stack" if stack else "narrow held" if held else "narrow"
+    look = "stack" if stack else "narrow"
     return f'<div class="scroll"><table class="{look}">\n' + "\n".join(lines) + "\n</table></div>"
+
+
+def wide_table(rows: Sequence[Sequence[str]], head: Sequence[str], *, names: int = 1) -> list[str]:
+    """Return many columns of numbers as tables that fit a sheet of paper, each with the first `names` columns."""
+    count = len(head) - names
+    parts = -(-count // WIDEST) or 1
+    edges = [names + count * part // parts for part in range(parts + 1)]
+    return [
+        table(
+            [(*row[:names], *row[lo:hi]) for row in rows],
+            (*head[:names], *head[lo:hi]),
+            numbers=range(names, names + hi - lo),
+        )
+        for lo, hi in itertools.pairwise(edges)
+    ]
 
 
 def settings(values: Mapping[str, Any]) -> str:
@@ -227,7 +267,7 @@ def image(png: bytes, caption: str, *, wide: bool = False) -> str:
     """Return a PNG inside the page; a wide one keeps a size that can be read, and scrolls on a phone."""
     data, text = base64.b64encode(png).decode(), escape(caption)
     width = int(int.from_bytes(png[16:20]) / DOTS)  # the first field of a PNG's header
-    box = f' class="scroll wide" style="--natural: {width}px"' if wide else ""
+    box = f' class="scroll wide" style="--natural: {width}px"' if wide and width > FITS else ""
     return (
         f'<figure><div{box}><img alt="{text}" width="{width}" src="data:image/png;base64,{data}"></div>'
         f"<figcaption>{text}</figcaption></figure>"

@@ -1,17 +1,20 @@
-"""One style for all figures: colours that everybody can tell apart, sizes that fit a page."""
+"""One style for figures and pages: colours that everybody can tell apart, sizes that suit a page and half a slide."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from percolab.ground.extras import needing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
@@ -21,18 +24,38 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 """Okabe and Ito's colours, told apart with any colour vision; those used together also differ in lightness."""
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 """The colours of things side by side, in this order; yellow is left out, too faint for thin lines."""
-ROLES = {"trained": BLUE, "untrained": ORANGE, "raw": GREEN, "other": VERMILION, "permuted": "#8a8a8a"}
-"""The colour of each role of a network, the same in all figures."""
 INK, GREY, MIDDLE, FAINT = "#222222", "#8a8a8a", "#b5b5b5", "#d5d5d5"
+ROLES = {"trained": BLUE, "other": VERMILION, "untrained": ORANGE, "raw": GREEN, "permuted": GREY}
+"""The colour of each role of a network, the same in all figures and pages; the order is that of legends."""
+ALIASES = {
+    "own": "trained", "own lexicon": "trained", "relevant": "trained", "other lexicon": "other", "irrelevant": "other",
+    "raw input": "raw", "no network": "raw", "chance": "permuted", "control": "permuted",
+}  # fmt: skip
+"""Other names of the roles, in figures of experiments."""
+CONTROLS = ("null", "random", "unrelated", "fresh", "permuted", "on its training rows")
+"""Words in the names of series that are drawn grey."""
+PAGE = {
+    "light": {
+        "ground": "#ffffff", "ink": INK, "quiet": "#5c5c5c", "line": "#d8d8d8", "soft": "#f3f3f3", "strong": "#005a8c",
+        "good": "#006b4f", "bad": "#b00020", "mixed": "#8a5a00",
+    },
+    "dark": {
+        "ground": "#141414", "ink": "#e4e4e4", "quiet": "#a9a9a9", "line": "#404040", "soft": "#222222",
+        "strong": "#7cc4f0", "good": "#58c9a6", "bad": "#ff8189", "mixed": "#e2af55",
+    },
+}  # fmt: skip
+"""The colours of pages: reports and the explorer."""
+CROWDED = 200
+"""Ratio of the ends of a logarithmic axis from which labels have room at powers of ten only."""
 MATPLOTLIB = ("figures need", "plot")
 
 SHEET: Any = {
     "figure.dpi": 100,
     "savefig.dpi": 300,
     "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.labelsize": 9,
+    "font.size": 10.5,
+    "axes.titlesize": 11.5,
+    "axes.labelsize": 10.5,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
@@ -40,11 +63,11 @@ SHEET: Any = {
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "legend.fontsize": 9.5,
     "legend.frameon": False,
-    "lines.linewidth": 1.4,
+    "lines.linewidth": 1.6,
     "grid.color": "#e6e6e6",
     "grid.linewidth": 0.7,
     "axes.axisbelow": True,
@@ -78,6 +101,30 @@ def as_png(figure: Figure, dpi: int = 100) -> bytes:
     return file.getvalue()
 
 
+def css() -> str:
+    """Return the colours of pages and of roles as CSS variables; on paper they are the light ones."""
+    light, dark = (
+        " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+        for colours in (PAGE["light"] | ROLES, PAGE["dark"])
+    )
+    return (
+        f":root {{ color-scheme: light dark; {light} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    )
+
+
+def series_colours(names: Sequence[str]) -> list[str]:
+    """Return a colour for each series: that of its role, grey for a control, else shades in the order of the names."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    roles = [name.rpartition(" - ")[2] for name in names]  # a contrast has the colour of its control
+    grey = [GREY if any(word in name for word in CONTROLS) else "" for name in names]
+    known = [ROLES.get(ALIASES.get(role, role), other) for role, other in zip(roles, grey, strict=True)]
+    free = iter(np.linspace(0.3, 0.75, max(2, known.count(""))))
+    return [colour or to_hex(colormaps["magma"](next(free))) for colour in known]
+
+
 def colour_scale(low: float, high: float) -> ScalarMappable:
     """Return the colours of values in a range.
 
@@ -95,6 +142,16 @@ def colour_scale(low: float, high: float) -> ScalarMappable:
     else:
         shades = "viridis"
     return ScalarMappable(Normalize(low, high if high > low else low + 1), shades)
+
+
+def plain_numbers(axis: Axis) -> None:
+    """Write the numbers of a logarithmic axis in full, only as many as have room."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < CROWDED * low else (1,)))
+    axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def panel_letter(axes: Axes, letter: str, title: str = "") -> None:

@@ -102,9 +102,9 @@ class Chunks:
         return stamp
 
     def _unpack(self, key: str, out: NDArray[Any]) -> None:
-        found = np.frombuffer(self.source.read(key, out.nbytes + HEADER_BYTES + CRC_BYTES), np.uint8)
-        packed = found[:-CRC_BYTES]
-        _check(key, packed, found[-CRC_BYTES:])
+        content = np.frombuffer(self.source.read(key, out.nbytes + HEADER_BYTES + CRC_BYTES), np.uint8)
+        packed = content[:-CRC_BYTES]
+        _check(key, packed, content[-CRC_BYTES:])
         # The header says how long the chunk is and how much it unpacks to: compared before Blosc believes it.
         unpacked, _, size = packed[4:HEADER_BYTES].view("<u4").tolist() if packed.size >= HEADER_BYTES else (0, 0, 0)
         if (unpacked, size) != (out.nbytes, packed.size):

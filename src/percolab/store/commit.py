@@ -149,17 +149,17 @@ def _replace(complete: Path, target: Path) -> None:
 
 def check_exchange(target: Path) -> None:
     """Raise FileExistsError, in one line, unless what is at a target can be exchanged for something new."""
-    with files.open_partial(target) as one, files.open_partial(target) as other:
+    with files.open_partial(target) as first, files.open_partial(target) as other:
         try:
-            _exchange(Path(one.name), Path(other.name), target)
+            _exchange(Path(first.name), Path(other.name), target)
         finally:
-            for file in (one, other):
+            for file in (first, other):
                 Path(file.name).unlink()
 
 
-def _exchange(one: Path, other: Path, target: Path) -> None:
+def _exchange(first: Path, other: Path, target: Path) -> None:
     try:
-        files.exchange(one, other)
+        files.exchange(first, other)
     except files.UnsupportedError:
         raise FileExistsError(
             "output must not exist on a file system that cannot exchange two names in one step, even with overwrite: "

@@ -65,10 +65,10 @@ def recorded(source: Source, name: str, n_blocks: int, sha256: Mapping[str, Any]
     if layout is None or layout.shape != (n_blocks, DIGEST_BYTES) or layout.dtype != np.uint8:
         raise StoreError(f"digests of array {name} cannot be read: there must be {n_blocks} of them")
     chunks = Chunks(source, key, layout)
-    found = [row.tobytes() for block in range(layout.n_blocks) for row in chunks.read(block)]
-    if of_array(found) != sha256.get(name):
+    block_digests = [row.tobytes() for block in range(layout.n_blocks) for row in chunks.read(block)]
+    if of_array(block_digests) != sha256.get(name):
         raise StoreError(f"array {name} does not match its digest: the list of block digests was changed")
-    return found
+    return block_digests
 
 
 # ---------------------------------------------------------------------- cells
@@ -132,11 +132,11 @@ class Cells(ABC):
         progress
             Called with a stage, how many cells were looked at and how many there are.
         """
-        found: Missing = {kind: [] for kind in self.content.kinds}
+        lacking: Missing = {kind: [] for kind in self.content.kinds}
         for kind, index, fault in self.faults(progress):
             if fault is not None:
-                found[kind].append(index)
-        return found
+                lacking[kind].append(index)
+        return lacking
 
     def faults(self, progress: Progress = silent) -> Iterator[tuple[str, int, str | None]]:
         """Read every cell, several at a time; yield each with what is wrong with it, or None."""

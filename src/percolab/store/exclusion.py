@@ -230,6 +230,6 @@ def _owner(text: bytes) -> dict[str, Any]:
 
 
 def _is_dead(owner: dict[str, Any]) -> bool:
-    """Tell whether a lock is that of a process that was on this machine and is no more."""
+    """Tell whether the process that holds a lock was on this machine and has ended."""
     here = owner.get("place") == _here()["place"] and isinstance(owner.get("pid"), int)
     return here and _started(owner["pid"]) != owner.get("started")

@@ -1,7 +1,7 @@
 """Datasets on disk: a Zarr v3 group that is either complete or recognisably not a dataset.
 
 The group holds one array per column (X, y, latent_z, point_z and the five columns of the forest), each cut into blocks
-of rows, one chunk a block. Attributes hold recipe, provenance, a digest per array and one of all that is said here.
+of rows, one chunk per block. Attributes hold recipe, provenance, a digest per array and one of all that is said here.
 `digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every chunk also
 carries a CRC32C that is checked when it is read.
 
@@ -161,12 +161,12 @@ class Complete(Cells):
 
     def _extra(self) -> dict[str, NDArray[Any]]:
         """Return the columns that only some datasets have, but for those of the forest."""
-        found = {
+        columns = {
             name.removeprefix("extra/"): self.array(name)[:] for name in self.layouts if name in self.content.extra
         }
         return {
             name: column.astype(np.bool_) if column.dtype == np.uint8 else column
-            for name, column in found.items()
+            for name, column in columns.items()
             if name not in CYCLE_COLUMNS
         }
 
@@ -203,7 +203,7 @@ class Complete(Cells):
                 self._digests[name] = recorded(self.source, name, n_blocks, self.sha256, self.given)
             except StoreError as fault:
                 self._digests[name] = fault
-        found = self._digests[name]
-        if isinstance(found, StoreError):
-            raise found
-        return found
+        block_digests = self._digests[name]
+        if isinstance(block_digests, StoreError):
+            raise block_digests
+        return block_digests

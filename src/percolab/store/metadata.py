@@ -43,8 +43,8 @@ def attributes(source: Source, location: Location) -> dict[str, Any]:
         raise StoreError(f"{location} is not a percolab dataset: it is not a Zarr group") from None
     except StoreError as fault:
         raise StoreError(f"{location} is not a percolab dataset: {fault}") from fault
-    found = group.get("attributes")
-    ours = found.get("percolab") if isinstance(found, dict) else None
+    said = group.get("attributes")
+    ours = said.get("percolab") if isinstance(said, dict) else None
     if group.get("zarr_format") != 3 or group.get("node_type") != "group" or not isinstance(ours, dict):
         raise StoreError(f"{location} is not a percolab dataset: it is a Zarr group of another kind")
     return ours
@@ -57,17 +57,17 @@ def check_length(attributes: Mapping[str, Any]) -> None:
         raise ValueError(f"recipe must have at most {MOST_JSON // 2:,} characters of JSON in a store, got {length:,}")
 
 
-def check_complete(found: Mapping[str, Any], location: Location) -> None:
+def check_complete(said: Mapping[str, Any], location: Location) -> None:
     """Raise unless attributes are those of a complete store that this version reads."""
-    if found.get("status") != "complete":
+    if said.get("status") != "complete":
         raise StoreError(
             f"{location} is not a dataset but an unfinished write: run the same command again to resume, or delete it"
         )
-    if found.get("format") != FORMAT:
-        raise StoreError(f"{location} has format {shown(found.get('format'))}; this version of percolab reads {FORMAT}")
-    if not isinstance(found.get("provenance"), dict):
+    if said.get("format") != FORMAT:
+        raise StoreError(f"{location} has format {shown(said.get('format'))}; this version of percolab reads {FORMAT}")
+    if not isinstance(said.get("provenance"), dict):
         raise StoreError(
-            f"{location} is damaged: its provenance must be a JSON object, got {shown(found.get('provenance'))}"
+            f"{location} is damaged: its provenance must be a JSON object, got {shown(said.get('provenance'))}"
         )
 
 
@@ -84,18 +84,18 @@ def layout(source: Source, name: str, location: Location) -> Layout | None:
         raise StoreError(f"{location} is damaged: array {name} cannot be opened: {fault}") from fault
 
 
-def _layout(found: dict[str, Any], packed: bool) -> Layout:
+def _layout(said: dict[str, Any], packed: bool) -> Layout:
     try:
-        shape, chunks = tuple(found["shape"]), tuple(found["chunk_grid"]["configuration"]["chunk_shape"])
-        codecs = [codec["name"] for codec in found["codecs"]]
-        dtype = np.dtype(check_choice("data_type", found["data_type"], TYPES)).newbyteorder("<")
+        shape, chunks = tuple(said["shape"]), tuple(said["chunk_grid"]["configuration"]["chunk_shape"])
+        codecs = [codec["name"] for codec in said["codecs"]]
+        dtype = np.dtype(check_choice("data_type", said["data_type"], TYPES)).newbyteorder("<")
         how = {
-            "node_type": found["node_type"],
-            "chunk_grid": found["chunk_grid"]["name"],
-            "chunk_key_encoding": found["chunk_key_encoding"],
+            "node_type": said["node_type"],
+            "chunk_grid": said["chunk_grid"]["name"],
+            "chunk_key_encoding": said["chunk_key_encoding"],
             "codecs": codecs,
-            "endian": found["codecs"][0]["configuration"]["endian"] if dtype.itemsize > 1 else "little",
-            "storage_transformers": list(found.get("storage_transformers") or ()),
+            "endian": said["codecs"][0]["configuration"]["endian"] if dtype.itemsize > 1 else "little",
+            "storage_transformers": list(said.get("storage_transformers") or ()),
         }
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as fault:
         raise StoreError(f"its metadata are not those of an array: {one_line(fault)}") from fault
@@ -125,11 +125,11 @@ def _check_sizes(shape: tuple[Any, ...], chunks: tuple[Any, ...]) -> None:
         raise StoreError(f"blocks must be of whole rows, got {shown(shape)} in blocks of {shown(chunks)}")
 
 
-def _check_block(found: Layout) -> Layout:
-    most = max(LARGEST_BLOCK, found.row_bytes)
-    if found.block_bytes > most:
-        raise StoreError(f"blocks must have at most {most} bytes, got {found.block_bytes}")
-    return found
+def _check_block(known: Layout) -> Layout:
+    most = max(LARGEST_BLOCK, known.row_bytes)
+    if known.block_bytes > most:
+        raise StoreError(f"blocks must have at most {most} bytes, got {known.block_bytes}")
+    return known
 
 
 def layouts(
@@ -161,31 +161,31 @@ def layouts(
     return found
 
 
-def _counts(found: Mapping[str, Layout]) -> tuple[int, int]:
+def _counts(arrays: Mapping[str, Layout]) -> tuple[int, int]:
     """Return the number of points and of clusters of a dataset, by the lengths of its arrays."""
-    return found["point_id"].shape[0], found["cluster_id"].shape[0]
+    return arrays["point_id"].shape[0], arrays["cluster_id"].shape[0]
 
 
 def _expected(
-    recipe: StoredRecipe, found: Mapping[str, Layout]
+    recipe: StoredRecipe, arrays: Mapping[str, Layout]
 ) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
     """Return the shape and the type that each of these arrays must have, given the lengths that they have."""
     if isinstance(recipe, Superposition):
-        n, count = found["y"].shape[0], len(recipe.factors)
+        n, count = arrays["y"].shape[0], len(recipe.factors)
         shapes: dict[str, tuple[int, ...]] = {"X": (n, recipe.dim), "y": (n, *recipe.y_shape), "rows": (n, count)}
         types = {"X": np.dtype(recipe.dtype), "y": recipe.y_dtype, "rows": np.dtype(np.int64)}
         expected = {name: (shapes[name], types[name]) for name in shapes}
         for k, factor in enumerate(recipe.factors):
-            own = {name: found[f"factors/{k}/{name}"] for name in schema.factor_columns(factor)}
-            expected |= {f"factors/{k}/{name}": known for name, known in _expected(factor, own).items()}
+            part = {name: arrays[f"factors/{k}/{name}"] for name in schema.factor_columns(factor)}
+            expected |= {f"factors/{k}/{name}": known for name, known in _expected(factor, part).items()}
         return expected
-    n_points, n_clusters = _counts(found) if isinstance(recipe, Recipe) else (0, 0)
+    n_points, n_clusters = _counts(arrays) if isinstance(recipe, Recipe) else (0, 0)
     shapes, types = schema.shapes(recipe, n_points, n_clusters), schema.dtypes(recipe)
-    extra = found.keys() - shapes.keys()
-    n_extra = next((found[name].shape[0] for name in extra if name.endswith("extra_latent")), 0)
+    extra = arrays.keys() - shapes.keys()
+    n_extra = next((arrays[name].shape[0] for name in extra if name.endswith("extra_latent")), 0)
     shapes |= schema.extra_shapes(extra, n_points, n_clusters, n_extra)
     types |= {name: schema.EXTRA_COLUMNS[name.rpartition("/")[2]][1] for name in extra}
-    return {name: (shapes[name], types[name]) for name in found}
+    return {name: (shapes[name], types[name]) for name in arrays}
 
 
 # ---------------------------------------------------------------------- reading JSON
@@ -202,10 +202,10 @@ def _json(source: Source, key: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------- digest
 
 
-def check_digest(found: Mapping[str, Any], arrays: Mapping[str, Layout], location: Location) -> str:
+def check_digest(said: Mapping[str, Any], arrays: Mapping[str, Layout], location: Location) -> str:
     """Return the digest of all that a store says of itself; raise unless it is the one that was written."""
-    known = digest(found, arrays)
-    if found.get("metadata_sha256") != known:
+    known = digest(said, arrays)
+    if said.get("metadata_sha256") != known:
         raise StoreError(f"{location} is damaged: its metadata do not match their digest")
     return known
 

@@ -61,12 +61,12 @@ def opened(url: str) -> ObjectStore:
 
 def keys(url: str) -> Iterator[str]:
     """Yield the keys of the objects at a URL; none where there is no such bucket."""
-    yield from (found["path"] for found in _listed(url))
+    yield from (entry["path"] for entry in _listed(url))
 
 
 def n_bytes(url: str) -> int:
     """Return the bytes of all objects at a URL."""
-    return sum(found["size"] for found in _listed(url))
+    return sum(entry["size"] for entry in _listed(url))
 
 
 def _listed(url: str) -> Iterator[Any]:
@@ -85,8 +85,8 @@ def fetch(url: str, key: str, most: int) -> Any:
     """Return the bytes of an object that has at most so many, or how many it has if they are more."""
     import obstore
 
-    found = obstore.get(opened(url), key)
-    return found.bytes() if found.meta["size"] <= most else found.meta["size"]
+    answer = obstore.get(opened(url), key)
+    return answer.bytes() if answer.meta["size"] <= most else answer.meta["size"]
 
 
 def said(fault: BaseException) -> str:

@@ -338,12 +338,12 @@ def _resolve(address: str) -> str:
     from ray._private import services
 
     try:
-        found = services.canonicalize_bootstrap_address(address)
+        cluster = services.canonicalize_bootstrap_address(address)
     except ConnectionError:
-        found = None
-    if not found:
+        cluster = None
+    if not cluster:
         raise ValueError("address must be that of a Ray cluster, got 'auto', and none runs on this machine")
-    return str(found)
+    return str(cluster)
 
 
 @contextmanager

@@ -127,18 +127,18 @@ def generate_store(
 
 def recipe_to_resume(location: Location, *, overwrite: bool) -> Recipe | None:
     """Return the recipe of the dataset that a run to `location` would resume or check; None if there is none."""
-    found = _recipe_to_resume(locations.writing_target(location), overwrite)
-    return found if isinstance(found, Recipe) else None
+    recipe = _recipe_to_resume(locations.writing_target(location), overwrite)
+    return recipe if isinstance(recipe, Recipe) else None
 
 
 def _recipe_to_resume(target: str, overwrite: bool) -> StoredRecipe | None:
     for there in (_beside(target), target) if overwrite else (target,):
         try:
-            found = metadata.attributes(source(there), there)
+            said = metadata.attributes(source(there), there)
         except (FileNotFoundError, StoreError):
             continue
-        if found.get("status") == "writing" or there != target or not overwrite:
-            return schema.recipe_of(found, there)
+        if said.get("status") == "writing" or there != target or not overwrite:
+            return schema.recipe_of(said, there)
     return None
 
 
@@ -269,7 +269,7 @@ class How:
 def _make_store(
     recipe: AnyRecipe, location: str, how: How, progress: Progress, check_alone: Callable[[], None]
 ) -> StoreReport:
-    """Make what is missing of a store, and finish it; read what is there once."""
+    """Make what a store lacks, and finish it. Cells that are stored already are read once."""
     status = unfinished.status(location, recipe)
     missing = None
     if status == "complete":

@@ -66,8 +66,8 @@ class StoredArray(LazyArray):
             # After the reading, so that nothing read can be of another store; also after a fault, to say why.
             if self._unchanged is not None:
                 self._unchanged()
-        found: NDArray[Any] = part[planned.rest]
-        return found
+        values: NDArray[Any] = part[planned.rest]
+        return values
 
     def read_into(self, start: int, out: NDArray[Any]) -> None:
         """Fill a C-contiguous array with the rows from `start` on, converted to its type."""
@@ -186,8 +186,8 @@ def plan(index: Any, shape: tuple[int, ...]) -> Plan:
             rest.append(item)
         else:
             for part in _index_arrays(item, len(needed), shape):
-                found, again = _along(part, len(needed), shape[len(needed)])
-                needed.append(found)
+                along, again = _along(part, len(needed), shape[len(needed)])
+                needed.append(along)
                 rest.append(again)
     needed += [slice(0, size) for size in shape[len(needed) :]]
     return Plan(tuple(needed), tuple(rest))
@@ -251,12 +251,12 @@ def _along_slice(item: slice, size: int) -> tuple[Needed, slice]:
         return slice(0, 0), _ALL
     backwards = rows.step < 0
     rows = rows[::-1] if backwards else rows
-    found = (
+    span = (
         slice(rows[0], rows[-1] + 1)
         if rows.step == 1 or len(rows) == 1
         else np.arange(rows[0], rows[-1] + 1, rows.step)
     )
-    return found, slice(None, None, -1) if backwards else _ALL
+    return span, slice(None, None, -1) if backwards else _ALL
 
 
 def _within(numbers: NDArray[Any], axis: int, size: int) -> NDArray[np.intp]:
@@ -264,5 +264,5 @@ def _within(numbers: NDArray[Any], axis: int, size: int) -> NDArray[np.intp]:
     bad = (numbers >= size) | (numbers < -size)
     if np.any(bad):
         raise IndexError(f"index {numbers[bad].flat[0]} is out of bounds for axis {axis} with size {size}")
-    found = numbers.astype(np.intp)
-    return np.where(found < 0, found + size, found)
+    rows = numbers.astype(np.intp)
+    return np.where(rows < 0, rows + size, rows)

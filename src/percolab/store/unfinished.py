@@ -2,7 +2,7 @@
 
 When all chunks of a cell are there, a record of their digests is written to ``unfinished/KIND``. A cell without a
 record is not written, whatever chunks are there; one whose chunks do not match its record is written again. Zarr writes
-the arrays; what is there is read back as in a complete store.
+the arrays; what was written is read back as in a complete store.
 """
 
 from __future__ import annotations
@@ -30,14 +30,6 @@ from percolab.store.schema import DIGEST_BYTES, FORMAT, AnyRecipe, Content, Layo
 
 if TYPE_CHECKING:
     import zarr
-
-
-def open_unfinished(location: Location) -> Unfinished:
-    """Return a store that `begin` made, for another process to write to."""
-    found = metadata.attributes(source(location), location)
-    if found.get("status") != "writing" or not isinstance(found.get("cell"), int):
-        raise StoreError(f"{location} is not an unfinished store: its status is {found.get('status')!r}")
-    return Unfinished(location, found["cell"])
 
 
 class Unfinished(Cells):
@@ -97,9 +89,9 @@ class Unfinished(Cells):
             each = map if self.source.is_local else waiting.map
             for index in range(lo // self.cell, -(-hi // self.cell)):
                 blocks = self.blocks(kind, index)
-                found = hashing.map(digests.of_block, map(data, blocks))
+                block_digests = hashing.map(digests.of_block, map(data, blocks))
                 list(each(put, blocks))
-                _put_record(records, index, list(found))
+                _put_record(records, index, list(block_digests))
 
     def _check_columns(self, kind: str, lo: int, columns: Mapping[str, NDArray[Any]]) -> int:
         """Check what is to be written and return the row after its last."""
@@ -123,10 +115,10 @@ class Unfinished(Cells):
         blocks = [slice(lo, lo + layout.block_rows) for lo in range(0, len(column), layout.block_rows)]
         for rows in blocks:
             self._array(name)[rows] = np.asarray(column[rows])
-        found = [digests.of_block(np.asarray(column[rows])) for rows in blocks]
+        block_digests = [digests.of_block(np.asarray(column[rows])) for rows in blocks]
         self.create(f"digests/{name}", schema.digests_layout(layout.n_blocks))
-        self._array(f"digests/{name}")[:] = _table(found)
-        return digests.of_array(found)
+        self._array(f"digests/{name}")[:] = _table(block_digests)
+        return digests.of_array(block_digests)
 
     def finish(
         self, provenance: Mapping[str, Any], *, sync: bool = True, extra: Mapping[str, NDArray[Any]] | None = None
@@ -142,13 +134,13 @@ class Unfinished(Cells):
         extra
             Columns of `schema.EXTRA_COLUMNS`, which are written now.
         """
-        found = self._collect()
+        block_digests = self._collect()
         added = {f"extra/{name}": self.write_whole(f"extra/{name}", column) for name, column in (extra or {}).items()}
-        for name, blocks in found.items():
+        for name, blocks in block_digests.items():
             self._array(f"digests/{name}")[:] = _table(blocks)
         begun = {
             **self.attributes,
-            "sha256": {name: digests.of_array(found[name]) for name in self.content.columns} | added,
+            "sha256": {name: digests.of_array(block_digests[name]) for name in self.content.columns} | added,
         }
         # From here on the records can be made again from the digests; begin does so if this is interrupted.
         self.say(begun, sync=sync)
@@ -231,21 +223,21 @@ class Unfinished(Cells):
 
     def create(self, name: str, layout: Layout, **how: Any) -> None:
         """Create an array, unless it is there already and stored in this way."""
-        found = metadata.layout(self.source, name, self.location)
-        if found is None:
+        known = metadata.layout(self.source, name, self.location)
+        if known is None:
             create, how = self.group.create_array, {**_packing(layout), **how}
             self._from_zarr(lambda: create(name, shape=layout.shape, dtype=layout.dtype, chunks=layout.chunks, **how))
-        elif found != layout:
-            raise FileExistsError(f"array {name} of {self.location!r} must be {layout} to resume, got {found}")
+        elif known != layout:
+            raise FileExistsError(f"array {name} of {self.location!r} must be {layout} to resume, got {known}")
         self._chunks.pop(name, None)
 
     def chunks(self, name: str) -> Chunks:
         """Return the chunks of an array."""
         if name not in self._chunks:
-            found = metadata.layout(self.source, name, self.location)
-            if found is None:
+            known = metadata.layout(self.source, name, self.location)
+            if known is None:
                 raise StoreError(f"{self.location} is not an unfinished store: array {name} is missing")
-            self._chunks[name] = Chunks(self.source, name, found)
+            self._chunks[name] = Chunks(self.source, name, known)
         return self._chunks[name]
 
     def _array(self, name: str) -> zarr.Array[Any]:
@@ -271,39 +263,41 @@ class Unfinished(Cells):
     def recall(self, recorded: Mapping[str, str]) -> None:
         """Make the records from the block digests of a finished store, of each kind whose digests are sound."""
         for kind, names in self.content.kinds.items():
-            found: dict[str, list[bytes]] = {}
+            block_digests: dict[str, list[bytes]] = {}
             for name in names:
                 try:
                     n_blocks = self.chunks(name).layout.n_blocks
-                    found[name] = digests.recorded(self.source, name, n_blocks, recorded, self.location)
+                    block_digests[name] = digests.recorded(self.source, name, n_blocks, recorded, self.location)
                 except StoreError:
                     break
             else:
                 records = self._array(f"unfinished/{kind}")
                 for index in range(self.n_cells(kind)):
-                    _put_record(records, index, [found[name][block] for name, block in self.blocks(kind, index)])
+                    _put_record(
+                        records, index, [block_digests[name][block] for name, block in self.blocks(kind, index)]
+                    )
 
     def _collect(self) -> dict[str, list[bytes]]:
         """Return the digests of the blocks of every array, from the records."""
-        found: dict[str, list[bytes]] = {name: [] for name in self.content.columns}
+        block_digests: dict[str, list[bytes]] = {name: [] for name in self.content.columns}
         for kind, index in self.cells():
             record = self.expected(kind, index)
             if record is None:
                 raise StoreError(f"{self.location} is not complete: {kind} cell {index} is not written")
             for (name, _), digest in zip(self.blocks(kind, index), record, strict=False):
-                found[name].append(digest)
-        return found
+                block_digests[name].append(digest)
+        return block_digests
 
 
-def _put_record(records: zarr.Array[Any], index: int, found: Sequence[bytes]) -> None:
+def _put_record(records: zarr.Array[Any], index: int, block_digests: Sequence[bytes]) -> None:
     record = np.zeros(records.chunks, np.uint8)
-    record[: len(found) * DIGEST_BYTES] = _table(found).ravel()
+    record[: len(block_digests) * DIGEST_BYTES] = _table(block_digests).ravel()
     width = int(records.chunks[0])
     records[index * width : (index + 1) * width] = record
 
 
-def _table(found: Sequence[bytes]) -> NDArray[np.uint8]:
-    return np.frombuffer(b"".join(found), np.uint8).reshape(-1, DIGEST_BYTES)
+def _table(block_digests: Sequence[bytes]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(block_digests), np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 def _rows(table: NDArray[np.uint8]) -> list[bytes]:
@@ -393,16 +387,16 @@ def _create_group(location: Location, attributes: dict[str, Any]) -> None:
 
 
 def _check_same(location: Location, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise unless what is there can be resumed."""
+    """Raise unless the store at the location can be resumed."""
     made = there.get("provenance")
     # A complete store does not know its cell.
-    found = {"cell": wanted["cell"], **(made if isinstance(made, dict) else {}), **there}
+    said = {"cell": wanted["cell"], **(made if isinstance(made, dict) else {}), **there}
     for key in ("format", "engine_version", "cell"):
-        _check_field(location, key, found.get(key), wanted[key])
-    if "modified" in found:
+        _check_field(location, key, said.get(key), wanted[key])
+    if "modified" in said:
         raise FileExistsError(
             f"the store at {str(location)!r} must be as its recipe makes it to resume, got a modified one: "
-            f"{shown(found['modified'])}"
+            f"{shown(said['modified'])}"
         )
     theirs, ours = schema.recipe_of(dict(there), location), schema.recipe_of(dict(wanted), location)
     _check_field(location, "kind", type(theirs).__name__, type(ours).__name__)

@@ -53,10 +53,10 @@ def load(path: Location, *, verify: bool = False) -> Any:
 
 def load_points(path: Location) -> Any:
     """Open a dataset or a superposed world; refuse documents, which have no X."""
-    found = load(path)
-    if isinstance(found, StoredDocuments):
+    dataset = load(path)
+    if isinstance(dataset, StoredDocuments):
         raise ValueError(f"dataset must be one of points, got documents at {str(path)!r}")
-    return found
+    return dataset
 
 
 def opened(path: Location) -> Complete:

@@ -18,8 +18,20 @@ if TYPE_CHECKING:
     from percolab.study.crosscoder import Difference, diff
     from percolab.study.estimates import Row
     from percolab.study.measured import Measured, Units
+    from percolab.study.readers import probed_beliefs
 
-__all__ = ["Comparison", "Contrast", "Difference", "Estimate", "Measured", "Row", "Units", "compare", "diff"]
+__all__ = [
+    "Comparison",
+    "Contrast",
+    "Difference",
+    "Estimate",
+    "Measured",
+    "Row",
+    "Units",
+    "compare",
+    "diff",
+    "probed_beliefs",
+]
 
 _HOMES = {
     "intervals": "Estimate",
@@ -28,6 +40,7 @@ _HOMES = {
     "study.crosscoder": "Difference diff",
     "study.estimates": "Row",
     "study.measured": "Measured Units",
+    "study.readers": "probed_beliefs",
 }
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="nn")

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from percolab.features.inputs import as_array
-from percolab.features.register import MODEST, entry, make, on_device
+from percolab.features.register import MODEST, entry, fitted, make, on_device
 from percolab.ground.arrays import Ints
 from percolab.intervals import places
 from percolab.nn.interventions import ablate, patch, steer
@@ -222,7 +222,7 @@ def _fit_methods(names: Sequence[str], view: DocumentView, model: nn.Module, lay
     for name in names:
         known = entry(name, MODEST)
         method = make(known, seed, str(device), values.shape[1])
-        methods[name] = method.fit(values if on_device(known) else values.cpu().numpy())
+        methods[name] = fitted(method, values if on_device(known) else values.cpu().numpy())
     return methods
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from percolab.corpora.corpus import Corpus
 from percolab.ground.devices import Device, choose_device
+from percolab.ground.extras import needing
 from percolab.ground.files import check_directory, replacing, write_json
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_integer
@@ -20,7 +21,7 @@ from percolab.nn.config import CorpusTrainConfig, TrainConfig
 from percolab.show import pages
 from percolab.study import pictures, verdict
 from percolab.study.contrasts import Contrast, contrasts
-from percolab.study.measured import OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured, Reading, tidy
+from percolab.study.measured import OTHER, PERMUTED, RAW, ROLES, TRAINED, UNTRAINED, Measured, Reading, tidy
 from percolab.study.readers import NetworkReader, Reader, as_reader
 from percolab.study.settings import AnyRecipe, redrawn
 from percolab.study.sources import Raw, Source, TorchSource, as_source
@@ -72,10 +73,10 @@ class Comparison:
         return f"Comparison: {self.verdict}"
 
     def _repr_html_(self) -> str:
-        return "".join(self._body())
+        return "".join([pages.paragraph(self.verdict), *self._body()])
 
     def _body(self) -> list[str]:
-        """Return the verdict, the picture and the table as HTML."""
+        """Return the picture and the table as HTML."""
         rows = [
             (c.contrast, c.layer, c.reader, c.measure, str(c.estimate), f"{c.networks}", f"{c.by_draw.size}")
             for c in self.results
@@ -83,8 +84,7 @@ class Comparison:
         head = ("contrast", "layer", "reader", "measure", "estimate and 95% interval", "networks", "draws")
         over = {c.interval_over for c in self.results}
         return [
-            pages.paragraph(self.verdict),
-            pages.picture(self.plot(), "Left: the mean of each network, by role. Right: contrasts with 95% intervals."),
+            pages.picture(self.plot(), "Above: what each role of network gives. Below: contrasts with 95% intervals."),
             pages.table(rows, head, numbers=[5, 6], stack=True),
             pages.paragraph(f"Intervals are over {' and over '.join(sorted(over))}.", quiet=True),
         ]
@@ -95,6 +95,8 @@ class Comparison:
         check_directory(folder)
         if folder.exists() and any(folder.iterdir()) and not overwrite:
             raise FileExistsError(f"directory must be new or empty unless overwrite is given, got {str(directory)!r}")
+        with needing("table.parquet needs", "frames"):
+            import pyarrow  # noqa: F401
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / TABLE) as partial:
             self.table.to_parquet(partial)
@@ -102,7 +104,7 @@ class Comparison:
         values = {"schema": SCHEMA, "verdict": self.verdict, "contrasts": [c.row() for c in self.results], "made": made}
         write_json(folder / RESULTS, values)
         with replacing(folder / REPORT) as partial:
-            partial.write_bytes(pages.page("Comparison", "", self._body()))
+            partial.write_bytes(pages.page("Comparison of networks", "", self._body(), verdict=self.verdict))
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +153,8 @@ def compare(
         documents, the first two also along features: ``steering@along=kmeans,topk@k=8``. Networks that are not torch
         modules have none of their values.
     layers
-        Names of modules; ``blocks.1[-1]`` is the last position of one. None: the last block.
+        Names of modules; ``blocks.1[-1]`` is the last position of one. None: the last block of a network of ours;
+        those of other networks must be named.
     rows
         A `Split` of points, or the number of held-out documents. Readers are fitted on training rows and scored on test
         rows.
@@ -259,6 +262,8 @@ def listed(roles: Any, factors: int) -> list[_Network]:
         raise ValueError("networks must be a mapping from role to networks, such as {'trained': [...], 'raw': None}")
     found: list[_Network] = []
     for role, value in roles.items():
+        if role not in ROLES and str(role).lower() in ROLES:
+            raise ValueError(f"networks must have the role {str(role).lower()!r}, got {role!r}")
         by_factor = value if _is_by_factor(value) else {None: value}
         if role in (TRAINED, OTHER) and factors > 1 and None in by_factor:
             raise ValueError(

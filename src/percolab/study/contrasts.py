@@ -22,7 +22,17 @@ import numpy as np
 
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, kin, mean_interval, over_seeds
-from percolab.study.measured import LEAST, LOGARITHMIC, OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured
+from percolab.study.measured import (
+    LEAST,
+    LOGARITHMIC,
+    LOWER_IS_BETTER,
+    OTHER,
+    PERMUTED,
+    RAW,
+    TRAINED,
+    UNTRAINED,
+    Measured,
+)
 
 OWN_OTHER = "own - other"
 TRAINED_UNTRAINED = f"{TRAINED} - {UNTRAINED}"
@@ -56,6 +66,12 @@ class Contrast:
     def is_logarithmic(self) -> bool:
         """Whether it is a log ratio."""
         return self.measure in LOGARITHMIC
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The interval of what is gained: that of the estimate, with its sign changed for errors."""
+        low, high = self.estimate.low, self.estimate.high
+        return (-high, -low) if self.measure in LOWER_IS_BETTER else (low, high)
 
     def row(self) -> dict[str, object]:
         """Return it as one row of a table."""

@@ -166,6 +166,18 @@ class Difference:
             found |= {"auc": self.auc, "misattributed": self.misattributed}
         return found
 
+    @property
+    def verdict(self) -> str:
+        """What the shares say, in a sentence."""
+        live = self.features["share"][self.features["fired"] >= LEAST_ROWS]
+        first, second = int((live < 1 / 4).sum()), int((live > 3 / 4).sum())
+        text = f"Of {len(live):,} features, {first:,} are mostly the first network's and {second:,} mostly the second's"
+        if self.concepts is None or self.auc != self.auc:
+            return f"{text}; the others are shared."
+        return (
+            f"{text}. Shares order the {len(self.matched):,} matched concepts by owner with an AUC of {self.auc:.2f}."
+        )
+
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name} {value:.3g}" for name, value in self.summary.items() if value == value)
         return f"Difference({numbers})"
@@ -192,8 +204,8 @@ class Difference:
         ]
         caption = "Grey: features by share. Dots: matched concepts by their true owner, at the share of their feature."
         return [
-            pages.table(lines, numbers=[1]),
             pages.picture(self.plot(), caption if self.concepts is not None else caption.partition(" Dots")[0]),
+            pages.table(lines, numbers=[1]),
             pages.heading("Features with the most one-sided shares"),
             pages.table(rows, ("feature", "share", "firings", "where it fires most"), numbers=[0, 1, 2]),
         ]
@@ -209,7 +221,7 @@ class Difference:
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a page with numbers, picture and tables."""
         with new_files(Path(path), overwrite=overwrite) as (file,):
-            file.write(pages.page("What two networks do not share", "", self._body()))
+            file.write(pages.page("What two networks do not share", "", self._body(), verdict=self.verdict))
 
 
 def draw_owners(axes: Any, matched: pandas.DataFrame) -> None:

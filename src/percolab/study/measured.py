@@ -13,10 +13,12 @@ from percolab.ground.arrays import Floats, Ints
 if TYPE_CHECKING:
     import pandas
 
-TRAINED, UNTRAINED, RAW, OTHER, PERMUTED = "trained", "untrained", "raw", "other", "permuted"
+ROLES = TRAINED, UNTRAINED, RAW, OTHER, PERMUTED = "trained", "untrained", "raw", "other", "permuted"
 """Roles of networks: `permuted` is the raw input with its rows in another order, which holds nothing."""
 LOGARITHMIC = ("separation", "error")
 """Measures that are compared by log ratios; all others are compared by differences."""
+LOWER_IS_BETTER = ("error",)
+"""Measures of which a network has more where they are less."""
 LEAST = 1e-12
 """Smaller values are taken to be this before their logarithm is."""
 

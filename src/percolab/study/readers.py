@@ -10,22 +10,29 @@ alone (`causes`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
-from percolab.features.register import METHODS, MODEST, TRUTHFUL, entry, make, on_device, take_options
+from percolab.corpora.corpus import Corpus
+from percolab.corpora.sampler import Documents
+from percolab.features.register import METHODS, MODEST, TRUTHFUL, entry, fitted, make, on_device, take_options
 from percolab.features.scoring import score
 from percolab.ground.arrays import Ints
+from percolab.ground.devices import Device, choose_device
 from percolab.intervals import places
 from percolab.nn.config import ProbeConfig
+from percolab.nn.networks.activations import activations
 from percolab.nn.probing import ridge, siblings
 from percolab.nn.probing.places import find_places, read_places
+from percolab.show.explorer.passages import Probed
 from percolab.study.causes import Ablation, Interchange, Steering
 from percolab.study.measured import Reading, Units
+from percolab.study.sources import TorchSource
 from percolab.study.subject import EVERY, PointView, Positions, View
 
 LEAST_ROWS = 20
@@ -36,6 +43,8 @@ PENALTIES = (1.0, 1e2, 1e3, 1e4, 1e5)
 """Ridge penalties of beliefs, on standardised activations."""
 TUNING_STEP = 5
 """One of so many training documents chooses among them."""
+N_FIT, FIT_FIRST = 400, (1 << 40) + (1 << 30)
+"""Documents that probes of shown documents are fitted to, and the first of them: none of these is shown."""
 
 
 class Reader(Protocol):
@@ -150,10 +159,57 @@ class BeliefProbe:
         tuning = train // view.shape[1] % TUNING_STEP == 0
         latents, inside = view.inside
         kept = inside[test].sum(0) >= LEAST_ROWS
+        if not kept.any():
+            rule = "beliefs must be in doubt somewhere: contexts that documents are in at times, and at times not"
+            raise ValueError(f"{rule}, got none; with a smaller min_size a corpus has more contexts")
         latents, inside = latents[kept], inside[:, kept]
         parts = {"validation": train[tuning], "refit": True, "device": A.device}
         r2 = ridge.ridge(A, inside, train[~tuning], test, PENALTIES, **parts).r2
         return [Reading("r2", Units(latents, places(view.data.forest(view.factor), latents)), r2)]
+
+
+def probed_beliefs(
+    corpus: Corpus,
+    networks: Mapping[str, tuple[nn.Module, Collection[int]]],
+    documents: Documents,
+    *,
+    layer: str | None = None,
+    n_fit: int = N_FIT,
+    device: Device = "auto",
+) -> dict[str, Probed]:
+    """Return what a ridge regression reads from networks about the contexts of documents, for `percolab.show.explore`.
+
+    It is fitted to the exact beliefs on `n_fit` other held-out documents of the corpus.
+
+    Parameters
+    ----------
+    corpus
+        Where the documents are from.
+    networks
+        By name, a network and the lexicons that it was trained on; none for an untrained one.
+    documents
+        What is read.
+    layer
+        A module; None: the last block.
+    n_fit
+        Documents to fit to.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    """
+    place, lexicons = choose_device(device), range(len(corpus.lexicons))
+    n, length = documents.tokens.shape
+    tokens = np.concatenate([documents.tokens, corpus.documents(FIT_FIRST, FIT_FIRST + n_fit).tokens])
+    exact = corpus.beliefs(tokens)
+    inside = [exact.inside(corpus.contexts(k), k).reshape(tokens.size, -1) for k in lexicons]
+    shown, fitted = np.arange(n * length), np.arange(n * length, tokens.size)
+    found = {}
+    for name, (network, trained_on) in networks.items():
+        (where,) = [layer] if layer else TorchSource(network).layers()
+        A = activations(network, tokens, [where], device=place)[where].reshape(tokens.size, -1)
+        fits = [ridge.ridge(A, inside[k], fitted, shown, PENALTIES, device=place) for k in lexicons]
+        a = A[: n * length].cpu().numpy()
+        found[name] = Probed(tuple(trained_on), [a @ fit.weights + fit.intercept for fit in fits])
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +248,7 @@ class Features:
         """Return the best F1 of any feature for every concept."""
         method, parts = self.make(seed, A.device, A.shape[1]), view.rows(self.asked)
         fit, scored = (self._given(A[torch.from_numpy(rows).to(A.device)]) for rows in parts)
-        codes, labels = method.fit(fit).encode(scored), view.labels(self.asked)
+        codes, labels = fitted(method, fit).encode(scored), view.labels(self.asked)
         table = score(labels, codes, parts[1], min_size=LEAST_ROWS, draws=1).concepts
         table = table[table["summarised"]]
         latent = table["latent"].to_numpy(np.int64)
@@ -241,6 +297,10 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
         except ValueError as error:
             known = ", ".join([*READERS, *METHODS])
             raise ValueError(f"readers must be names ({known}) or objects, got {reader!r}: {error}") from error
+    if isinstance(reader, type):
+        raise ValueError(
+            f"readers must be names or objects, got the class {reader.__name__}: give {reader.__name__}(…)"
+        )
     if hasattr(reader, "name") and any(callable(getattr(reader, name, None)) for name in ("read", "read_network")):
         chosen: Reader | NetworkReader = reader
         return chosen

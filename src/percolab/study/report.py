@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from percolab.ground.progress import clock
@@ -120,38 +119,41 @@ class Report:
 
 
 def make(report: Report) -> bytes:
-    """Return the page."""
+    """Return the page: the verdict, one picture, the table; definitions, other figures and the making are folded."""
     words, results = report.words, report.results
     first, *others = [pages.image(png, caption, wide=True) for png, caption in report.images.values()] or [""]
+    lead = [_lead(results, report.networks), *([] if results["scale"] == "paper" else [REDUCED])]
     body = [
-        *(() if not report.missing else [banner(report.missing)]),
-        *(() if results["scale"] == "paper" else [pages.paragraph(REDUCED)]),
-        pages.paragraph(words.question),
-        *_finding(report.headline),
         first,
         *_table(report.headline),
-        *report.sections,
         pages.folded("How it is measured", map(pages.paragraph, words.method)),
+        *report.sections,
         *([pages.heading("More figures"), *others] if others else []),
         pages.heading("How it was made"),
         *_making(report),
     ]
-    return pages.page(f"{words.title}, {results['scale']} scale", _lead(results, report.networks), body)
+    verdict, look = _finding(report.headline)
+    verdict = f"{words.question} {verdict}".strip()
+    title = f"{words.title}, {results['scale']} scale"
+    return pages.page(title, " ".join(lead), body, verdict=verdict, look=look, banner=unfinished(report.missing))
 
 
-def banner(missing: Sequence[str]) -> str:
-    """Return what an unfinished run says before anything else."""
+def unfinished(missing: Sequence[str]) -> str:
+    """Return what an unfinished run says before anything else; nothing for one that is finished."""
+    if not missing:
+        return ""
     shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-    return f'<p class="bad">{escape(f"This run is not finished. Missing: {shown}. The same command goes on.")}</p>'
+    return f"This run is not finished. Missing: {shown}. The same command resumes it."
 
 
-def _finding(lines: Sequence[Line]) -> Iterable[str]:
-    if lines:
-        line = lines[0]
-        yield pages.heading("What was found")
-        yield pages.paragraph(
-            f"{line.what}: {line.row.estimate.text()}, {line.answer}. The interval is over {line.row.over}."
-        )
+def _finding(lines: Sequence[Line]) -> tuple[str, str]:
+    """Return the first answer as a sentence, and its colour."""
+    if not lines:
+        return "", ""
+    line = lines[0]
+    answer = line.answer[:1].upper() + line.answer[1:]
+    text = f"{answer}: {line.what}, {line.row.estimate.text()}, with an interval over {line.row.over}."
+    return text, LOOKS.get(line.verdict, "mixed")
 
 
 def _table(lines: Sequence[Line]) -> Iterable[str]:
@@ -174,7 +176,7 @@ def _table(lines: Sequence[Line]) -> Iterable[str]:
     draws = max(len(line.row.by_draw) for line in lines)
     of = "this dataset" if draws < 2 else f"these {draws} datasets"
     text = OF_DRAWS.format(draws=draws) if draws >= ENOUGH else OF_THIS.format(of=of)
-    yield pages.paragraph(f"{text} {_by_chance(lines)}", quiet=True)
+    yield pages.definitions(f"{text} {_by_chance(lines)}")
 
 
 def behind(row: Row) -> str:

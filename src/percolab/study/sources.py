@@ -87,6 +87,8 @@ class ArraySource:
     """Activations that were recorded before: one array, or one per layer."""
 
     arrays: Mapping[str, Any]
+    documents: int | None = None
+    """lexicon whose held-out documents they are of, where there are several"""
 
     def layers(self) -> list[str]:
         """Return the names of the layers."""
@@ -94,7 +96,7 @@ class ArraySource:
 
     def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
         """Return the arrays that are asked for."""
-        if isinstance(view, DocumentView) and len(view.data.lexicons) > 1:
+        if isinstance(view, DocumentView) and len(view.data.lexicons) > 1 and self.documents != view.factor:
             raise ValueError(
                 "a network must be a module or a function for a corpus of several lexicons, which have documents each, "
                 "got an array"
@@ -140,16 +142,20 @@ class Folder:
         for place in dict.fromkeys(places):
             yield kind(*place)
 
-    def source(self, role: str, factor: int | None, seed: int, draw: int = 0) -> ArraySource:
-        """Return the arrays of a network, by layer."""
-        wanted = {"role": role, "factor": factor, "seed": seed, "draw": draw}
-        usual = {"factor": None, "seed": 0, "draw": 0}
+    def source(
+        self, role: str, factor: int | None, seed: int, draw: int = 0, documents: int | None = None
+    ) -> ArraySource:
+        """Return the arrays of a network, by layer; those for the documents of a lexicon, if it is named."""
+        wanted = {"role": role, "factor": factor, "seed": seed, "draw": draw, "documents": documents}
+        usual = {"seed": 0, "draw": 0}
         files = {
             e.get("layer", ""): e["file"]
             for e in self.entries
             if all(e.get(name, usual.get(name)) == value for name, value in wanted.items())
         }
-        return ArraySource({layer: read_array(name, self.path / name) for layer, name in files.items()})
+        if not files:
+            raise ValueError(f"manifest.json must have activations with {shown(wanted)}")
+        return ArraySource({layer: read_array(name, self.path / name) for layer, name in files.items()}, documents)
 
 
 def folder(path: str | os.PathLike[str]) -> Folder:
@@ -158,7 +164,8 @@ def folder(path: str | os.PathLike[str]) -> Folder:
     listed = read_json("manifest.json", root / "manifest.json").get("activations")
     if not isinstance(listed, list) or not listed:
         raise ValueError("manifest.json must have a list named activations, of {file, role, factor, seed, draw, layer}")
-    kinds = {"file": str, "role": str, "layer": str, "factor": int, "seed": int, "draw": int, "rows": int}
+    kinds = {"file": str, "role": str, "layer": str, "factor": int, "seed": int, "draw": int}
+    kinds |= {"rows": int, "documents": int}
     for entry in listed:
         if not isinstance(entry, dict) or not {"file", "role"} <= set(entry):
             raise ValueError(f"activations of manifest.json must have file and role, got {shown(entry)}")

@@ -1,7 +1,7 @@
 """The verdict: one sentence on what was found, from two contrasts read together.
 
 An effect is *above 0* where its interval is, and *not above 0* where the interval ends below δ, the smallest effect of
-interest; otherwise the word is *undecided*.
+interest; otherwise the word is *undecided*. Of errors it is their fall that counts.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from percolab.study.contrasts import OWN_OTHER, RAW_PERMUTED, TRAINED_RAW, TRAINED_UNTRAINED, Contrast
+from percolab.study.measured import LOWER_IS_BETTER
 
 DELTA_LOG, DELTA = 0.05, 0.01
 """The smallest effects of interest: in log ratios, and in F1, R² and accuracy."""
@@ -19,21 +20,25 @@ WHATEVER = "training helps whatever the target"
 GIVEN = "given by the data"
 NOWHERE = "not found at all"
 UNDECIDED = "undecided"
+AS_RAW = "no more than in the raw input"
 
 
 def is_above(contrast: Contrast | None, delta: float | None = None) -> bool | None:
     """Return whether an effect is above 0; None where the data do not decide, or it was not measured."""
     if contrast is None:
         return None
-    if contrast.estimate.low > 0:
+    low, high = contrast.ends
+    if low > 0:
         return True
     smallest = (DELTA_LOG if contrast.is_logarithmic else DELTA) if delta is None else delta
-    return False if contrast.estimate.high < smallest else None
+    return False if high < smallest else None
 
 
 def reading(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
     """Return what the contrasts of one layer, reader and measure say together."""
     by_name = {contrast.contrast: contrast for contrast in contrasts}
+    if TRAINED_UNTRAINED not in by_name and OWN_OTHER not in by_name:
+        return _beside_raw(is_above(by_name.get(TRAINED_RAW), delta))
     trained, own = (is_above(by_name.get(name), delta) for name in (TRAINED_UNTRAINED, OWN_OTHER))
     if OWN_OTHER not in by_name and TRAINED_UNTRAINED in by_name:
         if trained is None:
@@ -49,6 +54,13 @@ def reading(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
     return WHATEVER if trained else _without(by_name, delta)
 
 
+def _beside_raw(more: bool | None) -> str:
+    """Return what can be said without untrained networks and other targets."""
+    if more is None:
+        return UNDECIDED
+    return "more than in the raw input; untrained networks would tell whether by training" if more else AS_RAW
+
+
 def _without(by_name: dict[str, Contrast], delta: float | None) -> str:
     """Return whether the data alone give what training does not."""
     raw = is_above(by_name.get(RAW_PERMUTED), delta)
@@ -62,10 +74,15 @@ def sentence(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
     first = contrasts[0]
     same = [c for c in contrasts if (c.layer, c.reader, c.measure) == (first.layer, first.reader, first.measure)]
     wanted = (TRAINED_UNTRAINED, OWN_OTHER, TRAINED_RAW)
-    numbers = [f"{c.contrast} {c.estimate}" for name in wanted for c in same if c.contrast == name]
+    numbers = [
+        f"{c.contrast} {str(c.estimate) or 'has no value'}" for name in wanted for c in same if c.contrast == name
+    ]
+    if not numbers:
+        return "Nothing to compare: networks of the role 'trained' and a control are needed."
     what = first.measure if first.measure == first.reader else f"{first.measure} of {first.reader}"
     where = f"{what[0].upper()}{what[1:]} at {first.layer}"
     ratios = " (log ratios)" if first.is_logarithmic else ""
+    ratios = " (log ratios of errors: below 0 is better)" if first.measure in LOWER_IS_BETTER else ratios
     return f"{where}: {reading(same, delta)}. {'; '.join(numbers)}{ratios}; {behind(first)}."
 
 

@@ -190,9 +190,9 @@ def _require_memory(recipe: Superposition) -> None:
     sizes = [f.n_points if f.min_cluster_size == 1 or f.mode == "one_cluster" else 0 for f in recipe.factors]
     sample = recipe.dim * np.dtype(recipe.dtype).itemsize + 8 * (1 + len(sizes))
     truths = sum(sizes) * (needs.FOREST_BYTES + needs.VALUE_BYTES)
-    one = max(n * f.dim * np.dtype(f.dtype).itemsize for n, f in zip(sizes, recipe.factors, strict=True))
+    largest_X = max(n * f.dim * np.dtype(f.dtype).itemsize for n, f in zip(sizes, recipe.factors, strict=True))
     what = f"factors must fit in memory: {len(sizes)} of {max(sizes):,} points or less need about"
-    memory.require(sizes[0] * sample + truths + one, what)
+    memory.require(sizes[0] * sample + truths + largest_X, what)
 
 
 # ---------------------------------------------------------------------- presets

@@ -29,7 +29,7 @@ SPLIT_SEED = 42
 USUAL_GROUPS = 50
 """Least number of subtrees that a dataset falls into, where their size is not given."""
 WIDE = (2**32 - 1) // 20
-"""Length from which torch takes 64 bits a draw."""
+"""Length from which torch takes 64 bits per draw."""
 
 DRAWN_AT_ONCE = 1 << 20
 """Draws made at a time."""
@@ -119,7 +119,7 @@ def split_rows(
     Returns
     -------
     Split
-        By rows each part is in random order, else in that of the rows.
+        By rows each part is in random order, else in the order of the rows.
     """
     check_choice("by", by, SPLIT_KINDS)
     check_seed("seed", seed)

@@ -69,9 +69,9 @@ class Superposed(SampleSet):
     @property
     def modification(self) -> str | None:
         """What sets the world apart from the one that its recipe makes, in words; None if nothing does."""
-        told = self.provenance.get("modified")
-        if told:
-            return printable(str(told))
+        stated = self.provenance.get("modified")
+        if stated:
+            return printable(str(stated))
         return None if self._is_vouched else BY_HAND
 
     # ------------------------------------------------------------------ what y depends on

@@ -41,7 +41,7 @@ class Superposition(Written):
     scales
         a_k, one for each factor, at least 0. None: all 1.
     dim
-        Dimension D of X; None: that of the factors, which must then have the same. With Σ d_k above D they overlap.
+        Dimension D of X; None takes that of the factors, if all have the same. With Σ d_k above D they overlap.
     rotate
         Whether each factor has a rotation Q_k of its own into D dimensions (see `percolab.worlds.rotations`) or is
         added as it is. None: only where dimensions differ.
@@ -205,10 +205,10 @@ def _as_numbers(name: str, values: object, count: int, least: float = -math.inf)
             raise ValueError(f"{name} must be finite numbers, got {number!r}")
         if number < least:
             raise ValueError(f"{name} must be at least {least:g}, got {number}")
-    found = tuple(float(number) for number in numbers)
-    if not any(found):
-        raise ValueError(f"{name} must have one that is not 0, got {found}")
-    return found
+    checked = tuple(float(number) for number in numbers)
+    if not any(checked):
+        raise ValueError(f"{name} must have one that is not 0, got {checked}")
+    return checked
 
 
 def _as_weights(weights: object, product: object, count: int) -> tuple[float, ...] | None:
@@ -234,19 +234,19 @@ def _as_product(product: object, count: int) -> tuple[int, int] | None:
 def _as_dim(dim: object, recipes: tuple[Recipe, ...]) -> int:
     if dim is not None:
         return check_integer("dim", dim, 1)
-    found = sorted({recipe.dim for recipe in recipes})
-    if len(found) > 1:
-        raise ValueError(f"dim must be given where factors have different dimensions, got {_listed(found)}")
-    return found[0]
+    dims = sorted({recipe.dim for recipe in recipes})
+    if len(dims) > 1:
+        raise ValueError(f"dim must be given where factors have different dimensions, got {_listed(dims)}")
+    return dims[0]
 
 
 def _as_rotate(rotate: object, dim: int, recipes: tuple[Recipe, ...]) -> bool:
     if rotate is not None and not isinstance(rotate, bool | np.bool_):
         raise ValueError(f"rotate must be True, False or None, got {rotate!r}")
-    found = sorted({recipe.dim for recipe in recipes})
-    needed = found != [dim]
+    dims = sorted({recipe.dim for recipe in recipes})
+    needed = dims != [dim]
     if needed and rotate is not None and not rotate:
-        raise ValueError(f"rotate must be True to put factors of {_listed(found)} dimensions into {dim}, got False")
+        raise ValueError(f"rotate must be True to put factors of {_listed(dims)} dimensions into {dim}, got False")
     return needed if rotate is None else bool(rotate)
 
 

@@ -65,8 +65,8 @@ def _permute(begin, size, labels, path, key):
     """Fill the images of `begin`, `begin` + 1, … under a keyed permutation of 0 … size - 1, each computed alone.
 
     A Feistel network permutes the smallest power of two that holds them all; what falls outside is permuted again until
-    it falls inside (Black and Rogaway 2002). Images that fell outside are collected: a loop for each of them would end
-    where nobody can predict it.
+    it falls inside (Black and Rogaway 2002). Images that fell outside are collected: the end of a loop for each
+    would be unpredictable.
     """
     bits = 1
     while 1 << bits < size:

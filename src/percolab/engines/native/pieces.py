@@ -40,7 +40,7 @@ class _Slots(NamedTuple):
     left: Any
     """number of points on the left"""
     first: Any
-    """first row, counted from that of the group"""
+    """first row, counted from the first row of the group"""
     path: Any
     bond_key: Any
     threshold: Any
@@ -162,8 +162,8 @@ def _enter_tokens(lo, hi, piece, begin, entering, slots, walking, count):
 def _walk_tokens(count, walking, slots):
     """Walk tokens down to points, all by one step at a time, and fill where each of them ends.
 
-    Their steps do not wait for each other. Those that have not arrived close up, without a branch, which nobody could
-    predict.
+    Their steps do not wait for each other. The tokens still walking are compacted. Branch-free: the branch would be
+    unpredictable.
     """
     bond_key, path, threshold = slots.bond_key, slots.path, slots.threshold
     child, at = slots.child.reshape(-1), slots.at.reshape(-1)

@@ -185,18 +185,12 @@ def _excess(n, k):
 
 
 @kernel
-def middle_mass(n, x):
+def _middle_mass(n, x, scale, series):
     """Return Σ p_n(k) over x < k < n - x, for x = k + 1/2 with k ≥ `SCAN`.
 
     The sum is an integral plus midpoint Euler-Maclaurin terms at its ends. With t = (n - 2y)/√(y(n-y)) the factor
     (y(n-y))^(-3/2) dy of the integrand becomes (2/n²) dt, which leaves g(y) g(n-y): nearly constant.
     """
-    size = float(n)
-    return _middle_mass(size, x, _scale(size), _smooth_series(1.0 / size))
-
-
-@kernel
-def _middle_mass(n, x, scale, series):
     product = x * (n - x)
     product_root = np.sqrt(product)
     end = (n - 2.0 * x) / product_root
@@ -269,7 +263,7 @@ def _end_terms(y, z):
 
 @kernel
 def guess_root(n, mass):
-    """Return an x at which `middle_mass` is close to `mass`.
+    """Return an x at which `_middle_mass` is close to `mass`.
 
     It is the root of the integral alone, with its integrand's mean for the integrand. What is left out is of relative
     order 1/x²: an error of order 1/x.
@@ -282,7 +276,7 @@ def guess_root(n, mass):
 
 @kernel
 def _solve(n, mass):
-    """Return the smallest k > `SCAN` with `middle_mass` at k + 1/2 below `mass`: a guess decides 98 of 100 draws."""
+    """Return the smallest k > `SCAN` with `_middle_mass` at k + 1/2 below `mass`: a guess decides 98 of 100 draws."""
     x = guess_root(float(n), mass)
     if abs(x + 0.5 - np.rint(x + 0.5)) > GUESS_ERROR + x * (ROOT_ERROR + MASS_ERROR * np.sqrt(x)):
         return min(max(int(x + 0.5), SCAN + 1), n // 2)
@@ -322,14 +316,14 @@ def _solve_closely(n, mass):
 
 @kernel
 def _mass_less(n, x, scale, series, mass):
-    """Return `middle_mass` less `mass`: where they are close and n is large, from twice the precision.
+    """Return `_middle_mass` less `mass`: where they are close and n is large, from twice the precision.
 
     The leading term of the middle mass is √Q · 2/√(2π) with Q = n (n-2x)² / ((n-1)² x (n-x)). It is computed as a sum
     of two doubles; all others are smaller by a factor of a hundred or more.
     """
-    found = _middle_mass(n, x, scale, series)
-    if n <= LARGE_SIZE or abs(found - mass) > 1e-13:
-        return found - mass
+    middle = _middle_mass(n, x, scale, series)
+    if n <= LARGE_SIZE or abs(middle - mass) > 1e-13:
+        return middle - mass
     inner = n - 2.0 * x
     above = multiply(two_product(inner, inner), (n, 0.0))
     below = multiply(two_product(n - 1.0, n - 1.0), two_product(x, n - x))

@@ -64,6 +64,8 @@ def activations(
     device
         Where to compute and keep the activations.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     device = choose_device(device)
     chosen = list(representations(model) if names is None else names)
     modules = dict(model.named_modules())

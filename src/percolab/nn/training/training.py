@@ -197,6 +197,8 @@ def train(
         documents with (step, steps, training loss, excess), for every row of the history, in order, though some
         moments late; of several networks with the means.
     """
+    if isinstance(data, AnyTrainConfig):
+        raise ValueError(f"data must be a dataset, a world or a corpus, got {type(data).__name__}")
     if config is None:
         config = CorpusTrainConfig() if isinstance(data, Corpus) else TrainConfig()
     alone = isinstance(config, AnyTrainConfig) and seeds is None

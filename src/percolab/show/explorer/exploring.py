@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -79,6 +80,7 @@ def explore(
     prediction: Any = None,
     codes: Any = None,
     scores: Any = None,
+    beliefs: Mapping[str, passages.Probed] | None = None,
     rows: Any = None,
     threshold: float = 0.0,
     name: str = "",
@@ -108,6 +110,8 @@ def explore(
     scores
         What `percolab.features.score` says of these codes; for a world one for each factor, for documents one for each
         lexicon, or none.
+    beliefs
+        Of documents, what is read from networks by name: `percolab.study.probed_beliefs` makes them.
     rows
         Row i of the codes is row ``rows[i]`` of the dataset; only these rows are drawn. None: all rows in order.
     threshold
@@ -126,8 +130,10 @@ def explore(
     if isinstance(dataset, Corpus | StoredDocuments):
         if prediction is not None or rows is not None:
             raise ValueError("prediction and rows must be left out for documents")
-        most = check_integer("n_points", n_points, 1)
-        return DocumentExplorer(name or "documents", passages.gather(dataset, codes, scores, name or "documents", most))
+        most, known = check_integer("n_points", n_points, 1), name or "documents"
+        return DocumentExplorer(known, passages.gather(dataset, codes, scores, known, most, beliefs))
+    if beliefs is not None:
+        raise ValueError("beliefs must be left out for points")
     subject = _subject(dataset, prediction, name or "dataset", n_points, min_size, seed)
     if codes is not None or scores is not None:
         if codes is None or scores is None:

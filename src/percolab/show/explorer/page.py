@@ -7,6 +7,8 @@ from a dataset is in the packed data alone, and the scripts show it as text. The
 from __future__ import annotations
 
 import base64
+import json
+from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,21 @@ MARKS = {
 """What a feature does on a point, told apart by shape and by colour."""
 
 
+def text(name: str) -> str:
+    """Return a file of the page as it is."""
+    return (resources.files("percolab.show.explorer") / "browser" / name).read_text(encoding="utf-8")
+
+
+def script(names: Sequence[str]) -> str:
+    """Return scripts in one, with the colours of figures before them."""
+    colours = {
+        name: getattr(style, name) for name in ("BLUE", "ORANGE", "GREEN", "PURPLE", "SKY", "VERMILION", "MIDDLE")
+    }
+    known = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in colours.items())
+    marks = json.dumps({name: colour for name, (_, colour) in MARKS.items()})
+    return f"{known}const MARKS = {marks};\n" + "\n".join(map(text, names))
+
+
 def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str:
     """Return the page of packed data with a figure of space and `n_trees` of trees; served, it may ask for more."""
     with needing("the explorer needs", "explore", "Bokeh"):
@@ -54,16 +71,14 @@ def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str
     for figure in (_space(), *(_tree(k, n_trees) for k in range(n_trees))):
         document.add_root(figure)
     document.js_on_event("document_ready", CustomJS(code="percolabExplorer.start(cb_obj)"))
-    parts = resources.files("percolab.show.explorer") / "browser"
-    script = "\n".join((parts / name).read_text(encoding="utf-8") for name in SCRIPTS)
     html: str = file_html(
         document,
         Resources(mode="inline"),
         title,
-        template=Template((parts / "page.html").read_text(encoding="utf-8")),
+        template=Template(text("page.html")),
         template_variables={
-            "style": (parts / "style.css").read_text(encoding="utf-8"),
-            "script": script,
+            "style": style.css() + text("style.css"),
+            "script": script(SCRIPTS),
             "data": base64.b64encode(data).decode(),
             "served": served,
             "n_trees": n_trees,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from importlib import resources
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
 from percolab.ground.extras import needing
+from percolab.show import style
 from percolab.show.belief_map import nested
-from percolab.show.explorer import firing
+from percolab.show.explorer import firing, page
 from percolab.show.explorer.packing import pack
 
 MOST_DOCUMENTS = 200
@@ -25,7 +26,24 @@ FIRST = 1 << 40
 SCRIPTS = ("unpack.js", "colours.js", "documents.js")
 
 
-def gather(source: Corpus | StoredDocuments, codes: Any, scores: Any, name: str, most: int) -> bytes:
+@dataclass(frozen=True, eq=False)
+class Probed:
+    """What a probe reads from a network's activations, at every position of the first documents."""
+
+    trained_on: Collection[int]
+    """lexicons that the network was trained on; none: untrained"""
+    inside: Sequence[Any]
+    """for each lexicon (positions, contexts): the probability that the context lies inside, as the probe reads it"""
+
+
+def gather(
+    source: Corpus | StoredDocuments,
+    codes: Any,
+    scores: Any,
+    name: str,
+    most: int,
+    beliefs: Mapping[str, Probed] | None = None,
+) -> bytes:
     """Return all that the page shows of the first documents, packed.
 
     Parameters
@@ -41,13 +59,17 @@ def gather(source: Corpus | StoredDocuments, codes: Any, scores: Any, name: str,
         What the page calls the documents.
     most
         Most positions that are shown.
+    beliefs
+        None, or what is read from networks, by their names.
     """
     corpus, first, total = (source, FIRST, None) if isinstance(source, Corpus) else _stored(source)
     length, lexicons = corpus.length, range(len(corpus.lexicons))
     room = MOST_BYTES // (length * sum(corpus.contexts(k).size for k in lexicons))
     given = {} if codes is None else dict(codes) if isinstance(codes, Mapping) else {"features": codes}
     sizes = {label: int(np.prod(part.shape[:-1])) // length for label, part in given.items()}
-    known = [size for size in (total, *sizes.values()) if size is not None]
+    networks = dict(beliefs or {})
+    read = [len(probed.inside[0]) // length for probed in networks.values()]
+    known = [size for size in (total, *sizes.values(), *read) if size is not None]
     count = max(1, min(MOST_DOCUMENTS, most // length, room, *known))
     documents = corpus.documents(first, first + count)
     by_name = scores if isinstance(scores, Mapping) else dict.fromkeys(given, scores)
@@ -60,6 +82,7 @@ def gather(source: Corpus | StoredDocuments, codes: Any, scores: Any, name: str,
             "features": [
                 _features(label, part, documents, by_name.get(label)) for label, part in given.items()
             ],
+            "networks": [_network(corpus, label, probed, count) for label, probed in networks.items()],
             **_columns(corpus, documents),
         }
     )  # fmt: skip
@@ -105,6 +128,20 @@ def _columns(corpus: Corpus, documents: Documents) -> dict[str, Any]:
     }
 
 
+def _network(corpus: Corpus, name: str, probed: Probed, count: int) -> dict[str, Any]:
+    """Return the beliefs read from a network in 255 levels; a reading below 0 or above 1 is drawn as that."""
+    rows, inside = count * corpus.length, []
+    for k in range(len(corpus.lexicons)):
+        values = np.asarray(probed.inside[k], np.float64)
+        if values.shape[1:] != corpus.contexts(k).shape:
+            raise ValueError(
+                f"beliefs must have one column for each of the {corpus.contexts(k).size} contexts of lexicon {k}, "
+                f"got shape {values.shape}"
+            )
+        inside.append(np.rint(firing.LEVELS * np.clip(values[:rows], 0, 1)).astype(np.uint8))
+    return {"name": name, "trained_on": list(probed.trained_on), "inside": inside}
+
+
 def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict[str, Any]:
     """Return where features fire, row by row, and the context that each matches best in every lexicon."""
     import scipy.sparse
@@ -139,15 +176,10 @@ def build(data: bytes, *, title: str) -> str:
     """Return the page of packed data."""
     with needing("the explorer needs", "explore", "Bokeh"):
         from jinja2 import Template
-    parts = resources.files("percolab.show.explorer") / "browser"
-
-    def text(name: str) -> str:
-        return (parts / name).read_text(encoding="utf-8")
-
-    html: str = Template(text("documents.html")).render(
+    html: str = Template(page.text("documents.html")).render(
         title=title,
-        style=text("style.css") + text("documents.css"),
-        script="\n".join(map(text, SCRIPTS)),
+        style=style.css() + page.text("style.css") + page.text("documents.css"),
+        script=page.script(SCRIPTS),
         data=base64.b64encode(data).decode(),
     )
     return html

@@ -1,9 +1,6 @@
-// Colours that all eyes can tell apart, on light and on dark.
+// Scales of the colours of figures, which come before this: all eyes can tell them apart, on light and on dark.
 
-const BLUE = "#0072b2", ORANGE = "#e69f00", GREEN = "#009e73", PURPLE = "#cc79a7", SKY = "#56b4e9", VERMILION = "#d55e00";
-const MIDDLE = "#b5b5b5";
 const GROUPS = [BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION];
-const MARKS = { hits: BLUE, missed: ORANGE, absorbed: VERMILION, added: PURPLE };
 const SHAPES = { hits: "●", missed: "✕", absorbed: "▲", added: "◆" };
 const OUTCOMES = [["recovered by one feature", BLUE], ["by several together", SKY], ["not recovered", VERMILION]];
 const RECOVERED = 0.8;

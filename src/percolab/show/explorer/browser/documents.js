@@ -22,8 +22,10 @@ class Documents {
   get k() { return this.state.lexicon ?? this.data.lexicon[this.state.document]; }
   get tree() { return this.data.trees[this.k]; }
   get row0() { return this.state.document * this.data.length; }
-  /** The probability that the context is inside context c of the tree that is shown. */
-  inside(t, c) { return this.data.inside[this.k][(this.row0 + t) * this.tree.latent.length + c] / 255; }
+  /** The probability that the context is inside context c of the tree that is shown: the exact one, or a network's. */
+  inside(t, c, source = this.data) { return source.inside[this.k][(this.row0 + t) * this.tree.latent.length + c] / 255; }
+  /** What a network is to the document that is shown. */
+  role({ trained_on }) { return !trained_on.length ? "untrained" : trained_on.includes(this.data.lexicon[this.state.document]) ? "trained" : "other"; }
   token(t) { return this.data.tokens[this.row0 + t]; }
   rowOf(t) { return this.tree.row[this.token(t)]; }
   /** The place of a latent among the contexts of the tree that is shown; -1 where it is another tree's. */
@@ -32,8 +34,8 @@ class Documents {
   believed(t) { return this.placeOf(this.data.believed[this.row0 + t], this.data.believed_lexicon[this.row0 + t]); }
 
   /** The probability of each context itself: that it is inside, and inside none of those below. */
-  alone(t) {
-    const { latent, upper } = this.tree, own = Array.from(latent, (_, c) => this.inside(t, c));
+  alone(t, source = this.data) {
+    const { latent, upper } = this.tree, own = Array.from(latent, (_, c) => this.inside(t, c, source));
     const out = own.slice();
     own.forEach((p, c) => { if (upper[c] >= 0) out[upper[c]] -= p; });
     return out.map((p) => Math.max(0, p));
@@ -75,7 +77,8 @@ class Documents {
       return made;
     }));
     this.drawTree();
-    this.drawField();
+    this.drawField(byId("field"), data, BLUE);
+    this.drawNetworks();
     this.drawFloor();
     this.drawFollowed();
     this.drawFeatures();
@@ -99,23 +102,43 @@ class Documents {
   }
 
   /** Contexts are in preorder, so that those inside are painted over those around them. */
-  drawField() {
-    const { tree, data } = this, V = tree.row.length, field = byId("field"), wide = 8, high = Math.min(V, 512);
+  drawField(field, source, colour) {
+    const { tree, data } = this, V = tree.row.length, wide = 8, high = Math.min(V, 512);
     field.width = wide * data.length;
     field.height = high;
     const pen = field.getContext("2d"), y = (row) => high - (row * high) / V;
     for (let t = 0; t < data.length; t++) {
-      const sums = this.alone(t);
+      const sums = this.alone(t, source);
       tree.upper.forEach((above, c) => { if (above >= 0) sums[c] += sums[above]; });
       sums.forEach((p, c) => {
         const box = [t * wide, y(tree.start[c] + tree.size[c]), wide, (tree.size[c] * high) / V];
         pen.clearRect(...box);
-        pen.fillStyle = `rgba(0, 114, 178, ${Math.min(1, p).toFixed(3)})`;
+        pen.globalAlpha = Math.min(1, p);
+        pen.fillStyle = colour;
         pen.fillRect(...box);
       });
-      pen.fillStyle = VERMILION;
+      pen.globalAlpha = 1;
+      pen.fillStyle = source === data ? VERMILION : "#8a8a8a";
       pen.fillRect(t * wide + 2, y(this.rowOf(t)) - 3, 4, 4);
     }
+  }
+
+  /** What a linear probe reads from each network, below the exact belief and on the same scale. */
+  drawNetworks() {
+    const said = { trained: "trained on this document's lexicon", other: "trained on another lexicon", untrained: "untrained" };
+    byId("networks").replaceChildren(...this.data.networks.flatMap((network) => {
+      const role = this.role(network), field = element("canvas", { class: "network", "data-role": role });
+      const title = element("h3", {}, `${network.name}, ${said[role]}: what a linear probe reads from its activations`);
+      title.style.color = `var(--${role})`;
+      this.drawField(field, network, getComputedStyle(document.documentElement).getPropertyValue(`--${role}`).trim());
+      field.addEventListener("click", (event) => this.tapField(event));
+      return [title, field];
+    }));
+  }
+
+  tapField(event) {
+    const box = event.target.getBoundingClientRect();
+    this.go({ at: Math.floor(((event.clientX - box.left) / box.width) * this.data.length) });
   }
 
   drawFloor() {
@@ -137,7 +160,11 @@ class Documents {
     });
     if (c === null) return;
     const svg = element("svg:svg", { class: "curve", viewBox: `0 0 ${this.data.length} 1.04`, preserveAspectRatio: "none" });
-    svg.append(this.curve(Array.from({ length: this.data.length }, (_, t) => 1.02 - this.inside(t, c))));
+    for (const source of [...this.data.networks, this.data]) {
+      const curve = this.curve(Array.from({ length: this.data.length }, (_, t) => 1.02 - this.inside(t, c, source)));
+      if (source !== this.data) curve.style.stroke = `var(--${this.role(source)})`;
+      svg.append(curve);
+    }
     place.append(element("h3", {}, `Belief in context ${this.tree.latent[c]}, ${this.tree.size[c]} tokens: from 0 to 1`), svg);
   }
 
@@ -214,6 +241,11 @@ class Documents {
       const shares = Array.from(data.trees, (_, j) => `${j}: ${(data.of_lexicon[at * data.trees.length + j] / 255).toFixed(2)}`);
       lines.push(["belief in lexicons", `${shares.join(", ")} (this document's is ${k})`]);
     }
+    const truth = this.truth(t);
+    if (truth >= 0 && data.networks.length) {
+      const each = [["exact", data], ...data.networks.map((network) => [network.name, network])];
+      lines.push(["belief in the true context", each.map(([name, source]) => `${name}: ${this.inside(t, truth, source).toFixed(2)}`).join(", ")]);
+    }
     const order = this.alone(t).map((p, c) => [p, c]).sort((a, b) => b[0] - a[0]).slice(0, 4).filter(([p]) => p > 0.005);
     lines.push(["most probable", order.map(([p, c]) => `context ${tree.latent[c]}: ${p.toFixed(2)}`).join(", ") || "nothing in this lexicon"]);
     const table = element("table");
@@ -238,10 +270,7 @@ class Documents {
     const step = (id, document, at) => byId(id).addEventListener("click", () => this.go({ document: this.state.document + document, at: document ? 0 : this.state.at + at }));
     step("left", 0, -1); step("right", 0, 1); step("before", -1, 0); step("after", 1, 0);
     byId("search").addEventListener("submit", (event) => { event.preventDefault(); this.find(Number(byId("number").value)); });
-    byId("field").addEventListener("click", (event) => {
-      const box = event.target.getBoundingClientRect();
-      this.go({ at: Math.floor(((event.clientX - box.left) / box.width) * this.data.length) });
-    });
+    byId("field").addEventListener("click", (event) => this.tapField(event));
     document.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(event.target.tagName)) return;
       const word = WORD[event.key];

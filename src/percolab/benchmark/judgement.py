@@ -45,7 +45,7 @@ from percolab.features.fairness import (
 )
 from percolab.features.inputs import as_array
 from percolab.features.limits import GOOD, SUMMARY_RATIO
-from percolab.features.register import Entry, make, on_device
+from percolab.features.register import Entry, fitted, make, on_device
 from percolab.features.scoring import score
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import places
@@ -196,7 +196,7 @@ class _Bench:
         if setting.method == "true-directions":
             setting = replace(setting, options={**setting.options, "labels": labels})
         method = make(setting, 1000 * seed + self.which.seed, str(self.device), rows.shape[1])
-        return method.fit(_given(setting, rows))
+        return fitted(method, _given(setting, rows))
 
     # ------------------------------------------------------------------ measures
 

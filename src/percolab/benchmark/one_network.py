@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from percolab.features.register import MODEST, TRUTHFUL, Entry, make, on_device
+from percolab.features.register import MODEST, TRUTHFUL, Entry, fitted, make, on_device
 from percolab.features.register import entry as as_entry
 from percolab.features.result import MEANINGS, Score, number
 from percolab.features.scoring import score
@@ -18,9 +18,12 @@ from percolab.ground.devices import Device, choose_device
 from percolab.ground.progress import Display, Progress, shown
 from percolab.nn.networks.activations import activations, label
 from percolab.nn.networks.model import ResidualMLP
-from percolab.show import pages
+from percolab.show import dot_rows, pages
 from percolab.study.measured import TRAINED, UNTRAINED
 from percolab.worlds.superposed import AnyDataset
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STAGE = "methods"
 COLUMNS = (
@@ -96,7 +99,7 @@ def _scored(
 ) -> Score:
     """Return the score of a method fitted to activations."""
     given: Any = A if on_device(entry) else A.cpu().numpy()
-    method = make(entry, seed, str(place), A.shape[1]).fit(given)
+    method = fitted(make(entry, seed, str(place), A.shape[1]), given)
     decoder: dict[str, Any] = {}
     if getattr(method, "directions", None) is not None:
         decoder = {"directions": method.directions, "bias": method.bias, "activations": A}
@@ -125,16 +128,35 @@ def rows(found: Sequence[Compared]) -> list[list[str]]:
 
 
 def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
-    """Return a page with the table, and the plots of every method on the trained network."""
+    """Return a page with the recovery of every method, the table, and the plots of every method."""
     head, *body = rows(found)
     lead = (
         f"{found[0].score.settings['rows']:,} rows, {label(layer)}. Each method on the trained network and on one of "
-        "the same shape that was never trained."
+        f"the same shape that was never trained. {ONE_EACH}"
     )
-    parts = [pages.paragraph(MEANINGS), pages.table(body, head, numbers=range(2, len(head)), held=True)]
-    parts.append(pages.paragraph(f"{ONE_EACH} Pictures are of the trained network.", quiet=True))
+    best = max((one for one in found if one.network == TRAINED), key=lambda one: one.score.summary["recovery"])
+    control = next(one for one in found if (one.method, one.network) == (best.method, UNTRAINED))
+    numbers = [one.score.summary["recovery"] for one in (best, control)]
+    verdict = (
+        f"The best method, {best.method}, recovers {numbers[0]:.3f} of the concepts' F1 from the trained network and "
+        f"{numbers[1]:.3f} from an untrained one."
+    )
+    parts = [pages.picture(_recovery(found), "Recovery by method, chance in grey: mean best F1 of a concept.")]
+    parts += [*pages.wide_table(body, head, names=2), pages.definitions(MEANINGS)]
     for one in found:
         if one.network == TRAINED:
             caption = f"{one.method}: recovery by size over chance, purity, splitting by size, absorption by depth."
-            parts += [pages.heading(one.method), pages.picture(one.score.plot(), caption, wide=True)]
-    return pages.page(title, lead, parts)
+            figure = pages.picture(one.score.plot(), caption, wide=True)
+            parts.append(pages.folded(f"{one.method} on the trained network, in pictures", [figure]))
+    return pages.page(title, lead, parts, verdict=verdict)
+
+
+def _recovery(found: Sequence[Compared]) -> Figure:
+    """Draw recovery by method: the trained network, the untrained one, and chance."""
+    series: dict[str, dict[str, dot_rows.Mark]] = {TRAINED: {}, UNTRAINED: {}, "chance": {}}
+    for one in found:
+        series[one.network][one.method] = dot_rows.Mark(one.score.summary["recovery"])
+        if one.network == TRAINED:
+            series["chance"][one.method] = dot_rows.Mark(one.score.summary["chance"])
+    methods = list(dict.fromkeys(one.method for one in found))
+    return dot_rows.draw(dot_rows.Panel(methods, series, "recovery: mean best F1 of a concept"))

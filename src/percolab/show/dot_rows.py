@@ -1,0 +1,151 @@
+"""Dots in rows: estimates with their intervals, one row per thing, one dot per series in the colour of its role.
+
+Rows keep any number of names whole, from two methods to thirty layers; the figure grows with them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from percolab.show import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 6.4
+ROOMY = 16
+"""Dots of a panel up to which their series are named beside them; beyond, a legend names them."""
+APART, CLOSE = 0.24, 0.14
+"""Inches between the dots of a row, where series are named beside them and where not."""
+LETTERS = 12
+"""Of a legend, per inch."""
+SHARE = 0.8
+"""Of a row's height, what its dots take."""
+
+
+class Mark(NamedTuple):
+    """An estimate with its interval, and what it is the mean of: networks, or draws of the data."""
+
+    value: float
+    low: float = float("nan")
+    high: float = float("nan")
+    members: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows of dots over one axis."""
+
+    rows: Sequence[str]
+    series: Mapping[str, Mapping[str, Mark]]
+    """for each series its marks, by row"""
+    xlabel: str
+    title: str = ""
+    zero: float | None = 0.0
+    """where a line says that there is nothing"""
+    log: bool = False
+    limits: tuple[float, float] | None = None
+    """ends of the axis; longer intervals run into its edge"""
+    colours: Mapping[str, str] = field(default_factory=dict)
+    """of series that have no role"""
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether series are named beside their dots."""
+        return len(self.series) > 1 and len(self.series) * len(self.rows) <= ROOMY
+
+    @property
+    def height(self) -> float:
+        """Inches of the figure that it takes."""
+        apart = APART if self.is_roomy else CLOSE
+        row = max(0.26, len(self.series) * apart / SHARE)
+        return 0.65 + 0.3 * bool(self.title) + 0.18 * self.xlabel.count("\n") + len(self.rows) * row
+
+
+def draw(*panels: Panel, width: float = WIDTH) -> Figure:
+    """Return a figure of panels below each other."""
+    with style.sheet():
+        crowded = list(dict.fromkeys(name for panel in panels if not panel.is_roomy for name in panel.series))
+        heights = [panel.height for panel in panels]
+        lines = len(crowded) // _columns(crowded, width) + 1 if len(crowded) > 1 else 0
+        figure = style.new_figure(width, sum(heights) + 0.25 * lines)
+        axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for each, panel in zip(axes, panels, strict=True):
+            place(each, panel)
+        if len(crowded) > 1:
+            legend(figure, crowded)
+    return figure
+
+
+def place(axes: Axes, panel: Panel) -> None:
+    """Draw a panel on axes, its first row on top."""
+    for (marks, colour), k in zip(_coloured(panel), range(len(panel.series)), strict=True):
+        for i, row in enumerate(panel.rows):
+            if row not in marks or marks[row].value != marks[row].value:
+                continue
+            value, low, high, members = marks[row]
+            y = _height(panel, i, k)
+            axes.plot([low, high], [y, y], color=colour, linewidth=2, solid_capstyle="butt")
+            axes.plot(members, [y] * len(members), "|", color=colour, markersize=7, alpha=0.6)
+            axes.plot(value, y, "o", color=colour, markersize=6)
+    if panel.zero is not None:
+        axes.axvline(panel.zero, color=style.INK, linewidth=0.9, zorder=1)
+    if panel.log:
+        axes.set_xscale("log")
+    if panel.limits:
+        axes.set_xlim(panel.limits)
+    axes.set_yticks(range(len(panel.rows)), panel.rows)
+    axes.set_ylim(len(panel.rows) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    axes.set_xlabel(panel.xlabel)
+    axes.set_title(textwrap.fill(panel.title, 40), loc="left")
+    if panel.is_roomy:
+        _name_dots(axes, panel)
+
+
+def _coloured(panel: Panel) -> list[tuple[Mapping[str, Mark], str]]:
+    usual = style.series_colours(list(panel.series))
+    colours = [panel.colours.get(name, colour) for name, colour in zip(panel.series, usual, strict=True)]
+    return list(zip(panel.series.values(), colours, strict=True))
+
+
+def _height(panel: Panel, row: int, series: int) -> float:
+    return row + SHARE * ((series + 0.5) / len(panel.series) - 0.5)
+
+
+def _name_dots(axes: Axes, panel: Panel) -> None:
+    """Write the name of each series beside its dot in the first row that has it, on the side that has room."""
+    ends = axes.get_xlim()
+    middle = axes.transData.inverted().transform(axes.transAxes.transform((0.55, 0.5)))[0]
+    for k, (name, (marks, colour)) in enumerate(zip(panel.series, _coloured(panel), strict=True)):
+        known = [i for i, row in enumerate(panel.rows) if row in marks and marks[row].value == marks[row].value]
+        if not known:
+            continue
+        mark = marks[panel.rows[known[0]]]
+        spread = [end for end in (mark.low, mark.value, mark.high, *mark.members) if end == end]
+        is_left = mark.value < middle
+        at = min(max(max(spread) if is_left else min(spread), ends[0]), ends[1])
+        axes.annotate(
+            name, (at, _height(panel, known[0], k)), xytext=(8 if is_left else -8, 0), textcoords="offset points",
+            ha="left" if is_left else "right", va="center_baseline", color=colour, fontweight="bold", fontsize=9.5,
+        )  # fmt: skip
+    axes.set_xlim(ends)
+
+
+def legend(figure: Figure, names: Sequence[str]) -> None:
+    """Name the series above the panels, each in its colour."""
+    from matplotlib.lines import Line2D
+
+    dots = [Line2D([], [], color=colour, marker="o", linestyle="") for colour in style.series_colours(names)]
+    columns = _columns(names, figure.get_figwidth())
+    figure.legend(dots, names, loc="outside upper center", ncols=columns, handletextpad=0.2)
+
+
+def _columns(names: Sequence[str], width: float) -> int:
+    """Return how many names fit side by side."""
+    return max(1, min(len(names), int(width * LETTERS / (max(map(len, names)) + 5))))
