@@ -187,7 +187,7 @@ def tensor(random, like=None):
     if how == 2:
         return torch.zeros(1).expand(pick(random, ((10**9, 10**9), (10**5, 10**6), (8, 3), (4, 3), (2**40,), (10, 6))))
     if how == 3 and like is not None and like.is_floating_point() and like.numel() < 10**6:
-        return torch.full_like(like, pick(random, (float("nan"), float("inf"), -1.0, 1e30)))
+        return torch.full(tuple(like.shape), pick(random, (float("nan"), float("inf"), -1.0, 1e4)), dtype=like.dtype)
     if how == 4:
         return torch.nn.Parameter(torch.zeros(shape))
     if how == 5 and like is not None and like.ndim > 1:

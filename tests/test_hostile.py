@@ -345,7 +345,19 @@ def test_crafted_forests_are_refused_when_first_read(ds, tmp_path, capfd):
             assert capfd.readouterr().err.count("\n") == 1
 
 
-PARTS = ("forests", "files", "flips", "kills", "steps", "runs", "hidden", "unfinished", "disks", "interrupts")
+PARTS = (
+    "forests",
+    "files",
+    "flips",
+    "kills",
+    "steps",
+    "runs",
+    "hidden",
+    "unfinished",
+    "disks",
+    "interrupts",
+    "studies",
+)
 READERS = ("codes", "checkpoints", "recipes", "manifests", "exports", "results", "cells", "activations", "dictionaries")
 
 
@@ -412,3 +424,39 @@ def test_nothing_that_a_terminal_obeys_is_printed(path, ds, tmp_path, capfd):
     edit_array(path, "y", data_type=ESCAPES)
     assert main.run(["info", str(path)]) == errors.FAILURE
     assert capfd.readouterr().err[:-1].isprintable()
+
+
+MARKUP = '"><img src=x onerror=alert(1)><script>alert(2)'
+
+
+@pytest.mark.slow
+def test_nothing_that_a_browser_obeys_is_written(ds, tmp_path, monkeypatch, capfd):
+    """Neither the name of a store nor what it says of itself is HTML, in any page or card that is made of it."""
+    monkeypatch.chdir(tmp_path)
+    name = f"{MARKUP}.zarr"
+    ds.save(name, sync=False)
+    evil = f"</script>{MARKUP}{ESCAPES}\n---\nlicense: evil\n{'x' * 3000}"
+    edit(Path(name), lambda found: found["provenance"].update({"created": evil, evil: evil, "platform": evil}))
+    np.save("codes.npy", np.maximum(ds.X, 0))
+    for words in (
+        ["info", name, "--html", "info.html"],
+        ["verify", name, "--report", "verify.html"],
+        ["explore", name, "-o", "explore.html"],
+        ["score", name, "codes.npy", "-o", "score.html"],
+        ["export", name, "--format", "huggingface", "-o", "hub"],
+        ["export", name, "--format", "csv", "-o", "table"],
+    ):
+        assert main.run(words) == 0, words
+        out, err = capfd.readouterr()
+        assert all(letter.isprintable() or letter in "\n\r" for letter in out + err)
+    pages = [*Path().glob("*.html"), Path("hub/README.md")]
+    assert len(pages) == 5
+    for page in pages:
+        text = page.read_text()
+        assert "<img src=x" not in text
+        assert "<script>alert" not in text
+    assert "\nlicense: evil" not in Path("hub/README.md").read_text()
+    for table in Path().glob("table*.csv"):
+        assert not any(
+            cell.startswith(("=", "+", "@")) for line in table.read_text().splitlines() for cell in line.split(",")
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -60,7 +61,7 @@ def claimed(
         except locks.HeldError:
             raise FileExistsError(f"output must not be in use by another process, got {str(directory)!r}") from None
         _claim(directory, wanted, what, overwrite=overwrite)
-        _check_no_links(directory)
+        _check_plain(directory)
         yield directory
 
 
@@ -81,12 +82,13 @@ def _claim(directory: Path, wanted: Mapping[str, Any], what: str, *, overwrite: 
     write_json(file, {"schema": SCHEMA, "version": VERSION, **wanted})
 
 
-def _check_no_links(directory: Path) -> None:
-    """Raise if a link is anywhere in a directory, whoever made it: files are written and removed by their names."""
+def _check_plain(directory: Path) -> None:
+    """Raise if a link, a pipe or a device is anywhere in a directory: files are written and removed by their names."""
     for root, folders, names in os.walk(directory):
         for path in (os.path.join(root, name) for name in (*folders, *names)):
-            if os.path.islink(path):
-                raise FileExistsError(f"output must hold no links, got {path!r}")
+            mode = os.lstat(path).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise FileExistsError(f"output must hold plain files and directories alone, got {path!r}")
 
 
 def holds(directory: Path, file: str, what: str) -> bool:
