@@ -58,7 +58,7 @@ def bethe_lattice(quick: bool = False) -> Figure:
     """
     parent, shell, angle = lattice(DEPTH)
     occupied, infinite = percolate(parent, shell, PROB, np.random.default_rng(LATTICE_SEED))
-    figure = style.new_figure(5.2, 5.6)
+    figure = style.new_figure(5.2, 5.9)
     axes = figure.subplots()
     _draw_lattice(axes, parent, shell, angle, occupied, infinite)
     axes.set_title(f"z = 3, p = {PROB} above the threshold p$_c$ = {theory.bethe_threshold(3):g}")
