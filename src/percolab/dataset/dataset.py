@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.dataset import replay, subsample, targets
-from percolab.dataset.targets import Active
+from percolab.dataset import replay, subsample, target_rules
+from percolab.dataset.target_rules import Active
 from percolab.engines import native, paper
 from percolab.ground import parallel, text
 from percolab.ground.progress import Progress, silent
@@ -104,7 +104,7 @@ class SampleSet(Lazy):
 
     def input_tokens(self, vocabulary: int) -> NDArray[np.int32]:
         """Return X as (n, d) tokens: each number's bin, of `vocabulary` bins of its column that hold as many rows."""
-        return targets.input_tokens(np.asarray(self.X), vocabulary)
+        return target_rules.input_tokens(np.asarray(self.X), vocabulary)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, sync: bool = True) -> None:
         """Write it to a Zarr store. What is at `path` stays unless this succeeds.
@@ -233,7 +233,7 @@ class Dataset(SampleSet):
         recipe = self.recipe if self._is_foreign else replace(self.recipe, min_cluster_size=least, edits=kept)
         y = self.y[:n]
         if self.target.kind in ("classes", "path_tokens"):
-            y = targets.make(self.target, forest, self.latent_z[:n_latents], self.point_z[:n])
+            y = target_rules.make(self.target, forest, self.latent_z[:n_latents], self.point_z[:n])
         return self._changed(
             recipe=recipe,
             forest=forest,
@@ -268,10 +268,10 @@ class Dataset(SampleSet):
         if self._active is not None:
             extra |= {"latent_active": self.latent_active[latent], "point_active": self.point_active[row]}
         if y == "kept":
-            target, labels = targets.given(self.y[row], row.size)
+            target, labels = target_rules.given(self.y[row], row.size)
         else:
             target, active = self.target, _active_of(extra)
-            labels = targets.make(target, induced.forest, columns["latent_z"], columns["point_z"], active)
+            labels = target_rules.make(target, induced.forest, columns["latent_z"], columns["point_z"], active)
         return self._changed(
             recipe=replace(self.recipe, target=target),
             forest=induced.forest,
@@ -320,7 +320,7 @@ class Dataset(SampleSet):
             raise ValueError(f"y must be what its target makes of z to follow new values, got one with {BY_HAND}")
         latent_z, own_z = self.latent_z.copy(), self.point_z.copy()
         replay.set_values(edit, latent_z, own_z)
-        y = targets.update(self.target, self.forest, latent_z, own_z, edit, self.y, self._active)
+        y = target_rules.update(self.target, self.forest, latent_z, own_z, edit, self.y, self._active)
         return self._edited(edit, y=y, latent_z=latent_z, point_z=own_z)
 
     def shift(self, latent: int, by: float | ArrayLike, seed: int | None = None) -> Dataset:
@@ -426,7 +426,7 @@ class Dataset(SampleSet):
         return self.recipe.target
 
     def with_target(
-        self, target: str | Target | ArrayLike | targets.Function = "sum", **options: int | None
+        self, target: str | Target | ArrayLike | target_rules.Function = "sum", **options: int | None
     ) -> Dataset:
         """Return the dataset with another y; X and the truth stay.
 
@@ -453,24 +453,24 @@ class Dataset(SampleSet):
             if not chosen.is_rule:
                 raise ValueError(f"target must be a rule, an array or a function, got {chosen.kind!r}")
             recipe = replace(self.recipe, target=chosen)
-            y = targets.make(recipe.target, self.forest, self.latent_z, self.point_z)
+            y = target_rules.make(recipe.target, self.forest, self.latent_z, self.point_z)
             extra = {name: column for name, column in self.extra.items() if name not in ACTIVE_COLUMNS}
         else:
             values = target(self.forest, self.latent_z, self.point_z) if callable(target) else target
-            chosen, y = targets.given(values, len(self))
+            chosen, y = target_rules.given(values, len(self))
             recipe, extra = replace(self.recipe, target=chosen), dict(self.extra)
         provenance = {key: value for key, value in self.provenance.items() if key != "modified" or value != GIVEN}
         return self._changed(recipe=recipe, y=y, extra=extra, provenance=provenance)
 
     def _make(self, target: Target) -> NDArray[Any]:
-        return np.asarray(targets.make(target, self.forest, self.latent_z, self.point_z, _active_of(self.extra)))
+        return np.asarray(target_rules.make(target, self.forest, self.latent_z, self.point_z, _active_of(self.extra)))
 
     @cached_property
     def _active(self) -> Active | None:
         """Which nodes carry value; None if all do."""
         active = _active_of(self.extra)
         if active is None and self.target.kind == "silent":
-            active = targets.silence(self.forest, self.target.seed)
+            active = target_rules.silence(self.forest, self.target.seed)
         return active
 
     @property
@@ -504,7 +504,7 @@ class Dataset(SampleSet):
         """(n_classes,) the node of every class of target ``"classes"``: row r as r, latent i as n + i."""
         if self.target.kind != "classes":
             raise ValueError(f"target must be 'classes' for classes to be nodes, got {self.target.kind!r}")
-        return targets.class_nodes(self.forest, self.y)
+        return target_rules.class_nodes(self.forest, self.y)
 
 
 LATENT_COLUMNS = ("latent_active",)
@@ -532,5 +532,5 @@ def construct(recipe: Recipe, *, threads: int | None = None, progress: Progress 
     forest, y, values = arrays.forest, arrays.y, (arrays.latent_z, arrays.point_z)
     replay.replay(recipe, forest, arrays.X, *values)
     if recipe.edits or recipe.target != Target():
-        y = targets.make(recipe.target, forest, *values)
+        y = target_rules.make(recipe.target, forest, *values)
     return vouch(Dataset(recipe, forest, arrays.X, y, *values, provenance(engine_version=engine.VERSION)))

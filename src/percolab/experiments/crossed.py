@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from percolab.dataset import targets
+from percolab.dataset import target_rules
 from percolab.dataset.dataset import Dataset
 from percolab.experiments import points
 from percolab.ground.arrays import Floats, Ints
@@ -136,7 +136,7 @@ def draws_of(dataset: Dataset, count: int, draw: int = 0) -> list[tuple[Floats, 
     for k in range(1, count):
         rng = np.random.default_rng((k, 4, draw) if draw else (k, 4))
         latent_z, point_z = rng.standard_normal(forest.n_latents), rng.standard_normal(forest.n_points)
-        made.append((latent_z, targets.make(Target(), forest, latent_z, point_z)))
+        made.append((latent_z, target_rules.make(Target(), forest, latent_z, point_z)))
     return made
 
 

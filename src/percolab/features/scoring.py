@@ -12,6 +12,7 @@ from percolab.corpora.sampler import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
 from percolab.features.codes import Codes, DeviceCodes
+from percolab.features.concept_splitting import unions
 from percolab.features.concepts import ConceptIntervals, Concepts, find_truth
 from percolab.features.counting import Matches, match
 from percolab.features.directions import carried, concept_directions, cosines, explained_variance
@@ -27,7 +28,6 @@ from percolab.features.inputs import (
 from percolab.features.limits import DENSE, MIN_SIZE, SUMMARY_RATIO
 from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
-from percolab.features.union import unions
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import ahead
 from percolab.ground.extras import needing

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines import needs
+from percolab.engines import memory_needs
 from percolab.engines.clusters import Clusters
 from percolab.engines.native import births, find_clusters, growth, limbs
 from percolab.engines.native.limbs import Crown
@@ -98,7 +98,7 @@ def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progr
     if recipe.engine != "native":
         raise ValueError(f"recipe.engine must be 'native' to make parts of a dataset, got {recipe.engine!r}")
     recipe.require_plain("to make parts of a dataset")
-    needs.require(needs.of_table(recipe, limbs.limb_rows(recipe)), recipe)
+    memory_needs.require(memory_needs.of_table(recipe, limbs.limb_rows(recipe)), recipe)
     count = parallel.thread_count(threads)
     clusters = find_clusters(recipe, count)
     return ClusterTable(recipe, clusters, limbs.cut(recipe, clusters, count, progress))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.engines import Arrays, embedding, needs
+from percolab.engines import Arrays, embedding, memory_needs
 from percolab.engines.cluster_growth import attachment
 from percolab.engines.clusters import Clusters, batches
 from percolab.engines.paper import coalescent
@@ -44,9 +44,9 @@ def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     """Make the dataset of a recipe."""
     if recipe.n_points >= coalescent.SIZE_LIMIT:
         raise ValueError(f"n_points must be below 2**31 with engine='paper', got {recipe.n_points}")
-    needs.require(needs.before_clusters(recipe), recipe)
+    memory_needs.require(memory_needs.before_clusters(recipe), recipe)
     clusters = find_clusters(recipe)
-    needs.require(needs.of_arrays(clusters.n_points, recipe), recipe)
+    memory_needs.require(memory_needs.of_arrays(clusters.n_points, recipe), recipe)
     arrays, split_rows = grow(recipe.seeds, clusters, recipe.dim, recipe.dtype, threads, progress)
     _embed(recipe, clusters, arrays, split_rows, threads, progress)
     return arrays
