@@ -13,7 +13,7 @@ import numpy as np
 
 from percolab.benchmark.declaration import settings
 from percolab.benchmark.judgement import AT, judge
-from percolab.benchmark.representations import Representation, train
+from percolab.benchmark.networks_and_controls import Representation, train
 from percolab.benchmark.tasks import MIDDLE, Task, task
 from percolab.features.register import entry
 from percolab.study.cells import Here

@@ -20,12 +20,12 @@ from percolab.benchmark import (  # noqa: E402  # noqa: E402
     check,
     declaration,
     envelope,
-    representations,
+    networks_and_controls,
     submissions,
     task,
 )
 from percolab.benchmark.judgement import AT, settings_of  # noqa: E402
-from percolab.benchmark.representations import Representation, Subject  # noqa: E402
+from percolab.benchmark.networks_and_controls import Representation, Subject  # noqa: E402
 from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
 from percolab.features.register import entry  # noqa: E402
 from percolab.nn import CorpusTrainConfig, ResidualMLP, TrainConfig  # noqa: E402
@@ -128,7 +128,7 @@ def test_a_tenth_of_the_rows_is_trained_on():
 
 def test_random_networks_have_the_norms_of_the_trained_one():
     trained, fresh = ResidualMLP(4, 8, 2, seed=1), ResidualMLP(4, 8, 2, seed=2)
-    random = representations.with_norms(fresh, trained, 3)
+    random = networks_and_controls.with_norms(fresh, trained, 3)
     for mine, theirs in zip(random.state_dict().values(), trained.state_dict().values(), strict=True):
         assert float(mine.norm()) == pytest.approx(float(theirs.norm()), rel=1e-4)
         assert theirs.numel() == 1 or float(theirs.norm()) == 0 or not torch.equal(mine, theirs)
@@ -295,7 +295,7 @@ def test_a_method_that_fails_stops_no_other(tmp_path):
 
 def test_representations_are_named_by_role_factor_and_place():
     s = declaration.settings(WORLD, only=["neurons"], seeds=2)
-    found = representations.representations(s)
+    found = networks_and_controls.representations(s)
     assert found[0] == Representation("trained", 0, 0)
     assert len(found) == 4 + 2 + 2 + 1
     assert len({one.name for one in found}) == len(found)

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
 import percolab as pl
-from percolab.show import cluster_picture, colours, style
+from percolab.show import cluster_picture, latent_colours, style
 
 
 @pytest.fixture(scope="module")
@@ -45,20 +45,20 @@ def test_bonds_and_points_are_all_drawn_where_they_are(ds):
 
 
 def test_groups_are_disjoint_and_large(ds):
-    groups = colours.disjoint_groups(ds.forest, 6)
+    groups = latent_colours.disjoint_groups(ds.forest, 6)
     assert 2 <= groups.size <= 6
     covered = np.zeros(4000, int)
     for latent in groups:
         covered[ds.forest.points_of(latent)] += 1
     assert covered.max() == 1
-    assert ds.forest.latent_size[groups].min() >= colours.GROUP_SHARE * 4000
+    assert ds.forest.latent_size[groups].min() >= latent_colours.GROUP_SHARE * 4000
     assert (np.diff(ds.forest.latent_start[groups]) > 0).all()
 
 
 def test_every_latent_is_in_the_group_that_holds_its_rows(ds):
-    forest, groups = ds.forest, colours.disjoint_groups(ds.forest, 6)
+    forest, groups = ds.forest, latent_colours.disjoint_groups(ds.forest, 6)
     held = [set(range(*forest.points_of(latent).indices(4000))) for latent in groups]
-    for latent, group in enumerate(colours.latent_groups(forest, groups)):
+    for latent, group in enumerate(latent_colours.latent_groups(forest, groups)):
         rows = set(range(*forest.points_of(latent).indices(4000)))
         inside = [k for k, points in enumerate(held) if rows <= points]
         above = any(points < rows for points in held)
@@ -67,7 +67,7 @@ def test_every_latent_is_in_the_group_that_holds_its_rows(ds):
 
 def test_colours_agree_between_the_panels(ds):
     figure = cluster_picture.draw(ds)
-    groups = colours.disjoint_groups(ds.forest, 6)
+    groups = latent_colours.disjoint_groups(ds.forest, 6)
     space, tree = figure.axes
     used = {tuple(colour) for colour in lines_of(tree).get_colors().round(6)}
     assert len(used & {(*colour[:3], 1.0) for colour in lines_of(space).get_colors().round(6)}) >= groups.size

@@ -14,7 +14,7 @@ import percolab as pl
 from percolab import exports
 from percolab.cli import main
 from percolab.loaders.streams import Stream
-from percolab.show import card, cluster_picture, colours, distributions, summary
+from percolab.show import card, cluster_picture, distributions, latent_colours, summary
 from percolab.store import worlds
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
@@ -232,7 +232,7 @@ def test_a_drawing_is_of_a_factor_in_its_own_space(world):
 def test_activations_of_samples_are_averaged_over_the_samples_of_a_point(world):
     values = np.random.default_rng(0).normal(size=len(world))
     for factor in range(3):
-        rows, found = world.rows[:, factor], colours.of_rows(pl.truth(world, factor), values)
+        rows, found = world.rows[:, factor], latent_colours.of_rows(pl.truth(world, factor), values)
         for row in range(world.factors[factor].forest.n_points):
             mean = values[rows == row].mean() if (rows == row).any() else np.nan
             np.testing.assert_allclose(found[row], mean)

@@ -34,7 +34,7 @@ import numpy as np
 from percolab.benchmark import envelope
 from percolab.benchmark.endpoints import AT_MATCHED, ENDPOINTS, METHOD, estimates, level, tested
 from percolab.benchmark.judgement import ORACLES, judge
-from percolab.benchmark.representations import (
+from percolab.benchmark.networks_and_controls import (
     RENORMED,
     TRUTH,
     Representation,

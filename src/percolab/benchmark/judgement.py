@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from percolab.benchmark.representations import (
+from percolab.benchmark.networks_and_controls import (
     RENORMED,
     TRUTH,
     Representation,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, word_option
+from percolab.exports import formats
 from percolab.exports.columns import TAILS
 from percolab.ground import files
 
@@ -37,12 +38,11 @@ def export(
     Of a superposed world, hdf5 holds all; the others hold its samples with the truth of one --factor.
     Documents: npz, or parquet, where tokens are input_ids.
     """
-    from percolab import exports
     from percolab.ground.progress import bar
     from percolab.store import worlds
 
     dataset = worlds.load(path)
-    write, paths_of = exports.format_of(form, dataset)
+    write, paths_of = formats.format_of(form, dataset)
     paths = paths_of(output)
     for file in paths if form not in ("parquet", "huggingface") else ():  # there the folder is made first
         files.check_output(file, overwrite=overwrite)

@@ -17,14 +17,10 @@ equal to the bit. Files are complete or not there. Documents of a store are writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
-from percolab.exports.columns import DOCUMENT_TAILS, TAILS, paths
 from percolab.exports.hdf5 import read_hdf5, to_hdf5
 from percolab.exports.point_tables import (
     read_csv,
@@ -37,7 +33,6 @@ from percolab.exports.point_tables import (
 from percolab.exports.release import Release, read_npz, to_npz
 from percolab.ground.extras import needing, surface
 from percolab.ground.files import PathLike
-from percolab.ground.validation import check_choice
 from percolab.worlds.superposed import AnyDataset
 
 if TYPE_CHECKING:
@@ -65,36 +60,6 @@ __all__ = [
     "to_torch",
     "to_torch_stream",
 ]
-
-
-class Format(NamedTuple):
-    """A format of files: how it is written, and which files that makes."""
-
-    write: Callable[..., None]
-    """called with a dataset, a stem, `overwrite` and `progress`"""
-    paths: Callable[..., tuple[Path, ...]]
-    """the files that `write` makes of a stem"""
-
-
-_WRITERS = {
-    "npz": to_npz, "parquet": to_huggingface, "csv": to_csv, "hdf5": to_hdf5, "huggingface": to_huggingface,
-}  # fmt: skip
-
-
-def _format(name: str, tails: Mapping[str, tuple[str, ...]] = TAILS) -> Format:
-    return Format(_WRITERS[name], partial(paths, name if name != "parquet" else "huggingface", tails=tails))
-
-
-FORMATS = {name: _format(name) for name in _WRITERS}
-"""The formats of files, by the name that the command line has for them: Parquet is a folder that `datasets` opens."""
-DOCUMENT_FORMATS = {name: _format(name, DOCUMENT_TAILS) for name in _WRITERS if name in DOCUMENT_TAILS}
-"""Those that documents have."""
-
-
-def format_of(name: str, dataset: Any) -> Format:
-    """Return a format of files for a dataset, or for documents."""
-    known = DOCUMENT_FORMATS if isinstance(dataset, StoredDocuments) else FORMATS
-    return known[check_choice("format", name, tuple(known))]
 
 
 # What `to_torch` and `to_torch_stream` return, for annotations.

@@ -14,7 +14,7 @@ from percolab.dataset.dataset import Dataset, construct
 from percolab.engines.cluster_growth import attachment
 from percolab.model.forest import Forest
 from percolab.model.recipe import PRESETS, Recipe, Seeds
-from percolab.show import cluster_picture, colours, style
+from percolab.show import cluster_picture, latent_colours, style
 from percolab.show.distributions import FITTED_SIZE
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def data_model(quick: bool = False) -> Figure:
     n = 3000 if quick else 12_000
     dataset = construct(Recipe(n, 100, "distribution", seeds=Seeds.from_int(11)))
     forest = dataset.forest.cluster(0)
-    groups = colours.disjoint_groups(forest, len(style.PALETTE))
-    look = colours.by_groups(forest, groups)
+    groups = latent_colours.disjoint_groups(forest, len(style.PALETTE))
+    look = latent_colours.by_groups(forest, groups)
     figure = style.new_figure(9.5, 4.4)
     space, tree = figure.subplots(1, 2, width_ratios=[1.35, 1])
     _draw_clusters(space, dataset, look)
@@ -49,7 +49,7 @@ def data_model(quick: bool = False) -> Figure:
     return figure
 
 
-def _draw_clusters(axes: Axes, dataset: Dataset, look: colours.Colouring) -> None:
+def _draw_clusters(axes: Axes, dataset: Dataset, look: latent_colours.Colouring) -> None:
     """Draw all points in the plane where large clusters are widest."""
     from matplotlib.collections import LineCollection
 

@@ -13,9 +13,9 @@ from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
 from percolab.ground.validation import check_integer, one
 from percolab.model.forest import Forest
-from percolab.show import colours, style
+from percolab.show import latent_colours, style
 from percolab.show.belief_map import draw_document
-from percolab.show.colours import TRUNK, Colouring
+from percolab.show.latent_colours import TRUNK, Colouring
 from percolab.show.style import PALETTE
 from percolab.worlds.superposed import AnyDataset, truth
 
@@ -80,7 +80,7 @@ def draw(
         return _draw_one_document(data, number)
     known = truth(data, factor)
     if colour is not None and not isinstance(colour, str):
-        colour = colours.of_rows(known, colour)
+        colour = latent_colours.of_rows(known, colour)
     owner = known.dataset
     with style.sheet():
         figure = style.new_figure(11, 5.2)
@@ -125,10 +125,10 @@ def _colouring(
     if colour is not None:
         if latents is not None:
             raise ValueError(f"latents must be left out with colour, got {latents}")
-        return colours.by_values(forest, *colours.values_of(dataset, cluster, colour))
+        return latent_colours.by_values(forest, *latent_colours.values_of(dataset, cluster, colour))
     if latents is not None:
-        return colours.by_groups(forest, *colours.chosen_groups(dataset, cluster, latents))
-    return colours.by_groups(forest, colours.disjoint_groups(forest, n_groups))
+        return latent_colours.by_groups(forest, *latent_colours.chosen_groups(dataset, cluster, latents))
+    return latent_colours.by_groups(forest, latent_colours.disjoint_groups(forest, n_groups))
 
 
 # ---------------------------------------------------------------------- what to draw
