@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from percolab.ground.text import counted
 from percolab.intervals import Estimate, over_seeds
 
 ENOUGH = 3
@@ -37,7 +38,7 @@ class Row:
         if len(self.by_draw) >= ENOUGH:
             return f"{len(self.by_draw)} draws of the data"
         of = "this dataset" if len(self.by_draw) < 2 else f"these {len(self.by_draw)} datasets"
-        return f"{self.estimate.seeds} networks, {self.estimate.units} units of {of}"
+        return f"{counted(self.estimate.seeds, 'network')}, {counted(self.estimate.units, 'unit')} of {of}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from percolab.ground.progress import clock
+from percolab.ground.text import counted
 from percolab.intervals import verdict
 from percolab.nn.networks.activations import label
 from percolab.show import pages
@@ -182,11 +183,11 @@ def _table(lines: Sequence[Line]) -> Iterable[str]:
 def behind(row: Row) -> str:
     """Return what an interval is over, and whether that is few."""
     draws, networks = len(row.by_draw), row.estimate.seeds
-    few = [f"only {networks} networks"] if 0 < networks < ENOUGH else []
+    few = [f"only {counted(networks, 'network')}"] if 0 < networks < ENOUGH else []
     if draws >= ENOUGH:
         values = ", ".join(f"{value:.3g}" for value in row.by_draw)
         return "; ".join([f"{row.over}: {values}", *few])
-    return "; ".join([row.over, *few, f"only {max(1, draws)} draw{'s' if draws > 1 else ''} of the data"])
+    return "; ".join([row.over, *few, f"only {counted(max(1, draws), 'draw')} of the data"])
 
 
 def _by_chance(lines: Sequence[Line]) -> str:
@@ -199,7 +200,7 @@ def _by_chance(lines: Sequence[Line]) -> str:
 def _lead(results: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     """Return what was trained, on what, and how long it took."""
     chosen = results["settings"]
-    words = f"{scores.get('networks', 0)} networks on {' and '.join(chosen['data'])} data"
+    words = f"{counted(scores.get('networks', 0), 'network')} on {' and '.join(chosen['data'])} data"
     known = [score["r2"] for score in scores.get("test", ()) if score.get("r2") == score.get("r2")]
     if known:
         r2 = f"{min(known):.3f}" if min(known) == max(known) else f"{min(known):.3f} to {max(known):.3f}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from percolab.ground.text import counted
 from percolab.study.contrasts import OWN_OTHER, RAW_PERMUTED, TRAINED_RAW, TRAINED_UNTRAINED, Contrast
 from percolab.study.measured import LOWER_IS_BETTER
 
@@ -89,9 +90,5 @@ def sentence(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
 def behind(contrast: Contrast) -> str:
     """Return what is behind a number: networks and draws, and whether they are few."""
     draws = contrast.by_draw.size
-    many = f"{_count(contrast.networks, 'network')}, {_count(draws, 'draw')} of the data"
+    many = f"{counted(contrast.networks, 'network')}, {counted(draws, 'draw')} of the data"
     return many if draws >= 3 else f"{many}, so the interval is for this dataset only"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
