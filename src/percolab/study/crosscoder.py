@@ -272,12 +272,13 @@ def diff(
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
     """
-    known, place, rows = check_installed(entry(method, MODEST)), choose_device(device), _Rows.of(data, first, documents)
+    place, rows = choose_device(device), _Rows.of(data, first, documents)
     if trained_on is not None and (not isinstance(data, Corpus) or len(trained_on) != 2):
         raise ValueError("trained_on must be the lexicons of two networks, with a corpus as data")
     names = [layer, layer] if layer is None or isinstance(layer, str) else list(layer)
     if len(names) != 2:
         raise ValueError(f"layer must be a name, or two, got {len(names)}")
+    known = check_installed(entry(method, MODEST))  # before networks are read, which may take long
     values = [rows.read(network, name, place) for network, name in zip((first, second), names, strict=True)]
     found = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
     fit = rows.first_test * int(np.prod(rows.shape[1:]))
