@@ -138,7 +138,7 @@ def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_
     assert found[0]["recovery"] == pytest.approx(wanted["recovery"])
     assert found[0]["recovery"] != found[2]["recovery"]
     page = (tmp_path / "features.html").read_text()
-    assert page.count("data:image/png") == 2
+    assert page.count("data:image/png") == 3  # of both methods together, and of each
     assert scored(place, *given) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[1:-1]] == [

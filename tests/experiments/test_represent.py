@@ -84,7 +84,7 @@ def test_an_experiment_runs_from_data_to_report_and_once(name, folder, monkeypat
     assert page.count("data:image/png") == len(figures) > 1
     assert "How it is measured" in page
     assert "of this dataset" in page
-    assert page.index("What was found") < page.index("data:image/png") < page.index("<table")
+    assert page.index('class="verdict') < page.index("data:image/png") < page.index("<table")
     assert "not finished" not in page
     assert ("With two networks" in page) == (chosen.seeds == 2)
     table = pandas.read_parquet(folder / name / "table.parquet")

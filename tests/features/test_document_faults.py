@@ -10,6 +10,7 @@ from features_oracle import DocumentOracle, differing, document_scenario
 from percolab.corpora.corpus import Corpus
 from percolab.features import chance, concepts, inputs, scoring
 from percolab.features import score as features_score
+from percolab.model import latent_groups
 
 pytestmark = pytest.mark.slow
 
@@ -144,18 +145,18 @@ def sizes_count_tokens(patch):
 
 @fault("concepts.latent")
 def the_ratio_counts_tokens(patch):
-    real = concepts.thin
-    patch.setattr(concepts, "thin", lambda latent, tokens, size, ratio, kept: real(latent, tokens, tokens, ratio, kept))
+    real = latent_groups.thin
+    patch.setattr(latent_groups, "thin", lambda latent, tokens, size, *rest: real(latent, tokens, tokens, *rest))
 
 
 @fault("concepts.latent")
 def copies_of_the_upper_concept_are_kept(patch):
-    real = concepts.thin
+    real = latent_groups.thin
 
     def wrong(latent, tokens, size, ratio, kept):
         real(latent, tokens, size + 1e-9 * tokens, min(ratio, 1), kept)
 
-    patch.setattr(concepts, "thin", wrong)
+    patch.setattr(latent_groups, "thin", wrong)
 
 
 @fault("concepts.summarised")

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 from features_oracle import Oracle, differing, scenario
 
-from percolab.features import absorption, chance, concepts, counting, directions, pairs, result, scoring, union
+from percolab.features import (
+    absorption,
+    chance,
+    concept_splitting,
+    concepts,
+    counting,
+    directions,
+    pairs,
+    result,
+    scoring,
+)
 from percolab.features import score as features_score
 from percolab.features.firing import decode
 from percolab.model import latent_groups as model
@@ -84,7 +94,7 @@ def ratio_is_of_the_nearest_concept_kept_or_not(patch):
         model.enclose(latents, latent_size, above)
         kept[:] = (above < 0) | (present[latents] <= ratio * present[above])
 
-    patch.setattr(concepts, "thin", wrong)
+    patch.setattr(model, "thin", wrong)
 
 
 @fault("concepts.upper")
@@ -240,8 +250,8 @@ def rows_are_not_permuted(patch):
 
 
 def grow_with_raise(patch, least):
-    as_python(patch, union, "_grow", "_grow_together", "_wins")
-    patch.setattr(union, "LEAST_RAISE", least)
+    as_python(patch, concept_splitting, "_grow", "_grow_together", "_wins")
+    patch.setattr(concept_splitting, "LEAST_RAISE", least)
     patch.setattr(pairs, "LEAST_RAISE", least)
 
 
@@ -257,23 +267,24 @@ def unions_want_a_large_raise(patch):
 
 @fault("concepts.k", "concepts.f1_union")
 def unions_take_the_first_that_raises(patch):
-    as_python(patch, union, "_grow", "_grow_together")
-    real = union._wins
-    patch.setattr(union, "_wins", lambda new, f1, best: best == f1 and real(new, f1, best))
+    as_python(patch, concept_splitting, "_grow", "_grow_together")
+    real = concept_splitting._wins
+    patch.setattr(concept_splitting, "_wins", lambda new, f1, best: best == f1 and real(new, f1, best))
 
 
 @fault("concepts.f1_union")
 def unions_ignore_rows_outside(patch):
-    as_python(patch, union, "_grow", "_grow_together")
-    real = union.new_in
-    patch.setattr(union, "new_in", lambda u, f, lo, hi, *rest: 0 if lo == 0 else real(u, f, lo, hi, *rest))
+    as_python(patch, concept_splitting, "_grow", "_grow_together")
+    real = concept_splitting.new_in
+    patch.setattr(concept_splitting, "new_in", lambda u, f, lo, hi, *rest: 0 if lo == 0 else real(u, f, lo, hi, *rest))
 
 
 @fault("concepts.f1_union")
 def rows_held_twice_count_twice(patch):
-    as_python(patch, union, "_grow", "_grow_together", "_new_below", "new_in")
-    patch.setattr(union.bits, "count_outside", lambda words, other, lo, hi: union.bits.count(words, lo, hi))
-    patch.setattr(union.bits, "has", lambda words, p: False)
+    as_python(patch, concept_splitting, "_grow", "_grow_together", "_new_below", "new_in")
+    bits = concept_splitting.bits
+    patch.setattr(bits, "count_outside", lambda words, other, lo, hi: bits.count(words, lo, hi))
+    patch.setattr(bits, "has", lambda words, p: False)
 
 
 @fault("concepts.k")
@@ -450,7 +461,7 @@ def half_is_recovered(patch):
 def the_top_is_recovered(patch):
     as_python(patch, pairs, "_write_pairs")
     real = pairs._write_pairs
-    patch.setattr(pairs, "_write_pairs", lambda *given: real(*given[:15], np.ones_like(given[15]), *given[16:]))
+    patch.setattr(pairs, "_write_pairs", lambda *given: real(*given[:11], np.ones_like(given[11]), *given[12:]))
 
 
 @fault("summary.recovered", "summary.pure", "summary.split")

@@ -130,7 +130,7 @@ def test_what_is_refused(corpus):
     with refused("layer must be a name, or two, got 3"):
         pl.diff(one, one, corpus, layer=["a", "b", "c"], documents=10)
     with refused("activations must give (rows, width) for 10 inputs, got (9, 2)"):
-        pl.diff(np.zeros((10, 2)), np.zeros((9, 2)))
+        pl.diff(np.zeros((10, 2)), np.zeros((9, 2)), method="kmeans@n_features=2")
 
 
 def test_a_method_that_is_not_installed_is_said_before_networks_are_read(corpus, monkeypatch):

@@ -81,10 +81,14 @@ class _Interrupts:
     """Interrupts from the keyboard: the first one ends the command, and no other disturbs its end."""
 
     pressed = False
+    in_hook = False
+    """whether `press_again` runs, where nothing can be raised either"""
 
     def press(self, *_: object) -> None:
         """Raise, the first time."""
-        if not self.pressed:
+        if self.in_hook:
+            self._press_soon()
+        elif not self.pressed:
             self.pressed = True
             warnings.simplefilter("ignore")  # of what libraries could not finish
             raise KeyboardInterrupt
@@ -94,8 +98,12 @@ class _Interrupts:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(lost)
             return
-        self.pressed = False
-        threading.Timer(0.001, interrupt_main).start()  # at once it would be lost in here
+        self.pressed, self.in_hook = False, True
+        self._press_soon()
+        self.in_hook = False  # the last step: Python looks for signals after calls, and none follows
+
+    def _press_soon(self) -> None:
+        threading.Timer(0.001, interrupt_main).start()
 
 
 def run(arguments: Sequence[str]) -> int:
