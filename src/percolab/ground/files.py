@@ -151,19 +151,20 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[list[IO[bytes]]]:
     for path in paths:
         check_output(path, overwrite=overwrite)
     files: list[IO[bytes]] = []
+    made: list[Path] = []
     try:
         with ExitStack() as open_files:
             for path in targets:
                 sweep(path)
-                files.append(open_files.enter_context(open_partial(path)))
+                files.append(open_files.enter_context(open_partial(path, made=made)))
             yield files
             for file in files:
                 file.flush()
                 os.fsync(file.fileno())
             _name([Path(file.name) for file in files], targets, overwrite=overwrite)
     finally:
-        for file in files:
-            Path(file.name).unlink(missing_ok=True)
+        for name in made:
+            name.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -173,12 +174,14 @@ def new_folder(path: PathLike) -> Iterator[None]:
     is_new = not folder.exists()
     if is_new:
         check_directory(folder)
-        folder.mkdir()
     try:
-        yield
-    except BaseException:
         if is_new:
-            folder.rmdir()
+            folder.mkdir()
+        yield
+    except BaseException as fault:
+        if is_new and not (isinstance(fault, FileExistsError) and fault.filename == str(folder)):
+            with suppress(OSError):  # what others put there meanwhile stays
+                folder.rmdir()
         raise
 
 
@@ -224,10 +227,16 @@ def _rename_new(source: PathLike, target: PathLike) -> None:
         raise _exists(target) from None
 
 
-def open_partial(path: Path, suffix: str = "") -> IO[bytes]:
-    """Open a new file beside a path and hold its lock, so that nobody sweeps it away."""
+def open_partial(path: Path, suffix: str = "", made: list[Path] | None = None) -> IO[bytes]:
+    """Open a new file beside a path and hold its lock, so that nobody sweeps it away.
+
+    Its name is in `made` before the file is there, so that an interrupt at any step leaves none that is not known.
+    """
     while True:
-        file = open(partial(path, suffix), "xb")  # noqa: SIM115  # who asks for it closes it
+        name = partial(path, suffix)
+        if made is not None:
+            made.append(name)
+        file = open(name, "xb")  # noqa: SIM115  # who asks for it closes it
         locks.hold(file.fileno())
         if os.path.exists(file.name):
             return file
