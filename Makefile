@@ -15,8 +15,8 @@ INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
 # torch is pinned: a looser requirement may bring gigabytes of accelerator libraries.
 TORCH := torch==2.13.0
 
-# timing.py is what the programs share.
-BENCHMARKS = $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py))
+# timing.py is what the programs share; learning_rates.py chooses settings of the benchmark's tasks, and times nothing.
+BENCHMARKS = $(filter-out benchmarks/timing.py benchmarks/learning_rates.py,$(wildcard benchmarks/*.py))
 
 # How much of the attack, and how many tables of each kind: the whole takes hours.
 ATTACK ?= 2%

@@ -15,7 +15,9 @@ LONG_WORD = 40
 """Characters of a word that messages repeat in full."""
 
 Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by percolab.", show_default=False)]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is complete.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing output once the new one is complete.")
+]
 Factor = Annotated[
     int | None,
     typer.Option(

@@ -278,7 +278,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Write JSON to `path`, and replace what is there."""
+    """Write JSON to `path`, in place of any file that has this name."""
     with replacing(path) as name:
         name.write_bytes(json_text(values))
 
@@ -317,7 +317,7 @@ def write_table(table: Any, stem: Path) -> list[Path]:
 
 # ---------------------------------------------------------------------- renames
 #
-# Renames that lose nothing: to a free name, or in exchange with what is there, in one step.
+# Renames that lose nothing: to a free name, or an exchange of two names in one step.
 # `os.rename` silently replaces a file or an empty directory. Linux can refuse instead, and exchange two names
 # (renameat2); elsewhere the same is had in small steps, or said not to be there.
 

@@ -122,7 +122,7 @@ def status(location: Location) -> str:
 
 
 def put(complete: Path, target: Path, *, overwrite: bool, sync: bool = True) -> None:
-    """Move a complete store to its target; what is there stays unless `overwrite`.
+    """Move a complete store to its target. A store that has this name is replaced only with `overwrite`.
 
     Raises FileExistsError if something is there that may not be replaced; the store then stays where it is.
     """

@@ -2,8 +2,8 @@
 
 Every number about a trained network stands beside the same number for these, with its interval over seeds.
 
-A positive control says what held-out subtrees can detect. If probes of held-out subtrees read nothing, that says
-something only if they would have read what is there. So activations get a planted signal: for each depth a direction,
+A positive control says what held-out subtrees can detect. If these probes read nothing, this means something
+only if they would have read a signal that is present. So activations get a planted one: for each depth a direction,
 along which a sample moves by s times z, with z the value of its latent at that depth and s in units of the standard
 deviation of the activations along the direction.
 """
