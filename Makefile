@@ -18,6 +18,16 @@ TORCH := torch==2.13.0
 # timing.py is what the programs share; learning_rates.py chooses settings of the benchmark's tasks, and times nothing.
 BENCHMARKS = $(filter-out benchmarks/timing.py benchmarks/learning_rates.py,$(wildcard benchmarks/*.py))
 
+# The features of the demo's explorer: k-means on the points themselves.
+define KMEANS
+import percolab as pl
+from percolab.features import KMeans
+from scipy.sparse import save_npz
+X = pl.load('demo/small.zarr').X[:]
+save_npz('demo/codes.npz', KMeans(64).fit(X).encode(X))
+endef
+export KMEANS
+
 # How much of the attack, and how many tables of each kind: the whole takes hours.
 ATTACK ?= 2%
 COVERAGE ?= 20
@@ -34,7 +44,8 @@ demo: $(VENV)/.demo ## Make a small dataset and documents, check and draw them; 
 	$(BIN)/percolab info demo/small.zarr
 	$(BIN)/percolab draw demo/small.zarr -o demo/cluster.png --overwrite
 	$(BIN)/percolab verify demo/small.zarr --report demo
-	$(BIN)/percolab explore demo/small.zarr -o demo/explorer.html --overwrite
+	$(BIN)/python -c "$$KMEANS"
+	$(BIN)/percolab explore demo/small.zarr --features demo/codes.npz -o demo/explorer.html --overwrite
 	$(BIN)/percolab info demo/small.zarr --html demo/card.html --explorer demo/explorer.html --overwrite > /dev/null
 	$(BIN)/percolab documents --tokens 1024 --lexicons 2 --seed 1 --count 1000 -o demo/documents.zarr --overwrite
 	$(BIN)/percolab draw demo/documents.zarr --document 7 -o demo/document.png --overwrite
@@ -42,7 +53,7 @@ demo: $(VENV)/.demo ## Make a small dataset and documents, check and draw them; 
 	$(BIN)/percolab reproduce one-cluster --scale small -o demo/one-cluster
 	@echo "demo/cluster.png: the largest cluster in space, beside its latent tree."
 	@echo "demo/card.html:   what is in the dataset, at a glance; open it in a browser."
-	@echo "demo/explorer.html: its points and its hierarchy, to walk through; open it in a browser."
+	@echo "demo/explorer.html: its points, its hierarchy and the features of k-means, to walk through; open it in a browser."
 	@echo "demo/verify.html: the laws of the table above, with a figure for each."
 	@echo "demo/document.png: a document over the tree of its tokens: what can be known about its context at each position."
 	@echo "demo/documents/report.html: transformers on documents: own lexicon, the other one, untrained, raw input."
@@ -88,6 +99,7 @@ check: lint ## Check format, lint, types, and who imports whom.
 docs: $(VENV)/.docs ## Build the documentation, running its pages: build/docs/index.html.
 	$(BIN)/sphinx-build -W --keep-going -q -j $(WORKERS) -d build/doctrees docs build/docs
 	@echo "build/docs/index.html: the documentation; open it in a browser."
+	@echo "Search shows excerpts when the site is served: $(BIN)/python -m http.server -b 127.0.0.1 -d build/docs"
 
 bench: $(VENV)/.bench ## Time and measure against peers; prints ratios.
 	@set -e; for program in $(BENCHMARKS); do echo "$(BIN)/python $$program"; $(BIN)/python $$program; done

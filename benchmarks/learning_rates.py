@@ -19,7 +19,7 @@ from percolab.features.register import entry
 from percolab.study.cells import Here
 from percolab.study.measured import RAW, TRAINED, UNTRAINED
 
-RATES = (1e-3, 3e-3, 1e-2, 3e-2)
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 """Learning rates that are tried."""
 TUNING_DRAW = 10_000
 """The draw on which learning rates are chosen, and nothing else is done."""

@@ -4,8 +4,11 @@ import hashlib
 import os
 import re
 import sys
+from html import escape
 from pathlib import Path
+from textwrap import shorten
 
+from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
@@ -72,6 +75,7 @@ toc_object_entries_show_parents = "hide"
 html_theme = "pydata_sphinx_theme"
 html_title = "percolab"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["percolab.css"]
 html_js_files = ["pictures.js"]
 html_extra_path = [str(LIVE)]
@@ -119,6 +123,14 @@ def _refuse_plain_figures(app: Sphinx, exception: Exception | None) -> None:
         raise ExtensionError(f"pages must show figures, got their reprs in {', '.join(plain)}")
 
 
+def _describe(app: Sphinx, page: str, template: str, context: dict[str, object], tree: nodes.document | None) -> None:
+    """Give a page its first paragraph as the description that search engines and previews of links show."""
+    first = next(iter(tree.findall(nodes.paragraph)), None) if tree else None
+    text = " ".join(first.astext().split()) if first else f"percolab: {context.get('title', page)}"
+    tag = f'<meta name="description" content="{escape(shorten(text, 160, placeholder=" …"))}">'
+    context["metatags"] = f"{context.get('metatags', '')}{tag}\n"
+
+
 def _explorers(app: Sphinx) -> None:
     """Make the explorers that the pages show: one cluster with the features of k-means, and documents."""
     import percolab as pl
@@ -139,6 +151,7 @@ def _explorers(app: Sphinx) -> None:
 def setup(app: Sphinx) -> None:
     """Run around napoleon, whose priority is 500; look at the pages when they are there."""
     app.connect("builder-inited", _explorers)
+    app.connect("html-page-context", _describe)
     app.connect("build-finished", _refuse_plain_figures)
     app.connect("autodoc-process-docstring", _keep, priority=400)
     app.connect("autodoc-process-docstring", _restore, priority=600)

@@ -232,7 +232,7 @@ def attack_unfinished(count, seed):
             assert outcome(fork(dying, change, shards, truth[NEW], path.parent)) == -signal.SIGKILL
             kept += [path] if path.is_dir() else []
         assert kept
-        for _ in range(count):
+        for number in range(count):
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(kept[random.integers(len(kept))], folder / "ds.zarr")
             spoil_unfinished(folder / "ds.zarr", random, precious)
@@ -242,6 +242,8 @@ def attack_unfinished(count, seed):
             counts["refused"] += code == REFUSED
             counts["wrong"] += code == WRONG
             counts["crashes"] += code not in (FINE, REFUSED, WRONG)
+            if code not in (FINE, REFUSED):
+                print(f"unfinished: try {number} ended with {code}", file=sys.stderr, flush=True)
             counts["lost"] += contents(precious) != before
     return counts
 

@@ -72,7 +72,7 @@ def spoilt_array(values, random):
         with np.errstate(all="ignore"):
             try:
                 return values.astype(pick(random, TYPES))
-            except (TypeError, ValueError):
+            except (RuntimeError, TypeError, ValueError):
                 return np.zeros(values.shape, pick(random, TYPES))
     if how == 1 and values.size and values.dtype.kind in "iuf":
         with np.errstate(all="ignore"):

@@ -21,6 +21,9 @@ def pytest_sessionstart(session):
 
     Each worker begins with another group. A group is locked while it is compiled; who comes later loads it.
     """
+    from percolab.ground import compiled
+
+    compiled._logged.append("no test depends on what was compiled before it")
     worker = getattr(session.config, "workerinput", {}).get("workerid", "").removeprefix("gw")
     if not worker:
         return

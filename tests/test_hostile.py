@@ -310,6 +310,16 @@ def test_only_plain_files_are_read(path, kind, name):
             touch(path)
 
 
+@pytest.mark.parametrize("kind", [pipe, device, elsewhere])
+@pytest.mark.parametrize("name", ["digests/zarr.json", "unfinished/zarr.json", "X/zarr.json"])
+def test_only_plain_files_are_gone_on_with(ds, tmp_path, kind, name):
+    whole = ds.recipe, ds.forest.n_points, ds.forest.n_clusters
+    unfinished.begin(tmp_path / "ds.zarr", *whole)
+    kind(tmp_path / "ds.zarr" / name)
+    with pytest.raises(FileExistsError, match=rf"must hold plain files and directories alone, got '.*{name}'$"):
+        unfinished.begin(tmp_path / "ds.zarr", *whole)
+
+
 # ---------------------------------------------------------------------- forests
 
 

@@ -160,9 +160,9 @@ def patching(*, short: bool = False) -> Panel:
     return Panel([names[name] for name in kept], series, "share of the way to the exact answer")
 
 
-def documents(*, short: bool = False) -> Panel:
+def documents(file: str, *, short: bool = False) -> Panel:
     """Return what each reader finds in documents: own lexicon, other lexicon, untrained networks, raw input."""
-    found = read("documents/results.json")
+    found = read(f"documents/{file}.json")
     first = found["settings"]["options"]["layers"][0]
     levels = [row for row in found["estimates"] if row["part"] == "level" and row["layer"] in (first, row["role"])]
     words = {
@@ -183,11 +183,11 @@ def documents(*, short: bool = False) -> Panel:
         name: {words[row["reader"]]: mark(row) for row in levels if row["role"] == role and row["reader"] in words}
         for role, name in names.items()
     }
-    return Panel(list(words.values()), series, "how well it is found (1: perfectly)", limits=(-0.05, 1))
+    return Panel(list(words.values()), series, "how well it is found (1: perfectly)", limits=(-0.1, 1))
 
 
 PICTURES = {
-    "documents": lambda: [documents()],
+    "documents": lambda: [documents("full")],
     "probes": lambda: [probes("one-cluster"), probes("multi-cluster")],
     "recovery": lambda: [recovery("paper-one-cluster"), recovery("superposed-2")],
     "recovery-others": lambda: [recovery("paper-multi-cluster"), recovery("superposed-4")],
@@ -199,7 +199,7 @@ PICTURES = {
     "patching": lambda: [patching()],
 }
 CARDS = {
-    "documents": lambda: documents(short=True),
+    "documents": lambda: documents("full", short=True),
     "probes": lambda: probes("one-cluster", short=True),
     "recovery": lambda: recovery("paper-one-cluster", FEW),
     "swap": swap,

@@ -270,9 +270,9 @@ def features(task: str, columns: dict[str, str], methods: Sequence[str] | None =
     return table(["method", *columns.values()], rows)
 
 
-def documents() -> str:
-    """Return the contrasts of every reader after the last block."""
-    found = read("documents/results.json")
+def documents(file: str) -> str:
+    """Return the contrasts of every reader after the second block."""
+    found = read(f"documents/{file}.json")
     layer = found["settings"]["options"]["layers"][0]
     names = {
         "beliefs": "beliefs, R²",
@@ -429,7 +429,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         for task in ("documents", "superposed-2")
         for kind, make in (("methods", benchmark_methods), ("endpoints", benchmark_endpoints))
     },
-    "documents.md": {"documents": documents},
+    "documents.md": {f"documents, {file}": partial(documents, file) for file in ("full", "small")},
     "paper.md": {"table 1": table_one},
     "represent.md": {"relevance": lambda: relevance(short=True)},
     "features.md": {"in short": in_short},

@@ -482,6 +482,13 @@ def line_through_origin(x: ArrayLike, y: ArrayLike) -> Line:
     return Line(slope, 1 - rest / total if total > 0 else np.nan)
 
 
+def mean_of_known(values: Floats, axis: int) -> Floats:
+    """Return the mean along an axis of what is not NaN; NaN where nothing is."""
+    known = np.isfinite(values)
+    total = np.where(known, values, 0).sum(axis)
+    return np.where(known.any(axis), total / np.maximum(known.sum(axis), 1), np.nan)
+
+
 def log_lines(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
     """Return slopes, intercepts and R² of least squares of log10 y (…, k, B) on log10 x (k,); NaN below 3 points."""
     good = (x > 0)[:, None] & (y > 0)

@@ -146,6 +146,8 @@ def test_the_same_command_computes_nothing_again_and_more_is_added(made, monkeyp
         benchmark([WORLD], output=output, only=METHODS, again=["pca"])
     limited = benchmark([WORLD], output=output, only=["pca"], draws=2, time_limit=0)["superposed-2"]
     assert len(limited["missing"]) == 2 * 5
+    more = benchmark([WORLD], output=output, only=["neurons"], draws=2, seeds=2, time_limit=0)["superposed-2"]
+    assert len(more["missing"]) == 2 * 4  # of the second seed alone
     assert not asked
 
 

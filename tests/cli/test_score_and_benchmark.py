@@ -288,9 +288,9 @@ def test_a_method_beside_the_user_is_compared(tmp_path, monkeypatch, capsys):
     )
     monkeypatch.setattr("percolab.benchmark.declaration.task", lambda name, scale: tiny)
     words = ["benchmark", "-o", "made", "--scale", "small", "--tasks", "paper-one-cluster", "--device", "cpu"]
-    assert run([*words, "--only", f"neurons,{own}:Halves", "--time-limit", "0"]) == 0
-    out = capsys.readouterr().out
-    assert out == "made/paper-one-cluster/report.html: 8 cells left: the same command goes on\n"
+    assert run([*words, "--only", f"neurons,{own}:Halves", "--time-limit", "0", "-q"]) == 130
+    unfinished = "error: unfinished: 8 cells of paper-one-cluster are left; the same command resumes\n"
+    assert capsys.readouterr() == ("", unfinished)
     assert run([*words, "--only", f"neurons,{own}:Halves"]) == 0
     *table, last = capsys.readouterr().out.splitlines()
     assert last == "made/paper-one-cluster/report.html: done"

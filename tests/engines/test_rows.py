@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import percolab as pl
-from percolab.engines.native import limbs
+from percolab.engines.native import large_clusters
 
 POINT_COLUMNS = ("X", "y", "point_z", "point_id")
 LATENT_COLUMNS = ("left_size", "bond", "latent_z")
@@ -30,8 +30,8 @@ RECIPES = {
 def small_limbs():
     """Cut clusters into limbs of 2,048 points, so that small datasets have many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limbs, "MOST_ROWS", 2048)
-        patch.setattr(limbs, "LEAST_ROWS", 2048)
+        patch.setattr(large_clusters, "MOST_ROWS", 2048)
+        patch.setattr(large_clusters, "LEAST_ROWS", 2048)
         yield
 
 
@@ -99,7 +99,7 @@ def test_any_range_of_any_recipe(n, create_prob, seed, data):
 
 @pytest.mark.parametrize("rows", [1 << 11, 1 << 12, 1 << 14])
 def test_the_size_of_limbs_does_not_show(rows, monkeypatch):
-    monkeypatch.setattr(limbs, "MOST_ROWS", rows)
+    monkeypatch.setattr(large_clusters, "MOST_ROWS", rows)
     recipe = RECIPES["one_cluster"]
     table = pl.engines.cluster_table(recipe, threads=2)
     assert table.crown.limb.size > 1

@@ -12,7 +12,7 @@ from percolab import intervals
 from percolab.experiments import crossed, edit, relevance, responses, steering, trained
 from percolab.nn import ResidualMLP, activations
 from percolab.nn.probing import siblings
-from percolab.nn.probing.places import find_places, held_out, read_places
+from percolab.nn.probing.probed_latents import find_places, held_out, read_places
 from percolab.nn.probing.ridge import take
 from percolab.study.estimates import select
 

@@ -302,3 +302,11 @@ def test_methods_are_found_by_name():
 def test_unknown_methods_are_one_line(name, message):
     with pytest.raises(ValueError, match=message):
         register.find_method(name)
+
+
+@pytest.mark.parametrize("method", [KMeans(8), PCA(3), ICA(3), Neurons()], ids=lambda method: type(method).__name__)
+def test_tensors_with_gradients_are_taken(method, X):
+    torch = pytest.importorskip("torch")
+    rows = torch.tensor(X).requires_grad_()
+    codes = method.fit(rows).encode(rows)
+    assert abs(codes - method.encode(X)).max() == 0

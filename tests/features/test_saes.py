@@ -223,7 +223,7 @@ def test_every_row_is_seen_once_a_round():
     ("activations", "message"),
     [
         (np.ones(5, np.float32), r"^activations must have shape \(rows, d\), got \(5,\)$"),
-        (np.full((5, 2), np.nan, np.float32), r"^activations must be finite, got NaN or infinity$"),
+        (np.full((5, 2), np.nan, np.float32), r"^activations must be finite, got nan in row 0$"),
     ],
 )
 def test_bad_activations_are_one_line(activations, message):
@@ -263,3 +263,11 @@ def test_a_softly_frozen_decoder_stays_near_its_start():
     near = torch.nn.functional.cosine_similarity(moved, start) >= saelens.SOFT
     assert torch.equal(held[near], moved[near])
     assert not near.all()
+
+
+@pytest.mark.sae
+def test_training_reports_its_steps():
+    method, told = TopK(n_features=8, k=2, steps=10, batch_size=16, device="cpu"), []
+    method.progress = lambda *step: told.append(step)
+    method.fit(np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32))
+    assert [step for step in told if step[1] < 10] == [("autoencoder", done, 10) for done in range(10)]

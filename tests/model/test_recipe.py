@@ -10,13 +10,21 @@ import percolab as pl
 from percolab.model.recipe import PRESETS
 
 
+def test_a_misspelt_keyword_is_named_with_the_nearest_one():
+    for make in (pl.generate, pl.Recipe, pl.make_percolation):
+        with pytest.raises(TypeError, match=rf"^{make.__name__} has no argument 'sed': did you mean 'seed'\?$"):
+            make(n_points=10, dim=3, sed=1)
+    with pytest.raises(TypeError, match=r"^Recipe has no argument 'xyzzy': it takes n_points, dim, "):
+        pl.Recipe(10, 3, xyzzy=1)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"n_points": 0}, "n_points must be at least 1, got 0"),
         ({"n_points": -5}, "n_points must be at least 1, got -5"),
         ({"n_points": 2.5}, "n_points must be an integer, got 2.5"),
-        ({"n_points": 10.0}, "n_points must be an integer, got 10.0"),
+        ({"n_points": 10.0}, "n_points must be an integer, got 10.0: write 10"),
         ({"n_points": True}, "n_points must be an integer, got True"),
         ({"n_points": "10"}, "n_points must be an integer, got '10'"),
         ({"dim": 0}, "dim must be at least 2, got 0"),

@@ -81,11 +81,9 @@ def test_a_linear_network_answers_by_a_formula(shape, k, rank, scale, seed):
 
 
 @torch.no_grad()
-def test_zero_directions_span_nothing_and_all_directions_everything():
+def test_all_directions_span_everything_and_a_dose_of_0_changes_nothing():
     model, x = linear(), normal(4, 3)
     before = model(x)
-    with ablate(model, "0", torch.zeros(2, 5)):
-        assert torch.equal(model(x), before)
     with ablate(model, "0", normal(9, 5)):
         torch.testing.assert_close(model(x), torch.zeros_like(before))
     with steer(model, "0", normal(5), dose=0):
@@ -397,6 +395,7 @@ def test_gradients_reach_all_that_is_given_and_the_network_but_not_the_source():
             "directions must have shape (width,) or (k, width), got (1, 2, 3)",
         ),
         (lambda m: ablate(m, "0", [[1.0] * 4]), "directions must have 5 numbers, the width of '0', got 4"),
+        (lambda m: ablate(m, "0", [[1.0] * 5, [0.0] * 5]), "directions must be nonzero, got zeros in row 1"),
         (lambda m: ablate(m, "0", [[1.0] * 5], "mean"), "to must be 'zero' or a mean activation, got 'mean'"),
         (lambda m: ablate(m, "0", [[1.0] * 5], [0.0]), "to must have 5 numbers, as directions have, got 1"),
         (lambda m: patch(m, "0", normal(3, 3)), "source must have the rows of the input, (4, 5) at '0', got (3, 5)"),
@@ -437,6 +436,14 @@ def test_bad_positions_are_told_in_one_line(positions, message):
     with pytest.raises(ValueError) as error, patch(model, "0", x, positions=positions):
         model(x)
     assert str(error.value).startswith(message)
+
+
+def test_a_source_of_floats_is_refused_by_a_network_of_tokens():
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 3))
+    message = "source must be integers, the tokens that the model embeds, got torch.float32"
+    with refused(message), patch(model, "0", torch.ones(2, 4)):
+        pass
+    assert hooks(model) == 0
 
 
 def test_layers_without_such_an_output_are_refused():

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 import percolab as pl
 from percolab.nn import ProbeConfig, ResidualMLP, activations, probes
 from percolab.nn.probing.errors import LEAST_BASELINE
-from percolab.nn.probing.places import (
+from percolab.nn.probing.probed_latents import (
     LATENT_TARGETS,
     columns,
     find_places,

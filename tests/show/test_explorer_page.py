@@ -429,6 +429,20 @@ def test_a_tooltip_is_the_innermost_concept_in_two_lines(visit, file, planted):
     hover(one, "app.space.figure", f"app.space.x[{point}]", f"app.space.y[{point}]")
     one.when(f"document.getElementById('tip').textContent.startsWith('row {point:,}')")
     assert one.page.locator("#tip").bounding_box()["height"] < 60
+    one.page.keyboard.press("ArrowDown")
+    one.page.locator("#tip").wait_for(state="hidden")
+
+
+def test_the_concept_beside_never_holds_the_one_that_was_picked(visit, file):
+    one = visit(file.as_uri())
+    concepts = "[...app.trees[0].latent.keys()].filter((i) => app.trees[0].concept[i])"
+    sides = """.flatMap((i) => [-1, 1].map((step) => {
+      const tree = app.trees[0], j = tree.beside(i, step);
+      return j < 0 ? null : tree.has(j, tree.start[i]);
+    }))"""
+    held = one.js(concepts + sides)
+    assert held.count(False) > 20
+    assert not held.count(True)
 
 
 def test_colours_are_on_top_and_the_same_left_and_right_from_the_start(visit, tmp_path):
@@ -496,7 +510,7 @@ def test_a_table_of_features_sorts_and_filters(visit, file, planted):
     one.page.select_option("#feature-table select", "that fire")
     one.page.fill("#feature-table input", str(round(float(found["f1"].max()) - 0.01, 3)))
     assert len(column(1)) == 1
-    one.page.locator("#feature-table td button").first.click()
+    one.page.locator("#feature-table tr td:nth-child(2)").first.click()  # anywhere on the line
     one.when("app.state.feature !== null")
     feature = one.js("app.state.feature")
     assert one.page.locator(".bars i").count() == 24

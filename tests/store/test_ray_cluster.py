@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import percolab as pl
-from percolab.engines.native import limbs
+from percolab.engines.native import large_clusters
 from percolab.store import runners, schema, shards
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
@@ -22,7 +22,7 @@ CELL = 2048
 @pytest.fixture(autouse=True)
 def small_cells(monkeypatch):
     monkeypatch.setattr(schema, "CELL", CELL)
-    monkeypatch.setattr(limbs, "MOST_ROWS", 4096)
+    monkeypatch.setattr(large_clusters, "MOST_ROWS", 4096)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
 
 

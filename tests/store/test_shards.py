@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import percolab as pl
-from percolab.engines.native import limbs
+from percolab.engines.native import large_clusters
 from percolab.store import byte_sources, runners, schema, shards
 
 ONE = pl.Recipe(20_000, 5, "one_cluster", seeds=8)
@@ -26,11 +26,11 @@ CELL = 2048
 DRIVER = f"""
 import sys
 import percolab as pl
-from percolab.engines.native import limbs
+from percolab.engines.native import large_clusters
 from percolab.store import schema, shards
 
 if __name__ == "__main__":
-    schema.CELL, limbs.MOST_ROWS = {CELL}, 4096
+    schema.CELL, large_clusters.MOST_ROWS = {CELL}, 4096
     shards.generate_store(pl.Recipe.from_json(sys.argv[1]), sys.argv[2], shards=50, workers=2)
 """
 
@@ -39,7 +39,7 @@ if __name__ == "__main__":
 def small_cells(monkeypatch):
     """Make cells and limbs small, so that small datasets have many; and the time of making the same."""
     monkeypatch.setattr(schema, "CELL", CELL)
-    monkeypatch.setattr(limbs, "MOST_ROWS", 4096)
+    monkeypatch.setattr(large_clusters, "MOST_ROWS", 4096)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
 
 

@@ -51,7 +51,7 @@ def test_a_network_of_ones_own_is_compared_with_untrained_ones_and_the_raw_input
 def test_what_a_network_keeps_of_one_factor_is_found_by_the_swap(world):
     networks = {
         "trained": {f: [keeps(world, f), keeps(world, f)] for f in range(2)},
-        "untrained": [lambda X: np.asarray(X, np.float32)] * 2,
+        "untrained": [lambda X: np.asarray(X, np.float32), lambda X: np.asarray(X, np.float32)],
     }
     found = compare(world, networks, ["separation"])
     swap = found.contrasts.set_index("contrast").loc["own - other"]
@@ -147,6 +147,9 @@ def test_a_list_of_datasets_comes_with_a_list_of_networks(points):
     assert set(found.contrasts["draws"]) == {3}
 
 
+HALF = np.ones((3000, 2))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -155,6 +158,7 @@ def test_a_list_of_datasets_comes_with_a_list_of_networks(points):
         ({"networks": {"trained": np.ones((7, 3))}}, r"must give \(rows, width\) for 3000 inputs, got \(7, 3\)"),
         ({"networks": {"trained": [np.ones((3000, 2))]}}, "networks must say which of the 2 factors the trained ones"),
         ({"networks": {"trained": {5: np.ones((3000, 2))}}}, "factors of networks must be below 2, got 5"),
+        ({"networks": {"untrained": [HALF, HALF]}}, "networks must differ, .*, got the same one twice as 'untrained'"),
         ({"readers": ["nonsense"]}, r"readers must be names \(separation, accuracy"),
         ({"readers": []}, "readers must not be empty"),
         ({"readers": [KMeans]}, r"readers must be names or objects, got the class KMeans: give KMeans\(…\)"),

@@ -99,12 +99,13 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     named["share"], named["tuned"] = s.options.share, s.options.tuned
     networks = cell_of(s, "networks", Networks, train, made_from=named, lasting=False, stage="training")
     asked = {name: value for name, value in made_from["options"].items() if name != "budget"} | {"store": s.store}
+    asked |= {name: value for name, value in named.items() if name != "seeds"}  # more networks go on from fewer
     found: list[Cell[Any]] = [] if s.options.activations else [networks]
     for one in (entry(name, s.options.budget) for name in s.asked):
         places = [Representation(TRUTH)] if one.method in ORACLES else representations(s)
         for which in places:
             needs = (networks,) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
-            own = {**named, **asked, "method": one.name, "options": one.options, "source": source(one)}
+            own = {**asked, "method": one.name, "options": one.options, "source": source(one)}
             own = json.loads(json.dumps({**own, "representation": which.name}))
             make, how = partial(judge, which, one), {"made_from": own, "stage": one.name}
             found.append(cell_of(s, f"{which.name}/{one.slug}", Columns, make, *needs, **how))

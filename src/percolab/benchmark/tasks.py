@@ -105,6 +105,7 @@ def task(name: str, scale: str = "paper") -> Task:
     budget = _SMALL if small else Budget()
     rates = _RATES.get((name.removesuffix(TENTH), scale), {})
     if name.removesuffix(TENTH) not in POINTS:
+        budget = budget if small else Budget(n_features=2048)
         options = Options("blocks.1", 20, budget, rates, 400 if small else 4000, tuned=name == TUNED)
         return Task(name, scale, scales.corpus("documents", scale), scales.corpus_training("documents", scale), options)
     data = name.removesuffix(TENTH).removeprefix("paper-")
@@ -115,8 +116,8 @@ def task(name: str, scale: str = "paper") -> Task:
 
 
 FROZEN: Mapping[str, str] = {
-    "paper/documents": "bc8e36ec82977d52",
-    "paper/documents-tuned": "f12eb781d1ca9327",
+    "paper/documents": "785cf7fed06fa120",
+    "paper/documents-tuned": "fe8dc12f39194d7d",
     "paper/superposed-2": "894d398205ec5ae8",
     "paper/superposed-4": "7fcacffa838fa80c",
     "paper/paper-one-cluster": "7c786be36e12ef0a",

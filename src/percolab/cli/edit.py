@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from percolab.cli.errors import command
+from percolab.cli.generate import make
 from percolab.cli.options import (
+    Output,
     Overwrite,
     Quiet,
     Store,
@@ -22,14 +24,15 @@ from percolab.cli.options import (
 )
 from percolab.cli.options import seed as seed_number
 from percolab.ground.foreign_files import read_array, read_json
+from percolab.ground.progress import Progress
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
 from percolab.model.recipe import PRESETS, Recipe
+from percolab.worlds.generation import generate
 from percolab.worlds.superposition import Superposition, recipe_from_dict
 
 if TYPE_CHECKING:
     from percolab.dataset.dataset import Dataset
 
-Output = Annotated[str, word_option("-o --output", "PATH", "Zarr store to write, or a URL.")]
 EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATENT=NUMBER or turn:LATENT=SEED"
 
 
@@ -63,7 +66,7 @@ def edit(
     chosen = None if target is None else read_target(target)
     moved: list[str] = []
 
-    def edited() -> Dataset:
+    def edited(progress: Progress) -> Dataset:
         dataset = _dataset(path)
         for change in changes:
             if isinstance(change, Move):
@@ -71,7 +74,7 @@ def edit(
             dataset = _apply(dataset, change)
         return dataset if chosen is None else dataset.with_target(chosen)
 
-    _write(edited, output, overwrite, quiet)
+    make(edited, output, overwrite=overwrite, quiet=quiet)
     for line in () if quiet else moved:
         print(line)
 
@@ -134,14 +137,14 @@ def take(
     if (size is None) == (rows is None):
         raise ValueError("size or rows must be given, and not both")
 
-    def taken() -> Dataset:
+    def taken(progress: Progress) -> Dataset:
         dataset = _dataset(path)
         if size is not None:
             return dataset.subsamples([size], seed, y=y)[0]
         assert rows is not None
         return dataset.take(read_array("rows", rows), y=y)
 
-    _write(taken, output, overwrite, quiet)
+    make(taken, output, overwrite=overwrite, quiet=quiet)
 
 
 @command(
@@ -194,13 +197,13 @@ def superpose(
         rotate,
         seed,
     )
-    from percolab.cli.generate import make
-
-    make(recipe, output, threads=threads, overwrite=overwrite, sync=True, quiet=quiet)
+    make(partial(generate, recipe, threads=threads), output, overwrite=overwrite, quiet=quiet)
 
 
 def _factor(word: str) -> Recipe:
     """Return the recipe of a factor: of a preset, of a file of JSON, or of a dataset as its recipe makes it."""
+    from percolab.store.worlds import load_points
+
     if word in PRESETS:
         return PRESETS[word]
     if Path(word).is_file():
@@ -208,7 +211,7 @@ def _factor(word: str) -> Recipe:
         if not isinstance(recipe, Recipe):
             raise ValueError(f"factors must be recipes of one dataset each, got the world in {word!r}")
         return recipe
-    dataset = _open(word)
+    dataset = load_points(word)
     if not isinstance(dataset.recipe, Recipe):
         raise ValueError(f"factors must be datasets of one hierarchy, got the superposed world {word!r}")
     if dataset.modification:
@@ -229,31 +232,12 @@ def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
 # ---------------------------------------------------------------------- reading and writing
 
 
-def _open(path: str) -> Any:
-    from percolab.store import worlds
-
-    return worlds.load_points(path)
-
-
 def _dataset(path: str) -> Dataset:
     """Open a dataset, and refuse a world."""
     from percolab.dataset.dataset import Dataset
+    from percolab.store.worlds import load_points
 
-    found = _open(path)
+    found = load_points(path)
     if not isinstance(found, Dataset):
         raise ValueError(f"path must be a dataset of one hierarchy, got the superposed world {path!r}")
     return found
-
-
-def _write(make: Callable[[], Dataset], output: str, overwrite: bool, quiet: bool) -> None:
-    """Make a dataset of another, write it, and say what it is."""
-    from percolab.ground.progress import bar
-    from percolab.show import summary
-    from percolab.store import commit, worlds
-
-    commit.check_target(output, overwrite=overwrite)
-    with bar(visible=not quiet, label="making") as display:
-        dataset = make()
-        worlds.save(dataset, output, overwrite=overwrite, progress=display)
-    if not quiet:
-        print(f"{output}: {summary.one_line(summary.summarise(dataset))}")

@@ -58,7 +58,7 @@ NO_ROOM = (
 
 
 class UnfinishedError(Exception):
-    """The user interrupted a command that can be resumed."""
+    """The user, or a time limit, interrupted a command that can be resumed."""
 
 
 class CommandError(Exception):

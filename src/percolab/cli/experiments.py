@@ -159,6 +159,9 @@ def represent(
     draws: Draws = 1,
     network: Network = None,
     layers: Layers = None,
+    readers: Annotated[
+        str | None, word_option("--readers", "A,B", "What reads networks on documents, such as beliefs,kmeans.")
+    ] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     ray: Ray = None,
@@ -180,10 +183,10 @@ def represent(
     After an interruption, give the same command.
     """
     check_choice("name", FORMERLY.get(name, name), REPRESENT)
-    given = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
-    names = None if layers is None else layers.split(",")
+    given: dict[str, Any] = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
+    given |= {"layers": layers and layers.split(","), "readers": readers and readers.split(",")}
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
-    _run(name, scale, output, {**given, "layers": names}, **how)
+    _run(name, scale, output, given, **how)
 
 
 @command(
@@ -251,6 +254,7 @@ def diff(
     percolab represent ownership does this for pairs whose differences are known, with intervals.
     """
     need_packages()
+    from percolab.ground.progress import bar
     from percolab.study.crosscoder import diff as run
 
     if output is not None:
@@ -268,7 +272,8 @@ def diff(
         inputs = getattr(known, "X", known)
     elif known is not also_known:
         raise ValueError("A and B must both be runs, or both be activations, got one of each")
-    found = run(one, other, inputs, device=device, **options)
+    with bar(label="reading") as display:
+        found = run(one, other, inputs, device=device, progress=display, **options)
     if output is not None:
         found.save(output, overwrite=overwrite)
     listed = found.one_sided(features)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from percolab.benchmark.tasks import TASKS
-from percolab.cli.errors import command
+from percolab.cli.errors import UnfinishedError, command
 from percolab.cli.experiments import Device, Draws, Network, Ray, need_packages, run_in
 from percolab.cli.options import (
     AsJson,
@@ -229,7 +229,7 @@ def _text(found: Score) -> str:
     for _, row in found.by("size").iterrows():
         ends = f"{row['from']:,.0f} to {row['to'] - 1:,.0f}"
         rows.append([ends, *(number(name, row[name]) for name in columns)])
-    return "\n".join([*lines, "", _aligned(rows, 0)])
+    return "\n".join([*lines, "", f"means over {found.counted}", "", _aligned(rows, 0)])
 
 
 def _content(found: Score, suffix: str, title: str) -> bytes:
@@ -323,6 +323,7 @@ def benchmark(
     Methods are fitted on some rows, choose thresholds and sparsity on others, and are scored on others again.
     DIR/TASK gets report.html, which needs nothing else, results.json, and result files to submit.
     A cell that is there, made from the same things, is not computed again: the same command resumes.
+    It exits with 130 if cells are left at the time limit, as after Ctrl-C, and with 1 if a cell failed.
     """
     need_packages()
     from percolab.benchmark.declaration import BRIEF
@@ -341,6 +342,7 @@ def benchmark(
     )  # fmt: skip
     if not quiet and only is None and not has_sae_lens():
         print("left out, since SAELens is not installed: sparse autoencoders (pip install 'percolab[sae]')")
+    left = {name: len(set(found["missing"]) - set(found["failed"])) for name, found in results.items()}
     failed = {f"{name} {cell}": why for name, found in results.items() for cell, why in found["failed"].items()}
     for name, found in results.items() if not quiet else ():
         table = found.get("table", {"head": [], "rows": []})
@@ -348,13 +350,15 @@ def benchmark(
             print(_aligned([line[: BRIEF + 1] for line in ([name, *table["head"][1:]], *table["rows"])], 1))
         for line in found["headline"]:
             print(f"{line['what']}: {line['verdict']} ({line['note']})")
-        left = len(set(found["missing"]) - set(found["failed"]))
-        state = f"{left} cells left: the same command goes on" if left else "done" if not found["failed"] else "failed"
+        state = f"{left[name]} cells left" if left[name] else "done" if not found["failed"] else "failed"
         print(f"{directory / name / 'report.html'}: {state}")
     if failed:
         cell, why = next(iter(failed.items()))
         print(f"error: the first of {len(failed)} that failed is {cell}: {why}", file=sys.stderr)
         raise typer.Exit(1)
+    if any(left.values()):
+        words = ", ".join(f"{count} cells of {name}" for name, count in left.items() if count)
+        raise UnfinishedError(f"unfinished: {words} are left; the same command resumes")
 
 
 def _check(directory: Path) -> None:

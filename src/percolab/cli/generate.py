@@ -37,6 +37,7 @@ from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_choice, check_integer
 from percolab.model.recipe import DEFAULT_ENGINE, ENGINE_NAMES, MODES, Recipe, Seeds
 from percolab.store.schema import AnyRecipe
+from percolab.worlds import generation
 from percolab.worlds.generation import PRESETS
 from percolab.worlds.superposed import AnyDataset
 from percolab.worlds.superposition import Superposition, recipe_from_dict
@@ -140,7 +141,8 @@ def generate(
             raise ValueError(f"shards must be left out for a superposed world, which is made whole, got {shards}")
         in_shards(recipe, output, {"shards": shards, "sync": not no_sync, **sharding}, overwrite, quiet)
         return
-    make(recipe, output, threads=threads, overwrite=overwrite, sync=not no_sync, quiet=quiet)
+    made = partial(generation.generate, recipe, threads=threads)
+    make(made, output, overwrite=overwrite, sync=not no_sync, quiet=quiet)
 
 
 def _sharding(shards: int | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -188,18 +190,15 @@ def _seeds(options: dict[str, int | None], begun: Callable[[], Recipe | None] | 
 # ---------------------------------------------------------------------- making it
 
 
-def make(
-    recipe: Recipe | Superposition, output: str, *, threads: int | None, overwrite: bool, sync: bool, quiet: bool
-) -> None:
-    """Make a dataset or a world in memory, write it, and say what it is."""
+def make(made_with: Callable[..., AnyDataset], output: str, *, overwrite: bool, sync: bool = True, quiet: bool) -> None:
+    """Make a dataset or a world in memory, write it, and say what it is; `made_with` is given `progress`."""
     from percolab.ground import progress
     from percolab.show import summary
     from percolab.store import commit, worlds
-    from percolab.worlds import generation
 
     commit.check_target(output, overwrite=overwrite)
-    with progress.bar(visible=not quiet) as display:
-        made: AnyDataset = generation.generate(recipe, threads=threads, progress=display)
+    with progress.bar(visible=not quiet, label="making") as display:
+        made = made_with(progress=display)
         worlds.save(made, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(made))}")

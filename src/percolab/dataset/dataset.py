@@ -79,9 +79,16 @@ class SampleSet(Lazy):
     """Rows of X and y with their truth: what a `Dataset` and a superposed world have in common."""
 
     X: NDArray[Any] | StoredArray
+    provenance: dict[str, Any]
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
+
+    @property
+    def modification(self) -> str | None:
+        """What sets the samples apart from those that their recipe makes, in words; None if nothing does."""
+        stated = self.provenance.get("modified")
+        return printable(str(stated)) if stated else None if self._is_vouched else BY_HAND
 
     @property
     def _is_vouched(self) -> bool:
@@ -204,12 +211,7 @@ class Dataset(SampleSet):
     @property
     def modification(self) -> str | None:
         """What sets the dataset apart from the one that its recipe makes, in words; None if nothing does."""
-        stated = self.provenance.get("modified")
-        if stated:
-            return printable(str(stated))
-        if not self._is_vouched:
-            return BY_HAND
-        return None if self.target.is_rule else GIVEN
+        return super().modification or (None if self.target.is_rule else GIVEN)
 
     # ------------------------------------------------------------------ parts and copies
 

@@ -29,7 +29,7 @@ from percolab.intervals import Estimate, central, jackknife, kin
 from percolab.model.target import Target
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import label
-from percolab.nn.probing.places import fresh_values, path_sums, read_places
+from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_places
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
@@ -88,15 +88,13 @@ def own_interval(errors: Floats, blocks: Ints) -> Estimate:
     return jackknife(statistic, len(errors), blocks)
 
 
-def null_band(fresh: Floats, seed: int = 0) -> Estimate:
+def null_band(fresh: Floats) -> Estimate:
     """Return where the log ratio falls if the values taken to be a network's own are fresh ones.
 
     Parameters
     ----------
     fresh
         (K, F, L) of network k on values that no network has seen.
-    seed
-        Of the draws.
 
     Returns
     -------
@@ -105,12 +103,9 @@ def null_band(fresh: Floats, seed: int = 0) -> Estimate:
         they were its own. Own values are left out of it altogether.
     """
     K, F = fresh.shape[:2]
-    rng = np.random.default_rng((seed, 3))
-    found = []
-    for _ in range(ASSIGNMENTS):
-        columns = rng.permutation(F)[:K]
-        found.append(own_log_ratio(fresh[:, columns]))
-    return central(found, K, fresh.shape[2])
+    rng = np.random.default_rng((0, 3))
+    ratios = [own_log_ratio(fresh[:, rng.permutation(F)[:K]]) for _ in range(ASSIGNMENTS)]
+    return central(ratios, K, fresh.shape[2])
 
 
 # ---------------------------------------------------------------------- training and measuring

@@ -18,6 +18,7 @@ Excess: the loss of a network above the floor, which is the mean loss of the exa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +53,7 @@ class Options:
     """What this experiment is made from beside data and networks."""
 
     readers: tuple[str, ...]
-    """the first is what the verdict is about"""
+    """the usual ones; the first is what the verdict is about"""
     layers: tuple[str, ...]
     """the first is what the verdict is about, and features are made of it alone"""
     documents: int = 2000
@@ -87,11 +88,17 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: the networks, and what each reader gives."""
     networks, made_from = networks_of(s), named(s)
     reading = []
-    for number, reader in enumerate(s.options.readers):
+    for reader in _readers(s):
         asked = {"reader": reader, "layers": _layers(s, reader), "documents": s.options.documents}
         how: dict[str, Any] = {"made_from": made_from | asked, "stage": "reading"}
-        reading.append(cell_of(s, f"reader-{number}", Columns, partial(read, reader), networks, **how))
+        name = "reader-" + re.sub(r"[^\w=.-]+", "-", reader)
+        reading.append(cell_of(s, name, Columns, partial(read, reader), networks, **how))
     return [networks, cell_of(s, "excess", Excess, measure_excess, networks, made_from=made_from), *reading]
+
+
+def _readers(s: Settings[Options]) -> tuple[str, ...]:
+    """Return the readers that are asked for, or the usual ones."""
+    return s.asked or s.options.readers
 
 
 def train(s: Settings[Any], here: Here) -> Networks:
@@ -191,7 +198,7 @@ def _short(reader: str) -> str:
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return the contrasts of every reader in the first layer, and the excess of the trained networks."""
     lines = []
-    for reader in map(_short, s.options.readers):
+    for reader in map(_short, _readers(s)):
         for contrast in (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW):
             for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=s.options.layers[0]):
                 scale = ", log ratio" if one["measure"] == "separation" else ""
@@ -204,7 +211,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 
 def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     """Draw the mean of every role by reader, and by layer."""
-    first, readers = s.options.layers[0], list(map(_short, s.options.readers))
+    first, readers = s.options.layers[0], list(map(_short, _readers(s)))
     bounded = [reader for reader in readers if reader != "separation"]
     levels = select(rows, part="level")
     series = {
@@ -216,16 +223,15 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
         ]
         for role in ROLES
     }
-    drawn = {
-        "readers": Picture(
-            by_layer(
-                series, bounded, f"{s.data[0]}: {first}", "R² of beliefs (median),\nF1 of features (mean)", zero=0.0
-            ),
+    drawn = {}
+    if bounded:
+        unit = "R² of beliefs (median),\nF1 of features (mean)"
+        drawn["readers"] = Picture(
+            by_layer(series, bounded, f"{s.data[0]}: {first}", unit, zero=0.0),
             f"What each role of network shows after {first}: median R² of beliefs over contexts, mean best F1 of "
             "features over contexts.",
         )
-    }
-    for reader in ("beliefs", "separation"):
+    for reader in (name for name in ("beliefs", "separation") if name in readers):
         found = select(rows, part="contrast", reader=reader)
         by_contrast = {name: select(found, contrast=name) for name in (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)}
         unit = "log ratio" if reader == "separation" else "difference of R²"

@@ -29,7 +29,7 @@ import pandas
 from numpy.typing import NDArray
 
 from percolab.experiments.documents import mean_of, named, networks_of
-from percolab.nn.probing.linear import auc
+from percolab.features.fairness import auc
 from percolab.show import style
 from percolab.study import scales
 from percolab.study.cells import Cell, Here, cell_of
@@ -129,7 +129,8 @@ def _differences(
         for i in range(count):
             here.progress("pairs", done, total)
             yield pair, i, diff(
-                first[i], others[pair][i], corpus, trained_on=KNOWN[pair], seed=i, device=here.device, **asked
+                first[i], others[pair][i], corpus, trained_on=KNOWN[pair], seed=i, device=here.device,
+                progress=here.progress, **asked,
             )  # fmt: skip
             done += 1
     here.progress("pairs", total, total)
@@ -150,11 +151,11 @@ def analyse(s: Settings[Options], results: Results) -> Found:
             every, own = (part[(part["pair"] == pair) & (part["seed"] == seed)] for part in (table, matched))
             measures["matched"].append(len(own) / len(every))
             measures["misattributed"].append(float((own["owner"] != own["said"]).mean()))
-            order = own["owner"].map(OWNERS.index).to_numpy(np.float64)
-            measures["auc"].append(auc(order - order.min(initial=2), own["share"].to_numpy()))
+            order = own["owner"].map(OWNERS.index).to_numpy()
+            measures["auc"].append(auc(own["share"].to_numpy(), np.flatnonzero(order > order.min(initial=2))))
             both = pandas.concat([own[own["owner"] != BOTH], null])
             one_sided = (both["share"] - 0.5).abs().to_numpy()
-            measures["auc over reseeded"].append(auc((both["owner"] != BOTH).to_numpy(np.float64), one_sided))
+            measures["auc over reseeded"].append(auc(one_sided, np.flatnonzero(both["owner"] != BOTH)))
         for measure_name, values in measures.items():
             if np.isfinite(values).all():
                 rows.append(row(mean_of(values), part="ownership", pair=pair, measure=measure_name))

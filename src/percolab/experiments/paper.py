@@ -29,12 +29,12 @@ import torch
 from percolab.experiments import paper_figures, paper_findings, paper_tables
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.config import FITTED_FOM, UNTRAINED, ProbeConfig, TrainConfig
-from percolab.nn.networks.activations import RAW, label
+from percolab.nn.networks.activations import label
 from percolab.nn.networks.baseline import baselines
 from percolab.nn.probing import controls
 from percolab.nn.probing.controls import ByKind
 from percolab.nn.probing.errors import ProbeErrors
-from percolab.nn.probing.places import LATENT_TARGETS, TARGETS, TRUE_TARGETS
+from percolab.nn.probing.probed_latents import LATENT_TARGETS, TARGETS
 from percolab.nn.probing.probed_networks import Source, Sources, listed
 from percolab.nn.probing.prober import Prober
 from percolab.show import summary
@@ -187,7 +187,7 @@ def _power(s: Settings[Options], here: Here, networks: Networks) -> Plain:
 def _check(s: Settings[Options], here: Here, *probed: Probed) -> Plain:
     """Check the paper's findings, and compare with the controls."""
     kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
-    measured = measures(s, here, kinds["random"])
+    measured = paper_figures.measures(Material(s, here).truths[0].forest, kinds["random"])
     checked = {
         target: paper_findings.check(
             by[controls.TRAINED], by[controls.UNTRAINED], fit_from=s.options.fit_from,
@@ -214,16 +214,6 @@ def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> By
         if errors is not None:
             found.setdefault(source.kind, []).append(errors)
     return found
-
-
-def measures(s: Settings[Options], here: Here, random: ByKind) -> dict[str, dict[str, paper_findings.Measured]]:
-    """Return errors under the paper's protocol, by target and kind."""
-    forest, raw = Material(s, here).truths[0].forest, random[RAW][0]
-    kinds = (controls.TRAINED, controls.UNTRAINED, controls.RANDOM)
-    return {
-        target: {kind: paper_findings.Measured(forest, random[kind], raw, target) for kind in kinds}
-        for target in TRUE_TARGETS
-    }
 
 
 # ---------------------------------------------------------------------- estimates
@@ -288,7 +278,8 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     verdicts = [one.details["findings"].values["findings"]["z"] for one in found]
     forest = Material(s, here).truths[0].forest
     written = {f"probes/{name}": table for name, table in controls.of_kinds(forest, kinds).items()}
-    return Details(paper_tables.sections(values, verdicts), values, _draw(s, here, first, kinds, values), written)
+    drawn = paper_figures.of_probes(forest, kinds, _title(s), s.options.fit_from)
+    return Details(paper_tables.sections(values, verdicts), values, _pictures(s, drawn, first, values), written)
 
 
 def _scores(s: Settings[Options], networks: Networks) -> dict[str, Any]:
@@ -301,25 +292,24 @@ def _scores(s: Settings[Options], networks: Networks) -> dict[str, Any]:
     return {"config": networks.config, "members": members, **means, "training_seconds": networks.seconds}
 
 
-def _draw(
-    s: Settings[Options], here: Here, results: Results, kinds: Mapping[str, ByKind], values: Mapping[str, Any]
+def _title(s: Settings[Options]) -> str:
+    return f"{s.data[0].capitalize()} data"
+
+
+def _pictures(
+    s: Settings[Options], of_probes: Mapping[str, Any], results: Results, values: Mapping[str, Any]
 ) -> dict[str, Picture]:
-    title, fit_from = f"{s.data[0].capitalize()} data", s.options.fit_from
-    measured = measures(s, here, kinds["random"])
     levels = {"1NN": float(values["baselines"]["nearest_neighbour"]["r2"])}
     if s.scale == "paper":
         printed = paper_tables.PAPER_TABLE[s.data[0]]["mlp"]["r2"]
         levels["MLP as printed in the paper (test rows)"] = float(printed)
     shorter = _history(results["shorter"]) if "shorter" in results else None
     drawn = {
-        "memorising": paper_figures.memorising(values["controls"], values["held_out_controls"], title),
-        "fig4": paper_figures.probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
-        "fig5": paper_figures.probes_by_depth(kinds["random"], title, target="z"),
-        "fig7": paper_figures.probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
-        "power": paper_figures.power(values["power"], values["held_out"], title),
-        "training": paper_figures.learning_curves(_history(results["training"]), shorter, levels, title),
+        **of_probes,
+        "power": paper_figures.power(values["power"], values["held_out"], _title(s)),
+        "training": paper_figures.learning_curves(_history(results["training"]), shorter, levels, _title(s)),
     }
-    words = paper_tables.captions(fit_from)
+    words = paper_tables.captions(s.options.fit_from)
     return {name: Picture(figure, words[name]) for name, figure in drawn.items()}
 
 

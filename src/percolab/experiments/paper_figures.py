@@ -16,6 +16,7 @@ from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import controls
 from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
+from percolab.nn.probing.probed_latents import TRUE_TARGETS
 from percolab.show import dot_rows, style
 from percolab.show.dot_rows import Mark, Panel
 from percolab.show.style import GREY, INK, PALETTE, PURPLE
@@ -32,22 +33,28 @@ KINDS = (TRAINED, UNTRAINED)
 FRESH = "fresh values"
 
 
-def of_probes(forest: Forest, by_protocol: Mapping[str, ByKind], title: str) -> dict[str, Figure]:
+def of_probes(
+    forest: Forest, by_protocol: Mapping[str, ByKind], title: str, fit_from: float | None = None
+) -> dict[str, Figure]:
     """Return the figures of probed networks and their controls, by the names of their files."""
     random = by_protocol["random"]
-    measured = {
-        target: {
-            kind: Measured(forest, random[kind], random[RAW][0], target) for kind in (*KINDS, RANDOM) if kind in random
-        }
-        for target in ("z", "sum")
-    }
+    measured = measures(forest, random)
     seen = controls.table(random, ("z", "z_redrawn"))
     unseen = controls.table(by_protocol.get("subtree", {}), ("z", "z_redrawn"))
     return {
         "memorising": memorising(seen, unseen, title),
-        "fig4": probes_by_fom(measured["z"], title, target="z"),
+        "fig4": probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
         "fig5": probes_by_depth(random, title),
-        "fig7": probes_by_fom(measured["sum"], title, target="sum"),
+        "fig7": probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
+    }
+
+
+def measures(forest: Forest, random: ByKind) -> dict[str, dict[str, Measured]]:
+    """Return errors under the paper's protocol, by target and kind."""
+    kinds = [kind for kind in (*KINDS, RANDOM) if kind in random]
+    return {
+        target: {kind: Measured(forest, random[kind], random[RAW][0], target) for kind in kinds}
+        for target in TRUE_TARGETS
     }
 
 

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from percolab.experiments.points import Options, columns_of, options, pairs_of
+from percolab.experiments.responses import by_relevance
 from percolab.features.methods import KMeans, Neurons
 from percolab.features.scoring import score
 from percolab.ground.arrays import Floats, Ints
@@ -75,11 +76,8 @@ def swap_log_ratio(values: Floats, factor: Ints, least: float = 1e-12) -> Floats
     ndarray
         The logarithm in the network of the unit's own factor, less the mean logarithm in the others.
     """
-    logs = np.log(np.maximum(values, least))
-    units = np.arange(factor.size)
-    own = logs[:, factor, units]
-    ratio: Floats = own - (logs.sum(1) - own) / (logs.shape[1] - 1)
-    return ratio
+    logs = by_relevance(np.log(np.maximum(values, least)), factor)
+    return logs["relevant"] - logs["irrelevant"]
 
 
 def idle_log_ratio(values: Floats, factor: Ints, shift: int, least: float = 1e-12) -> Floats:
@@ -259,10 +257,7 @@ def _parts(ratio: Floats, pairs: dict[str, Ints], blocks: Ints, names: dict[str,
 
 def _levels(values: Floats, raw: Floats, factor: Ints, blocks: Ints, names: dict[str, Any]) -> list[Row]:
     """Return the means of the measure itself: relevant, irrelevant, and in the raw input."""
-    units = np.arange(factor.size)
-    relevant = values[:, factor, units].astype(np.float64)
-    irrelevant = (values.sum(1) - relevant) / (values.shape[1] - 1)
-    cases = {"relevant": relevant, "irrelevant": irrelevant, "raw input": raw[None]}
+    cases = {**by_relevance(values, factor), "raw input": raw[None]}
     return [row(mean_interval(v, blocks), part=f"mean, {name}", **names) for name, v in cases.items()]
 
 

@@ -12,7 +12,7 @@ from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, jackknife, line_through_origin, prediction
 from percolab.nn.networks.model import ResidualMLP
 from percolab.nn.probing import siblings
-from percolab.nn.probing.places import Places, Reading
+from percolab.nn.probing.probed_latents import Places, Reading
 from percolab.nn.probing.siblings import Ready, Siblings
 
 Rest = Callable[[torch.Tensor], torch.Tensor]
@@ -225,11 +225,3 @@ def fresh_slope(law: Floats, fresh: Floats) -> Estimate:
     """Return the mean slope of fresh draws (F, S, L), and where 95% of further draws fall."""
     slopes = [line_through_origin(np.broadcast_to(law, draw.shape), draw).slope for draw in fresh]
     return prediction(slopes, law.size)
-
-
-def mean_of_known(values: Floats) -> Floats:
-    """Return (S, U) means over the two siblings (S, 2, U) of what is not NaN."""
-    known = np.isfinite(values)
-    with np.errstate(invalid="ignore"):
-        mean: Floats = np.where(known, values, 0).sum(1) / known.sum(1)
-    return mean

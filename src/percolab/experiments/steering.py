@@ -35,11 +35,11 @@ from percolab.experiments.responses import Rest
 from percolab.features.methods import KMeans
 from percolab.features.scoring import score
 from percolab.ground.arrays import Floats, Ints
-from percolab.intervals import kin
+from percolab.intervals import kin, mean_of_known
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import RAW, activations, label
 from percolab.nn.probing import siblings
-from percolab.nn.probing.places import Places, fresh_values, read_places
+from percolab.nn.probing.probed_latents import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
@@ -348,7 +348,7 @@ def _leak_rows(found: Measured, pairs: Ints, latents: Ints, at: At, names: dict[
     ):
         both = [measured[f"{direction}_{part}"][:, :, e, k, ..., d] for part in ("size", "leak")]
         own = [responses.by_relevance(values, factor)["relevant"] for values in both]
-        inside, outside = (values if values.ndim == 2 else responses.mean_of_known(values) for values in own)
+        inside, outside = (values if values.ndim == 2 else mean_of_known(values, 1) for values in own)
         if np.isfinite(inside).any():
             value = responses.leakage(inside, outside, blocks)
             rows.append(row(value, measure="leakage", direction=direction, case="relevant", **names))

@@ -27,7 +27,7 @@ from percolab.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE
-from percolab.nn.probing.places import fresh_values, path_sums, read_places
+from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_places
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
@@ -44,11 +44,10 @@ TARGETS = ("z", "sum", "fresh z")
 # ---------------------------------------------------------------------- statistics
 
 
-def log_change(values: Floats, before: int = 0) -> Floats:
-    """Return the logarithm of (S, E, …) positive measures, less that of the same seed at epoch index `before`."""
-    logs = np.log(np.maximum(values.astype(np.float64), 1e-300))
-    change: Floats = logs - logs[:, [before]]
-    return change
+def log_change(values: Floats) -> Floats:
+    """Return the logarithm of (S, E, …) positive measures, less that of the same seed at the first epoch."""
+    logs: Floats = np.log(np.maximum(values.astype(np.float64), 1e-300))
+    return logs - logs[:, :1]
 
 
 # ---------------------------------------------------------------------- training and measuring

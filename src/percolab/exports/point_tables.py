@@ -86,9 +86,7 @@ def to_parquet(
         table = pa.Table.from_pandas(pandas.DataFrame(columns, index=index))
         pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **facts}), latents_file)
         with pq.ParquetWriter(points_file, point_schema(samples).with_metadata(facts)) as writer:
-            for rows in blocks(dataset, progress):
-                columns = position_columns(samples, rows) | point_columns(samples, rows)
-                writer.write_table(pa.table(columns, schema=writer.schema))
+            _write_points(writer, samples, progress)
 
 
 def read_parquet(path: PathLike) -> Dataset:
@@ -130,9 +128,7 @@ def to_csv(
         csv.write_csv(latents, latents_file)
         schema = point_schema(samples)
         with csv.CSVWriter(points_file, schema) as writer:
-            for rows in blocks(dataset, progress):
-                columns = position_columns(samples, rows) | point_columns(samples, rows)
-                writer.write_table(pa.table(columns, schema=schema))
+            _write_points(writer, samples, progress)
         types = {"points": _types(schema), "latents": _types(latents.schema)}
         facts = {key: json.loads(text) for key, text in record(samples).items()}
         recipe_file.write(json.dumps({**facts, "types": types}, indent=1).encode() + b"\n")
@@ -166,10 +162,19 @@ def _begun(dataset: AnyDataset, factor: int | None, what: str) -> tuple[Samples,
 
 def point_schema(samples: Samples) -> Any:
     """Return the names and types of the table of points."""
+    return _rows(samples, slice(0, 0)).schema
+
+
+def _rows(samples: Samples, rows: slice) -> Any:
+    """Return some rows of the table of points."""
     import pyarrow as pa
 
-    columns = position_columns(samples, slice(0, 0)) | point_columns(samples, slice(0, 0))
-    return pa.schema([(name, pa.from_numpy_dtype(column.dtype)) for name, column in columns.items()])
+    return pa.table(position_columns(samples, rows) | point_columns(samples, rows))
+
+
+def _write_points(writer: Any, samples: Samples, progress: Progress) -> None:
+    for rows in blocks(samples.data, progress):
+        writer.write_table(_rows(samples, rows))
 
 
 def _types(schema: Any) -> dict[str, str]:

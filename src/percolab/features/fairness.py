@@ -216,6 +216,13 @@ def shrinkage(decoded: Floats, activations: Floats) -> float:
 # ---------------------------------------------------------------------- linear readings
 
 
+def _discriminant(centred: Floats, difference: Floats) -> Floats:
+    """Return the inverse covariance of centred rows times a difference of means."""
+    covariance = centred.T @ centred / len(centred)
+    covariance[np.diag_indices_from(covariance)] += SHRINKAGE * covariance.trace() / len(covariance) + 1e-12
+    return np.asarray(np.linalg.solve(covariance, difference), np.float64)
+
+
 @dataclass(frozen=True, eq=False)
 class Reading:
     """Linear discriminants: of each concept, the inverse covariance times its mean less the mean of all rows."""
@@ -228,10 +235,7 @@ class Reading:
         """Return the discriminants of concepts over these rows."""
         mean = values.mean(0, dtype=np.float64)
         step = -(-len(values) // MOST_FITTED)
-        centred = np.asarray(values[::step], np.float64) - mean
-        covariance = centred.T @ centred / len(centred)
-        covariance[np.diag_indices_from(covariance)] += SHRINKAGE * covariance.trace() / len(covariance) + 1e-12
-        return cls(np.linalg.solve(covariance, (members.means(values) - mean).T))
+        return cls(_discriminant(np.asarray(values[::step], np.float64) - mean, (members.means(values) - mean).T))
 
     def auc(self, values: NDArray[Any], members: Members) -> Floats:
         """Return the AUC of every concept."""
@@ -275,10 +279,7 @@ def sparse_probes(fit: tuple[Any, Members], test: tuple[Any, Members], count: in
     columns, tested = codes.tocsc(), test[0].tocsc()
     areas = np.full(len(difference), np.nan)
     for c, features in enumerate(chosen):
-        part = columns[:, features].toarray() - mean[features]
-        covariance = part.T @ part / len(part)
-        covariance[np.diag_indices_from(covariance)] += SHRINKAGE * covariance.trace() / len(covariance) + 1e-12
-        weights = np.linalg.solve(covariance, difference[c, features])
+        weights = _discriminant(columns[:, features].toarray() - mean[features], difference[c, features])
         areas[c] = auc(tested[:, features] @ weights, test[1].rows(c))
     return areas
 

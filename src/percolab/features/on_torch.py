@@ -146,7 +146,7 @@ TOLERANCE = 1e-4
 def as_rows(activations: Any, device: torch.device) -> torch.Tensor:
     """Return activations, an array or a tensor, as a tensor on the device, float32."""
     values = activations if isinstance(activations, torch.Tensor) else np.require(activations, requirements="W")
-    return torch.as_tensor(values).to(device, torch.float32)
+    return torch.as_tensor(values).detach().to(device, torch.float32)
 
 
 def fit_centres(values: torch.Tensor, n_clusters: int, seed: int, iterations: int) -> torch.Tensor:

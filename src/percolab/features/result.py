@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.features.limits import RECOVERED
+from percolab.features.limits import RECOVERED, SUMMARY_RATIO
 from percolab.ground.validation import check_choice
 from percolab.show import pages
 
@@ -79,8 +79,20 @@ class Score:
     """(rows,) for each row of the codes, the deepest concept over it that a feature firing there absorbs from, -1 for
     none: a row of a concept with number i is absorbed where the concept's feature is silent and this is at least i"""
 
+    @property
+    def counted(self) -> str:
+        """How many concepts the means are over, and which of those listed are left out, in words."""
+        count, listed = int(self.summary["concepts"]), len(self.concepts)
+        nested = ", nor any of more than 2/3 of the rows of the one above" if self._lists_nested else ""
+        left_out = f" of {listed:,}" if count < listed else ""
+        return f"{count:,}{left_out} concepts{f' (not the one of all rows{nested})' if left_out else ''}"
+
+    @property
+    def _lists_nested(self) -> bool:
+        return bool(self.settings.get("ratio", SUMMARY_RATIO) > SUMMARY_RATIO)
+
     def __repr__(self) -> str:
-        means, sizes = self.summary, f"{len(self.features):,} features, {len(self.concepts):,} concepts"
+        means, sizes = self.summary, f"{len(self.features):,} features, {self.counted}"
         chance, recovered = f"(chance {means['chance']:.3f})", f"{means['recovered']:.1%} recovered"
         return f"Score({sizes}: recovery {means['recovery']:.3f} {chance}, {recovered}; {CONTROL})"
 
@@ -133,7 +145,7 @@ class Score:
             [f"{row['from']:,.0f} to {row['to'] - 1:,.0f}", *(number(name, row[name]) for name in columns)]
             for _, row in sizes.iterrows()
         ]
-        title = f"{len(self.features):,} features against {len(self.concepts):,} concepts"
+        title = f"{len(self.features):,} features against {self.counted}"
         summary, by_size = pages.table(lines, numbers=[1]), pages.table(body, head, numbers=range(1, len(head)))
         control = pages.paragraph(f"{CONTROL.capitalize()}.")
         return "\n".join([pages.heading(title), control, by_size, pages.folded("All numbers", [summary])])

@@ -18,6 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from percolab.ground.devices import on_device
+from percolab.ground.progress import Progress
+
 try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the many packages that it imports
@@ -35,17 +38,10 @@ SOFT = 0.8
 
 def as_tensor(activations: Any, device: torch.device) -> torch.Tensor:
     """Return activations (rows, d) on the device, float32."""
-    values = (
-        activations
-        if isinstance(activations, torch.Tensor)
-        else torch.from_numpy(np.require(activations, requirements="W"))
-    )
+    values = activations.detach() if isinstance(activations, torch.Tensor) else np.asarray(activations)
     if values.ndim != 2:
         raise ValueError(f"activations must have shape (rows, d), got {tuple(values.shape)}")
-    rows = values.detach().to(device, torch.float32)
-    if not bool(torch.isfinite(rows).all()):
-        raise ValueError("activations must be finite, got NaN or infinity")
-    return rows
+    return on_device("activations", values, device, torch.float32)
 
 
 def batches(values: torch.Tensor, batch_size: int, seed: int) -> Iterator[torch.Tensor]:
@@ -68,6 +64,7 @@ def train(
     batch_size: int,
     lr: float,
     seed: int,
+    progress: Progress,
 ) -> Any:
     """Train an autoencoder on rows (n, d) and return it as SAELens uses it after training.
 
@@ -82,7 +79,7 @@ def train(
     sae.b_dec.data = scaled.mean(0)
     if frozen in ("decoder", "encoder"):
         getattr(sae, "W_dec" if frozen == "decoder" else "W_enc").requires_grad_(False)
-    stream = batches(scaled, size, seed)
+    stream = _counted(batches(scaled, size, seed), steps, progress)
     settings = SAETrainerConfig(
         total_training_samples=steps * size,
         train_batch_size_samples=size,
@@ -104,6 +101,14 @@ def train(
     trained = _for_use(sae, device)
     trained.fold_activation_norm_scaling_factor(scale)
     return trained
+
+
+def _counted(stream: Iterator[torch.Tensor], steps: int, progress: Progress) -> Iterator[torch.Tensor]:
+    """Yield the batches of a stream, and report how many of the steps are done, about a hundred times."""
+    for step, batch in enumerate(stream):
+        if step % max(1, steps // 100) == 0:
+            progress("autoencoder", min(step, steps), steps)
+        yield batch
 
 
 def _held(stream: Iterator[torch.Tensor], vectors: torch.Tensor, start: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -19,6 +19,7 @@ from percolab.features.directions import explained_variance
 from percolab.features.inputs import as_array, as_codes
 from percolab.features.methods import Decodes
 from percolab.ground import foreign_files
+from percolab.ground.progress import Progress, silent
 from percolab.ground.text import shown
 from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
 
@@ -41,6 +42,8 @@ class SparseAutoencoder(Decodes):
     device: str = "auto"
     sae: Any = field(default=None, init=False, repr=False, compare=False)
     """the autoencoder, a ``sae_lens.SAE``, after the fit"""
+    progress: Progress = field(default_factory=lambda: silent, init=False, repr=False, compare=False)
+    """called with (stage, steps done, steps in all) during the fit"""
 
     architecture: ClassVar[str] = ""
     """SAELens' name of it"""
@@ -66,7 +69,7 @@ class SparseAutoencoder(Decodes):
         return self._take(
             saelens.train(
                 values, self.architecture, options, n_features=self.n_features, frozen=self.frozen, steps=self.steps,
-                batch_size=self.batch_size, lr=self.lr, seed=self.seed,
+                batch_size=self.batch_size, lr=self.lr, seed=self.seed, progress=self.progress,
             )
         )  # fmt: skip
 

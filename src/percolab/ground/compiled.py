@@ -39,6 +39,8 @@ MOST_SECONDS = 120.0
 
 _on_compiling: list[Callable[[], None]] = []
 """Called once each, when a kernel is next compiled."""
+_logged: list[str] = []
+"""What a log was told of compiling."""
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -156,8 +158,8 @@ def ahead(room: str, *arguments: str, threads: int = 2) -> Iterator[Callable[[],
     """Compile in a second process meanwhile, if this process has to compile at all; yield a function that waits for it.
 
     The process calls `rehearse` of the module `room`, which calls kernels that this process needs after it has waited.
-    Nothing depends on it: kernels that it did not compile are compiled here. Where somebody waits at a terminal or in a
-    notebook and sees no bar, one line says what is going on.
+    Nothing depends on it: kernels that it did not compile are compiled here. Where no bar is shown, one line on
+    standard error says what is going on.
 
     Parameters
     ----------
@@ -174,7 +176,7 @@ def ahead(room: str, *arguments: str, threads: int = 2) -> Iterator[Callable[[],
 
     def start() -> None:
         if unwatched:
-            print(notice(), file=sys.stderr, flush=True)
+            tell(lambda line: print(line, file=sys.stderr, flush=True))
         with suppress(OSError):
             if alone:
                 return
@@ -188,7 +190,7 @@ def ahead(room: str, *arguments: str, threads: int = 2) -> Iterator[Callable[[],
 
     is_child = parent_process() is not None
     alone = threads == 1 or not sys.executable or getattr(sys, "frozen", False) or is_child or not kept()
-    unwatched = not _on_compiling and not is_child and _is_interactive()
+    unwatched = not _on_compiling and not is_child and sys.stderr is not None
     try:
         with on_compiling(start):
             yield wait
@@ -196,6 +198,13 @@ def ahead(room: str, *arguments: str, threads: int = 2) -> Iterator[Callable[[],
         for helper in helpers:
             helper.kill()
             helper.wait()
+
+
+def tell(say: Callable[[str], None]) -> None:
+    """Say that kernels are compiled: at a terminal or in a notebook whenever they are, in a log once per process."""
+    if _is_interactive() or not _logged:
+        _logged.append(notice())
+        say(notice())
 
 
 def _is_interactive() -> bool:

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,6 +58,15 @@ def check_directory(path: PathLike) -> None:
         tempfile.TemporaryFile(dir=parent).close()
     except OSError as error:
         raise PermissionError(f"output must be in a writable directory, got {str(path)!r}") from error
+
+
+def check_plain(directory: PathLike) -> None:
+    """Raise if a link, a pipe or a device is anywhere in a directory whose files are read and written by name."""
+    for root, folders, names in os.walk(directory):
+        for path in (os.path.join(root, name) for name in (*folders, *names)):
+            mode = os.lstat(path).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise FileExistsError(f"output must hold plain files and directories alone, got {path!r}")
 
 
 def check_output(path: PathLike, *, overwrite: bool) -> None:

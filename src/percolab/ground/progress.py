@@ -58,7 +58,7 @@ def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
             yield Display()
         return
     show = _bars(console, label) if console.is_terminal else _notebook(label) if console.is_jupyter else _lines(label)
-    with show as display, compiled.on_compiling(lambda: display.say(compiled.notice())):
+    with show as display, compiled.on_compiling(lambda: compiled.tell(display.say)):
         yield display
 
 
@@ -251,12 +251,16 @@ def _html(stages: _Stages) -> str:
 @contextmanager
 def _lines(label: str) -> Iterator[Display]:
     """Write a line every `LINE_SECONDS`."""
-    lines, stream = _Stages(label), sys.stderr
+    stream = sys.stderr
+
+    class Lines(_Stages):
+        def say(self, text: str) -> None:
+            print(text, file=stream, flush=True)
+
+    lines = Lines(label)
 
     def write() -> None:
-        while lines.said:
-            print(lines.said.pop(0), file=stream)
-        print(lines.text(), file=stream, flush=True)
+        lines.say(lines.text())
 
     with _repeated(LINE_SECONDS, write):
         yield lines

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,7 +18,8 @@ from percolab.ground.text import shown
 def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:
     """Return ``value`` as an int of at least ``least`` that fits in so many bits, or say what is wrong with it."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise ValueError(f"{name} must be an integer, got {shown(value)}")
+        whole = isinstance(value, float) and value.is_integer()
+        raise ValueError(f"{name} must be an integer, got {shown(value)}{f': write {value:.0f}' if whole else ''}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     if int(value) >= 1 << bits:
@@ -54,6 +57,14 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
     return str(value)
+
+
+def check_keywords(owner: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise, in one line with the nearest known keyword, if a keyword is none of those that `owner` takes."""
+    for name in given:
+        if name not in known:
+            nearest = [f"did you mean {match!r}?" for match in get_close_matches(name, known, 1)]
+            raise TypeError(f"{owner} has no argument {name!r}: {(nearest or ['it takes ' + ', '.join(known)])[0]}")
 
 
 def check_numbers(name: str, values: NDArray[Any]) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import Context, Decimal
 from functools import lru_cache
+from inspect import signature
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Self
@@ -17,7 +18,15 @@ from numpy.typing import DTypeLike
 
 from percolab.ground import text
 from percolab.ground.foreign_files import parse_json
-from percolab.ground.validation import check_choice, check_integer, check_number, check_probability, check_seed, fill
+from percolab.ground.validation import (
+    check_choice,
+    check_integer,
+    check_keywords,
+    check_number,
+    check_probability,
+    check_seed,
+    fill,
+)
 from percolab.model.edits import Edit, as_edits
 from percolab.model.target import Target
 
@@ -127,6 +136,11 @@ def _as_target(target: object, seeds: Seeds) -> Target:
 
 class Written:
     """What is written down as JSON, and made again from that."""
+
+    def __new__(cls, *values: Any, **fields: Any) -> Self:
+        """Return an empty one; a keyword that is not known is refused with the nearest one that is."""
+        check_keywords(cls.__name__, fields, [*signature(cls).parameters])
+        return super().__new__(cls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""

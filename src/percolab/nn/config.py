@@ -13,7 +13,7 @@ from percolab.ground.validation import check_choice, check_integer, check_seed
 SCALES = ("paper", "small")
 """Scales that experiments come at: the paper's, and one for a laptop."""
 PROTOCOLS = ("random", "subtree")
-"""Ways of holding rows out from probes; see `percolab.nn.probing.places`."""
+"""Ways of holding rows out from probes; see `percolab.nn.probing.probed_latents`."""
 
 FITTED_FOM = 10.0
 """FOM from which a second power law is fitted: below it, the smallest clusters are missing from multi-cluster data."""

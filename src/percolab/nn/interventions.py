@@ -180,7 +180,13 @@ def _run_source(model: nn.Module, layer: str, source: Any) -> torch.Tensor:
     def hook(module: nn.Module, args: Any, output: Any) -> None:
         outputs.append(_first(layer, output))
 
-    handle, suspended = _module(model, layer).register_forward_hook(hook), _CLEAN.set(True)
+    def check(module: nn.Module, args: Any) -> None:
+        if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
+            raise ValueError(f"source must be integers, the tokens that the model embeds, got {args[0].dtype}")
+
+    handles = [_module(model, layer).register_forward_hook(hook)]
+    handles += [part.register_forward_pre_hook(check) for part in model.modules() if isinstance(part, nn.Embedding)]
+    suspended = _CLEAN.set(True)
     try:
         with torch.no_grad():
             if isinstance(source, Mapping):
@@ -189,7 +195,8 @@ def _run_source(model: nn.Module, layer: str, source: Any) -> torch.Tensor:
                 model(*(source if isinstance(source, tuple) else (_on_device(model, source),)))
     finally:
         _CLEAN.reset(suspended)
-        handle.remove()
+        for handle in handles:
+            handle.remove()
     if len(outputs) != 1:
         raise ValueError(f"layer must run once in a forward pass to be patched, got {len(outputs)} runs of {layer!r}")
     return outputs[0]
@@ -254,6 +261,8 @@ class _Span:
             raise ValueError(
                 f"{name} must be at most {self.width} directions to be learned, got {len(self.directions)}"
             )
+        if not learned and not bool(self.directions.any(1).all()):
+            raise ValueError(f"{name} must be nonzero, got zeros in row {int(self.directions.any(1).int().argmin())}")
         self.fixed = None if learned else _basis(self.directions.cpu())
 
     def replace(self, layer: str, output: torch.Tensor, by: torch.Tensor) -> torch.Tensor:

@@ -78,7 +78,7 @@ SHEET: Any = {
 
 @contextmanager
 def sheet() -> Iterator[None]:
-    """Draw in this style, and leave matplotlib's settings as they were. Needs matplotlib, in the extra ``plot``."""
+    """Draw in this style; matplotlib's settings are put back afterwards. Needs matplotlib, in the extra ``plot``."""
     with needing(*MATPLOTLIB):
         import matplotlib
     with matplotlib.rc_context(SHEET):

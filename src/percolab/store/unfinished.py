@@ -82,7 +82,8 @@ class Unfinished(Cells):
             return columns[block[0]][wanted.start - lo : wanted.stop - lo]
 
         def put(block: Block) -> None:
-            self._array(block[0])[rows(block)] = data(block)
+            array = self._array(block[0])
+            self._from_zarr(lambda: array.__setitem__(rows(block), data(block)))
 
         with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(THREADS) as waiting:
             # A disk does not answer sooner to several threads; a server does.
@@ -190,11 +191,11 @@ class Unfinished(Cells):
         )
         return group
 
-    def _from_zarr(self, opened: Callable[[], Any]) -> Any:
-        """Return what Zarr opens; it looks at more of a description than we do, and has many kinds of faults."""
+    def _from_zarr(self, asked: Callable[[], Any]) -> Any:
+        """Return what Zarr does; it uses more of a description than we check, and has many kinds of faults."""
         try:
-            return opened()
-        except (ArithmeticError, LookupError, TypeError, ValueError) as fault:
+            return asked()
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
             raise StoreError(f"{self.location} is not an unfinished store: {one_line(fault)}") from fault
 
     @cached_property
@@ -343,6 +344,8 @@ def begin(
     metadata.check_length(wanted)
     if status(location, recipe, cell=cell) is None:
         _create_group(location, wanted)
+    elif (path := locations.local_path(location)) is not None:
+        files.check_plain(path)  # Zarr reads and writes what has the name of a file
     store = Unfinished(location, cell)
     _prepare(store, recipe, n_points, n_clusters, wanted)
     return store

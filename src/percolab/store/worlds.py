@@ -166,21 +166,17 @@ class CompleteWorld(Complete):
     def field(self, name: str) -> Any:
         """Return a field of the world."""
         match name:
-            case "recipe":
-                return self.recipe
             case "provenance":
-                kept = {key: value for key, value in self.made.items() if key not in ("sigma", "factors")}
-                return {**kept, "loaded_from": str(self.given)}
+                said = super().field(name)
+                return {key: value for key, value in said.items() if key not in ("sigma", "factors")}
             case "sigma":
                 return self.sigma
-            case "X":
-                return self.array("X")
             case "rows":
                 return self._rows()
             case "factors":
                 return tuple(Dataset.lazy(partial(self.factor_field, k)) for k in range(len(self.recipe.factors)))
             case _:
-                return self.array(name)[:]
+                return super().field(name)
 
     def _rows(self) -> Any:
         """Return the table of rows, checked: they index the factors. Rows of one factor lie side by side."""

@@ -9,6 +9,7 @@ Directions are fitted on the documents that readers are fitted on, and tried on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -244,6 +245,8 @@ def _moved_by(method: Any, fit: _Fitted) -> torch.Tensor:
 
 def _share(model: nn.Module, layer: str, tried: Swap, subspace: torch.Tensor | None) -> float:
     """Return the share of the exact divergence that a patch bridges."""
+    if subspace is not None and not subspace.any():
+        return 0.0  # nothing moves along no direction
     before = model(tried.base)[:, -1]
     with patch(model, layer, tried.source, subspace, tried.positions):
         after = model(tried.base)[:, -1]
@@ -353,7 +356,7 @@ class Ablation:
                 continue
             drawn = torch.from_numpy(rng.standard_normal(mean.numel())).to(mean)
             for j, direction in enumerate((values[fit].mean(0) - mean, drawn)):
-                with ablate(model, layer, direction, to=mean):
+                with ablate(model, layer, direction, to=mean) if direction.any() else nullcontext():
                     rise = (token_losses(model, tokens[first:]) - plain).double()
                 rises[j, i] = float(rise[held_out].mean() - rise[~held_out].mean())
         units = Units(contexts, places(labels.forest, contexts))

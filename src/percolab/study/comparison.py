@@ -21,6 +21,7 @@ from percolab.nn.config import CorpusTrainConfig, TrainConfig
 from percolab.show import pages
 from percolab.study import pictures, verdict
 from percolab.study.contrasts import Contrast, contrasts
+from percolab.study.directory import REPORT, RESULTS, TABLE
 from percolab.study.measured import OTHER, PERMUTED, RAW, ROLES, TRAINED, UNTRAINED, Measured, Reading, tidy
 from percolab.study.readers import NetworkReader, Reader, as_reader
 from percolab.study.settings import AnyRecipe, redrawn
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCHEMA = "percolab.comparison/1"
-REPORT, RESULTS, TABLE = "report.html", "results.json", "table.parquet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,6 +274,10 @@ def listed(roles: Any, factors: int) -> list[_Network]:
             if factor is not None and not 0 <= factor < factors:
                 raise ValueError(f"factors of networks must be below {factors}, got {factor}")
             each = members if isinstance(members, list | tuple) else [members]
+            if len({id(network) for network in each}) < len(each):
+                raise ValueError(
+                    f"networks must differ, since intervals are over networks, got the same one twice as {role!r}"
+                )
             found += [_Network(role, factor, seed, as_source(network)) for seed, network in enumerate(each)]
     if any(isinstance(network.source, Raw) for network in found):
         found.append(_Network(PERMUTED, None, 0, Raw(permuted=True)))

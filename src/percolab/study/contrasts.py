@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from percolab.ground.arrays import Floats, Ints
-from percolab.intervals import Estimate, kin, mean_interval, over_seeds
+from percolab.intervals import Estimate, kin, mean_interval, mean_of_known, over_seeds
 from percolab.study.measured import (
     LEAST,
     LOGARITHMIC,
@@ -96,11 +96,7 @@ class _Difference:
     @property
     def mean(self) -> float:
         """Units averaged, then networks."""
-        with np.errstate(invalid="ignore"):
-            known = np.isfinite(self.values)
-            counts = known.sum(1)
-            by_network = np.where(known, self.values, 0).sum(1)[counts > 0] / counts[counts > 0]
-        return float(by_network.mean()) if by_network.size else float("nan")
+        return float(mean_of_known(mean_of_known(self.values, 1), 0))
 
 
 def contrasts(cells: Sequence[Measured]) -> list[Contrast]:
@@ -151,7 +147,7 @@ def _difference(name: str, cells: Sequence[Measured]) -> _Difference | None:
         others = [
             _by_seed([c for c in theirs if c.trained_on == g]) for g in dict.fromkeys(c.trained_on for c in theirs)
         ]
-        against = _mean_known([_paired(table, len(mine)) for table in others if table is not None])
+        against = mean_of_known(np.stack([_paired(table, len(mine)) for table in others if table is not None]), 0)
         tables.append(mine - against)
         places.append(about[0].units.place)
         factors.append(np.full(mine.shape[1], factor))
@@ -171,15 +167,7 @@ def _by_seed(cells: Sequence[Measured]) -> Floats | None:
 
 def _paired(table: Floats, count: int) -> Floats:
     """Return the control's networks one by one where there are as many as trained ones, else their mean for each."""
-    return table if len(table) == count else np.repeat(_mean_known(list(table))[None], count, axis=0)
-
-
-def _mean_known(tables: Sequence[Floats]) -> Floats:
-    """Return the mean of what is not NaN, place by place; NaN where nothing is."""
-    stacked = np.stack(tables)
-    known = np.isfinite(stacked)
-    total = np.where(known, stacked, 0).sum(0)
-    return np.where(known.any(0), total / np.maximum(known.sum(0), 1), np.nan)
+    return table if len(table) == count else np.repeat(mean_of_known(table, 0)[None], count, axis=0)
 
 
 def _side_by_side(tables: Sequence[Floats]) -> Floats:

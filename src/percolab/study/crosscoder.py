@@ -21,13 +21,14 @@ import torch
 
 from percolab.corpora.corpus import Corpus
 from percolab.features import score
+from percolab.features.fairness import auc
 from percolab.features.inputs import as_array
 from percolab.features.register import MODEST, check_installed, entry, make, on_device
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.files import new_files
+from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_integer, check_seed
-from percolab.nn.probing.linear import auc
 from percolab.show import pages, style
 from percolab.study.sources import as_source
 from percolab.study.subject import FIT_SHARE, HELD_OUT, N_DOCUMENTS
@@ -127,7 +128,7 @@ class Difference:
             return float("nan")
         extreme = (owner == owner.max()) | (owner == owner.min())
         more = (owner == owner.max()) & (owner > owner.min())
-        return auc(more[extreme].astype(np.float64), self.matched["share"].to_numpy()[extreme])
+        return auc(self.matched["share"].to_numpy()[extreme], np.flatnonzero(more[extreme]))
 
     @property
     def misattributed(self) -> float:
@@ -245,6 +246,7 @@ def diff(
     method: str = "topk",
     seed: int = 0,
     device: Device = "auto",
+    progress: bool | Progress = False,
 ) -> Difference:
     """Find what two networks do not share, by a crosscoder on the activations of both.
 
@@ -271,6 +273,8 @@ def diff(
         Of the method.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    progress
+        True shows a bar; a function is called with (stage, done, total).
     """
     place, rows = choose_device(device), _Rows.of(data, first, documents)
     if trained_on is not None and (not isinstance(data, Corpus) or len(trained_on) != 2):
@@ -279,10 +283,13 @@ def diff(
     if len(names) != 2:
         raise ValueError(f"layer must be a name, or two, got {len(names)}")
     known = check_installed(entry(method, MODEST))  # before networks are read, which may take long
-    values = [rows.read(network, name, place) for network, name in zip((first, second), names, strict=True)]
-    found = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
-    fit = rows.first_test * int(np.prod(rows.shape[1:]))
-    coder = Crosscoder(found, takes_tensors=on_device(known)).fit(*(part[:fit] for part in values))
+    with shown(progress) as tell:
+        values = [rows.read(network, name, place) for network, name in zip((first, second), names, strict=True)]
+        found = make(known, check_seed("seed", seed), str(place), sum(part.shape[1] for part in values))
+        if hasattr(found, "progress"):
+            found.progress = tell
+        fit = rows.first_test * int(np.prod(rows.shape[1:]))
+        coder = Crosscoder(found, takes_tensors=on_device(known)).fit(*(part[:fit] for part in values))
     if getattr(found, "directions", None) is None:
         raise ValueError(f"method must have directions, got {method!r}")
     codes = coder.encode(*(part[fit:] for part in values))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from percolab.ground import foreign_files, locks
-from percolab.ground.files import sweep, write_json
+from percolab.ground.files import check_plain, sweep, write_json
 from percolab.ground.text import shown
 
 CLAIM = "experiment.json"
@@ -37,9 +36,7 @@ MADE = {CELLS, TRAINING, FIGURES, RESULTS, REPORT, TABLE}
 
 
 @contextmanager
-def claimed(
-    directory: Path, wanted: Mapping[str, Any], *, what: str = "an experiment", overwrite: bool = False
-) -> Iterator[Path]:
+def claimed(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
     """Hold a directory for the study that `wanted` describes, made if it is not there, or say why it cannot be held.
 
     Parameters
@@ -48,8 +45,6 @@ def claimed(
         New, empty, or of the same study.
     wanted
         Everything that determines the study, as plain values, equal after a round trip through JSON.
-    what
-        What the directory holds, in words.
     overwrite
         Whether another study that it holds is removed.
     """
@@ -60,14 +55,14 @@ def claimed(
             held.enter_context(locks.alone(directory))  # of a file too, which is then refused
         except locks.HeldError:
             raise FileExistsError(f"output must not be in use by another process, got {str(directory)!r}") from None
-        _claim(directory, wanted, what, overwrite=overwrite)
-        _check_plain(directory)
+        _claim(directory, wanted, overwrite=overwrite)
+        check_plain(directory)
         yield directory
 
 
-def _claim(directory: Path, wanted: Mapping[str, Any], what: str, *, overwrite: bool) -> None:
+def _claim(directory: Path, wanted: Mapping[str, Any], *, overwrite: bool) -> None:
     file = directory / CLAIM
-    if holds(directory, CLAIM, what):
+    if _is_claimed(directory):
         held = read_record(file)
         different = next((name for name in wanted if held.get(name) != wanted[name]), None)
         if different is None:
@@ -82,24 +77,15 @@ def _claim(directory: Path, wanted: Mapping[str, Any], what: str, *, overwrite: 
     write_json(file, {"schema": SCHEMA, "version": VERSION, **wanted})
 
 
-def _check_plain(directory: Path) -> None:
-    """Raise if a link, a pipe or a device is anywhere in a directory: files are written and removed by their names."""
-    for root, folders, names in os.walk(directory):
-        for path in (os.path.join(root, name) for name in (*folders, *names)):
-            mode = os.lstat(path).st_mode
-            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                raise FileExistsError(f"output must hold plain files and directories alone, got {path!r}")
-
-
-def holds(directory: Path, file: str, what: str) -> bool:
-    """Return whether a directory has the file that says what it holds; raise unless it has, or is empty or new."""
-    if os.path.lexists(directory) and not directory.is_dir():
+def _is_claimed(directory: Path) -> bool:
+    """Return whether a directory has the file that says what it holds; raise unless it has, or is empty."""
+    if not directory.is_dir():
         raise FileExistsError(f"output must be a directory, got {str(directory)!r}")
-    sweep(directory / file)  # what a process that was killed here had begun to write
-    if (directory / file).exists():
+    sweep(directory / CLAIM)  # what a process that was killed here had begun to write
+    if (directory / CLAIM).exists():
         return True
-    if directory.exists() and any(directory.iterdir()):
-        raise FileExistsError(f"output must be empty or hold {what}, got {str(directory)!r}")
+    if any(directory.iterdir()):
+        raise FileExistsError(f"output must be empty or hold an experiment, got {str(directory)!r}")
     return False
 
 

@@ -37,6 +37,7 @@ from percolab.study.cells import Cell, Cells, Here, cell_of
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
 from percolab.study.estimates import Row, combined
 from percolab.study.networks import Networks, find_make
+from percolab.study.readers import as_reader
 from percolab.study.runner import connected
 from percolab.study.settings import Settings
 
@@ -107,6 +108,7 @@ class Experiment(Generic[O]):
         draws: int = 1,
         network: str | None = None,
         layers: Sequence[str] | None = None,
+        readers: Sequence[str] | None = None,
         **options: Any,
     ) -> Settings[O]:
         """Return the settings of a study.
@@ -127,6 +129,9 @@ class Experiment(Generic[O]):
             ``module:function`` of one's own networks: ``make(data, seed)`` returns one, which is trained here.
         layers
             Modules of these networks that are read.
+        readers
+            What reads networks, by names with options as for `percolab.compare`, where the experiment can have others
+            than its usual ones. More can be added later, in the same directory.
         options
             Other values of the experiment's own options.
         """
@@ -144,9 +149,14 @@ class Experiment(Generic[O]):
             "draws": draws > 1 and draws,
             "network": network,
             "layers": ",".join(layers or ()),
+            "readers": ",".join(readers or ()),
         }
         training = training if epochs is None else replace(training, **{f"{training.unit}s": epochs})
         own = self.options(scale, count, training)
+        if readers and not hasattr(own, "readers"):
+            raise ValueError(f"readers must be left out: {self.name} has its own, got {','.join(readers)!r}")
+        for reader in readers or ():
+            as_reader(reader)  # or it raises
         for name, value in options.items():
             if value != getattr(own, name):
                 given[name.replace("_", "-")] = f"{value:g}" if isinstance(value, float | int) else value
@@ -164,6 +174,7 @@ class Experiment(Generic[O]):
             layers=tuple(layers or ()),
             store=str(Path(chosen[0]).absolute()) if stored else "",
             digest=digest_of(stored, network),
+            asked=tuple(readers or ()),
             command=command + "".join(f" --{name} {value}" for name, value in given.items() if value),
         )
 
@@ -227,9 +238,10 @@ class Experiment(Generic[O]):
             True shows bars; a function is called with (stage, done, total).
         """
         place = str(choose_device(device)) if ray is None else str(device)
+        wanted = {name: value for name, value in settings.to_dict().items() if name != "seeds" or not self.in_parts}
         with (
             connected(ray) as runner,
-            claimed(Path(output), settings.to_dict(), overwrite=overwrite) as directory,
+            claimed(Path(output), wanted, overwrite=overwrite) as directory,
             _one_line_for_cells_of_others(directory / CELLS),
             shown(progress) as tell,
         ):

@@ -19,7 +19,7 @@ from percolab.ground.progress import Progress
 from percolab.intervals import places
 from percolab.nn.config import AnyTrainConfig
 from percolab.nn.networks.activations import RAW, activations, representations
-from percolab.nn.probing.places import Places, find_places
+from percolab.nn.probing.probed_latents import Places, find_places
 from percolab.nn.training.training import TrainResult
 from percolab.store.worlds import load
 from percolab.study.cells import Here

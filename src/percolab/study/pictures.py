@@ -80,7 +80,6 @@ def by_number(
     ylabel: str,
     *,
     zero: float | None = 0.0,
-    log_x: bool = True,
     log_y: bool = False,
     symmetric_from: float | None = None,
     ticks: bool = False,
@@ -95,8 +94,7 @@ def by_number(
         axes = figure.subplots()
         colours = style.series_colours(list(series))
         for k, (name, rows) in enumerate(series.items()):
-            each = min(1.05, DODGE ** (1 / len(series))) if log_x or symmetric_from is not None else 1.0
-            shift = each ** (k - (len(series) - 1) / 2)
+            shift = min(1.05, DODGE ** (1 / len(series))) ** (k - (len(series) - 1) / 2)
             at = [shift * (float(r[x]) if isinstance(x, str) else x(r)) for r in rows]
             _marks(axes, at, rows, MARKERS[k % len(MARKERS)], name, colours[k])
         if zero is not None:
@@ -104,7 +102,7 @@ def by_number(
         if symmetric_from is not None:
             axes.set_xscale("symlog", linthresh=symmetric_from)
             axes.set_xlim(left=-0.15 * symmetric_from, right=DODGE * axes.get_xlim()[1])
-        elif log_x and any(series.values()):
+        elif any(series.values()):
             axes.set_xscale("log")
             style.plain_numbers(axes.xaxis)
         if log_y:

@@ -28,7 +28,7 @@ from percolab.intervals import places
 from percolab.nn.config import ProbeConfig
 from percolab.nn.networks.activations import activations
 from percolab.nn.probing import ridge, siblings
-from percolab.nn.probing.places import find_places, read_places
+from percolab.nn.probing.probed_latents import find_places, read_places
 from percolab.show.explorer.passages import Probed
 from percolab.study.causes import Ablation, Interchange, Steering
 from percolab.study.measured import Reading, Units

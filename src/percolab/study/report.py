@@ -206,7 +206,8 @@ def _lead(results: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
         r2 = f"{min(known):.3f}" if min(known) == max(known) else f"{min(known):.3f} to {max(known):.3f}"
         words += f", {chosen['training']['epochs']:,} epochs, test R² {r2}"
     seconds = clock(sum(results["seconds"].values()))
-    made = f"Made on {results['provenance']['device']} in {seconds} (minutes:seconds)."
+    devices = " and ".join(dict.fromkeys(results["devices"].values())) or results["provenance"]["device"]
+    made = f"Made on {devices} in {seconds} (minutes:seconds)."
     return f"{words}. Draws of the data: {results['draws']}. {made}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from inspect import signature
 from types import MappingProxyType
 from typing import Any, Literal, overload
 
@@ -14,7 +14,7 @@ from percolab.dataset.dataset import Dataset, construct, vouch
 from percolab.engines import memory_needs
 from percolab.ground import memory, parallel
 from percolab.ground.progress import Progress, shown
-from percolab.ground.validation import check_choice, check_integer
+from percolab.ground.validation import check_choice, check_integer, check_keywords
 from percolab.ground.version import provenance
 from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
@@ -76,6 +76,7 @@ def generate(
         Before any work, if the dataset would not fit in memory.
     """
     if fields:
+        check_keywords("generate", fields, [*signature(Recipe).parameters, "threads", "progress"])
         if recipe is not None:
             raise ValueError(f"{next(iter(fields))} must be left out where a recipe is given, got {recipe!r}")
         recipe = Recipe(**fields)
@@ -267,9 +268,8 @@ def make_percolation(
         seed = int(random_state.integers(2**32))
     elif isinstance(random_state, np.random.RandomState):
         seed = int(random_state.randint(2**32, dtype=np.uint64))
-    unknown = sorted(set(recipe) - {field.name for field in fields(Recipe)} - {"seed"} | set(recipe) & {"seeds"})
-    if unknown:
-        raise TypeError(f"make_percolation got {unknown[0]!r}, which is not a field of a Recipe that it takes")
+    known = [name for name in (*signature(Recipe).parameters, "random_state", "return_X_y") if name != "seeds"]
+    check_keywords("make_percolation", recipe, known)
     if "seed" in recipe and random_state is not None:
         raise ValueError(f"seed and random_state are the same, got {recipe['seed']} and {random_state}")
     dataset = generate(Recipe(n_points, dim, **{"seed": seed} | recipe))

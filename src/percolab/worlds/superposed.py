@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.dataset.dataset import BY_HAND, Dataset, SampleSet, construct
+from percolab.dataset.dataset import Dataset, SampleSet, construct
 from percolab.ground import text
 from percolab.ground.arrays import LazyArray
-from percolab.ground.text import printable
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.worlds.rotations import Rotation
@@ -63,16 +62,6 @@ class Superposed(SampleSet):
             lines["modified"] = self.modification
         made = {key: self.provenance[key] for key in ("created", "percolab") if key in self.provenance}
         return text.table("Superposed world", lines | made) + self.recipe._repr_html_()
-
-    # ------------------------------------------------------------------ what it is
-
-    @property
-    def modification(self) -> str | None:
-        """What sets the world apart from the one that its recipe makes, in words; None if nothing does."""
-        stated = self.provenance.get("modified")
-        if stated:
-            return printable(str(stated))
-        return None if self._is_vouched else BY_HAND
 
     # ------------------------------------------------------------------ what y depends on
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from percolab.engines import memory_needs
 from percolab.engines.clusters import Clusters
-from percolab.engines.native import births, find_clusters, growth, limbs
-from percolab.engines.native.limbs import Crown
+from percolab.engines.native import births, find_clusters, growth, large_clusters
+from percolab.engines.native.large_clusters import Crown
 from percolab.engines.native.positions import Entries, embed
 from percolab.engines.native.skeleton import Stand, end_of
 from percolab.engines.native.value_draws import draw_values
@@ -57,7 +57,7 @@ def generate_rows(table: ClusterTable, lo: int, hi: int, *, threads: int | None 
     """Make the rows lo … hi - 1 of a dataset, byte for byte, without the rest.
 
     Clusters that the range cuts are made whole and trimmed; of clusters larger than a limb (65,536 points or less, see
-    `limbs`) only the limbs that the range touches. Time and memory depend on hi - lo and on the size of a limb.
+    `large_clusters`) only the limbs that the range touches. Time and memory depend on hi - lo and on the limbs' size.
 
     Parameters
     ----------
@@ -98,10 +98,10 @@ def cluster_table(recipe: Recipe, *, threads: int | None = None, progress: Progr
     if recipe.engine != "native":
         raise ValueError(f"recipe.engine must be 'native' to make parts of a dataset, got {recipe.engine!r}")
     recipe.require_plain("to make parts of a dataset")
-    memory_needs.require(memory_needs.of_table(recipe, limbs.limb_rows(recipe)), recipe)
+    memory_needs.require(memory_needs.of_table(recipe, large_clusters.limb_rows(recipe)), recipe)
     count = parallel.thread_count(threads)
     clusters = find_clusters(recipe, count)
-    return ClusterTable(recipe, clusters, limbs.cut(recipe, clusters, count, progress))
+    return ClusterTable(recipe, clusters, large_clusters.cut(recipe, clusters, count, progress))
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from percolab.model.forest import Forest
 from percolab.nn.config import ProbeConfig
 from percolab.nn.networks.activations import RAW
 from percolab.nn.probing.errors import ProbeErrors
-from percolab.nn.probing.places import LATENT_TARGETS, TRUE_TARGETS, fresh_values
+from percolab.nn.probing.probed_latents import LATENT_TARGETS, TRUE_TARGETS, fresh_values
 from percolab.nn.probing.prober import Prober
 from percolab.worlds.superposed import AnyDataset, truth
 

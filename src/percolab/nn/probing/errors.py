@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from percolab.ground import text
 from percolab.ground.arrays import Floats, Ints
 from percolab.model.forest import Forest
-from percolab.nn.probing.places import LATENT_TARGETS, TARGETS, Column
+from percolab.nn.probing.probed_latents import LATENT_TARGETS, TARGETS, Column
 
 LEAST_BASELINE = 1e-4
 """Latents that the mean alone predicts better than this are left out: their target is all but constant."""

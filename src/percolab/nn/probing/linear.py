@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 import pandas
-import scipy.stats
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from percolab.features.fairness import auc
 from percolab.ground import text
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.validation import check_choice, check_integer, check_seed, listed
 from percolab.model.forest import Forest
 from percolab.nn.probing import ridge
-from percolab.nn.probing.places import fresh_values, locate, path_sums
+from percolab.nn.probing.probed_latents import fresh_values, locate, path_sums
 from percolab.nn.probing.ridge import LEFT_OUT, TEST, TRAIN, TUNING, Fit, Samples
 from percolab.worlds.splits import Split
 from percolab.worlds.superposed import AnyDataset, Truth, truth
@@ -171,8 +171,8 @@ def linear_probe(
     weights, intercept, mean = (column.cpu().numpy() for column in found.fits[0])
     per_latent, test = None, np.flatnonzero(part == TEST)
     if asked.binary:
-        pairs = zip(flat[test].T, found.fits[0].predict(activations, test).T, strict=True)
-        scores = np.array([auc(*pair) for pair in pairs])
+        pairs = zip(found.fits[0].predict(activations, test).T, flat[test].T, strict=True)
+        scores = np.array([auc(predicted, np.flatnonzero(inside)) for predicted, inside in pairs])
     else:
         sums = found.scores()
         scores = sums.r2(mean)
@@ -236,15 +236,6 @@ def _beside(table: pandas.DataFrame, controls: dict[str, Floats]) -> pandas.Data
     null, true = controls.get("fresh", controls["permuted"]), table["score"].to_numpy()
     table["p"] = np.where(np.isnan(true), np.nan, (1 + (null >= true - ridge.TIE).sum(0)) / (1 + len(null)))
     return table
-
-
-def auc(target: Floats, predicted: Floats) -> float:
-    """Return the probability that a line inside is ranked above one outside; half for equal ones."""
-    inside = target > 0
-    n, m = int(inside.sum()), int((~inside).sum())
-    if not n or not m:
-        return float("nan")
-    return float((scipy.stats.rankdata(predicted)[inside].sum() - n * (n + 1) / 2) / (n * m))
 
 
 # ---------------------------------------------------------------------- targets

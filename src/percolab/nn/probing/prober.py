@@ -17,7 +17,7 @@ from percolab.ground.validation import listed
 from percolab.nn.config import ProbeConfig
 from percolab.nn.networks.activations import RAW
 from percolab.nn.probing.errors import ProbeErrors, ProbeResult
-from percolab.nn.probing.places import (
+from percolab.nn.probing.probed_latents import (
     LATENT_TARGETS,
     Column,
     Places,
@@ -48,7 +48,7 @@ def probes(
     and a probe may learn where each latent is. Protocol ``"subtree"`` holds out whole subtrees, so a probe is scored on
     latents none of whose points it has seen; its penalty is chosen by holding out subtrees of the training rows.
     Besides z and its sum, controls are fitted: fresh values and permuted targets, several draws of each; see
-    `percolab.nn.probing.places.TARGETS`. For probes of one's own targets or split, see `linear_probe`.
+    `percolab.nn.probing.probed_latents.TARGETS`. For probes of one's own targets or split, see `linear_probe`.
 
     Parameters
     ----------

@@ -220,6 +220,7 @@ Object.assign(Explorer.prototype, {
     const act = acts[event.key];
     if (!act) return;
     event.preventDefault();
+    this.tips.box.hidden = true; // what the pointer is on is no longer what was picked
     act();
   },
 

@@ -46,7 +46,7 @@ class FeatureTable {
       const sort = () => this.change(name === this.by ? { falls: !this.falls } : { by: name, falls: name !== "feature" }, box);
       return element("th", { scope: "col" }, element("button", { type: "button", "data-sort": name, onclick: sort }, words + mark));
     });
-    const body = rows.slice(0, MOST_LINES).map((row) => element("tr", {},
+    const body = rows.slice(0, MOST_LINES).map((row) => element("tr", { onclick: (event) => event.target.closest("button") || event.currentTarget.querySelector("button").click() },
       element("td", {}, this.app.panel.featureLink(row.feature, number(row.feature))), element("td", {}, decimal(row.f1, 2)),
       element("td", {}, row.fired ? number(row.fired) : "nowhere: dead"), element("td", {}, decimal(row.purity, 2)), element("td", {}, percent(row.absorbed))));
     const note = rows.length > MOST_LINES ? `the first ${MOST_LINES} of ${number(rows.length)}` : `${number(rows.length)} features`;

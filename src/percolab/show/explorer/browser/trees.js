@@ -109,11 +109,14 @@ class Tree {
     return found.sort((a, b) => this.size[b] - this.size[a]).slice(0, most);
   }
 
-  // The largest latent that ends where this one starts, or starts where it ends.
+  // The largest latent before or after this one that does not hold it; single points between them are passed over.
   beside(i, step) {
-    const row = step > 0 ? this.end(i) : this.start[i] - 1;
-    if (row < 0 || row >= this.nRows) return -1;
-    let j = this.holding(row);
+    let row = step > 0 ? this.end(i) : this.start[i] - 1, j = -1;
+    for (; row >= 0 && row < this.nRows; row += step) {
+      j = this.holding(row);
+      if (j < 0 || !this.has(j, this.start[i])) break;
+      j = -1;
+    }
     while (j >= 0 && this.upperConcept[j] >= 0 && !this.has(this.upperConcept[j], this.start[i])) j = this.upperConcept[j];
     return j;
   }

@@ -192,13 +192,13 @@ class Reading:
     """(J, T) by how much the reading of held-out samples rises with the value, on average: 1 for a perfect reading"""
 
 
-def held_out(n: int, seed: int = 0) -> NDArray[np.bool_]:
+def held_out(n: int) -> NDArray[np.bool_]:
     """Return which of n samples `read_places` scores on: each with probability `HELD_OUT`."""
-    return np.random.default_rng((seed, 0)).random(n) < HELD_OUT
+    return np.random.default_rng((0, 0)).random(n) < HELD_OUT
 
 
 def read_places(
-    A: torch.Tensor, places: Places, values: Floats, alpha: float = 1.0, seed: int = 0, part: Ints | None = None
+    A: torch.Tensor, places: Places, values: Floats, alpha: float = 1.0, part: Ints | None = None
 ) -> Reading:
     """Fit probes of T values of the latents at every depth, and score them on held-out samples.
 
@@ -212,13 +212,11 @@ def read_places(
         (L, T) values of the probed latents: those that a network was trained on, those of others, fresh ones.
     alpha
         Ridge penalty on standardised activations; 1 is the paper's.
-    seed
-        What decides which samples are held out.
     part
         (n,) whether each sample is fitted, TRAIN, scored, TEST, or neither, LEFT_OUT; None: as `held_out` decides.
     """
     J, T = places.depths.size, values.shape[1]
-    part = np.where(held_out(len(A), seed), TEST, TRAIN) if part is None else part
+    part = np.where(held_out(len(A)), TEST, TRAIN) if part is None else part
     samples = Samples(part, places.level, np.where(places.where >= 0, places.where, len(places)), len(places))
     # A sample without a latent at a depth gets the last line, 0, and belongs to no fit of that depth.
     table = torch.from_numpy(np.concatenate([values, np.zeros((1, T))])).to(A.device, torch.float32)
