@@ -7,6 +7,7 @@ forked, as for `attack_kills`.
 import ctypes
 import gc
 import os
+import re
 import resource
 import shutil
 import signal
@@ -321,6 +322,8 @@ COMMANDS = (
 )
 USUAL_S = 2.0
 """How long a command takes, until one has finished."""
+USUAL_LINES = re.compile("elapsed|^compiling")
+"""What commands say on the way."""
 LEAST_S = 0.12
 """Seconds after which Python has started, and the command begun: before that, what Python says is its own."""
 
@@ -345,7 +348,8 @@ def attack_interrupts(count, seed):
             time.sleep(random.uniform(LEAST_S, durations.get(k % len(COMMANDS), USUAL_S)))
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGINT)
-            said = [line for line in process.communicate()[1].splitlines() if "elapsed" not in line]
+            # A command may say how far it is, and that it compiles: neither is a complaint.
+            said = [line for line in process.communicate()[1].splitlines() if not USUAL_LINES.search(line)]
             code = process.returncode
             interrupted = code == -signal.SIGINT or (code == 130 and len(said) == 1 and "interrupted" in said[0])
             # A worker that is started just then may say that it was a process: multiprocessing prints that on its own.
