@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 
 SUITE_POINTS, SUITE_DIM, SUITE_SEED = 200_000, 100, 0
-SMALL_TREES, PAIRED_TREES = 500_000, 200_000
-"""Trees of 6 points for Prüfer codes, and of 5 for pairs of a tree and its merger tree, grown by each sampler."""
 
 SUITE_WORDS = "the standard suite: data made by both engines for the purpose"
 
@@ -164,8 +162,7 @@ def verify(
     from independent parts of the data, so correct data fail a law less than once in 10,000 times. The checks make their
     choices from a fixed seed: the same data always get the same verdict.
 
-    The suite is both engines in modes one_cluster and distribution, 200,000 points in 100 dimensions each, and each
-    engine's sampler alone on 500,000 trees of 6 points and 200,000 of 5.
+    The suite is both engines in modes one_cluster and distribution, 200,000 points in 100 dimensions each.
 
     Parameters
     ----------
@@ -241,21 +238,11 @@ def _documents(documents: Corpus | StoredDocuments, progress: Progress) -> Itera
 
 def _suite(progress: Progress) -> Iterator[Check]:
     for engine in ENGINE_NAMES:
-        yield from _sampler(engine, progress)
         for mode in ("one_cluster", "distribution"):
             recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
             name = f"{engine}, {mode}"
             for check in all_checks(construct(recipe), progress, name):
                 yield replace(check, data=name)
-
-
-def _sampler(engine: str, progress: Progress) -> Iterator[Check]:
-    name = f"{engine} sampler"
-    progress(name, 0, 2)
-    yield replace(merger_trees.prufer(merger_trees.small_forest(engine, 6, SMALL_TREES, SUITE_SEED), (6,)), data=name)
-    progress(name, 1, 2)
-    yield replace(merger_trees.joint(merger_trees.small_forest(engine, 5, PAIRED_TREES, SUITE_SEED), (5,)), data=name)
-    progress(name, 2, 2)
 
 
 # ---------------------------------------------------------------------- laws

@@ -153,16 +153,6 @@ def p_of_counts(counts: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(chi2.sf(np.sum((counts - expected) ** 2 / expected), len(counts) - 1))
 
 
-def of_counts(
-    law: str, counts: NDArray[Any], expected: NDArray[Any], note: str, what: str, impossible: int = 0
-) -> Check:
-    """Return the check of independent draws among cells; `impossible` is the number of draws outside of all cells."""
-    square = float(np.sum((counts - expected) ** 2 / expected))
-    p = 0.0 if impossible else p_of_counts(counts, expected)
-    draw = pulls(counts, expected, what)
-    return statistical(law, f"χ² about {counts.size - 1:,}", f"χ² = {square:,.0f}", p, note, draw)
-
-
 # ---------------------------------------------------------------------- figures, each on an Axes it is given
 
 

@@ -10,9 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
-from percolab.checks.merger_trees import small_forest, tree_codes
-from percolab.engines.native import split_forest
+from percolab.engines import paper
+from percolab.engines.clusters import Clusters
+from percolab.engines.native import growth, split_forest
 from percolab.engines.paper.coalescent import cyclic_coalescent
+from percolab.ground import parallel
+from percolab.ground.arrays import Ints
+from percolab.ground.progress import silent
+from percolab.model.forest import Forest
+from percolab.model.recipe import Seeds
 from percolab.show import style
 
 if TYPE_CHECKING:
@@ -54,9 +60,8 @@ def _draw_codes(axes: Axes, n_trees: int) -> None:
     edges = np.arange(round(mean) - reach, round(mean) + reach + 1, width) - 0.5
     middle = (edges[1:] + edges[:-1]) / 2
     for i, (name, engine, _, colour, mark) in enumerate(SAMPLERS):
-        forest = small_forest(engine, POINTS, n_trees, 0)
-        code, _ = tree_codes(forest, np.flatnonzero(forest.latent_size == POINTS), POINTS)
-        times, _ = np.histogram(np.bincount(code, minlength=cells), edges)
+        counts = tree_counts(small_forest(engine, POINTS, n_trees, 0), POINTS)
+        times, _ = np.histogram(np.append(counts, np.zeros(cells - counts.size)), edges)
         x = middle + (i - 0.5) * 0.3 * width
         axes.errorbar(x, times, np.sqrt(times), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name)
     expected = cells * np.diff(poisson.cdf(edges, mean))
@@ -68,6 +73,25 @@ def _draw_codes(axes: Axes, n_trees: int) -> None:
     )
     axes.legend(loc="upper right")
     style.panel_letter(axes, "a", f"Prüfer codes, n = {POINTS}")
+
+
+def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
+    """Return a forest of many clusters of the same size, grown by the sampler of an engine as it would in a dataset."""
+    table = Clusters(np.arange(n_trees + 1) * size, np.arange(n_trees), np.arange(n_trees * size))
+    threads = parallel.thread_count(None)
+    if engine == "native":
+        return growth.grow_forest(table, np.uint64(seed), threads)
+    return paper.grow(Seeds.from_int(seed), table, 0, "float64", threads, silent)[0].forest
+
+
+def tree_counts(forest: Forest, size: int) -> Ints:
+    """Return how often each labelled tree occurs that does, in a forest of clusters of one size.
+
+    A tree has one Prüfer code, so codes occur as often. Labels are the ranks of birth numbers.
+    """
+    label = np.argsort(np.argsort(forest.point_id.reshape(-1, size))).ravel()
+    bonds = np.sort(label[forest.bond]).reshape(-1, size - 1, 2) @ [size, 1]
+    return np.unique(np.sort(bonds) @ (size * size) ** np.arange(size - 1), return_counts=True)[1]
 
 
 def _draw_degrees(axes: Axes, n: int) -> None:
