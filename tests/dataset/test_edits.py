@@ -497,7 +497,7 @@ def test_the_card_of_an_edited_dataset_makes_it_again(tmp_path):
     ds = made().do(z={3: 1.5}).turn(4, seed=2)
     card(ds, tmp_path / "card.html")
     page = html.unescape((tmp_path / "card.html").read_text())
-    assert "2 edits" in page
+    assert "edits 1 do, 1 turn" in page
     assert "percolab generate --recipe recipe.json" in page
     (text,) = re.findall(r"<pre>({.*})</pre>", page)
     assert pl.Recipe.from_json(text) == ds.recipe

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,13 +15,10 @@ from percolab.checks.independence import SEED, Subject
 from percolab.checks.verdicts import Check, exact, p_of_score, p_of_uniforms, statistical, too_small
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
-from percolab.ground.extras import needing
-from percolab.show.distributions import FEWEST_FITTED, FITTED_SIZE
+from percolab.show.distributions import FEWEST_FITTED, FITTED_SIZE, draw_sizes, fit_exponent, size_law
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from percolab.checks.verdicts import Draw
 
 
 FEWEST_IN_BIN = 100
@@ -137,23 +133,14 @@ def exponent(subject: Subject, p: float) -> Check:
     if fitted.size < FEWEST_FITTED:
         return too_small(law, f"{tau:.3g}", f"{FEWEST_FITTED} clusters of {least} points", f"{fitted.size}")
     expected = expected_exponent(subject.recipe.n_points, p, least)
-    alpha = fit_exponent(fitted, least)
+    alpha, _ = fit_exponent(size, least)
     error = (expected - 1) / np.sqrt(fitted.size)
     # 1/(alpha - 1) is a mean of logarithms, hence closer to normal than alpha.
     score = (1 / (alpha - 1) - 1 / (expected - 1)) * (expected - 1) * np.sqrt(fitted.size)
-    note = f"{tau:.4g} for s → ∞; {fitted.size:,} clusters, maximum likelihood by powerlaw"
+    note = f"{tau:.4g} for s → ∞; {fitted.size:,} clusters, maximum likelihood"
     measured = f"{alpha:.3f} ± {error:.3f}"
-    return statistical(law, f"{expected:.3f}", measured, p_of_score(score), note, _draw_ccdf(size, p, alpha, least))
-
-
-def fit_exponent(size: Ints, least: int) -> float:
-    """Return the exponent of a discrete power law for sizes from `least` on, by maximum likelihood."""
-    with needing("this check needs", "verify"):
-        import powerlaw
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of small fits; what they are worth is in our own error bar
-        fit = powerlaw.Fit(size[size >= least], xmin=least, discrete=True, verbose=False)
-        return float(fit.power_law.alpha)
+    draw = partial(draw_sizes, size=size, law=partial(size_law, subject.dataset), fit_from=least)
+    return statistical(law, f"{expected:.3f}", measured, p_of_score(score), note, draw)
 
 
 def expected_exponent(n: int, p: float, least: int) -> float:
@@ -259,20 +246,3 @@ def _simulated_sizes(u, p):
         born += labels[i] == born
         size[labels[i]] += 1
     return size[:born]
-
-
-def _draw_ccdf(size: Ints, p: float, alpha: float, least: int) -> Draw:
-    s, count = np.unique(size, return_counts=True)
-    share = np.cumsum(count[::-1])[::-1] / size.size
-
-    def draw(axes: Axes) -> None:
-        axes.loglog(s, share, ".", color=verdicts.BLUE, label="measured")
-        reference = theory.size_ccdf(s, p)
-        axes.loglog(s, reference * share[0] / reference[0], ":", color=verdicts.INK, label="theory, large n")
-        tail = s >= least
-        start = share[tail][0] * (s[tail] / s[tail][0]) ** (1 - alpha)
-        axes.loglog(s[tail], start, "--", color=verdicts.ORANGE, label=f"fit, exponent {alpha:.3f}")
-        axes.set(xlabel="cluster size s", ylabel="share of clusters with size ≥ s")
-        axes.legend()
-
-    return draw

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,8 @@ from percolab.ground.validation import check_finite, check_shape
 from percolab.ground.version import __version__
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
 from percolab.show import dot_rows, pages, style
-from percolab.worlds.superposed import Superposed, remade
+from percolab.show.summary import one_line, summarise_documents
+from percolab.worlds.superposed import AnyDataset, Superposed, remade
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -153,7 +154,7 @@ class Verification:
 
 
 def verify(
-    dataset: Dataset | Superposed | Corpus | StoredDocuments | None = None, *, progress: bool | Progress = False
+    dataset: AnyDataset | Corpus | StoredDocuments | None = None, *, progress: bool | Progress = False
 ) -> Verification:
     """Check every law that applies to a dataset or a corpus, or to a standard suite if none is given.
 
@@ -175,40 +176,23 @@ def verify(
         True shows a bar; a function is called with (data, kinds of laws done, kinds in all).
     """
     with shown(progress) as tell:
+        if dataset is None:
+            return Verification(tuple(_suite(tell)), SUITE_WORDS)
         if isinstance(dataset, Corpus | StoredDocuments):
-            return Verification(tuple(_documents(dataset, tell)), describe_documents(dataset))
-        if isinstance(dataset, Superposed):
-            return Verification(tuple(_world(dataset, tell)), f"{_name(dataset.provenance)}{dataset!r}")
-        if dataset is not None:
-            return Verification(tuple(all_checks(dataset, tell)), describe(dataset))
-        return Verification(tuple(_suite(tell)), SUITE_WORDS)
+            checks = _documents(dataset, tell)
+        else:
+            checks = _world(dataset, tell) if isinstance(dataset, Superposed) else all_checks(dataset, tell)
+        return Verification(tuple(checks), describe(dataset))
 
 
-def describe(dataset: Dataset) -> str:
-    """Return which dataset this is, in a sentence: its name where it was loaded, its sizes and its recipe."""
-    recipe = dataset.recipe
-    seeds = f"{recipe.seeds.graph}, {recipe.seeds.embed}, {recipe.seeds.value}"
-    return (
-        f"{_name(dataset.provenance)}{len(dataset):,} points in {recipe.dim} dimensions, mode {recipe.mode}, "
-        f"engine {recipe.engine}, seeds {seeds}"
-    )
-
-
-def describe_documents(documents: Corpus | StoredDocuments) -> str:
-    """Return which documents these are, in a sentence."""
-    corpus = documents if isinstance(documents, Corpus) else documents.corpus
-    stored = "" if isinstance(documents, Corpus) else f"{_name(documents.provenance)}{len(documents):,} "
-    count = len(corpus.lexicons)
-    return (
-        f"{stored}documents of {corpus.length:,} tokens out of {corpus.n_tokens:,}, "
-        f"{count} lexicon{'s' * (count > 1)}, renewal {corpus.renewal:g}, "
-        f"contexts of at least {corpus.min_size} tokens, seed {corpus.seed}"
-    )
-
-
-def _name(provenance: dict[str, Any]) -> str:
-    origin = provenance.get("loaded_from", "")
-    return f"{PurePath(origin).name}: " if origin else ""
+def describe(data: AnyDataset | Corpus | StoredDocuments) -> str:
+    """Return which data these are: their name if they were loaded, sizes and seeds. Damaged arrays are not read."""
+    origin = "" if isinstance(data, Corpus) else data.provenance.get("loaded_from", "")
+    name = f"{PurePath(origin).name}: " if origin else ""
+    if isinstance(data, StoredDocuments):
+        return name + one_line(summarise_documents(data.recipe))
+    seeds = f", seeds {', '.join(map(str, astuple(data.recipe.seeds)))}" if isinstance(data, Dataset) else ""
+    return f"{name}{data!r}{seeds}"
 
 
 def _world(world: Superposed, progress: Progress) -> Iterator[Check]:

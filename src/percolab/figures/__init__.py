@@ -2,7 +2,7 @@
 
 One function draws each figure, from less data where `quick`: `schematics` explain, `clusters_drawn` show datasets,
 `samplers` compare the two engines.
-Needs matplotlib, networkx and powerlaw, in the extras ``plot``, ``graphs`` and ``verify``.
+Needs matplotlib and networkx, in the extras ``plot`` and ``graphs``.
 """
 
 from __future__ import annotations

@@ -144,12 +144,17 @@ def principal_plane(X: Any, first: int, n: int) -> tuple[NDArray[np.float64], ND
         total += block.sum(0)
         square += block.T @ block
     mean = total / n
-    variance, axes = np.linalg.eigh(square / n - np.outer(mean, mean))
-    top = axes[:, [-1, -2]]
+    axes, share = top_axes(square / n - np.outer(mean, mean))
+    return np.concatenate([(np.asarray(X[rows], np.float64) - mean) @ axes for rows in blocks]), share
+
+
+def top_axes(covariance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the first two principal axes as columns, and the variance share of each."""
+    variance, vectors = np.linalg.eigh(covariance)
+    axes = vectors[:, [-1, -2]]
     # An axis has no sign of its own; this choice makes the picture the same everywhere.
-    top *= np.sign(top[np.abs(top).argmax(0), [0, 1]])
-    plane = np.concatenate([(np.asarray(X[rows], np.float64) - mean) @ top for rows in blocks])
-    return plane, np.maximum(variance[[-1, -2]], 0) / max(variance.sum(), np.finfo(float).tiny)
+    axes *= np.sign(axes[np.abs(axes).argmax(0), [0, 1]])
+    return axes, np.maximum(variance[[-1, -2]], 0) / max(variance.sum(), np.finfo(float).tiny)
 
 
 # ---------------------------------------------------------------------- the two panels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.dataset.dataset import Dataset
+from percolab.ground.arrays import Ints
 from percolab.model.target import Target
 from percolab.show import pages, style
 
@@ -85,18 +87,41 @@ def size_law(dataset: Dataset, sizes: NDArray[np.int64]) -> NDArray[np.float64] 
     return np.asarray(expected / expected[0])
 
 
-def _draw_sizes(axes: Axes, dataset: Dataset) -> None:
-    s, count = np.unique(dataset.forest.cluster_size, return_counts=True)
-    share = np.cumsum(count[::-1])[::-1] / count.sum()
-    axes.loglog(s, share, "o", markersize=3, color=style.BLUE, label="this dataset")
+def fit_exponent(size: Ints, least: int) -> tuple[float, float]:
+    """Return the exponent of a discrete power law for sizes from `least` on, by maximum likelihood, and its error.
+
+    The closed form 1 + n / Σ ln(s / (s_min - ½)) of Clauset, Shalizi and Newman (2009, Eq. 3.7), good for large s_min.
+    The error is that of independent clusters.
+    """
+    fitted = size[size >= least]
+    exponent = 1 + fitted.size / float(np.sum(np.log(fitted / (least - 0.5))))
+    return exponent, (exponent - 1) / np.sqrt(fitted.size)
+
+
+def draw_sizes(
+    axes: Axes, size: Ints, law: Callable[[Ints], NDArray[np.float64] | None], fit_from: int | None = None
+) -> None:
+    """Draw the share of clusters with at least s points beside its law, and the power law fitted to large clusters."""
+    s, count = np.unique(size, return_counts=True)
+    share = np.cumsum(count[::-1])[::-1] / size.size
+    axes.loglog(s, share, "o", markersize=3, color=style.BLUE, label=f"{size.size:,} clusters")
     grid = np.unique(np.concatenate([s, np.geomspace(s[0], s[-1], 100).astype(np.int64)]))
-    law = size_law(dataset, grid)
-    if law is not None:
-        seen = law > 0.1 / count.sum()
-        axes.loglog(grid[seen], law[seen], color=style.BLACK, linewidth=1.1, label="theory")
-    axes.set_xlabel("cluster size s")
-    axes.set_ylabel("share of clusters with size ≥ s")
-    axes.legend()
+    expected = law(grid)
+    if expected is not None:
+        seen = expected > 0.1 / size.size
+        axes.loglog(grid[seen], expected[seen], color=style.BLACK, linewidth=1.1, label="theory")
+    if fit_from is not None:
+        exponent, error = fit_exponent(size, fit_from)
+        tail = grid[grid >= fit_from]
+        power = share[np.searchsorted(s, fit_from)] * (tail / tail[0]) ** (1 - exponent)
+        text = f"fit for s ≥ {fit_from}: slope {exponent - 1:.3f} ± {error:.3f}"
+        axes.loglog(tail, power, "--", color=style.VERMILION, linewidth=2, label=text)
+    axes.set(xlabel="cluster size s", ylabel="share of clusters with size ≥ s")
+    axes.legend(loc="lower left")
+
+
+def _draw_sizes(axes: Axes, dataset: Dataset) -> None:
+    draw_sizes(axes, dataset.forest.cluster_size, partial(size_law, dataset))
 
 
 def _draw_depths(axes: Axes, dataset: Dataset) -> None:
