@@ -6,8 +6,10 @@ from fractions import Fraction
 from itertools import combinations, permutations
 
 import numpy as np
+import planted
 import pytest
 
+import percolab as pl
 from percolab import theory
 
 
@@ -133,15 +135,8 @@ def test_tree_limits():
 
 
 def test_height_and_diameter_of_sampled_trees():
-    import percolab as pl
-    from percolab.checks.independence import Subject
-
-    n, heights = 3000, []
-    for seed in range(60):
-        forest = pl.engines.split_forest(n, seed)
-        dataset = pl.Dataset(pl.Recipe(n, 2, "one_cluster", seeds=seed), forest, *[np.zeros(n)] * 4, {})
-        _, height = Subject(dataset).rooted
-        heights.append(height.max())
+    n = 3000
+    heights = [planted.rooted(pl.engines.split_forest(n, seed))[1].max() for seed in range(60)]
     assert np.mean(heights) == pytest.approx(theory.expected_height(n), rel=0.12)
 
 

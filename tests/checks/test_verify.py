@@ -270,7 +270,7 @@ def test_directions_to_the_corners_of_a_cube():
 
 def test_walks_that_keep_their_direction():
     ds, rng = many(), np.random.default_rng(0)
-    parent, height = Subject(ds).rooted
+    parent, height = planted.rooted(ds.forest)
     d, step = ds.recipe.dim, ds.recipe.step
     v, X = np.empty(ds.X.shape), np.empty(ds.X.shape)
     for row in np.argsort(height, kind="stable"):

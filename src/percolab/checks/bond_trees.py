@@ -45,9 +45,8 @@ def degrees(subject: Subject) -> Check:
     counts = np.bincount(np.minimum(degree - 1, last + 1), minlength=last + 2)[: last + 1].astype(np.float64)
     square, p, freedom = p_of_quadratic(counts - expected[: last + 1], covariance[: last + 1, : last + 1])
     leaves = counts[0] / size.sum()
-    draw = verdicts.bars(
-        np.arange(1, last + 2), counts, expected[: last + 1], np.sqrt(np.diag(covariance))[: last + 1], "degree"
-    )
+    error = np.sqrt(np.diag(covariance))[: last + 1]
+    draw = verdicts.curve(np.arange(1, last + 2), counts, expected[: last + 1], "degree", error=error, log="y")
     note = f"degrees 1 to {last + 1}, χ² = {square:.1f} with {freedom} degrees of freedom; 1 + Poisson(1) for large s"
     expected_leaves = expected[0] / size.sum()
     return statistical(law, f"leaves {expected_leaves:.4f}", f"{leaves:.4f}", p, note, draw)

@@ -12,15 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks.independence import Subject
+from percolab.checks.independence import Subject, Walk
 from percolab.checks.verdicts import Check, exact, too_small
-from percolab.dataset.replay import WALK_ROOT, turned_directions
-from percolab.engines import embedding
-from percolab.engines.native import positions
+from percolab.dataset.replay import turned_directions
 from percolab.model.edits import Do, Turn
-
-ROUNDING = 64
-"""Rounding errors granted to a step, in units of the type's precision at the size of X."""
 
 
 def checks(subject: Subject) -> Iterator[Check]:
@@ -79,8 +74,7 @@ def turned(subject: Subject) -> Check:
         return too_small(law, expected, "1 row that was read", "0")
     ends = part.X[at[seen]].astype(np.float64), part.X[last[seen]].astype(np.float64)
     error = np.linalg.norm((ends[0] - ends[1]) / unit - vectors[seen], axis=1)
-    reach = sum(np.linalg.norm(end, axis=1) for end in ends) + subject.slack
-    granted = ROUNDING * float(np.finfo(part.X.dtype).eps) * (1 + reach / unit) + positions.UNIT / subject.recipe.step
+    granted = subject.granted(sum(np.linalg.norm(end, axis=1) for end in ends) / unit)
     worst = int(np.argmax(error / granted))
     note = f"{int(seen.sum()):,} rows below turned latents"
     return exact(law, expected, f"within {error.max():.0e}", float(error[worst]), float(granted[worst]), note)
@@ -101,13 +95,8 @@ def _drawn_again(subject: Subject) -> tuple[NDArray[np.int64], NDArray[Any]]:
 
 def _walk_parents(subject: Subject, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the row before each on its cluster's walk, -1 at the root."""
-    forest, recipe = subject.forest, subject.recipe
-    before = np.empty(forest.n_points, np.int64)
-    for cluster in np.unique(forest.point_cluster[rows]).tolist():
-        first, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
-        latents = slice(first - cluster, stop - cluster - 1)
-        root = WALK_ROOT[recipe.engine](recipe, forest, cluster) - first
-        work = embedding.walk_work(stop - first)
-        _, parent = embedding.plan_walk(first, forest.left_size[latents], forest.bond[latents], root, work)
-        before[first:stop] = np.where(parent >= 0, parent + first, -1)
+    before = np.empty(subject.forest.n_points, np.int64)
+    for cluster in np.unique(subject.forest.point_cluster[rows]).tolist():
+        walk = Walk.of(subject.dataset, cluster)
+        before[walk.start :][: walk.parent.size] = np.where(walk.parent >= 0, walk.parent + walk.start, -1)
     return before[rows]

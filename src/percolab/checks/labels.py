@@ -6,7 +6,6 @@ Each is checked by what defines it, not by making it again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +14,7 @@ from percolab.checks import verdicts
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, does_not_apply, exact, p_of_score, statistical, too_small
 from percolab.ground.arrays import Ints
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from percolab.checks.verdicts import Draw
-    from percolab.model.forest import Forest
-
+from percolab.model.forest import Forest
 
 FEWEST_PAIRS = 100
 
@@ -91,7 +84,8 @@ def classes(subject: Subject) -> Check:
         rule = f"groups of at most {target.max_size:,} rows, none larger possible"
     wrong += int(not np.array_equal(y[starts[_by_size(size)]], np.arange(starts.size)))
     note = f"{starts.size:,} classes of {size.min():,} to {size.max():,} rows; the largest first"
-    return exact("classes", rule, f"{wrong:,} wrong", wrong, 0, note, _draw_sizes(size))
+    draw = verdicts.curve(np.arange(1, size.size + 1), np.sort(size)[::-1], None, "class, by size", "rows", log="xy")
+    return exact("classes", rule, f"{wrong:,} wrong", wrong, 0, note, draw)
 
 
 def path_tokens(subject: Subject) -> Check:
@@ -138,11 +132,3 @@ def _not_cut(forest: Forest, starts: Ints, size: Ints, max_size: int) -> int:
     strange, apart = _nodes(forest, starts, size)
     too_fine = int(np.count_nonzero(apart & (forest.latent_size <= max_size)))
     return strange + too_fine + int(np.count_nonzero(size > max_size))
-
-
-def _draw_sizes(size: Ints) -> Draw:
-    def draw(axes: Axes) -> None:
-        axes.loglog(np.arange(1, size.size + 1), np.sort(size)[::-1], ".", markersize=3, color=verdicts.BLUE)
-        axes.set(xlabel="class, by size", ylabel="rows")
-
-    return draw

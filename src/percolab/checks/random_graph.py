@@ -68,9 +68,8 @@ def tree_clusters(subject: Subject) -> Check:
     difference = counts - means
     square = float(difference @ np.linalg.solve(covariance, difference))
     note = f"{counts.size} bins of sizes up to {sizes[edges[-1] - 1]:,}; exact means"
-    draw = verdicts.bars(
-        sizes[edges[:-1]], counts, means, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy"
-    )
+    spread = np.sqrt(np.diag(covariance))
+    draw = verdicts.curve(sizes[edges[:-1]], counts, means, "size s, by bin from", error=spread, log="xy")
     p = float(chi2.sf(square, counts.size))
     return statistical(law, f"χ² about {counts.size}", f"χ² = {square:.1f}", p, note, draw)
 

@@ -195,7 +195,8 @@ def distribution(subject: Subject, p: float) -> Check:
     square = float(difference @ np.linalg.solve(covariance, difference))
     p_value = float(f.sf(square * (SIMULATIONS - k + 1) / (SIMULATIONS * k), k, SIMULATIONS - k + 1))
     note = f"{k} bins; exact means for this n, covariance of {SIMULATIONS} simulated runs"
-    draw = verdicts.bars(edges, counts, expected, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy")
+    spread = np.sqrt(np.diag(covariance))
+    draw = verdicts.curve(edges, counts, expected, "size s, by bin from", error=spread, log="xy")
     return statistical(law, f"χ² about {k}", f"χ² = {square:.1f}", p_value, note, draw)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +23,6 @@ from percolab.checks.verdicts import (
     too_small,
 )
 from percolab.model.sums import targets
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 FEWEST_VALUES = 100
 FEWEST_CLUSTERS = 100
@@ -101,12 +96,7 @@ def sums(subject: Subject) -> Check:
     expected = _expected_sums(subject)
     error = float(np.max(np.abs(y - expected)))
     shown = subject.choices("sums").choice(y.size, min(y.size, 2000), replace=False)
-
-    def draw(axes: Axes) -> None:
-        axes.plot(expected[shown], y[shown], ".", markersize=2, color=verdicts.BLUE)
-        axes.axline((0, 0), slope=1, color=verdicts.INK, linestyle=":")
-        axes.set(xlabel="Σ z / √(1 + depth)", ylabel="y")
-
+    draw = verdicts.curve(expected[shown], y[shown], expected[shown], "Σ z / √(1 + depth)", "y")
     measured = f"{np.mean(np.abs(y - expected) <= TOLERANCE):.2%} of points"
     return exact(law, "100% of points", measured, error, TOLERANCE, "y = Σz/√(1+depth), recomputed", draw)
 
@@ -153,12 +143,7 @@ def interventions(subject: Subject) -> Check:
         error = max(error, float(np.max(np.abs(change - expected))))
         effect.append((int(forest.latent_size[latent]), int(np.count_nonzero(np.abs(change) > TOLERANCE))))
     sizes, moved = np.array(effect).T
-
-    def draw(axes: Axes) -> None:
-        axes.loglog(sizes, moved, "o", color=verdicts.BLUE)
-        axes.axline((1, 1), (10, 10), color=verdicts.INK, linestyle=":")
-        axes.set(xlabel="points of the latent changed", ylabel="targets that moved")
-
+    draw = verdicts.curve(sizes, moved, sizes, "points of the latent changed", "targets that moved", log="xy")
     note = f"inside the latent, 0 outside; {chosen.size} latents of {sizes.min():,} to {sizes.max():,} points"
     return exact(law, "Δy = δ/√(1+depth)", f"within {error:.0e}", error, TOLERANCE, note, draw)
 

@@ -171,25 +171,45 @@ def uniforms(values: NDArray[np.float64], what: str) -> Draw:
     return draw
 
 
-def bars(
-    x: NDArray[Any],
-    counts: NDArray[Any],
-    expected: NDArray[Any],
-    error: NDArray[Any],
-    xlabel: str,
-    *,
-    log: str = "y",
+def points(
+    x: NDArray[Any], y: NDArray[Any], xlabel: str, ylabel: str, *, log: bool = False, slope: float = 1.0
 ) -> Draw:
-    """Draw counts with error bars, and what was expected."""
+    """Draw points beside the line through the origin, or through (1, 1) on logarithmic axes, on which they should be.
+
+    A slope of 0 is a level line at 1; without a number for it there is no line.
+    """
 
     def draw(axes: Axes) -> None:
-        axes.errorbar(x, counts, yerr=error, fmt="o", markersize=4, color=BLUE, capsize=2, label="measured")
-        axes.plot(x, expected, color=INK, linestyle=":", marker="_", markersize=9, label="expected")
-        if "x" in log:
-            axes.set_xscale("log")
-        if "y" in log:
-            axes.set_yscale("log")
-        axes.set(xlabel=xlabel, ylabel="count")
+        axes.plot(x, y, "o", markersize=3, color=BLUE)
+        if not math.isnan(slope):
+            start = float(log or slope == 0)
+            axes.axline((start, start), (2, 2) if slope else (2, start), color=INK, linestyle=":")
+        if log:
+            axes.set(xscale="log", yscale="log")
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+
+    return draw
+
+
+def curve(
+    x: NDArray[Any],
+    measured: NDArray[Any],
+    expected: NDArray[Any] | None,
+    xlabel: str,
+    ylabel: str = "count",
+    *,
+    error: NDArray[Any] | None = None,
+    log: str = "",
+) -> Draw:
+    """Draw what was measured, with error bars if there are any, beside the line that was expected."""
+    order = np.argsort(x, kind="stable")
+
+    def draw(axes: Axes) -> None:
+        axes.errorbar(x, measured, yerr=error, fmt="o", markersize=3, color=BLUE, capsize=2, label="measured")
+        if expected is not None:
+            axes.plot(x[order], expected[order], color=INK, linestyle=":", label="expected")
+        axes.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+        axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.legend()
 
     return draw
