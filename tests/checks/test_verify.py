@@ -42,7 +42,7 @@ def many():
 def test_correct_data_pass(engine, mode):
     outcome = pl.verify(pl.generate(pl.Recipe(30_000, 20, mode, seeds=5, engine=engine)))
     assert outcome.passed, str(outcome)
-    assert sum(check.verdict == "pass" for check in outcome) >= 14
+    assert sum(check.verdict == "pass" for check in outcome) >= 13
 
 
 @pytest.mark.slow
@@ -314,14 +314,14 @@ def test_parts_of_positions_are_enough(monkeypatch):
 def test_permuted_latent_values():
     ds = many()
     swapped = replace(ds, latent_z=np.random.default_rng(0).permutation(ds.latent_z))
-    assert flagged(swapped) == {"targets are sums of z", "intervention on a latent"}
+    assert flagged(swapped) == {"targets are sums of z"}
 
 
 def test_noise_on_targets():
     ds = many()
     y = ds.y.copy()
     y[1234] += 1e-5
-    assert flagged(replace(ds, y=y)) == {"targets are sums of z", "intervention on a latent"}
+    assert flagged(replace(ds, y=y)) == {"targets are sums of z"}
 
 
 def test_values_that_are_too_wide():
@@ -365,7 +365,7 @@ def test_the_suite_has_both_engines_and_modes(monkeypatch):
 def test_the_whole_suite_passes():
     outcome = pl.verify()
     assert outcome.passed, str(outcome)
-    assert sum(check.verdict == "pass" for check in outcome) >= 67
+    assert sum(check.verdict == "pass" for check in outcome) >= 63
 
 
 @pytest.mark.slow

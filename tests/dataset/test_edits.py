@@ -555,7 +555,7 @@ def test_a_wrong_target_after_do_is_caught():
     ds = edited("native")
     y = ds.y.copy()
     y[ds.forest.points_of(5)] -= 1e-3
-    assert flagged(with_fields(ds, y=y)) == {"targets are sums of z", "intervention on a latent"}
+    assert flagged(with_fields(ds, y=y)) == {"targets are sums of z"}
     stale = made(6000, 8, "distribution", "native", seed=5).y
     assert "targets are sums of z" in flagged(with_fields(ds, y=stale))
 

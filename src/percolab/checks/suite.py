@@ -34,6 +34,7 @@ from percolab.ground.validation import check_finite, check_shape
 from percolab.ground.version import __version__
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
 from percolab.show import dot_rows, pages, style
+from percolab.show.distributions import panel
 from percolab.show.summary import one_line, summarise_documents
 from percolab.worlds.superposed import AnyDataset, Superposed, remade
 
@@ -340,7 +341,7 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
     with style.sheet():
         body = [_p_values(outcome.checks), *(html for data, checks in groups for html in _table(data, checks))]
         body += [pages.definitions(WORDS), pages.heading("A figure for each law")]
-        body += [pages.grid(_picture(check) for check in outcome.checks if check.draw is not None)]
+        body += [pages.grid(panel(check.draw, _caption(check)) for check in outcome.checks if check.draw is not None)]
     target.parent.mkdir(parents=True, exist_ok=True)
     lead = f"{outcome.subject or 'Data without a name'}. percolab {__version__}."
     look = "good" if outcome.passed else "bad"
@@ -372,8 +373,5 @@ def _table(data: str, checks: list[Check]) -> list[str]:
     return [*([pages.heading(data)] if data else []), table]
 
 
-def _picture(check: Check) -> str:
-    assert check.draw is not None
-    figure = style.new_figure(4.6, 3.2)
-    check.draw(figure.subplots())
-    return pages.picture(figure, f"{check.law}: {check.verdict}. {check.note}")
+def _caption(check: Check) -> str:
+    return f"{check.law}: {check.verdict}. {check.note}"

@@ -199,10 +199,11 @@ def _counted(law: str, counts: NDArray[np.int64], expected: Floats, what: str) -
         return too_small(law, "independent draws", f"two {what}", "one")
     cells = _together(counts[expected > 0], expected[expected > 0])
     p = 0.0 if impossible else p_of_counts(*cells)
-    pull = np.abs(cells[0] - cells[1]) / np.sqrt(cells[1])
-    measured = f"{impossible:,} impossible" if impossible else f"largest score {pull.max(initial=0):.2f}"
-    note = f"{total:,} draws, {cells[0].size:,} cells of {what}"
-    return statistical(law, "independent draws", measured, p, note, verdicts.pulls(*cells, "cells"))
+    scores = (cells[0] - cells[1]) / np.sqrt(cells[1])
+    measured = f"{impossible:,} impossible" if impossible else f"largest score {np.abs(scores).max(initial=0):.2f}"
+    note = f"{total:,} draws, {scores.size:,} cells of {what}"
+    draw = verdicts.histogram(scores, "(count - expected) / standard error of a cell", normal=True)
+    return statistical(law, "independent draws", measured, p, note, draw)
 
 
 def _together(counts: NDArray[np.int64], expected: Floats) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Checks of the values: z of latents and points, targets, interventions."""
+"""Checks of the values: z of latents and points, targets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ from percolab.checks.verdicts import (
     statistical,
     too_small,
 )
-from percolab.model.sums import targets
 
 FEWEST_VALUES = 100
 FEWEST_CLUSTERS = 100
 MOST_VALUES = 4_000_000
-INTERVENTIONS = 12
 TOLERANCE = 1e-8
 """What rounding may do to a target: a sum of thousands of values, in another order."""
 
@@ -42,7 +40,6 @@ def checks(subject: Subject) -> Iterator[Check]:
         yield values(subject)
     if kind in ("sum", "silent"):
         yield sums(subject)
-        yield interventions(subject)
     if kind == "sign":
         yield signs(subject)
     if kind == "sum" and not lost:
@@ -119,33 +116,6 @@ def signs(subject: Subject) -> Check:
     wrong = (y != (total > 0)) & (np.abs(total) > TOLERANCE)
     share = f"{1 - wrong.mean():.2%} of points"
     return exact(law, "100% of points", share, int(wrong.sum()), 0, f"{y.mean():.1%} are positive")
-
-
-def interventions(subject: Subject) -> Check:
-    """Check that adding 1 to one latent's z adds 1/√(1 + depth) to the targets of its points, and nothing elsewhere."""
-    law, dataset, forest = "intervention on a latent", subject.dataset, subject.forest
-    if not forest.n_latents:
-        return too_small(law, "Δy = δ/√(1+depth)", "1 latent", "0")
-    before = np.asarray(dataset.y)
-    scale = 1 / np.sqrt(1.0 + forest.point_depth)
-    active = dataset.latent_active
-    point_z = np.where(dataset.point_active, dataset.point_z, 0.0)
-    order = np.argsort(forest.latent_size, kind="stable")
-    chosen = np.unique(order[np.linspace(0, order.size - 1, INTERVENTIONS).astype(int)])
-    error, effect = 0.0, []
-    for latent in chosen:
-        z = dataset.latent_z.copy()
-        z[latent] += 1
-        change = targets(forest, np.where(active, z, 0.0), point_z) - before
-        expected = np.zeros(forest.n_points)
-        rows = forest.points_of(int(latent))
-        expected[rows] = scale[rows] * active[latent]
-        error = max(error, float(np.max(np.abs(change - expected))))
-        effect.append((int(forest.latent_size[latent]), int(np.count_nonzero(np.abs(change) > TOLERANCE))))
-    sizes, moved = np.array(effect).T
-    draw = verdicts.curve(sizes, moved, sizes, "points of the latent changed", "targets that moved", log="xy")
-    note = f"inside the latent, 0 outside; {chosen.size} latents of {sizes.min():,} to {sizes.max():,} points"
-    return exact(law, "Δy = δ/√(1+depth)", f"within {error:.0e}", error, TOLERANCE, note, draw)
 
 
 def targets_over_clusters(subject: Subject) -> Check:

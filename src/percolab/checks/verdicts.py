@@ -215,29 +215,6 @@ def curve(
     return draw
 
 
-def pulls(counts: NDArray[Any], expected: NDArray[Any], what: str) -> Draw:
-    """Draw how many standard errors the counts of many cells lie from what was expected, against the normal law."""
-    pull = (counts - expected) / np.sqrt(expected)
-
-    def draw(axes: Axes) -> None:
-        edges = np.linspace(-5, 5, 41)
-        centres = (edges[1:] + edges[:-1]) / 2
-        axes.stairs(
-            np.histogram(np.clip(pull, -5, 5), edges)[0],
-            edges,
-            fill=True,
-            color=BLUE,
-            alpha=0.7,
-            label=f"{counts.size:,} {what}",
-        )
-        normal = np.exp(-(centres**2) / 2) / np.sqrt(2 * np.pi) * counts.size * (edges[1] - edges[0])
-        axes.plot(centres, normal, color=INK, linestyle=":", label="normal law")
-        axes.set(xlabel="(count - expected) / standard error", ylabel=what)
-        axes.legend()
-
-    return draw
-
-
 def histogram(values: NDArray[np.float64], xlabel: str, *, mean: float | None = None, normal: bool = False) -> Draw:
     """Draw a histogram, with the mean expected or the standard normal law."""
     low, high = (-5.0, 5.0) if normal else (float(np.min(values)), float(np.max(values)))

@@ -10,6 +10,7 @@ import typer
 
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, integer, number_option, word_option
+from percolab.cli.output import print_wrote
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice, check_numbers
@@ -68,7 +69,7 @@ def draw(
             figure = show.draw(data, cluster, factor=factor, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
-    print(f"wrote {output}")
+    print_wrote(output)
 
 
 def _colouring(word: str) -> dict[str, Any]:
@@ -122,4 +123,4 @@ def figures(
         raise FileExistsError(f"output must be a folder, got the file {str(output)!r}")
     files.check_directory(output)
     for path in write(output, only or (), quick=quick, progress=True):
-        print(f"wrote {path}")
+        print_wrote(path)

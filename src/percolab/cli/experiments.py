@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import typer
 from percolab.cli.errors import UnfinishedError, command
 from percolab.cli.options import AsJson, Quiet, choice_option, completion, number, number_option, word_option
 from percolab.cli.options import seed as seed_number
+from percolab.cli.output import print_json, print_wrote
 from percolab.corpora.corpus import KIND as CORPUS
 from percolab.corpora.corpus import Corpus
 from percolab.experiments import FORMERLY, REPRESENT
@@ -281,15 +281,14 @@ def diff(
         places = [found.firing(feature).to_dict("records") for feature in listed["feature"]]
         rows = [{**row, "fires": where} for row, where in zip(listed.to_dict("records"), places, strict=True)]
         concepts = None if found.concepts is None else found.concepts.to_dict("records")
-        numbers = {name: value if value == value else None for name, value in found.summary.items()}
-        print(json.dumps({**numbers, "one_sided": rows, "concept_table": concepts}, indent=1))
+        print_json({**found.summary, "one_sided": rows, "concept_table": concepts})
         return
     print(found)
     if found.concepts is not None:
         print(found.matched.groupby(["lexicon", "owner"])["share"].describe()[["count", "min", "50%", "max"]].round(2))
     print(listed.assign(fires=[found.places(feature, 2) for feature in listed["feature"]]).to_string(index=False))
     if output is not None:
-        print(f"wrote {output}")
+        print_wrote(output)
 
 
 def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, word_option
+from percolab.cli.output import print_wrote
 from percolab.exports import formats
 from percolab.exports.columns import TAILS
 from percolab.ground import files
@@ -48,4 +49,4 @@ def export(
         files.check_output(file, overwrite=overwrite)
     with bar(label="exporting") as display:
         write(dataset, output, factor=factor, overwrite=overwrite, progress=display)
-    print(f"wrote {' and '.join(map(str, paths))}")
+    print_wrote(" and ".join(map(str, paths)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path, PurePath
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from percolab.cli.errors import FAILURE, Judge, command
 from percolab.cli.options import AsJson, Factor, Overwrite, Store, word_option
+from percolab.cli.output import print_json, print_wrote
 from percolab.ground import files
 
 TABLE_WIDTH = 110
@@ -52,7 +52,7 @@ def info(
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
     from percolab.show import summary
-    from percolab.store import worlds
+    from percolab.store import locations, worlds
     from percolab.worlds.superposed import truth
 
     if explorer is not None and html is None:
@@ -72,15 +72,15 @@ def info(
 
             show.card(dataset, html, name=PurePath(path).name, factor=factor, explorer=explorer, overwrite=overwrite)
         found = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
-    found["store_bytes"] = summary.store_bytes(path)
+    found["store_bytes"] = locations.n_bytes(path)
     if verify:
         found["sha256"] = worlds.opened(path).sha256
     if as_json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     else:
         _print_table(summary.table(found, str(path) if factor is None else f"{path}, factor {factor}"))
     if html is not None:
-        print(f"wrote {html}", file=sys.stderr if as_json else sys.stdout)
+        print_wrote(html, as_json=as_json)
 
 
 @command(
@@ -122,11 +122,11 @@ def verify(
         outcome = check(dataset, progress=display)
         written = None if report is None else outcome.report(report)
     if as_json:
-        print(json.dumps(outcome.to_dicts(), indent=2))
+        print_json(outcome.to_dicts())
     else:
         _print_table(outcome.table(), None if sys.stdout.isatty() else TABLE_WIDTH)
     if written is not None:
-        print(f"wrote {written}", file=sys.stderr if as_json else sys.stdout)
+        print_wrote(written, as_json=as_json)
     if not outcome.passed:
         raise typer.Exit(FAILURE)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path, PurePath
@@ -14,6 +13,7 @@ from percolab.cli.errors import command
 from percolab.cli.experiments import Device, Overwrite, need_packages, resumable
 from percolab.cli.options import AsJson, Quiet, Store, given, integer, number, number_option, word_option
 from percolab.cli.options import seed as seed_number
+from percolab.cli.output import print_json
 from percolab.ground import files
 from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_integer
@@ -148,7 +148,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
     found = {name: asdict(score) for name, score in scores.items()}
     if as_json:
-        print(json.dumps(found, indent=1))
+        print_json(found)
         return
     print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(found.values()))))
     for name, score in found.items():

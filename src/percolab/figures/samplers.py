@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 
 
 TREES, POINTS, LARGE_TREE = 500_000, 6, 1_000_000
-SAMPLERS = (
-    ("cyclic coalescent", "paper", cyclic_coalescent, style.BLUE, "o"),
-    ("top-down splitting", "native", split_forest, style.ORANGE, "s"),
-)
 Sampler = Callable[[int, int], Any]
+ENGINES = {"cyclic coalescent": "paper", "top-down splitting": "native"}
 
 TRIALS = 5
 OURS, BASELINES = (100, 1_000_000, 9), (100, 100_000, 7)
@@ -59,11 +56,11 @@ def _draw_codes(axes: Axes, n_trees: int) -> None:
     reach = int(4.5 * mean**0.5 / width) * width
     edges = np.arange(round(mean) - reach, round(mean) + reach + 1, width) - 0.5
     middle = (edges[1:] + edges[:-1]) / 2
-    for i, (name, engine, _, colour, mark) in enumerate(SAMPLERS):
-        counts = tree_counts(small_forest(engine, POINTS, n_trees, 0), POINTS)
-        times, _ = np.histogram(np.append(counts, np.zeros(cells - counts.size)), edges)
-        x = middle + (i - 0.5) * 0.3 * width
-        axes.errorbar(x, times, np.sqrt(times), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name)
+    counts = {}
+    for name, engine in ENGINES.items():
+        times = tree_counts(small_forest(engine, POINTS, n_trees, 0), POINTS)
+        counts[name], _ = np.histogram(np.append(times, np.zeros(cells - times.size)), edges)
+    _draw_counts(axes, middle, counts, 0.3 * width)
     expected = cells * np.diff(poisson.cdf(edges, mean))
     axes.plot(middle, expected, ":", color=style.BLACK, label=f"Poisson, mean {mean:.1f}")
     axes.set(
@@ -96,18 +93,20 @@ def tree_counts(forest: Forest, size: int) -> Ints:
 
 def _draw_degrees(axes: Axes, n: int) -> None:
     k = np.arange(1, 12)
-    for i, (name, _, sample, colour, mark) in enumerate(SAMPLERS):
-        degree = np.bincount(sample(n, 0).bond.ravel(), minlength=n)
-        count = np.bincount(degree, minlength=k[-1] + 1)[1:12]
-        seen = count > 0
-        x = (k + (i - 0.5) * 0.16)[seen]
-        axes.errorbar(
-            x, count[seen], np.sqrt(count[seen]), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name
-        )
+    degrees = {name: np.bincount(METHODS[name].sample(n, 0).bond.ravel(), minlength=n) for name in ENGINES}
+    _draw_counts(axes, k, {name: np.bincount(degree, minlength=12)[1:12] for name, degree in degrees.items()}, 0.16)
     axes.plot(k, n * theory.degree_law(k), ":", color=style.BLACK, label="1 + Poisson(1)")
     axes.set(yscale="log", ylim=(0.3, 3 * n), xticks=k, xlabel="degree", ylabel="number of points")
     axes.legend(loc="upper right")
     style.panel_letter(axes, "b", f"degrees, n = {n:,}")
+
+
+def _draw_counts(axes: Axes, x: NDArray[Any], counts: dict[str, Ints], apart: float) -> None:
+    """Draw the counts of each sampler with their standard errors, side by side; those of 0 are left out."""
+    for i, (name, count) in enumerate(counts.items()):
+        seen = count > 0
+        place = (x + (i - 0.5) * apart)[seen]
+        axes.errorbar(place, count[seen], np.sqrt(count[seen]), capsize=1.5, label=name, **METHODS[name].look)
 
 
 # ---------------------------------------------------------------------- timing
@@ -132,12 +131,26 @@ def networkx_tree(n: int, seed: int) -> networkx.Graph:
     return networkx.random_labeled_tree(n, seed=seed)
 
 
-METHODS: tuple[tuple[str, Sampler, tuple[int, int, int], str, str], ...] = (
-    ("cyclic coalescent", cyclic_coalescent, OURS, style.BLUE, "o"),
-    ("top-down splitting", split_forest, OURS, style.ORANGE, "s"),
-    ("networkx random_labeled_tree", networkx_tree, BASELINES, style.GREEN, "^"),
-    ("plain graph-building loop", plain_loop, BASELINES, style.PURPLE, "D"),
-)
+class Method(NamedTuple):
+    """A way to sample a tree, the sizes that it is timed at, and what it is drawn with."""
+
+    sample: Sampler
+    sizes: tuple[int, int, int]
+    colour: str
+    mark: str
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """Marks, for matplotlib's errorbar."""
+        return {"fmt": self.mark, "markersize": 4.5, "color": self.colour}
+
+
+METHODS = {
+    "cyclic coalescent": Method(cyclic_coalescent, OURS, style.BLUE, "o"),
+    "top-down splitting": Method(split_forest, OURS, style.ORANGE, "s"),
+    "networkx random_labeled_tree": Method(networkx_tree, BASELINES, style.GREEN, "^"),
+    "plain graph-building loop": Method(plain_loop, BASELINES, style.PURPLE, "D"),
+}
 
 
 def measure(sample: Sampler, sizes: NDArray[np.int64], trials: int) -> NDArray[np.float64]:
@@ -156,19 +169,20 @@ def timing(quick: bool = False) -> Figure:
     """Draw seconds against n for all methods, with fitted slopes, and all methods relative to the plain loop."""
     figure = style.new_figure(9.0, 3.9)
     absolute, relative = figure.subplots(1, 2)
+    *others, base = METHODS
     measured = {}
-    for name, sample, (least, most, count), _, _ in METHODS:
+    for name, method in METHODS.items():
+        least, most, count = method.sizes
         sizes = np.unique(np.geomspace(least, 3000 if quick else most, 4 if quick else count).astype(int))
-        measured[name] = sizes, measure(sample, sizes, 2 if quick else TRIALS)
-    for name, _, _, colour, mark in METHODS:
-        _draw_times(absolute, name, *measured[name], colour, mark)
-    base_sizes, base = measured[METHODS[-1][0]]
-    for name, _, _, colour, mark in METHODS[:-1]:
+        measured[name] = sizes, measure(method.sample, sizes, 2 if quick else TRIALS)
+        _draw_times(absolute, name, *measured[name])
+    base_sizes, base_seconds = measured[base]
+    for name in others:
         sizes, seconds = measured[name]
         shared = np.isin(sizes, base_sizes)
-        ratio = np.median(seconds[shared], axis=1) / np.median(base[np.isin(base_sizes, sizes)], axis=1)
-        relative.plot(sizes[shared], ratio, marker=mark, markersize=4.5, color=colour, label=name)
-    relative.axhline(1, color=style.PURPLE, linestyle="--", linewidth=1.2, label="plain graph-building loop")
+        ratio = np.median(seconds[shared], axis=1) / np.median(base_seconds[np.isin(base_sizes, sizes)], axis=1)
+        relative.errorbar(sizes[shared], ratio, linestyle="-", label=name, **METHODS[name].look)
+    relative.axhline(1, color=METHODS[base].colour, linestyle="--", linewidth=1.2, label=base)
     for axes in (absolute, relative):
         axes.set(xscale="log", yscale="log", xlabel="number of points n")
     absolute.set_ylabel(f"seconds, median and range of {TRIALS} trials")
@@ -181,19 +195,13 @@ def timing(quick: bool = False) -> Figure:
     return figure
 
 
-def _draw_times(
-    axes: Axes, name: str, sizes: NDArray[np.int64], seconds: NDArray[np.float64], colour: str, mark: str
-) -> None:
-    middle = np.median(seconds, axis=1)
+def _draw_times(axes: Axes, name: str, sizes: Ints, seconds: NDArray[np.float64]) -> None:
+    middle, label = np.median(seconds, axis=1), name
     spread = [middle - seconds.min(axis=1), seconds.max(axis=1) - middle]
-    label = name
     fitted = sizes >= SLOPE_FROM
     if fitted.sum() >= 3:
         slope, offset = np.polyfit(np.log(sizes[fitted]), np.log(middle[fitted]), 1)
-        axes.plot(
-            sizes[fitted], np.exp(offset) * sizes[fitted] ** slope, "--", color=style.BLACK, linewidth=0.9, zorder=1
-        )
+        line = np.exp(offset) * sizes[fitted] ** slope
+        axes.plot(sizes[fitted], line, "--", color=style.BLACK, linewidth=0.9, zorder=1)
         label = f"{name}, slope {slope:.2f}"
-    axes.errorbar(
-        sizes, middle, spread, fmt=mark, markersize=4.5, color=colour, capsize=2, label=label, linestyle="none"
-    )
+    axes.errorbar(sizes, middle, spread, capsize=2, label=label, linestyle="none", **METHODS[name].look)

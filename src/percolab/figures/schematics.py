@@ -110,22 +110,17 @@ def _draw_lattice(
     drawn = np.flatnonzero((shell <= DRAWN) & (parent >= 0))
     lines = np.stack([place[drawn], place[parent[drawn]]], axis=1)
     joined = occupied[drawn] & occupied[parent[drawn]]
-    red = joined & infinite[drawn]
-    kinds = ((~joined, style.FAINT, 0.7), (joined & ~red, style.BLUE, 1.6), (red, style.VERMILION, 2.6))
-    for chosen, colour, width in kinds:
-        axes.add_collection(LineCollection(list(lines[chosen]), colors=colour, linewidths=width, zorder=1))
-    seen = shell <= DRAWN
+    seen, red = shell <= DRAWN, joined & infinite[drawn]
     area = np.interp(shell, [0, DRAWN], [70, 9])
-    marks = (
-        (seen & ~occupied, "o", "white", style.GREY, "empty"),
-        (seen & occupied & ~infinite, "s", style.BLUE, style.BLUE, "finite clusters"),
-        (seen & infinite, "o", style.VERMILION, style.VERMILION, "infinite clusters"),
+    kinds = (
+        (~joined, style.FAINT, 0.7, seen & ~occupied, "o", "white", style.GREY, "empty"),
+        (joined & ~red, style.BLUE, 1.6, seen & occupied & ~infinite, "s", style.BLUE, style.BLUE, "finite clusters"),
+        (red, style.VERMILION, 2.6, seen & infinite, "o", style.VERMILION, style.VERMILION, "infinite clusters"),
     )
-    look: dict[str, Any]
-    for chosen, mark, face, edge, label in marks:
-        x, y = place[chosen].T
-        look = {"marker": mark, "facecolor": face, "edgecolor": edge, "linewidths": 0.7, "zorder": 2, "label": label}
-        axes.scatter(x, y, area[chosen], **look)
+    for bonds, colour, width, nodes, mark, face, edge, label in kinds:
+        axes.add_collection(LineCollection(list(lines[bonds]), colors=colour, linewidths=width, zorder=1))
+        look: Any = {"marker": mark, "facecolor": face, "edgecolor": edge, "linewidths": 0.7, "zorder": 2}
+        axes.scatter(*place[nodes].T, area[nodes], label=label, **look)
     axes.set_aspect("equal")
     axes.set_axis_off()
     axes.margins(0.02)

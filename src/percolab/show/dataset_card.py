@@ -84,7 +84,7 @@ def _parts_of_world(world: Superposed, name: str) -> list[str]:
     parts = [pages.paragraph("A factor has a card of its own:")]
     parts += [pages.code(f"percolab info {store} --factor 0 --html factor0.html")]
     with style.sheet():
-        parts += [pages.heading("Targets"), pages.grid(_targets(world))]
+        parts += [pages.heading("Targets"), _targets(world)]
         parts += [pages.heading("Where factors show in X"), pages.grid(_planes(world))]
     return parts
 
@@ -232,16 +232,13 @@ def _cluster(dataset: Dataset) -> list[str]:
 # ---------------------------------------------------------------------- figures of a superposed world
 
 
-def _targets(world: Superposed) -> list[str]:
-    figure = style.new_figure(4.6, 3.2)
-    y = np.asarray(world.y)
-    if y.dtype.kind != "f":
-        distributions.draw_labels(figure.subplots(), y)
-        return [pages.picture(figure, "Samples of each label, the most frequent first; of sequences, by level.")]
+def _targets(world: Superposed) -> str:
+    """Return the figure of targets, with the normal law of a weighted sum of the paper's targets."""
     sums = all(world.recipe.factors[k].target == Target() for k in world.relevant)
-    variance = sum(weight**2 for weight in world.weights) if world.weights and sums else None
-    distributions.draw_targets(figure.subplots(), y, variance)
-    return [pages.picture(figure, "Targets" + (", with the normal law that each has over seeds." if variance else "."))]
+    if not (world.weights and sums):
+        return distributions.target_panel(world.y, None)
+    variance = sum(weight**2 for weight in world.weights)
+    return distributions.target_panel(world.y, variance, "the normal law that each has over seeds")
 
 
 def _planes(world: Superposed) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ FITTED_SIZE, FEWEST_FITTED = 35, 50
 fewest clusters that it is fitted to."""
 EXACT_TO = 200
 """Points of a cluster up to which the law of depths is exact; beyond, it is the limit."""
+PAPERS = "the normal law of the paper's targets for comparison"
 FEW_LABELS = 12
 """Labels that are drawn as bars."""
 LARGEST_SUMMED = 1 << 22
@@ -34,19 +35,22 @@ def panels(dataset: Dataset) -> list[str]:
     law = "" if dataset.source_row is not None else ", with the law of each cluster's size added up"
     cycles = " Clusters with a cycle have no known law and are left out of it." if dataset.forest.n_extra_bonds else ""
     pictures = [
-        panel(dataset, _draw_depths, f"Depth of points{law}.{cycles}"),
-        panel(dataset, *_target_panel(dataset)),
+        panel(partial(_draw_depths, dataset=dataset), f"Depth of points{law}.{cycles}"),
+        target_panel(
+            dataset.y, 1.0, "the normal law that each has over seeds" if dataset.target == Target() else PAPERS
+        ),
     ]
     if dataset.forest.n_clusters > 1:
         law = "" if dataset.source_row is not None else ", with the theory of large n"
-        pictures.insert(0, panel(dataset, _draw_sizes, f"Share of clusters with at least s points{law}."))
+        draw = partial(draw_sizes, size=dataset.forest.cluster_size, law=partial(size_law, dataset))
+        pictures.insert(0, panel(draw, f"Share of clusters with at least s points{law}."))
     return pictures
 
 
-def panel(dataset: Dataset, draw: Callable[[Axes, Dataset], None], caption: str) -> str:
+def panel(draw: Callable[[Axes], None], caption: str) -> str:
     """Return one figure, as HTML."""
     figure = style.new_figure(4.6, 3.2)
-    draw(figure.subplots(), dataset)
+    draw(figure.subplots())
     return pages.picture(figure, caption)
 
 
@@ -56,9 +60,9 @@ def trees(dataset: Dataset) -> NDArray[np.bool_]:
     They do unless a bond closed a cycle in it, or it is what a subsample left of one.
     """
     forest = dataset.forest
-    found = np.full(forest.n_clusters, dataset.source_row is None)
-    found[forest.latent_cluster[forest.extra_latent]] = False
-    return found
+    is_tree = np.full(forest.n_clusters, dataset.source_row is None)
+    is_tree[forest.latent_cluster[forest.extra_latent]] = False
+    return is_tree
 
 
 def regime(mean_degree: float) -> str:
@@ -120,10 +124,6 @@ def draw_sizes(
     axes.legend(loc="lower left")
 
 
-def _draw_sizes(axes: Axes, dataset: Dataset) -> None:
-    draw_sizes(axes, dataset.forest.cluster_size, partial(size_law, dataset))
-
-
 def _draw_depths(axes: Axes, dataset: Dataset) -> None:
     forest = dataset.forest
     depth = forest.point_depth
@@ -158,16 +158,13 @@ def _depth_law(sizes: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[
 # ---------------------------------------------------------------------- targets
 
 
-def _target_panel(dataset: Dataset) -> tuple[Callable[[Axes, Dataset], None], str]:
-    if dataset.y.dtype.kind != "f":
-        return _draw_labels, "Rows of each label, the most frequent first; of sequences, by level."
-    if dataset.target == Target():
-        return _draw_targets, "Targets, with the normal law that each has over seeds."
-    return _draw_targets, "Targets, with the normal law of the paper's for comparison."
-
-
-def _draw_labels(axes: Axes, dataset: Dataset) -> None:
-    draw_labels(axes, np.asarray(dataset.y))
+def target_panel(y: Any, variance: float | None, law: str = "") -> str:
+    """Return the figure of targets as HTML: labels, or numbers beside a normal law of this variance."""
+    values = np.asarray(y)
+    if values.dtype.kind != "f":
+        caption = "Rows of each label, the most frequent first; of sequences, by level."
+        return panel(partial(draw_labels, y=values), caption)
+    return panel(partial(draw_targets, y=values.ravel(), variance=variance), f"Targets{', with ' * bool(law)}{law}.")
 
 
 def draw_labels(axes: Axes, y: NDArray[np.int64]) -> None:
@@ -183,10 +180,6 @@ def draw_labels(axes: Axes, y: NDArray[np.int64]) -> None:
     axes.set_ylabel("rows")
     if y.ndim > 1:
         axes.legend()
-
-
-def _draw_targets(axes: Axes, dataset: Dataset) -> None:
-    draw_targets(axes, np.asarray(dataset.y).ravel())
 
 
 def draw_targets(axes: Axes, y: NDArray[np.float64], variance: float | None = 1.0) -> None:

@@ -11,7 +11,7 @@ from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.ground.memory import readable
 from percolab.ground.text import printable
-from percolab.store import finished, locations
+from percolab.store import finished
 from percolab.store.locations import Location
 from percolab.worlds.superposed import AnyDataset, Superposed
 
@@ -110,11 +110,6 @@ def summarise_store(location: Location, dataset: AnyDataset | StoredDocuments) -
     if isinstance(dataset, Superposed) or len(dataset) <= LARGE:
         return summarise(dataset)
     return _summary(dataset, finished.Complete(location).array("cluster_start"), {})
-
-
-def store_bytes(location: Location) -> int:
-    """Return the bytes of all files of a store."""
-    return locations.n_bytes(location)
 
 
 def one_line(summary: dict[str, Any]) -> str:
