@@ -120,7 +120,7 @@ def _draw_lattice(
     for bonds, colour, width, nodes, mark, face, edge, label in kinds:
         axes.add_collection(LineCollection(list(lines[bonds]), colors=colour, linewidths=width, zorder=1))
         look: Any = {"marker": mark, "facecolor": face, "edgecolor": edge, "linewidths": 0.7, "zorder": 2}
-        axes.scatter(*place[nodes].T, area[nodes], label=label, **look)
+        axes.scatter(place[nodes, 0], place[nodes, 1], area[nodes], label=label, **look)
     axes.set_aspect("equal")
     axes.set_axis_off()
     axes.margins(0.02)

@@ -137,11 +137,12 @@ def command(recipe: Recipe) -> str:
 def _sizes(dataset: AnyDataset) -> list[tuple[str, str]]:
     """Return what ``percolab info`` prints of the sizes, the size of X, and what theory says of them."""
     rows = [*size_lines(summarise(dataset)), ("X", readable(math.prod(dataset.X.shape) * dataset.X.dtype.itemsize))]
-    recipe = dataset.recipe
-    if isinstance(recipe, Superposition):
-        total = sum(factor.dim for factor in recipe.factors)
-        how = f"each rotated, {total} dimensions into {recipe.dim}" if recipe.rotate else "added as they are"
+    if isinstance(dataset, Superposed):
+        world = dataset.recipe
+        total = sum(factor.dim for factor in world.factors)
+        how = f"each rotated, {total} dimensions into {world.dim}" if world.rotate else "added as they are"
         return [*rows, ("factors in X", how)]
+    recipe = dataset.recipe
     length = f"{recipe.step * np.sqrt(recipe.dim):.6g}{_exceptions(dataset)}"
     return [*rows, ("length of a bond", length), *_laws(dataset)]
 
