@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import verdicts
-from percolab.checks.independence import Subject
+from percolab.checks.independence import FEWEST_BLOCKS, Subject
 from percolab.checks.verdicts import Check, p_of_all_and_some, p_of_quadratic, p_of_uniforms, statistical, too_small
 from percolab.ground.arrays import Floats
 
 FEWEST_OF_DEGREE = 50
-FEWEST_BLOCKS = 100
 FEWEST_LATENTS = 100
 MOST_DEGREES = 12
 

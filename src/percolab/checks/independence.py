@@ -25,8 +25,8 @@ from percolab.model.edits import Move, Shift, Turn
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 
-LARGEST_BLOCK = 1024
-"""Most points of a block."""
+LARGEST_BLOCK, FEWEST_BLOCKS = 1024, 100
+"""Most points of a block, and the fewest blocks that a law is tried on."""
 MOST_ENTRIES = 150_000_000
 """Entries of X that are read; of a larger dataset, some clusters and latents."""
 ROUNDING = 64

@@ -16,7 +16,7 @@ from percolab.checks.verdicts import Check, does_not_apply, exact, p_of_score, s
 from percolab.ground.arrays import Ints
 from percolab.model.forest import Forest
 
-FEWEST_PAIRS = 100
+FEWEST_SIBLINGS = 100
 
 
 def checks(subject: Subject) -> Iterator[Check]:
@@ -60,8 +60,8 @@ def siblings(subject: Subject) -> Check:
 def silent_half(subject: Subject) -> Check:
     """Check that each pair is silent with probability 1/2."""
     law, silent = "share of silent pairs", ~_sides(subject)[:, 0]
-    if silent.size < FEWEST_PAIRS:
-        return too_small(law, "1/2", f"{FEWEST_PAIRS} pairs", f"{silent.size}")
+    if silent.size < FEWEST_SIBLINGS:
+        return too_small(law, "1/2", f"{FEWEST_SIBLINGS} pairs", f"{silent.size}")
     score = (2 * silent.sum() - silent.size) / np.sqrt(silent.size)
     return statistical(law, "0.5", f"{silent.mean():.4f}", p_of_score(float(score)), f"{silent.size:,} pairs")
 

@@ -12,14 +12,13 @@ import numpy as np
 
 from percolab import theory
 from percolab.checks import verdicts
-from percolab.checks.independence import LARGEST_BLOCK, Subject
+from percolab.checks.independence import FEWEST_BLOCKS, LARGEST_BLOCK, Subject
 from percolab.checks.verdicts import Check, p_of_all_and_some, p_of_uniforms, statistical, too_small
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
 
 FEWEST_SPLITS = 200
 LARGE_SPLIT = 100
-FEWEST_BLOCKS = 100
 MOST_SPLITS = 2_000_000
 
 

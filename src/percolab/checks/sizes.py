@@ -15,6 +15,7 @@ from percolab.checks.independence import SEED, Subject
 from percolab.checks.verdicts import Check, exact, p_of_score, p_of_uniforms, statistical, too_small
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
+from percolab.show import style
 from percolab.show.distributions import FEWEST_FITTED, FITTED_SIZE, draw_sizes, fit_exponent, size_law
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def number_of_clusters(subject: Subject, p: float) -> Check:
 
     def draw(axes: Axes) -> None:
         x = np.linspace(expected - 5 * spread, expected + 5 * spread, 200)
-        axes.plot(x, np.exp(-(((x - expected) / spread) ** 2) / 2), color=verdicts.INK, linestyle=":", label="expected")
-        axes.axvline(n_clusters, color=verdicts.BLUE, label="measured")
+        axes.plot(x, np.exp(-(((x - expected) / spread) ** 2) / 2), color=style.INK, linestyle=":", label="expected")
+        axes.axvline(n_clusters, color=style.BLUE, label="measured")
         axes.set(xlabel="number of clusters", yticks=[])
         axes.legend()
 

@@ -15,6 +15,7 @@ from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small, two_sided
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -209,9 +210,9 @@ def axes(subject: Subject) -> Check:
     p = p_of_score(score, ROTATIONS - 1)
 
     def draw(axes: Axes) -> None:
-        axes.plot(turned, np.arange(ROTATIONS), "o", color=verdicts.BLUE, markersize=4, label="after a random rotation")
-        axes.axvline(moment, color=verdicts.ORANGE, label="as they are")
-        axes.axvline(expected, color=verdicts.INK, linestyle=":", label="3/(d+2)")
+        axes.plot(turned, np.arange(ROTATIONS), "o", color=style.BLUE, markersize=4, label="after a random rotation")
+        axes.axvline(moment, color=style.VERMILION, label="as they are")
+        axes.axvline(expected, color=style.INK, linestyle=":", label="3/(d+2)")
         axes.locator_params(axis="x", nbins=4)
         axes.set(xlabel="mean of Σ u⁴ over bonds", yticks=[])
         axes.legend()
@@ -354,9 +355,9 @@ def fractal_dimension(subject: Subject) -> Check:
 
     def draw(axes: Axes) -> None:
         curve(axes)
-        axes.axvspan(low, high, color=verdicts.BLUE, alpha=0.12, linewidth=0, label="scaling window")
+        axes.axvspan(low, high, color=style.BLUE, alpha=0.12, linewidth=0, label="scaling window")
         middle = expected_integral(np.array([math.sqrt(low * high)]), size, d)
-        axes.plot(ends, 2 * middle * (ends / math.sqrt(low * high)) ** 4, "--", color=verdicts.ORANGE, label="slope 4")
+        axes.plot(ends, 2 * middle * (ends / math.sqrt(low * high)) ** 4, "--", color=style.VERMILION, label="slope 4")
         axes.legend()
 
     note = f"slope for {low:.1f} < R/(step√d) < {high:.1f}, {CENTRES} centres; 4 for n → ∞"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 SUITE_POINTS, SUITE_DIM, SUITE_SEED = 200_000, 100, 0
 
-SUITE_WORDS = "the standard suite: data made by both engines for the purpose"
+SUITE_SUBJECT = "the standard suite: data made by both engines for the purpose"
 
 UNTRIED = ("not enough data", "does not apply")
 STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow", "does not apply": "dim"}
@@ -178,7 +178,7 @@ def verify(
     """
     with shown(progress) as tell:
         if dataset is None:
-            return Verification(tuple(_suite(tell)), SUITE_WORDS)
+            return Verification(tuple(_suite(tell)), SUITE_SUBJECT)
         if isinstance(dataset, Corpus | StoredDocuments):
             checks = _documents(dataset, tell)
         else:
@@ -319,7 +319,7 @@ FILE_NAME = "verify.html"
 NO_BREAK = "\u00a0"
 LOOKS = {"pass": "good", "fail": "bad", "not enough data": "mixed", "does not apply": "mixed"}
 """How a page shows each verdict."""
-WORDS = (
+DEFINITIONS = (
     "One line for each law: what theory expects, what was measured, and how likely data as far off would be if the law "
     "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
     "that these data are too few for says what it would need."
@@ -340,7 +340,7 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
     groups = [(data, [*group]) for data, group in groupby(outcome.checks, lambda check: check.data)]
     with style.sheet():
         body = [_p_values(outcome.checks), *(html for data, checks in groups for html in _table(data, checks))]
-        body += [pages.definitions(WORDS), pages.heading("A figure for each law")]
+        body += [pages.definitions(DEFINITIONS), pages.heading("A figure for each law")]
         body += [pages.grid(panel(check.draw, _caption(check)) for check in outcome.checks if check.draw is not None)]
     target.parent.mkdir(parents=True, exist_ok=True)
     lead = f"{outcome.subject or 'Data without a name'}. percolab {__version__}."

@@ -26,11 +26,11 @@ POSITIONS = 1 << 21
 """Positions that are checked, of the first documents."""
 PREDICTED = 1 << 25
 """Probabilities of next tokens that are summed."""
-JUDGED, SHOWN = 1 << 19, 16
+JUDGED, MOST_CONTEXTS = 1 << 19, 16
 """Positions at which beliefs are compared with contexts, and how many contexts of a lexicon."""
 FEWEST = 1000
 """Documents that statistical laws need."""
-ROUNDING = 1e-9
+RELATIVE_ROUNDING = 1e-9
 """Relative differences that are due to rounding."""
 LEAST_COUNT = 10
 """Expected count that cells of a chi-square test have, neighbours taken together."""
@@ -240,8 +240,8 @@ def floor(sample: Sample) -> Check:
     if positions < FEWEST:
         return too_small(law, expected, f"{FEWEST:,} positions", f"{positions:,}")
     measured = f"{(total + gap) / positions:.5f} nats"
-    certain = spread <= ROUNDING * total  # all tokens are equally likely, always
-    p = float(abs(gap) <= ROUNDING * total) if certain else p_of_score(gap / math.sqrt(spread))
+    certain = spread <= RELATIVE_ROUNDING * total  # all tokens are equally likely, always
+    p = float(abs(gap) <= RELATIVE_ROUNDING * total) if certain else p_of_score(gap / math.sqrt(spread))
     return statistical(law, f"{total / positions:.5f} nats", measured, p, f"{positions:,} positions")
 
 
@@ -269,7 +269,7 @@ def _scores(sample: Sample, k: int, n: int) -> Iterator[float]:
     said, size = corpus.beliefs(sample.documents.tokens[:n]), corpus.forest(k).latent_size
     yield _score(of_lexicon - said.lexicon[:, :, k])
     contexts = corpus.contexts(k)
-    chosen = contexts[:: -(-contexts.size // SHOWN)]
+    chosen = contexts[:: -(-contexts.size // MOST_CONTEXTS)]
     for j, chances in enumerate(np.moveaxis(said.inside(chosen, k), 2, 0)):
         yield _score((of_lexicon & (context >= chosen[j]) & (context < chosen[j] + size[chosen[j]] - 1)) - chances)
     at = sample.beliefs.believed_lexicon[:n] == k
@@ -283,7 +283,7 @@ def _score(difference: Floats) -> float:
     """Return how many standard errors the mean over documents is from 0; not a number where nothing is in doubt."""
     sums = difference.sum(axis=1)
     spread = float(sums.std(ddof=1)) / math.sqrt(sums.size)
-    if spread > ROUNDING:
+    if spread > RELATIVE_ROUNDING:
         return float(sums.mean()) / spread
-    in_doubt = abs(sums.sum()) > ROUNDING * difference.size
+    in_doubt = abs(sums.sum()) > RELATIVE_ROUNDING * difference.size
     return math.copysign(math.inf, sums.mean()) if in_doubt else math.nan

@@ -25,7 +25,7 @@ PASS, FAIL, TOO_SMALL, ELSEWHERE = "pass", "fail", "not enough data", "does not 
 ALARM = 1e-5
 """A law fails if its p-value is below this. P-values rest on independent parts and on exact or cautious variances; this
 leaves room for what is approximate in them, so that correct data fail a law less than once in 10,000 times."""
-BLUE, ORANGE, INK = style.BLUE, style.VERMILION, style.INK
+
 BAND = 2.23
 """Kolmogorov's statistic times √n stays below this with probability 0.9999."""
 
@@ -163,30 +163,10 @@ def uniforms(values: NDArray[np.float64], what: str) -> Draw:
     gap = np.searchsorted(np.sort(values), level, side="right") / n - level
 
     def draw(axes: Axes) -> None:
-        axes.axhspan(-BAND / np.sqrt(n), BAND / np.sqrt(n), color=BLUE, alpha=0.15, linewidth=0)
-        axes.axhline(0, color=INK, linestyle=":", linewidth=1)
-        axes.plot(level, gap, color=BLUE)
+        axes.axhspan(-BAND / np.sqrt(n), BAND / np.sqrt(n), color=style.BLUE, alpha=0.15, linewidth=0)
+        axes.axhline(0, color=style.INK, linestyle=":", linewidth=1)
+        axes.plot(level, gap, color=style.BLUE)
         axes.set(xlabel=what, ylabel="observed share - expected", title=f"{n:,} independent values; band: 99.99%")
-
-    return draw
-
-
-def points(
-    x: NDArray[Any], y: NDArray[Any], xlabel: str, ylabel: str, *, log: bool = False, slope: float = 1.0
-) -> Draw:
-    """Draw points beside the line through the origin, or through (1, 1) on logarithmic axes, on which they should be.
-
-    A slope of 0 is a level line at 1; without a number for it there is no line.
-    """
-
-    def draw(axes: Axes) -> None:
-        axes.plot(x, y, "o", markersize=3, color=BLUE)
-        if not math.isnan(slope):
-            start = float(log or slope == 0)
-            axes.axline((start, start), (2, 2) if slope else (2, start), color=INK, linestyle=":")
-        if log:
-            axes.set(xscale="log", yscale="log")
-        axes.set(xlabel=xlabel, ylabel=ylabel)
 
     return draw
 
@@ -205,9 +185,9 @@ def curve(
     order = np.argsort(x, kind="stable")
 
     def draw(axes: Axes) -> None:
-        axes.errorbar(x, measured, yerr=error, fmt="o", markersize=3, color=BLUE, capsize=2, label="measured")
+        axes.errorbar(x, measured, yerr=error, fmt="o", markersize=3, color=style.BLUE, capsize=2, label="measured")
         if expected is not None:
-            axes.plot(x[order], expected[order], color=INK, linestyle=":", label="expected")
+            axes.plot(x[order], expected[order], color=style.INK, linestyle=":", label="expected")
         axes.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.legend()
@@ -221,13 +201,13 @@ def histogram(values: NDArray[np.float64], xlabel: str, *, mean: float | None = 
     count, edges = np.histogram(values, bins=60, range=(low, high if high > low else low + 1), density=True)
 
     def draw(axes: Axes) -> None:
-        axes.stairs(count, edges, fill=True, color=BLUE, alpha=0.7, label="measured")
+        axes.stairs(count, edges, fill=True, color=style.BLUE, alpha=0.7, label="measured")
         if normal:
             x = np.linspace(-5, 5, 201)
-            axes.plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), color=INK, linestyle=":", label="normal law")
+            axes.plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), color=style.INK, linestyle=":", label="normal law")
         if mean is not None:
-            axes.axvline(mean, color=INK, linestyle=":", label="expected mean")
-            axes.axvline(float(values.mean()), color=ORANGE, label="measured mean")
+            axes.axvline(mean, color=style.INK, linestyle=":", label="expected mean")
+            axes.axvline(float(values.mean()), color=style.VERMILION, label="measured mean")
         axes.set(xlabel=xlabel, ylabel="density")
         axes.legend()
 

@@ -14,9 +14,9 @@ from percolab.cli.output import print_wrote
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice, check_numbers
+from percolab.show.latent_colours import NAMED
 
-FORMATS = (".png", ".pdf", ".svg")
-NAMED = ("y", "z")
+PICTURE_SUFFIXES = (".png", ".pdf", ".svg")
 
 
 @command(
@@ -58,7 +58,7 @@ def draw(
     from percolab.ground.progress import bar
     from percolab.store import worlds
 
-    form = check_choice("output", output.suffix, FORMATS).removeprefix(".")
+    form = check_choice("output", output.suffix, PICTURE_SUFFIXES).removeprefix(".")
     files.check_output(output, overwrite=overwrite)
     chosen = {} if colour is None else _colouring(colour)
     with bar(label="drawing"):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _METHODS = tuple(name for name, (method, *_) in METHODS.items() if method not in TRUTHFUL)
 """Those that make features of activations."""
 SUFFIXES = (".html", ".csv", ".json")
-SHOWN = (
+PRINTED_MEASURES = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "absorption", "absorption_null", "l0",
     "explained_variance", "cosine", "features", "dead", "dense",
 )  # fmt: skip
@@ -180,7 +180,7 @@ def _text(score: Score) -> str:
 
     lines = [
         f"{name.replace('_', ' '):20}{number(name, score.summary[name]):>10}"
-        for name in SHOWN
+        for name in PRINTED_MEASURES
         if not math.isnan(score.summary.get(name, math.nan))
     ]
     columns = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SHOWN = 40
+WITH_BONDS = 40
 """Least size of a cluster that is drawn with its bonds; of the others only the points."""
 PROJECTED = 10
 """Number of clusters that the projection is made for."""
@@ -57,7 +57,7 @@ def _draw_clusters(axes: Axes, dataset: Dataset, look: latent_colours.Colouring)
     plane = _projection(X, dataset.forest.cluster_start[: PROJECTED + 1])
     rows = np.arange(size, forest.n_points)
     axes.scatter(plane[rows, 0], plane[rows, 1], s=0.8, color=style.FAINT, linewidths=0, zorder=1, rasterized=True)
-    for c in range(1, int(np.count_nonzero(forest.cluster_size >= SHOWN))):
+    for c in range(1, int(np.count_nonzero(forest.cluster_size >= WITH_BONDS))):
         top = int(forest.cluster_start[c]) - c
         bonds = forest.bond[top : top + int(forest.cluster_size[c]) - 1]
         grey = GREYS[c % len(GREYS)]

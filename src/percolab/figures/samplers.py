@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-TREES, POINTS, LARGE_TREE = 500_000, 6, 1_000_000
+TREES, TREE_POINTS, LARGE_TREE = 500_000, 6, 1_000_000
 Sampler = Callable[[int, int], Any]
-ENGINES = {"cyclic coalescent": "paper", "top-down splitting": "native"}
+ENGINE_OF = {"cyclic coalescent": "paper", "top-down splitting": "native"}
 
 TRIALS = 5
 OURS, BASELINES = (100, 1_000_000, 9), (100, 100_000, 7)
@@ -50,15 +50,15 @@ def uniformity(quick: bool = False) -> Figure:
 def _draw_codes(axes: Axes, n_trees: int) -> None:
     from scipy.stats import poisson
 
-    cells = theory.tree_count(POINTS)
+    cells = theory.tree_count(TREE_POINTS)
     mean = n_trees / cells
     width = max(1, round(mean**0.5 / 3))
     reach = int(4.5 * mean**0.5 / width) * width
     edges = np.arange(round(mean) - reach, round(mean) + reach + 1, width) - 0.5
     middle = (edges[1:] + edges[:-1]) / 2
     counts = {}
-    for name, engine in ENGINES.items():
-        times = tree_counts(small_forest(engine, POINTS, n_trees, 0), POINTS)
+    for name, engine in ENGINE_OF.items():
+        times = tree_counts(small_forest(engine, TREE_POINTS, n_trees, 0), TREE_POINTS)
         counts[name], _ = np.histogram(np.append(times, np.zeros(cells - times.size)), edges)
     _draw_counts(axes, middle, counts, 0.3 * width)
     expected = cells * np.diff(poisson.cdf(edges, mean))
@@ -69,7 +69,7 @@ def _draw_codes(axes: Axes, n_trees: int) -> None:
         ylim=(0, axes.get_ylim()[1] * 1.3),
     )
     axes.legend(loc="upper right")
-    style.panel_letter(axes, "a", f"Prüfer codes, n = {POINTS}")
+    style.panel_letter(axes, "a", f"Prüfer codes, n = {TREE_POINTS}")
 
 
 def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
@@ -93,7 +93,7 @@ def tree_counts(forest: Forest, size: int) -> Ints:
 
 def _draw_degrees(axes: Axes, n: int) -> None:
     k = np.arange(1, 12)
-    degrees = {name: np.bincount(METHODS[name].sample(n, 0).bond.ravel(), minlength=n) for name in ENGINES}
+    degrees = {name: np.bincount(TREE_METHODS[name].sample(n, 0).bond.ravel(), minlength=n) for name in ENGINE_OF}
     _draw_counts(axes, k, {name: np.bincount(degree, minlength=12)[1:12] for name, degree in degrees.items()}, 0.16)
     axes.plot(k, n * theory.degree_law(k), ":", color=style.BLACK, label="1 + Poisson(1)")
     axes.set(yscale="log", ylim=(0.3, 3 * n), xticks=k, xlabel="degree", ylabel="number of points")
@@ -106,7 +106,7 @@ def _draw_counts(axes: Axes, x: NDArray[Any], counts: dict[str, Ints], apart: fl
     for i, (name, count) in enumerate(counts.items()):
         seen = count > 0
         place = (x + (i - 0.5) * apart)[seen]
-        axes.errorbar(place, count[seen], np.sqrt(count[seen]), capsize=1.5, label=name, **METHODS[name].look)
+        axes.errorbar(place, count[seen], np.sqrt(count[seen]), capsize=1.5, label=name, **TREE_METHODS[name].look)
 
 
 # ---------------------------------------------------------------------- timing
@@ -145,7 +145,7 @@ class Method(NamedTuple):
         return {"fmt": self.mark, "markersize": 4.5, "color": self.colour}
 
 
-METHODS = {
+TREE_METHODS = {
     "cyclic coalescent": Method(cyclic_coalescent, OURS, style.BLUE, "o"),
     "top-down splitting": Method(split_forest, OURS, style.ORANGE, "s"),
     "networkx random_labeled_tree": Method(networkx_tree, BASELINES, style.GREEN, "^"),
@@ -169,9 +169,9 @@ def timing(quick: bool = False) -> Figure:
     """Draw seconds against n for all methods, with fitted slopes, and all methods relative to the plain loop."""
     figure = style.new_figure(9.0, 3.9)
     absolute, relative = figure.subplots(1, 2)
-    *others, base = METHODS
+    *others, base = TREE_METHODS
     measured = {}
-    for name, method in METHODS.items():
+    for name, method in TREE_METHODS.items():
         least, most, count = method.sizes
         sizes = np.unique(np.geomspace(least, 3000 if quick else most, 4 if quick else count).astype(int))
         measured[name] = sizes, measure(method.sample, sizes, 2 if quick else TRIALS)
@@ -181,8 +181,8 @@ def timing(quick: bool = False) -> Figure:
         sizes, seconds = measured[name]
         shared = np.isin(sizes, base_sizes)
         ratio = np.median(seconds[shared], axis=1) / np.median(base_seconds[np.isin(base_sizes, sizes)], axis=1)
-        relative.errorbar(sizes[shared], ratio, linestyle="-", label=name, **METHODS[name].look)
-    relative.axhline(1, color=METHODS[base].colour, linestyle="--", linewidth=1.2, label=base)
+        relative.errorbar(sizes[shared], ratio, linestyle="-", label=name, **TREE_METHODS[name].look)
+    relative.axhline(1, color=TREE_METHODS[base].colour, linestyle="--", linewidth=1.2, label=base)
     for axes in (absolute, relative):
         axes.set(xscale="log", yscale="log", xlabel="number of points n")
     absolute.set_ylabel(f"seconds, median and range of {TRIALS} trials")
@@ -204,4 +204,4 @@ def _draw_times(axes: Axes, name: str, sizes: Ints, seconds: NDArray[np.float64]
         line = np.exp(offset) * sizes[fitted] ** slope
         axes.plot(sizes[fitted], line, "--", color=style.BLACK, linewidth=0.9, zorder=1)
         label = f"{name}, slope {slope:.2f}"
-    axes.errorbar(sizes, middle, spread, capsize=2, label=label, linestyle="none", **METHODS[name].look)
+    axes.errorbar(sizes, middle, spread, capsize=2, label=label, linestyle="none", **TREE_METHODS[name].look)

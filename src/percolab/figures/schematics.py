@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-PROB, DEPTH, DRAWN, LATTICE_SEED = 0.6, 15, 7, 5
+PROB, DEPTH, DRAWN_SHELLS, LATTICE_SEED = 0.6, 15, 7, 5
 """Share of occupied nodes, shells that are sampled, shells that are drawn, seed."""
 RUN_POINTS, RUN_SEED = 6, 3
 FILLS = ("#cfe3f2", "#fbe3b5", "#bfe5d8", "#f0d9e6", "#dcdcdc", "#f6cdb8")
 """Light versions of the palette for blocks, dark enough to tell apart in grey with their outlines."""
 Tree = tuple[str, tuple["Tree", ...]]
 
-CLASSES: Tree = (
+CLASS_TREE: Tree = (
     "animal",
     (
         ("bird", (("owl", ()), ("robin", ()))),
         ("mammal", (("dog", (("beagle", ()), ("collie", ()))), ("cat", ()))),
     ),
 )
-PARTS: Tree = (
+PART_TREE: Tree = (
     "bicycle",
     (
         ("frame", (("fork", ()), ("seat post", ()))),
@@ -107,11 +107,11 @@ def _draw_lattice(
 
     radius = np.array([0, *np.cumsum(0.93 ** np.arange(shell.max()))])[shell]
     place = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
-    drawn = np.flatnonzero((shell <= DRAWN) & (parent >= 0))
+    drawn = np.flatnonzero((shell <= DRAWN_SHELLS) & (parent >= 0))
     lines = np.stack([place[drawn], place[parent[drawn]]], axis=1)
     joined = occupied[drawn] & occupied[parent[drawn]]
-    seen, red = shell <= DRAWN, joined & infinite[drawn]
-    area = np.interp(shell, [0, DRAWN], [70, 9])
+    seen, red = shell <= DRAWN_SHELLS, joined & infinite[drawn]
+    area = np.interp(shell, [0, DRAWN_SHELLS], [70, 9])
     kinds = (
         (~joined, style.FAINT, 0.7, seen & ~occupied, "o", "white", style.GREY, "empty"),
         (joined & ~red, style.BLUE, 1.6, seen & occupied & ~infinite, "s", style.BLUE, style.BLUE, "finite clusters"),
@@ -244,8 +244,8 @@ def hierarchies(quick: bool = False) -> Figure:
     """Draw a tree of classes beside a tree of parts, with what tells them apart."""
     figure = style.new_figure(9.0, 4.6)
     left, right = figure.subplots(1, 2)
-    _draw_tree(left, CLASSES, style.BLUE, "#dcebf5", "is a", upwards=True)
-    _draw_tree(right, PARTS, style.ORANGE, "#fdf1d8", "has a", upwards=False)
+    _draw_tree(left, CLASS_TREE, style.BLUE, "#dcebf5", "is a", upwards=True)
+    _draw_tree(right, PART_TREE, style.ORANGE, "#fdf1d8", "has a", upwards=False)
     for axes, letter, name in ((left, "a", "taxonomic"), (right, "b", "compositional")):
         style.panel_letter(axes, letter, name)
         for i, (key, value) in enumerate(FACTS[name]):

@@ -28,13 +28,13 @@ from percolab.worlds.superposed import AnyDataset, Superposed, truth
 from percolab.worlds.superposition import Superposition
 
 EXPLORE = "Explore it: points in space beside the hierarchy"
-LARGEST = 10
+LISTED_CLUSTERS = 10
 """Clusters that are listed."""
 MOST_DRAWN = 200_000
 """Points of a cluster that is drawn; a larger one makes way for the next that is not."""
-DRAWN = 4_000
+DRAWN_SAMPLES = 4_000
 """Samples that are drawn."""
-SEED = 0
+SAMPLE_SEED = 0
 """What they are drawn with."""
 
 
@@ -199,7 +199,7 @@ def _largest(dataset: Dataset) -> str:
     forest, y = dataset.forest, np.asarray(dataset.y)
     is_tree = distributions.trees(dataset)
     rows = []
-    for c in range(min(LARGEST, forest.n_clusters)):
+    for c in range(min(LISTED_CLUSTERS, forest.n_clusters)):
         lo, hi = (int(edge) for edge in forest.cluster_start[c : c + 2])
         expected = f" ({theory.mean_depth(hi - lo):.1f} expected)" if is_tree[c] else ""
         rows.append(
@@ -245,7 +245,7 @@ def _targets(world: Superposed) -> str:
 def _planes(world: Superposed) -> list[str]:
     """Return the samples in the plane of X's first two principal components, coloured by the y of each factor."""
     n = len(world)
-    samples = np.sort(np.random.default_rng(SEED).choice(n, min(n, DRAWN), replace=False))
+    samples = np.sort(np.random.default_rng(SAMPLE_SEED).choice(n, min(n, DRAWN_SAMPLES), replace=False))
     X = np.asarray(world.X[samples], np.float64)
     plane, _ = cluster_picture.principal_plane(X, 0, len(X))
     pictures = []
