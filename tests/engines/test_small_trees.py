@@ -6,7 +6,7 @@ import numpy as np
 import planted
 import pytest
 from scipy.stats import binomtest, chisquare
-from small_trees import names, p_of_pairs, p_of_trees, pair_law
+from small_trees import names, p_of_pairs, p_of_trees
 
 import percolab as pl
 from percolab.figures.samplers import small_forest, tree_counts
@@ -41,14 +41,6 @@ def test_small_forests_are_forests(engine):
 def test_the_paper_sampler_is_the_cyclic_coalescent():
     forest = small_forest("paper", 6, 3, 11)
     assert forest.cluster(0).equals(pl.engines.cyclic_coalescent(6, 11))
-
-
-def test_the_law_of_pairs_counts_all_orders():
-    for n, cells in ((3, 6), (4, 84), (5, 2040)):
-        law = pair_law(n)
-        assert len(law) == cells
-        assert len({tree for tree, _ in law}) == n ** (n - 2)
-        assert sum(law.values()) == pytest.approx(1)
 
 
 def test_labels_that_follow_the_tree_are_found():
