@@ -1,4 +1,4 @@
-"""Checks of the cluster sizes: how many clusters, how they grow, how large they get."""
+"""Checks of the cluster sizes: how many clusters, how large they get."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import SEED, Subject
-from percolab.checks.verdicts import Check, exact, p_of_score, p_of_uniforms, statistical, too_small
+from percolab.checks.verdicts import Check, exact, p_of_score, statistical, too_small
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.show import style
@@ -33,7 +33,6 @@ def checks(subject: Subject) -> Iterator[Check]:
         yield _only_count(subject, p)
         return
     yield number_of_clusters(subject, p)
-    yield attachment(subject)
     yield exponent(subject, p)
     yield distribution(subject, p)
 
@@ -69,52 +68,6 @@ def number_of_clusters(subject: Subject, p: float) -> Check:
 
     note = "exact: 1 + Binomial(n - 1, p)"
     return statistical(law, text, f"{n_clusters:,}", binomtest(n_clusters - 1, n - 1, p).pvalue, note, draw)
-
-
-def attachment(subject: Subject) -> Check:
-    """Check that a point joins a cluster with probability proportional to its size.
-
-    Birth numbers hold the whole history. When point i joins a cluster, the points of clusters born before that one,
-    plus a uniform share of its own, divided by i, are uniform and independent of everything before.
-    """
-    law, expected, forest = "attachment", "proportional to size", subject.forest
-    if subject.recipe.min_cluster_size > 1:
-        return too_small(law, expected, "min_cluster_size 1", f"{subject.recipe.min_cluster_size}")
-    joined = forest.n_points - forest.n_clusters
-    if joined < 100:
-        return too_small(law, expected, "100 points that join", f"{joined}")
-    labels = np.empty(forest.n_points, np.int64)
-    labels[forest.point_id] = forest.cluster_id[forest.point_cluster]
-    place = np.empty(joined)
-    _join_places(labels, subject.choices("attachment").random(joined), place)
-    p = p_of_uniforms(place)
-    note = "exact: place of the joined cluster among those there, by birth"
-    measured = f"mean place {place.mean():.4f} (½)"
-    return statistical(law, expected, measured, p, note, verdicts.uniforms(place, "place of the joined cluster"))
-
-
-@kernel
-def _join_places(labels, share, place):
-    """Fill, for each point that joins a cluster, the cluster's place among those there; a Fenwick tree sums sizes."""
-    n = labels.size
-    total, size = np.zeros(n + 1, np.int64), np.zeros(n, np.int64)
-    born = joined = 0
-    for i in range(n):
-        c = labels[i]
-        if c == born:
-            born += 1
-        else:
-            before, j = 0, c
-            while j > 0:
-                before += total[j]
-                j -= j & -j
-            place[joined] = (before + share[joined] * size[c]) / i
-            joined += 1
-        size[c] += 1
-        j = c + 1
-        while j <= n:
-            total[j] += 1
-            j += j & -j
 
 
 # ---------------------------------------------------------------------- the exponent

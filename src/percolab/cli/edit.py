@@ -16,6 +16,7 @@ from percolab.cli.options import (
     Quiet,
     Store,
     TargetWord,
+    Threads,
     choice_option,
     number,
     number_option,
@@ -176,7 +177,7 @@ def superpose(
         typer.Option("--rotate/--no-rotate", help="Rotate each factor first. Default: where dimensions differ."),
     ] = None,
     seed: Annotated[int | None, number_option("--seed", "Of permutations and rotations.", seed_number)] = None,
-    threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
+    threads: Threads = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.options import AsJson, Quiet, choice_option, completion, number, number_option, word_option
+from percolab.cli.options import AsJson, Overwrite, Quiet, choice_option, completion, number, number_option, word_option
 from percolab.cli.options import seed as seed_number
 from percolab.cli.output import print_json, print_wrote
 from percolab.corpora.corpus import KIND as CORPUS
@@ -28,8 +28,9 @@ Device = Annotated[
     str,
     word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda")),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
+OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
 ExperimentOutput = Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: EXPERIMENT-SCALE.")]
+Scale = Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
 Network = Annotated[
@@ -92,7 +93,7 @@ def reproduce(
         str,
         typer.Argument(metavar="EXPERIMENT", help=f"{' or '.join(HIERARCHY)}.", autocompletion=completion(HIERARCHY)),
     ],
-    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
+    scale: Scale = "paper",
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
     seeds: Annotated[
@@ -102,7 +103,7 @@ def reproduce(
         float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FITTED_FOM)
     ] = FITTED_FOM,
     draws: Draws = 1,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
     ray: Ray = None,
     quiet: Quiet = False,
@@ -141,7 +142,7 @@ def represent(
             metavar="EXPERIMENT", help=f"One of {', '.join(REPRESENT)}.", autocompletion=completion(REPRESENT)
         ),
     ],
-    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
+    scale: Scale = "paper",
     data: Annotated[
         str | None,
         word_option(
@@ -162,7 +163,7 @@ def represent(
     readers: Annotated[
         str | None, word_option("--readers", "A,B", "What reads networks on documents, such as beliefs,kmeans.")
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
     ray: Ray = None,
     quiet: Quiet = False,
@@ -194,7 +195,7 @@ def represent(
     "percolab scaling --scale small",
 )
 def scaling(
-    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
+    scale: Scale = "paper",
     data: Annotated[
         str | None,
         word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
@@ -203,7 +204,7 @@ def scaling(
     output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: scaling-SCALE.")] = None,
     draws: Draws = 1,
     network: Network = None,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
     ray: Ray = None,
     quiet: Quiet = False,

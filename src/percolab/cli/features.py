@@ -13,9 +13,10 @@ import typer
 
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.experiments import Device, Draws, Network, Ray, need_packages, run_in
+from percolab.cli.experiments import Device, Draws, Network, OverwriteRun, Ray, need_packages, run_in
 from percolab.cli.options import (
     AsJson,
+    Factor,
     Overwrite,
     Quiet,
     Store,
@@ -80,7 +81,7 @@ def score(
     rows: Annotated[
         Path | None, word_option("--rows", "FILE", "An .npy: the dataset's row of each row of the codes.")
     ] = None,
-    factor: Annotated[int | None, number_option("--factor", "Which hierarchy of a superposed world.")] = None,
+    factor: Factor = None,
     min_size: Annotated[int, number_option("--min-size", "Fewest rows of a concept.", default=20)] = 20,
     threshold: Annotated[float, number_option("--threshold", "A feature fires above it.", number, default=0)] = 0.0,
     draws: Annotated[int, number_option("--draws", "Draws of chance.", default=5)] = 5,
@@ -272,7 +273,7 @@ def benchmark(
         Path | None,
         word_option("--check", "DIR", "Run nothing: check result files and make the table from them."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again where there is another study.")] = False,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
     ray: Ray = None,
     quiet: Quiet = False,

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import command
-from percolab.cli.experiments import Device, Overwrite, need_packages, resumable
-from percolab.cli.options import AsJson, Quiet, Store, given, integer, number, number_option, word_option
+from percolab.cli.experiments import Device, OverwriteRun, need_packages, resumable
+from percolab.cli.options import AsJson, Factor, Quiet, Store, given, integer, number, number_option, word_option
 from percolab.cli.options import seed as seed_number
 from percolab.cli.output import print_json
 from percolab.ground import files
@@ -60,7 +60,7 @@ def train(
     seed: Annotated[int | None, config_option("seed", "Seed of split, weights and shuffles.", seed_number)] = None,
     tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="TF32 matrix products on CUDA.")] = TrainConfig.tf32,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteRun = False,
     log: Annotated[
         str | None,
         word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS),
@@ -173,8 +173,8 @@ def probe(
     untrained: Annotated[
         int, number_option("--untrained", "Untrained networks of the same shape, as a control.", default=UNTRAINED)
     ] = UNTRAINED,
-    factor: Annotated[int | None, number_option("--factor", "Which hierarchy of a superposed world.")] = None,
-    overwrite: Overwrite = False,
+    factor: Factor = None,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
 ) -> None:
     """Probe every layer of a trained network for the latents of its dataset, beside untrained networks.

@@ -18,16 +18,6 @@ Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing output once the new one is complete.")
 ]
-Factor = Annotated[
-    int | None,
-    typer.Option(
-        "--factor",
-        parser=lambda text: integer(text),
-        metavar="INTEGER",
-        help="Which factor, in a superposed world of several.",
-        show_default=False,
-    ),
-]
 TargetWord = Annotated[
     str | None,
     typer.Option(
@@ -109,6 +99,8 @@ def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
     return complete
 
 
+Factor = Annotated[int | None, number_option("--factor", "Which factor, in a superposed world of several.")]
+Threads = Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")]
 Output = Annotated[str, word_option("-o --output", "PATH", "Zarr store to write, or a URL.")]
 Shards = Annotated[
     int | None, number_option("--shards", "Make it in this many shards, none of which has to fit with another.")
