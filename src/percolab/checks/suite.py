@@ -98,9 +98,9 @@ class Verification:
         """Whether the data obey the laws, in a sentence."""
         tried = [check for check in self.checks if check.verdict not in UNTRIED]
         names = ", ".join(check.law for check in self.failures)
-        found = f"{len(self.failures)} of {len(tried)} laws fail: {names}" if names else f"All {len(tried)} laws hold"
+        outcome = f"{len(self.failures)} of {len(tried)} laws fail: {names}" if names else f"All {len(tried)} laws hold"
         untried = len(self.checks) - len(tried)
-        return f"{found}; {untried} could not be tried on these data." if untried else f"{found}."
+        return f"{outcome}; {untried} could not be tried on these data." if untried else f"{outcome}."
 
     def table(self) -> Table:
         """Return the outcome as a table for the terminal; below it, why laws were not tried."""
@@ -357,9 +357,9 @@ def _p_values(checks: Sequence[Check]) -> str:
         return ""
     named = {f"{check.data}: {check.law}" if check.data else check.law: check.p_value or 0.0 for check in tried}
     marks = {"law": {name: dot_rows.Mark(max(p, LEAST_P)) for name, p in named.items()}}
-    words = "p: how likely data as far from the law are, if it holds"
-    panel = dot_rows.Panel([*named], marks, words, zero=ALARM, log=True, colours={"law": style.BLUE})
-    return pages.picture(dot_rows.draw(panel), "The p-value of every law. Left of the line, at 0.00001, a law fails.")
+    xlabel = "p: how likely data as far from the law are, if it holds"
+    picture = dot_rows.Panel([*named], marks, xlabel, zero=ALARM, log=True, colours={"law": style.BLUE})
+    return pages.picture(dot_rows.draw(picture), "The p-value of every law. Left of the line, at 0.00001, a law fails.")
 
 
 def _table(data: str, checks: list[Check]) -> list[str]:

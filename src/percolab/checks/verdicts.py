@@ -90,9 +90,9 @@ def sound(expected: str, validate: Callable[[], None], note: str, law: str = "da
     return exact(law, expected, "they do", 0, 0, note)
 
 
-def too_small(law: str, expected: str, need: str, found: str) -> Check:
+def too_small(law: str, expected: str, need: str, have: str) -> Check:
     """Return the verdict on data that cannot decide: what would be needed, and what there is."""
-    return Check(law, expected, "", TOO_SMALL, note=f"needs {need}, has {found}")
+    return Check(law, expected, "", TOO_SMALL, note=f"needs {need}, has {have}")
 
 
 def does_not_apply(law: str, expected: str, why: str) -> Check:

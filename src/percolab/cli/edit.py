@@ -238,7 +238,7 @@ def _dataset(path: str) -> Dataset:
     from percolab.dataset.dataset import Dataset
     from percolab.store.worlds import load_points
 
-    found = load_points(path)
-    if not isinstance(found, Dataset):
+    dataset = load_points(path)
+    if not isinstance(dataset, Dataset):
         raise ValueError(f"path must be a dataset of one hierarchy, got the superposed world {path!r}")
-    return found
+    return dataset

@@ -74,12 +74,12 @@ def run_in(directory: Path, run: Callable[..., dict[str, Any]], *, quiet: bool, 
         return run(output=directory, progress=display, **given)
 
 
-def print_report(directory: Path, results: dict[str, Any], words: str = "") -> None:
+def print_report(directory: Path, results: dict[str, Any], finding: str = "") -> None:
     """Print where the report is, and the time that all stages took."""
     from percolab.ground.progress import clock
     from percolab.study.directory import REPORT
 
-    print(f"{directory / REPORT}: {words}{clock(sum(results['seconds'].values()))} in all")
+    print(f"{directory / REPORT}: {finding}{clock(sum(results['seconds'].values()))} in all")
 
 
 @command(
@@ -260,34 +260,34 @@ def diff(
 
     if output is not None:
         files.check_output(output, overwrite=overwrite)
-    (one, known), (other, also_known) = (network_of(place, data, device) for place in (first, second))
+    (network_a, known_a), (network_b, known_b) = (network_of(place, data, device) for place in (first, second))
     options: dict[str, Any] = {"layer": layer, "documents": documents, "method": method, "seed": seed}
     inputs: Any = None
-    if isinstance(known, Corpus) and isinstance(also_known, Corpus):
-        lexicons = [{k for k, share in enumerate(corpus.shares) if share} for corpus in (known, also_known)]
-        inputs = known.replace(shares=[float(k in lexicons[0] | lexicons[1]) for k in range(len(known.lexicons))])
-        if inputs != also_known.replace(shares=inputs.shares):
+    if isinstance(known_a, Corpus) and isinstance(known_b, Corpus):
+        lexicons = [{k for k, share in enumerate(corpus.shares) if share} for corpus in (known_a, known_b)]
+        inputs = known_a.replace(shares=[float(k in lexicons[0] | lexicons[1]) for k in range(len(known_a.lexicons))])
+        if inputs != known_b.replace(shares=inputs.shares):
             raise ValueError("A and B must be runs on corpora that differ in nothing but shares, got others")
         options["trained_on"] = lexicons
-    elif known is not None and also_known is not None:
-        inputs = getattr(known, "X", known)
-    elif known is not also_known:
+    elif known_a is not None and known_b is not None:
+        inputs = getattr(known_a, "X", known_a)
+    elif known_a is not known_b:
         raise ValueError("A and B must both be runs, or both be activations, got one of each")
     with bar(label="reading") as display:
-        found = run(one, other, inputs, device=device, progress=display, **options)
+        result = run(network_a, network_b, inputs, device=device, progress=display, **options)
     if output is not None:
-        found.save(output, overwrite=overwrite)
-    listed = found.one_sided(features)
+        result.save(output, overwrite=overwrite)
+    listed = result.one_sided(features)
     if as_json:
-        places = [found.firing(feature).to_dict("records") for feature in listed["feature"]]
+        places = [result.firing(feature).to_dict("records") for feature in listed["feature"]]
         rows = [{**row, "fires": where} for row, where in zip(listed.to_dict("records"), places, strict=True)]
-        concepts = None if found.concepts is None else found.concepts.to_dict("records")
-        print_json({**found.summary, "one_sided": rows, "concept_table": concepts})
+        concepts = None if result.concepts is None else result.concepts.to_dict("records")
+        print_json({**result.summary, "one_sided": rows, "concept_table": concepts})
         return
-    print(found)
-    if found.concepts is not None:
-        print(found.matched.groupby(["lexicon", "owner"])["share"].describe()[["count", "min", "50%", "max"]].round(2))
-    print(listed.assign(fires=[found.places(feature, 2) for feature in listed["feature"]]).to_string(index=False))
+    print(result)
+    if result.concepts is not None:
+        print(result.matched.groupby(["lexicon", "owner"])["share"].describe()[["count", "min", "50%", "max"]].round(2))
+    print(listed.assign(fires=[result.places(feature, 2) for feature in listed["feature"]]).to_string(index=False))
     if output is not None:
         print_wrote(output)
 
@@ -317,8 +317,8 @@ def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, q
     from percolab.intervals import Estimate
 
     sys.path.insert(0, "")  # where networks of one's own are looked for
-    found, directory = find(name), output or Path(f"{name}-{scale}")
-    results = run_in(directory, found.run, settings=found.settings(scale, **given), quiet=quiet, **how)
+    experiment, directory = find(name), output or Path(f"{name}-{scale}")
+    results = run_in(directory, experiment.run, settings=experiment.settings(scale, **given), quiet=quiet, **how)
     for line in results["headline"] if not quiet else ():
         note = f" ({line['note']})" if line["note"] else ""
         number = Estimate(*(line["estimate"][part] for part in ("value", "low", "high"))).text()

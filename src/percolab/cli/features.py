@@ -212,8 +212,8 @@ def _content(score: Score, suffix: str, title: str) -> bytes:
 # ---------------------------------------------------------------------- the benchmark
 
 
-def _split(words: str | None) -> list[str] | None:
-    return None if words is None else [word for word in words.split(",") if word]
+def _split(names: str | None) -> list[str] | None:
+    return None if names is None else [name for name in names.split(",") if name]
 
 
 @command(
@@ -302,23 +302,23 @@ def benchmark(
     )  # fmt: skip
     if not quiet and only is None and not has_sae_lens():
         print("left out, since SAELens is not installed: sparse autoencoders (pip install 'percolab[sae]')")
-    left = {name: len(set(found["missing"]) - set(found["failed"])) for name, found in results.items()}
-    failed = {f"{name} {cell}": why for name, found in results.items() for cell, why in found["failed"].items()}
-    for name, found in results.items() if not quiet else ():
-        table = found.get("table", {"head": [], "rows": []})
+    left = {name: len(set(result["missing"]) - set(result["failed"])) for name, result in results.items()}
+    failed = {f"{name} {cell}": why for name, result in results.items() for cell, why in result["failed"].items()}
+    for name, result in results.items() if not quiet else ():
+        table = result.get("table", {"head": [], "rows": []})
         if table["rows"]:
             print(aligned([line[: BRIEF + 1] for line in ([name, *table["head"][1:]], *table["rows"])], 1))
-        for line in found["headline"]:
+        for line in result["headline"]:
             print(f"{line['what']}: {line['verdict']} ({line['note']})")
-        state = f"{left[name]} cells left" if left[name] else "done" if not found["failed"] else "failed"
+        state = f"{left[name]} cells left" if left[name] else "done" if not result["failed"] else "failed"
         print(f"{directory / name / 'report.html'}: {state}")
     if failed:
         cell, why = next(iter(failed.items()))
         print(f"error: the first of {len(failed)} that failed is {cell}: {why}", file=sys.stderr)
         raise typer.Exit(1)
     if any(left.values()):
-        words = ", ".join(f"{count} cells of {name}" for name, count in left.items() if count)
-        raise UnfinishedError(f"unfinished: {words} are left; the same command resumes")
+        cells = ", ".join(f"{count} cells of {name}" for name, count in left.items() if count)
+        raise UnfinishedError(f"unfinished: {cells} are left; the same command resumes")
 
 
 def _check(directory: Path) -> None:
@@ -327,10 +327,10 @@ def _check(directory: Path) -> None:
     from percolab.benchmark.endpoints import tested
     from percolab.benchmark.submissions import REPORT, check
 
-    for found in check(directory):
-        head, lines = table(found.rows)
-        print(found.title)
+    for task in check(directory):
+        head, lines = table(task.rows)
+        print(task.title)
         print(aligned([line[: BRIEF + 1] for line in (head, *lines)], 1))
-        for one in tested(found.rows):
-            print(f"{one.endpoint}: {one.method}, {one.estimate.estimate.text()}: {one.verdict} ({one.words})")
+        for test in tested(task.rows):
+            print(f"{test.endpoint}: {test.method}, {test.estimate.estimate.text()}: {test.verdict} ({test.words})")
     print(f"{directory / REPORT}: all files are as they should be")

@@ -221,10 +221,10 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
         return
     if isinstance(recipe, Recipe):
         sizes = {"n_points": made.n_points, "n_clusters": made.n_clusters, "n_latents": made.n_points - made.n_clusters}
-        found = {"recipe": recipe.to_dict(), "dim": recipe.dim, **sizes}
+        made_of = {"recipe": recipe.to_dict(), "dim": recipe.dim, **sizes}
     else:
-        found = summary.summarise_documents(recipe)
-    print(f"{output}: {summary.one_line(found)}")
+        made_of = summary.summarise_documents(recipe)
+    print(f"{output}: {summary.one_line(made_of)}")
     if made.shards_made and how["shards"] is None:
         print(f"{made.rows_made:,} documents were missing and are written")
     elif made.shards_made:

@@ -71,14 +71,14 @@ def info(
             from percolab import show
 
             show.card(dataset, html, name=PurePath(path).name, factor=factor, explorer=explorer, overwrite=overwrite)
-        found = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
-    found["store_bytes"] = locations.n_bytes(path)
+        described = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
+    described["store_bytes"] = locations.n_bytes(path)
     if verify:
-        found["sha256"] = worlds.opened(path).sha256
+        described["sha256"] = worlds.opened(path).sha256
     if as_json:
-        print_json(found)
+        print_json(described)
     else:
-        _print_table(summary.table(found, str(path) if factor is None else f"{path}, factor {factor}"))
+        _print_table(summary.table(described, str(path) if factor is None else f"{path}, factor {factor}"))
     if html is not None:
         print_wrote(html, as_json=as_json)
 

@@ -103,11 +103,11 @@ def train(
     measure = "excess" if isinstance(data, Corpus) else objective(data.y).measure_name
     logged = [] if log is None else [logger(log, output, asdict(config), measure)]
     with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
-        told = [by_epoch(display, measure), *logged]
+        listeners = [by_epoch(display, measure), *logged]
 
         def tell(epoch: int, epochs: int, loss: float, score: float) -> None:
-            for one in told:
-                one(epoch, epochs, loss, score)
+            for listener in listeners:
+                listener(epoch, epochs, loss, score)
 
         result = training.train(
             data, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
@@ -146,12 +146,12 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     from percolab.store import worlds
 
     scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
-    found = {name: asdict(score) for name, score in scores.items()}
+    by_name = {name: asdict(score) for name, score in scores.items()}
     if as_json:
-        print_json(found)
+        print_json(by_name)
         return
-    print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(found.values()))))
-    for name, score in found.items():
+    print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(by_name.values()))))
+    for name, score in by_name.items():
         print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 
 
@@ -198,14 +198,14 @@ def probe(
     check_integer("untrained", untrained, 1)
     dataset = worlds.load_points(path)
     forest = truth(dataset, factor).forest
-    found = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
+    probes = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)
-    for words in found.skipped:
-        print(f"not probed: {words}")
-    pictures.write(paper_figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
-    for stem, table in controls.of_kinds(forest, found.by_protocol).items():
+    for skipped in probes.skipped:
+        print(f"not probed: {skipped}")
+    pictures.write(paper_figures.of_probes(forest, probes.by_protocol, PurePath(path).name), output)
+    for stem, table in controls.of_kinds(forest, probes.by_protocol).items():
         files.write_table(table, output / stem)
-    shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
+    shown = [row for row in controls.table(probes.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
     for row in shown:
         print(f"{row['kind']:10} {row['representation']:16} z: relative error {row['z']['value']:.3f}")
-    print(f"{output}: {found.networks} networks, {found.seconds:.1f} s of probing")
+    print(f"{output}: {probes.networks} networks, {probes.seconds:.1f} s of probing")

@@ -75,8 +75,8 @@ def _quoted(word: str) -> str:
 def number_option(name: str, text: str, parser: Callable[[object], float] = integer, default: object = None) -> Any:
     """Return an option that takes a number; its default is in the help text."""
     metavar = "NUMBER" if parser is number else "INTEGER"
-    words = text if default is None else f"{text} Default: {default}."
-    return typer.Option(name, parser=parser, metavar=metavar, help=words, show_default=False)
+    described = text if default is None else f"{text} Default: {default}."
+    return typer.Option(name, parser=parser, metavar=metavar, help=described, show_default=False)
 
 
 def word_option(names: str, metavar: str, text: str, values: Sequence[str] = ()) -> Any:
@@ -86,8 +86,8 @@ def word_option(names: str, metavar: str, text: str, values: Sequence[str] = ())
 
 def choice_option(name: str, values: Sequence[str], default: str, text: str = "") -> Any:
     """Return an option that takes one of some words, which the library checks and the shell completes."""
-    words = f"{text}One of {', '.join(values)}. Default: {default}."
-    return typer.Option(name, metavar="NAME", help=words, show_default=False, autocompletion=completion(values))
+    described = f"{text}One of {', '.join(values)}. Default: {default}."
+    return typer.Option(name, metavar="NAME", help=described, show_default=False, autocompletion=completion(values))
 
 
 def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
@@ -115,10 +115,10 @@ Address = Annotated[
 
 def read_target(word: str) -> Target:
     """Read a target, such as classes:n_groups=20."""
-    found = Target.from_word(word)
-    if not found.is_rule:
+    target = Target.from_word(word)
+    if not target.is_rule:
         raise ValueError(f"target must be one of {', '.join(RULES)}, got {word!r}")
-    return found
+    return target
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:

@@ -94,8 +94,8 @@ def draw(
         draw_tree(tree, forest, look)
         if look.scale is not None:
             figure.colorbar(look.scale, ax=[space, tree], label=label or look.name, fraction=0.03, pad=0.01)
-        for shade, words in look.labels:
-            space.plot([], [], "o", color=shade, label=words)
+        for shade, name in look.labels:
+            space.plot([], [], "o", color=shade, label=name)
         if look.labels:
             space.legend(loc="best", frameon=True, framealpha=0.8)
         n, dim = owner.forest.n_points, owner.recipe.dim

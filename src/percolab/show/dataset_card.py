@@ -98,8 +98,8 @@ def _settings(recipe: Recipe | Superposition) -> dict[str, Any]:
     if isinstance(recipe, Superposition):
         factors = {f"factor {k}": repr(factor) for k, factor in enumerate(recipe.factors)}
         return {name: value for name, value in values.items() if name not in ("kind", "factors")} | factors
-    words = {"target": str(recipe.target), "edits": [str(edit) for edit in recipe.edits]}
-    return {name: words.get(name, value) for name, value in values.items()}
+    written = {"target": str(recipe.target), "edits": [str(edit) for edit in recipe.edits]}
+    return {name: written.get(name, value) for name, value in values.items()}
 
 
 def _again(dataset: AnyDataset, name: str) -> list[str]:

@@ -151,8 +151,8 @@ def chosen_groups(dataset: Dataset, cluster: int, latents: Sequence[int]) -> tup
         if forest.latent_cluster[latent] != cluster:
             where = forest.latent_cluster[latent]
             raise ValueError(f"latents must be of cluster {cluster}, got {latent} of cluster {where}")
-    words = [f"latent {latent}: {forest.latent_size[latent]:,} points" for latent in latents]
-    return np.array(latents, np.int64) - first, words
+    labels = [f"latent {latent}: {forest.latent_size[latent]:,} points" for latent in latents]
+    return np.array(latents, np.int64) - first, labels
 
 
 # ---------------------------------------------------------------------- by values
@@ -199,8 +199,7 @@ def values_of(dataset: Dataset, cluster: int, colour: str | ArrayLike) -> tuple[
         points = np.asarray(dataset.y[rows], np.float64)
     else:
         points = np.asarray(np.asarray(colour)[rows], np.float64)
-    own = forest.cluster(cluster)
-    return points, _means(own, points), colour if isinstance(colour, str) else "value"
+    return points, _means(forest.cluster(cluster), points), colour if isinstance(colour, str) else "value"
 
 
 def _means(forest: Forest, points: Floats) -> Floats:
@@ -215,10 +214,10 @@ def _means(forest: Forest, points: Floats) -> Floats:
 
 def of_rows(known: Truth, values: ArrayLike) -> Floats:
     """Return values of samples as values of the rows of a hierarchy: the mean over the samples of each, NaN if none."""
-    found = np.asarray(values)
-    if found.shape != known.rows.shape:
-        raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {found.shape}")
-    numbers = found.astype(np.float64)
+    given = np.asarray(values)
+    if given.shape != known.rows.shape:
+        raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {given.shape}")
+    numbers = given.astype(np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError("colour must be finite, got NaN or infinity")
     if known.in_order:
