@@ -75,7 +75,7 @@ def test_every_kernel_is_used():
     assert KERNELS.keys() - {kernel for kernel, _, _ in uses()} == set()
 
 
-@pytest.mark.parametrize("call", ["_prefixes(values)", "_prefixes(values, 1, 2, 3, 4, 5, 6, 7, 8, 9)", "_prefixes(x=1)"])
+@pytest.mark.parametrize("call", ["_prefixes(values)", "_prefixes(values, 1, 2)", "_prefixes(values, x=1)"])
 def test_a_wrong_call_is_seen(call, monkeypatch):
     monkeypatch.setitem(KERNELS, "percolab.planted._prefixes", ["values", "start"])
     assert wrong("percolab.planted._prefixes", ast.parse(call).body[0].value)

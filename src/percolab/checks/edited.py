@@ -1,7 +1,7 @@
 """Checks of what edits did: values that they set, and directions that they drew again.
 
-Values that were set are no draws from N(0, 1), so the laws of z and y leave them out. Moves have no check of their own:
-they are taken back, see `independence`, and then bonds must have their length.
+Values that edits set are not drawn from N(0, 1), so the laws of z and y leave them out. Moves have no check here:
+`independence` subtracts them again, and then bonds must have their length.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _last_values(subject: Subject) -> tuple[dict[int, float], dict[int, float]]:
 
 
 def drawn(subject: Subject) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which latents and which points have the value that they were given by the draw."""
+    """Return which latents and which points still have the value that was drawn for them."""
     masks = np.ones(subject.forest.n_latents, np.bool_), np.ones(subject.forest.n_points, np.bool_)
     for mask, nodes in zip(masks, _last_values(subject), strict=True):
         mask[list(nodes)] = False
@@ -62,7 +62,7 @@ def drawn(subject: Subject) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 def turned(subject: Subject) -> Check:
     """Check that rows below a turned latent are one step from the row before, in the direction that its seed draws.
 
-    The row before is that on the walk; its root has none and is left out.
+    The row before is the parent on the walk. The root has none and is left out.
     """
     law, expected, part = "turned directions", "as drawn from their seed", subject.part
     unit = subject.recipe.step * np.sqrt(subject.recipe.dim)

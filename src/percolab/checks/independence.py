@@ -95,7 +95,7 @@ class Subject:
 
     @cached_property
     def moved(self) -> list[Moved]:
-        """What edits moved: the edits of a subsample were made to what it was taken from."""
+        """What edits moved; nothing in a subsample, whose edits were made to the dataset that it was taken from."""
         has_moves = any(isinstance(edit, Shift | Move) for edit in self.recipe.edits)
         return moves(self.dataset) if has_moves and self.dataset.source_row is None else []
 
@@ -182,11 +182,10 @@ def _sum_distances(depth, above, total):
 
 # ---------------------------------------------------------------------- moves taken back
 #
-# Moves taken back, so that positions can be checked against their laws.
 # A `Move` lengthens one bond, and a `Shift` all bonds that lead into a latent or out of it. What they added is
-# subtracted again: for a move from all rows beyond the bond, found here by cutting the bond in the tree. Then every
-# bond must have its length, and all other laws of positions hold. A `Turn` draws steps anew from the same law:
-# nothing needs to be taken back, and what earlier edits added to these steps is gone.
+# subtracted again, for a move from all rows beyond the bond, so that every bond must have its length and all other laws
+# of positions hold. A `Turn` draws steps anew from the same law: nothing needs to be subtracted, and what earlier edits
+# added to these steps is gone.
 
 
 @dataclass(frozen=True, eq=False)

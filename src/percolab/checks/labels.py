@@ -23,7 +23,7 @@ def checks(subject: Subject) -> Iterator[Check]:
     """Yield the checks of a dataset's target, if it is not the paper's."""
     match subject.recipe.target.kind:
         case "silent" if subject.dataset.source_row is not None:
-            why = "in a subsample a latent's sibling may be gone, and another in its place"
+            why = "in a subsample a latent's sibling may be gone, with another latent in its place"
             yield does_not_apply("silent siblings", "silent together", why)
         case "silent":
             yield siblings(subject)
@@ -33,7 +33,7 @@ def checks(subject: Subject) -> Iterator[Check]:
         case "path_tokens":
             yield path_tokens(subject)
         case "custom":
-            why = "y was given as an array, so nothing is known of it"
+            why = "y was given as an array, so no law is known for it"
             yield does_not_apply("targets", "as the recipe makes them", why)
 
 

@@ -95,7 +95,7 @@ def number_of_clusters(subject: Subject) -> Check:
         return too_small(law, text, "min_cluster_size 1 and a spread of 10", f"{spread:.3g}")
     n_clusters = subject.forest.n_clusters
     return statistical(
-        law, text, f"{n_clusters:,}", p_of_score((n_clusters - expected) / spread), "(1-S)(1 - c(1-S)/2) a point"
+        law, text, f"{n_clusters:,}", p_of_score((n_clusters - expected) / spread), "(1-S)(1 - c(1-S)/2) per point"
     )
 
 
@@ -131,7 +131,7 @@ def cycles(subject: Subject) -> Check:
     spread = np.sqrt(n * theory.random_graph_variances(c)[2])
     p = p_of_score((n_cycles - expected) / spread)
     return statistical(
-        law, f"{expected:,.0f} ± {spread:,.0f}", f"{n_cycles:,}", p, "c/2 - 1 + (1-S)(1 - c(1-S)/2) a point"
+        law, f"{expected:,.0f} ± {spread:,.0f}", f"{n_cycles:,}", p, "c/2 - 1 + (1-S)(1 - c(1-S)/2) per point"
     )
 
 

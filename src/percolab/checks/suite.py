@@ -159,20 +159,19 @@ def verify(
 ) -> Verification:
     """Check every law that applies to a dataset or a corpus, or to a standard suite if none is given.
 
-    A law whose p-value is below 1e-5 fails; one that the data are too few for says how many it needs, and one that they
-    are not subject to, being edited, taken, or with another target, says why. P-values come
-    from independent parts of the data, so correct data fail a law less than once in 10,000 times. The checks make their
-    choices from a fixed seed: the same data always get the same verdict.
+    A law fails if its p-value is below 1e-5. A law that needs more data says how much it needs. A law that does not
+    apply says why: the data were edited or subsampled, or have another target. P-values come from independent parts of
+    the data, so correct data fail a law less than once in 10,000 times. The checks make their choices from a fixed
+    seed: the same data always get the same verdict.
 
     The suite is both engines in modes one_cluster and distribution, 200,000 points in 100 dimensions each.
 
     Parameters
     ----------
     dataset
-        What to check; of X at most 150 million entries are read. Of a superposed world, the laws of how factors are
-        put together, and all laws of each factor, whose positions are made again. Of a corpus, or of
-        documents in a store, how contexts and tokens are drawn in the first documents, and whether beliefs are true as
-        often as they say.
+        What to check; at most 150 million entries of X are read. In a superposed world: how factors are combined, and
+        all laws of each factor, whose positions are made again. In a corpus or in stored documents: how contexts and
+        tokens of the first documents are drawn, and whether beliefs are true as often as they say.
     progress
         True shows a bar; a function is called with (data, kinds of laws done, kinds in all).
     """
@@ -204,7 +203,7 @@ def _world(world: Superposed, progress: Progress) -> Iterator[Check]:
         yield replace(check, data="world")
     progress("world", 1, 1)
     for k, factor in enumerate(world.factors):
-        # Its own X goes with it, or all would stay in memory.
+        # The factor is remade inside the loop, so that only one X is in memory at a time.
         for check in all_checks(remade(factor), progress, f"factor {k}"):
             yield replace(check, data=f"factor {k}")
 
@@ -232,11 +231,10 @@ def _suite(progress: Progress) -> Iterator[Check]:
 
 # ---------------------------------------------------------------------- laws
 #
-# The laws that a dataset must obey, each as a check that can fail.
-# One module for each kind of law: `sizes`, `bond_trees`, `merger_trees`, `space`, `value_laws`; `random_graph` in
-# place of the first three where clusters have cycles, `labels` for targets that are not sums,
-# `edited` for what edits set. Every check takes what it needs from a `Subject` and returns a `Check`. `suite.verify`
-# runs them.
+# The laws that a dataset must obey, each as a check that can fail, one module per kind of law: `sizes`, `bond_trees`,
+# `merger_trees`, `space`, `value_laws`; `random_graph` replaces the first three where clusters have cycles; `labels`
+# has the targets that are not sums, `edited` the values that edits set. Every check takes what it needs from a
+# `Subject` and returns a `Check`.
 
 
 def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws") -> Iterator[Check]:
@@ -320,9 +318,9 @@ NO_BREAK = "\u00a0"
 LOOKS = {"pass": "good", "fail": "bad", "not enough data": "mixed", "does not apply": "mixed"}
 """How a page shows each verdict."""
 DEFINITIONS = (
-    "One line for each law: what theory expects, what was measured, and how likely data as far off would be if the law "
+    "One line per law: what theory expects, what was measured, and how likely data as far off would be if the law "
     "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
-    "that these data are too few for says what it would need."
+    "that needs more data than these says how much."
 )
 LEAST_P = 1e-8
 """What smaller p-values are drawn at."""
@@ -351,7 +349,7 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
 
 
 def _p_values(checks: Sequence[Check]) -> str:
-    """Return one picture of all laws that have a p-value: those left of the line fail."""
+    """Return one picture of all laws that have a p-value; laws left of the line fail."""
     tried = [check for check in checks if check.p_value is not None]
     if not tried:
         return ""

@@ -83,7 +83,7 @@ def sound(expected: str, validate: Callable[[], None], note: str, law: str = "da
     """Return whether data obey the data model: `validate` raises ValueError where they do not."""
     try:
         validate()
-    except StoreError:  # what cannot be read breaks no law
+    except StoreError:  # data that cannot be read are not data that break a law
         raise
     except ValueError as error:
         return exact(law, expected, "broken", 1, 0, f"{error}; no other law was tried")
@@ -91,12 +91,12 @@ def sound(expected: str, validate: Callable[[], None], note: str, law: str = "da
 
 
 def too_small(law: str, expected: str, need: str, have: str) -> Check:
-    """Return the verdict on data that cannot decide: what would be needed, and what there is."""
+    """Return the verdict on data that are too few: what the law needs, and what the data have."""
     return Check(law, expected, "", TOO_SMALL, note=f"needs {need}, has {have}")
 
 
 def does_not_apply(law: str, expected: str, why: str) -> Check:
-    """Return the verdict on data that the law is not about: edited, taken, or with another target."""
+    """Return the verdict where a law does not apply: data that are edited, subsampled or have another target."""
     return Check(law, expected, "", ELSEWHERE, note=why)
 
 

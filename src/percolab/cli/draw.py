@@ -43,15 +43,15 @@ def draw(
         ),
     ] = None,
     factor: Factor = None,
-    document: Annotated[int, number_option("--document", "Of stored documents: which one.", default=0)] = 0,
+    document: Annotated[int, number_option("--document", "Which of the stored documents.", default=0)] = 0,
     overwrite: Overwrite = False,
 ) -> None:
     """Draw a cluster in space beside its latent tree, in the same colours; or a document over the tree of its lexicon.
 
-    Bonds and branches of the tree are those of latents.
-    They show the latent's own z, or the mean of y or of the given values over its points.
-    Of a superposed world, --factor says whose cluster it is: it is drawn in that factor's own space.
-    Of documents, one is drawn: its tokens, the exact belief in every context along it, and the floor of the loss.
+    Each bond and each branch of the tree belongs to a latent.
+    It shows the z of the latent, or the mean of y or of the given values over its points.
+    In a superposed world --factor picks the factor, and its cluster is drawn in the factor's own space.
+    A document is drawn with its tokens, the exact belief in every context along it, and the floor of the loss.
     """
     from percolab import show
     from percolab.corpora.collection import StoredDocuments

@@ -1,4 +1,4 @@
-"""What a command that cannot go on says: one line, in terms of its own options, and an exit code."""
+"""Errors of commands: one line in terms of the command's own options, and an exit code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "score": {**_RUN, "names": "layer"},
     "represent": {"experiment": "name"},
 }
-"""By command, what the library calls that has another name among the command's options."""
+"""By command: names in messages of the library, and the option of the command that each stands for."""
 
 NO_ROOM = (
     "can't allocate memory",

@@ -32,7 +32,7 @@ def explore(
     output: Annotated[Path | None, word_option("-o --output", "FILE", "The page, .html.")] = None,
     run: Annotated[
         list[Path] | None,
-        word_option("--run", "DIR", "A run of percolab train; of documents it may be repeated."),
+        word_option("--run", "DIR", "A run of percolab train; for documents it may be repeated."),
     ] = None,
     features: Annotated[
         Path | None,
@@ -50,12 +50,13 @@ def explore(
 ) -> None:
     """Write a page in which a dataset is seen: points in space beside the tree of latents, linked both ways.
 
-    The page opens offline in any browser. Of more points than --points a uniform random sample is drawn, and says so.
+    The page opens offline in any browser. If there are more points than --points, it shows a uniform random sample of
+    them and says so.
     FILE of --features is what scipy.sparse.save_npz wrote, a .npy with an array (rows, features), or a .npz with an
     array named codes; rows in the .npz name the dataset's row of each row of the codes.
-    Of documents, the page shows each as a strip of tokens with the beliefs over its lexicon's tree; codes are of the
-    first documents, one row for each position. With --run it shows what a linear probe reads from that network, and
-    from an untrained one, below the exact beliefs.
+    The page of documents shows each as a strip of tokens with the beliefs over its lexicon's tree; codes belong to the
+    first documents, one row per position. With --run it shows what a linear probe reads from that network, and from an
+    untrained one, below the exact beliefs.
     With --serve the points of a latent are read from the store when they are looked at, and nothing is written. It
     listens on this machine alone unless --host is given; whoever can reach that address can then see the dataset.
     """

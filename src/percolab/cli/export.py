@@ -36,8 +36,8 @@ def export(
     npz: the authors' files, STEM.npz, STEM_gt_features.npz and STEM_gt_metadata.npz.
     parquet, or huggingface: a folder STEM with a table of points, one of latents and a card, which
     datasets.load_dataset opens. csv: the two tables as text. hdf5: one file with the columns of the data model.
-    Of a superposed world, hdf5 holds all; the others hold its samples with the truth of one --factor.
-    Documents: npz, or parquet, where tokens are input_ids.
+    For a superposed world, hdf5 holds everything; the other formats hold its samples with the truth of one --factor.
+    Documents are written as npz, or as parquet with tokens as input_ids.
     """
     from percolab.ground.progress import bar
     from percolab.store import worlds

@@ -82,7 +82,8 @@ def generate(
         float | None, number_option("--create-prob", "Chance of a new cluster, 0 to 1; implies mode custom.", number)
     ] = None,
     mean_degree: Annotated[
-        float | None, number_option("--mean-degree", "Bonds a point; implies mode random_graph.", number)
+        float | None,
+        number_option("--mean-degree", "Mean number of bonds at a point; implies mode random_graph.", number),
     ] = None,
     seed: Annotated[int | None, number_option("--seed", "S for the seeds S, S+10000, S+20000.", seed_number)] = None,
     graph_seed: Annotated[
@@ -113,8 +114,8 @@ def generate(
 
     Either name a preset, or give --recipe, or at least --n-points and --dim.
     A preset or a recipe fixes all but --dtype, --min-cluster-size, --target and --threads.
-    That of a superposed world fixes all but --threads.
-    A recipe in a file may have edits or several factors: what to_json() of a recipe returns in Python.
+    The preset or recipe of a superposed world fixes all but --threads.
+    A recipe in a file may have edits or several factors; in Python, to_json() of a recipe returns its text.
     Seeds not given are drawn, printed and recorded.
     The same recipe gives the same data.
     With --shards nothing larger than a shard is held in memory, and the same command resumes what was interrupted.

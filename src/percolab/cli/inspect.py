@@ -46,8 +46,8 @@ def info(
     """Print what a dataset holds: recipe, sizes, clusters, latents, depths, targets, provenance.
 
     X is read only with --verify, and one cluster of it with --html, so this is quick for a dataset of any size.
-    Of more than 20 million points, depths and targets are not read either.
-    Of a superposed world it prints the factors; with --factor, what one of them holds. Of documents, their lexicons.
+    For more than 20 million points, depths and targets are not read either.
+    For a superposed world it prints the factors, or one of them with --factor; for documents, their lexicons.
     """
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
@@ -85,7 +85,7 @@ def info(
 
 @command(
     "percolab verify one.zarr",
-    "# also a page with a figure for each law",
+    "# also a page with one figure per law",
     "percolab verify one.zarr --report out",
     "# both engines, on data made for the purpose; takes half a minute",
     "percolab verify",
@@ -97,17 +97,17 @@ def verify(
     ] = None,
     report: Annotated[
         Path | None,
-        word_option("--report -o --output", "FOLDER", "Write a page with a figure for each law."),
+        word_option("--report -o --output", "FOLDER", "Write a page with one figure per law."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a dataset against theory: sizes, trees, hierarchy, positions, targets.
 
-    Prints one line for each law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
+    Prints one line per law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
     The exit status is 0 if no law fails, 1 if one does, and 2 if there is no dataset, or it cannot be read.
-    Laws that a dataset is too small for say what they would need.
-    Of a superposed world, how its factors are put together, and the laws of each.
-    Of documents, how contexts and tokens are drawn, and whether beliefs are true as often as they say.
+    Laws that need a larger dataset say what they need.
+    For a superposed world: how its factors are combined, and the laws of each.
+    For documents: how contexts and tokens are drawn, and whether beliefs are true as often as they say.
     """
     from percolab.checks.suite import verify as check
     from percolab.ground.progress import bar

@@ -71,8 +71,8 @@ def train(
     """Train the paper's residual MLP on a dataset, or a transformer on the documents of a corpus.
 
     DIR gets config.json, metrics.csv, checkpoint.pt, training.png and result.json.
-    Of documents the corpus alone is used: training takes as many as it needs, and tests on others.
-    Their loss stands beside the floor, which no predictor is below on average; excess.png shows both.
+    Training on documents uses their corpus alone: it draws as many documents as it needs, and tests on others.
+    The loss is compared with the floor, below which no predictor is on average; excess.png shows both.
     Ctrl-C stops after the epoch or step and keeps it; --resume goes on to the same final weights.
     With --resume and no other option the run's own configuration is used.
     On CUDA an epoch, or a step on documents, is one CUDA graph; products are in TF32 unless --no-tf32 is given.

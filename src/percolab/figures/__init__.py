@@ -1,7 +1,7 @@
-"""The paper's figures that need no trained network, and one of our own, from the library's data: ``percolab figures``.
+"""The paper's figures that need no trained network, and one more: ``percolab figures``.
 
-One function draws each figure, from less data where `quick`: `schematics` explain, `clusters_drawn` show datasets,
-`samplers` compare the two engines.
+One function draws each figure, from less data if `quick`: `schematics` has drawings that explain, `clusters_drawn`
+figures of datasets, `samplers` figures that compare the two engines.
 Needs matplotlib and networkx, in the extras ``plot`` and ``graphs``.
 """
 
@@ -30,7 +30,7 @@ FIGURES = {
     10: ("samplers", "timing"),
     11: ("clusters_drawn", "three_regimes"),
 }
-"""Number of the figure in the paper, and the module and function that draw it; the last is not in the paper."""
+"""By number in the paper: the module and the function that draw the figure. The last one is not in the paper."""
 FILE_FORMATS = ("png", "pdf")
 
 

@@ -57,7 +57,7 @@ def panel(draw: Callable[[Axes], None], caption: str) -> str:
 def trees(dataset: Dataset) -> NDArray[np.bool_]:
     """Tell for each cluster whether its tree and depths have the law of uniform trees.
 
-    They do unless a bond closed a cycle in it, or it is what a subsample left of one.
+    It does not if a bond closed a cycle in it, or if a subsample took only some of its points.
     """
     forest = dataset.forest
     is_tree = np.full(forest.n_clusters, dataset.source_row is None)
@@ -66,7 +66,7 @@ def trees(dataset: Dataset) -> NDArray[np.bool_]:
 
 
 def regime(mean_degree: float) -> str:
-    """Return in a word where a random graph stands."""
+    """Return on which side of the critical point a random graph is."""
     side = "below" if mean_degree < 1 else "above" if mean_degree > 1 else "at"
     return f"{side} the critical point"
 
