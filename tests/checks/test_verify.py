@@ -15,7 +15,7 @@ import planted
 import pytest
 
 import percolab as pl
-from percolab.checks import bond_trees, merger_trees, sizes, space, verdicts
+from percolab.checks import sizes, space, tree_laws, verdicts
 from percolab.checks.independence import Subject
 from percolab.cli import main
 
@@ -168,7 +168,7 @@ def test_splits_biased_only_where_large():
 def test_balanced_trees():
     forest = planted.balanced(1 << 17)
     subject = Subject(SimpleNamespace(recipe=pl.Recipe(forest.n_points, 2, "one_cluster", seeds=0), forest=forest))
-    found = {check.law for module in (bond_trees, merger_trees) for check in module.checks(subject) if check.failed}
+    found = {check.law for check in tree_laws.checks(subject) if check.failed}
     assert found >= {"degree", "graph distance", "ends of bonds", "split law", "depth"}
 
 

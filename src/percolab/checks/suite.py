@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks import bond_trees, edited, labels, merger_trees, random_graph, sizes, space, value_laws
+from percolab.checks import edited, random_graph, sizes, space, tree_laws, value_laws
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import ALARM, Check, does_not_apply, sound
 from percolab.corpora.collection import StoredDocuments
@@ -50,9 +50,9 @@ SUITE_SUBJECT = "the standard suite: data made by both engines for the purpose"
 
 UNTRIED = ("not enough data", "does not apply")
 STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow", "does not apply": "dim"}
-_KINDS = (sizes, bond_trees, merger_trees, space, value_laws, labels, edited)
-_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, value_laws, labels, edited)
-_KINDS_OF_A_SUBSAMPLE = (value_laws, labels)
+_KINDS = (sizes, tree_laws, space, value_laws, edited)
+_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, value_laws, edited)
+_KINDS_OF_A_SUBSAMPLE = (value_laws,)
 
 
 @dataclass(frozen=True)
@@ -231,10 +231,9 @@ def _suite(progress: Progress) -> Iterator[Check]:
 
 # ---------------------------------------------------------------------- laws
 #
-# The laws that a dataset must obey, each as a check that can fail, one module per kind of law: `sizes`, `bond_trees`,
-# `merger_trees`, `space`, `value_laws`; `random_graph` replaces the first three where clusters have cycles; `labels`
-# has the targets that are not sums, `edited` the values that edits set. Every check takes what it needs from a
-# `Subject` and returns a `Check`.
+# The laws that a dataset must obey, each as a check that can fail, one module per kind of law: `sizes`, `tree_laws`,
+# `space`, `value_laws`, and `edited` for values that edits set; `random_graph` replaces the first two where clusters
+# have cycles. Every check takes what it needs from a `Subject` and returns a `Check`.
 
 
 def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws") -> Iterator[Check]:

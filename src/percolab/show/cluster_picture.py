@@ -200,6 +200,7 @@ def draw_space(
 def draw_tree(axes: Axes, forest: Forest, look: Colouring) -> None:
     """Draw the latent tree of a one-cluster forest."""
     from matplotlib.collections import LineCollection
+    from matplotlib.ticker import MaxNLocator
 
     n, size = forest.n_points, forest.latent_size
     smallest = max(1, round(SEEN_SHARE * n))
@@ -218,7 +219,10 @@ def draw_tree(axes: Axes, forest: Forest, look: Colouring) -> None:
     shown = np.count_nonzero(size >= smallest)
     what = f"latents of at least {smallest:,} points, {shown:,} of {size.size:,}" if smallest > 1 else "all latents"
     axes.set_title(f"its latent tree ({what})")
-    _count_ticks(axes, n / smallest)
+    axes.set_yscale("log")
+    style.plain_numbers(axes.yaxis)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
 def _elbows(forest: Forest, smallest: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -237,15 +241,3 @@ def _elbows(forest: Forest, smallest: int) -> tuple[NDArray[np.float64], NDArray
     x = np.column_stack([middle[n + parent], middle[child], middle[child]])
     y = np.column_stack([size[parent], size[parent], node_size[child]])
     return np.stack([x, y], axis=2), np.where(child < n, child + n - 1, child - n)
-
-
-def _count_ticks(axes: Axes, decades: float) -> None:
-    """Put a logarithmic axis of counts in y, and write counts in full on both axes."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 300 else (1,)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
