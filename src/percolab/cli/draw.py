@@ -97,9 +97,7 @@ def _values(name: str, column: str | None) -> Any:
 
 
 @command(
-    "percolab figures -o figures",
-    "# the distribution of cluster sizes alone",
-    "percolab figures --only 8 -o figures",
+    "percolab figures -o figures", "# the distribution of cluster sizes alone", "percolab figures --only 8 -o figures"
 )
 def figures(
     output: Annotated[Path, word_option("-o --output", "FOLDER", "Where to write them.")] = Path("figures"),

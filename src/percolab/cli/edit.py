@@ -122,10 +122,7 @@ def take(
     output: Output,
     size: Annotated[int | None, number_option("--size", "Number of rows, drawn at random.")] = None,
     seed: Annotated[int, number_option("--seed", "What they are drawn from.", seed_number, default=0)] = 0,
-    rows: Annotated[
-        Path | None,
-        word_option("--rows", "FILE", "Row numbers, or a mask, as .npy."),
-    ] = None,
+    rows: Annotated[Path | None, word_option("--rows", "FILE", "Row numbers, or a mask, as .npy.")] = None,
     y: Annotated[str, choice_option("--y", ("kept", "recomputed"), "kept", "The targets: ")] = "kept",
     overwrite: Overwrite = False,
     quiet: Quiet = False,

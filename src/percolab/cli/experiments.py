@@ -24,23 +24,18 @@ from percolab.ground.validation import check_choice
 from percolab.nn.config import FITTED_FOM, SCALES
 from percolab.study.scales import DATA, HIERARCHY
 
-Device = Annotated[
-    str,
-    word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda")),
-]
+Device = Annotated[str, word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda"))]
 OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
 ExperimentOutput = Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: EXPERIMENT-SCALE.")]
 Scale = Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
 Network = Annotated[
-    str | None,
-    word_option("--network", "MODULE:FUNCTION", "Networks of your own: make(data, seed) returns one."),
+    str | None, word_option("--network", "MODULE:FUNCTION", "Networks of your own: make(data, seed) returns one.")
 ]
 Layers = Annotated[str | None, word_option("--layers", "A,B", "Modules of --network that are read.")]
 Ray = Annotated[
-    str | None,
-    word_option("--ray", "ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
+    str | None, word_option("--ray", "ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto.")
 ]
 
 
@@ -197,8 +192,7 @@ def represent(
 def scaling(
     scale: Scale = "paper",
     data: Annotated[
-        str | None,
-        word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
+        str | None, word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all.")
     ] = None,
     seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
     output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: scaling-SCALE.")] = None,

@@ -31,12 +31,10 @@ def explore(
     path: Store,
     output: Annotated[Path | None, word_option("-o --output", "FILE", "The page, .html.")] = None,
     run: Annotated[
-        list[Path] | None,
-        word_option("--run", "DIR", "A run of percolab train; for documents it may be repeated."),
+        list[Path] | None, word_option("--run", "DIR", "A run of percolab train; for documents it may be repeated.")
     ] = None,
     features: Annotated[
-        Path | None,
-        word_option("--features", "FILE", "Codes of features, .npz or .npy; they are scored."),
+        Path | None, word_option("--features", "FILE", "Codes of features, .npz or .npy; they are scored.")
     ] = None,
     points: Annotated[int, number_option("--points", "Most points that are drawn.", default=100_000)] = 100_000,
     min_size: Annotated[int, number_option("--min-size", "Fewest points of a concept.", default=20)] = 20,

@@ -23,10 +23,7 @@ from percolab.ground import files
 )
 def export(
     path: Store,
-    form: Annotated[
-        str,
-        word_option("--format", "|".join(TAILS), "What to write.", tuple(TAILS)),
-    ],
+    form: Annotated[str, word_option("--format", "|".join(TAILS), "What to write.", tuple(TAILS))],
     output: Annotated[Path, word_option("-o --output", "STEM", "What the file names begin with.")],
     factor: Factor = None,
     overwrite: Overwrite = False,

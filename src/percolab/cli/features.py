@@ -62,8 +62,7 @@ def score(
         ),
     ] = None,
     run: Annotated[
-        Path | None,
-        word_option("--run", "DIR", "Instead of codes: a run of percolab train on this dataset."),
+        Path | None, word_option("--run", "DIR", "Instead of codes: a run of percolab train on this dataset.")
     ] = None,
     method: Annotated[
         list[str] | None,
@@ -87,8 +86,7 @@ def score(
     draws: Annotated[int, number_option("--draws", "Draws of chance.", default=5)] = 5,
     seed: Annotated[int, number_option("--seed", "Seed of the draws.", seed_number, default=0)] = 0,
     output: Annotated[
-        Path | None,
-        word_option("-o --output", "FILE", ".html: tables and plots; .csv: concepts; .json: everything."),
+        Path | None, word_option("-o --output", "FILE", ".html: tables and plots; .csv: concepts; .json: everything.")
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -260,8 +258,7 @@ def benchmark(
         str | None, word_option("--layer", "NAME", "The module that is read. Default: that of the task.")
     ] = None,
     activations: Annotated[
-        Path | None,
-        word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json."),
+        Path | None, word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json.")
     ] = None,
     data: Annotated[
         Path | None, word_option("--data", "STORE", "Points of your own in place of the task's data.")
@@ -270,8 +267,7 @@ def benchmark(
         float | None, number_option("--time-limit", "Seconds after which no further cell is begun.", number)
     ] = None,
     check: Annotated[
-        Path | None,
-        word_option("--check", "DIR", "Run nothing: check result files and make the table from them."),
+        Path | None, word_option("--check", "DIR", "Run nothing: check result files and make the table from them.")
     ] = None,
     overwrite: OverwriteRun = False,
     device: Device = "auto",

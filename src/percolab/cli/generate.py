@@ -97,10 +97,7 @@ def generate(
     ] = None,
     dtype: Annotated[str | None, choice_option("--dtype", DTYPES, "the engine's own")] = None,
     target: TargetWord = None,
-    recipe_file: Annotated[
-        Path | None,
-        word_option("--recipe", "FILE", "A recipe as JSON, of any kind."),
-    ] = None,
+    recipe_file: Annotated[Path | None, word_option("--recipe", "FILE", "A recipe as JSON, of any kind.")] = None,
     threads: Threads = None,
     shards: Shards = None,
     runner: Runner = None,
@@ -259,20 +256,17 @@ def documents(
     length: Annotated[int | None, number_option("--length", "Tokens of a document.", default=64)] = None,
     lexicons: Annotated[int | None, number_option("--lexicons", "Number of lexicons.", default=1)] = None,
     shares: Annotated[
-        str | None,
-        word_option("--shares", "NUMBERS", "Share of each lexicon, as 1,3. Default: all the same."),
+        str | None, word_option("--shares", "NUMBERS", "Share of each lexicon, as 1,3. Default: all the same.")
     ] = None,
     renewal: Annotated[
         float | None, number_option("--renewal", "Chance of a fresh context at a position.", number, 1 / 16)
     ] = None,
     min_size: Annotated[int | None, number_option("--min-size", "Fewest tokens of a context.", default=32)] = None,
     seed: Annotated[
-        int | None,
-        number_option("--seed", "Seed of documents and ids; lexicon k has it + k.", seed_number, 0),
+        int | None, number_option("--seed", "Seed of documents and ids; lexicon k has it + k.", seed_number, 0)
     ] = None,
     recipe_file: Annotated[
-        Path | None,
-        word_option("--recipe", "FILE", "A corpus as JSON, in place of the above."),
+        Path | None, word_option("--recipe", "FILE", "A corpus as JSON, in place of the above.")
     ] = None,
     shards: Shards = None,
     runner: Runner = None,

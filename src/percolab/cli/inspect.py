@@ -34,12 +34,10 @@ def info(
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and compare it with its digests.")] = False,
     as_json: AsJson = False,
     html: Annotated[
-        Path | None,
-        word_option("--html -o --output", "FILE", "Write the dataset's card, a page with figures."),
+        Path | None, word_option("--html -o --output", "FILE", "Write the dataset's card, a page with figures.")
     ] = None,
     explorer: Annotated[
-        Path | None,
-        word_option("--explorer", "FILE", "A page of percolab explore for the card to link to."),
+        Path | None, word_option("--explorer", "FILE", "A page of percolab explore for the card to link to.")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -96,8 +94,7 @@ def verify(
         str | None, typer.Argument(metavar="[PATH]", help="A dataset; none for a standard suite.", show_default=False)
     ] = None,
     report: Annotated[
-        Path | None,
-        word_option("--report -o --output", "FOLDER", "Write a page with one figure per law."),
+        Path | None, word_option("--report -o --output", "FOLDER", "Write a page with one figure per law.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -61,10 +61,7 @@ def train(
     tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="TF32 matrix products on CUDA.")] = TrainConfig.tf32,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
     overwrite: OverwriteRun = False,
-    log: Annotated[
-        str | None,
-        word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS),
-    ] = None,
+    log: Annotated[str | None, word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS)] = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -161,8 +158,7 @@ def probe(
     run: Annotated[Path, word_option("--run", "DIR", "A run of percolab train on this dataset.")],
     output: Annotated[Path, word_option("-o --output", "DIR", "Directory for tables and figures.")],
     min_latent_size: Annotated[
-        int,
-        number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size),
+        int, number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size)
     ] = ProbeConfig.min_latent_size,
     max_depth: Annotated[
         int, number_option("--max-depth", f"Deepest depth, in steps of {DEPTH_STEP}.", default=ProbeConfig.depths[-1])

@@ -108,8 +108,7 @@ Shards = Annotated[
 Runner = Annotated[str | None, choice_option("--runner", RUNNERS, "local, in processes")]
 Workers = Annotated[int | None, number_option("--workers", "Shards made at a time.", default="one for each processor")]
 Address = Annotated[
-    str | None,
-    word_option("--address", "ADDRESS", "Address of the Ray cluster. Default: one on this machine."),
+    str | None, word_option("--address", "ADDRESS", "Address of the Ray cluster. Default: one on this machine.")
 ]
 
 
