@@ -147,8 +147,8 @@ def isotropy(subject: Subject) -> Check:
     square = float(np.sum((M - N / d * np.eye(d)) ** 2)) * freedom / variance
     p = two_sided(chi2(freedom), square)
     values = np.linalg.eigvalsh(M) * d / N
-    along = "mean square of bonds along it, times d"
-    draw = verdicts.curve(np.arange(1, d + 1), values, np.ones(d), "principal direction", along)
+    mean = "mean square of bonds, times d"
+    draw = verdicts.curve(np.arange(1, d + 1), values, np.ones(d), "principal direction", mean)
     note = f"{N:,} bonds; mean square of bonds by direction is {values[0]:.3f} to {values[-1]:.3f} of 1/d"
     return statistical(law, f"χ² about {freedom:,}", f"χ² = {square:,.0f}", p, note, draw)
 

@@ -190,6 +190,8 @@ def curve(
             axes.plot(x[order], expected[order], color=style.INK, linestyle=":", label="expected")
         axes.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
         axes.set(xlabel=xlabel, ylabel=ylabel)
+        if "x" in log:
+            style.plain_numbers(axes.xaxis)
         axes.legend()
 
     return draw
