@@ -739,8 +739,8 @@ def record(*given):
     Dying()  # Python prints what is raised there, and goes on
     return real(*given)
 
-import percolab.exports.point_tables
-percolab.exports.point_tables.record = record
+import percolab.exports.tables
+percolab.exports.tables.record = record
 sys.argv = ["percolab", "export", "ds.zarr", "--format", "parquet", "-o", "out"]
 main.main()
 """

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, word_option
-from percolab.exports import formats
-from percolab.exports.columns import TAILS
+from percolab.exports import WRITERS, files_of
 from percolab.ground import files
 
 
@@ -24,7 +23,7 @@ def export(
     path: Store,
     form: Annotated[
         str,
-        word_option("--format", "|".join(TAILS), "What to write.", tuple(TAILS)),
+        word_option("--format", "|".join(WRITERS), "What to write.", tuple(WRITERS)),
     ],
     output: Annotated[Path, word_option("-o --output", "STEM", "What the file names begin with.")],
     factor: Factor = None,
@@ -42,10 +41,9 @@ def export(
     from percolab.store import worlds
 
     dataset = worlds.load(path)
-    write, paths_of = formats.format_of(form, dataset)
-    paths = paths_of(output)
+    paths = files_of(form, dataset, output)
     for file in paths if form not in ("parquet", "huggingface") else ():  # there the folder is made first
         files.check_output(file, overwrite=overwrite)
     with bar(label="exporting") as display:
-        write(dataset, output, factor=factor, overwrite=overwrite, progress=display)
+        WRITERS[form](dataset, output, factor=factor, overwrite=overwrite, progress=display)
     print(f"wrote {' and '.join(map(str, paths))}")
