@@ -15,7 +15,6 @@ from percolab import exports
 from percolab.cli import main
 from percolab.loaders.streams import Stream
 from percolab.show import card, cluster_picture, distributions, latent_colours, summary
-from percolab.store import worlds
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
 CYCLES, LONGER = 1, 2
@@ -405,8 +404,8 @@ def test_bad_words_are_one_line(one, words, message, capfd):
 
 
 def test_the_store_of_a_world_is_told_from_that_of_a_dataset(one, stored):
-    assert worlds.is_world(stored)
-    assert not worlds.is_world("a.zarr")
+    assert isinstance(pl.load(stored), pl.Superposed)
+    assert isinstance(pl.load("a.zarr"), pl.Dataset)
 
 
 def test_the_law_of_depths_is_exact_for_small_clusters():

@@ -202,7 +202,7 @@ def superpose(
 
 def _factor(word: str) -> Recipe:
     """Return the recipe of a factor: of a preset, of a file of JSON, or of a dataset as its recipe makes it."""
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
     if word in PRESETS:
         return PRESETS[word]
@@ -235,7 +235,7 @@ def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
 def _dataset(path: str) -> Dataset:
     """Open a dataset, and refuse a world."""
     from percolab.dataset.dataset import Dataset
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
     found = load_points(path)
     if not isinstance(found, Dataset):

@@ -61,7 +61,7 @@ def explore(
     from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar
     from percolab.show.explorer import explore as build
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if (output is None) != serve:
         raise ValueError(f"output must be {'left out with' if serve else 'given unless'} serve, got {output}")
@@ -69,7 +69,7 @@ def explore(
         files.check_output(output, overwrite=overwrite)
     given = {} if features is None else read_codes("features", features)
     codes, rows = given.get("codes"), given.get("rows")
-    dataset = worlds.load(path)
+    dataset = finished.load(path)
     if isinstance(dataset, StoredDocuments):
         _explore_documents(dataset, PurePath(path).name, given, output, overwrite, points, run or [])
         return

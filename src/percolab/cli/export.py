@@ -38,9 +38,9 @@ def export(
     Documents: npz, or parquet, where tokens are input_ids.
     """
     from percolab.ground.progress import bar
-    from percolab.store import worlds
+    from percolab.store import finished
 
-    dataset = worlds.load(path)
+    dataset = finished.load(path)
     paths = files_of(form, dataset, output)
     for file in paths if form not in ("parquet", "huggingface") else ():  # there the folder is made first
         files.check_output(file, overwrite=overwrite)

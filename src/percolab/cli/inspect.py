@@ -52,7 +52,7 @@ def info(
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
     from percolab.show import summary
-    from percolab.store import worlds
+    from percolab.store import finished
     from percolab.worlds.superposed import truth
 
     if explorer is not None and html is None:
@@ -63,8 +63,8 @@ def info(
         files.check_output(html, overwrite=overwrite)
     with bar(label="reading") as display:
         if verify:
-            worlds.opened(path).verify(display)
-        dataset = worlds.load(path)
+            finished.Complete(path).verify(display)
+        dataset = finished.load(path)
         if isinstance(dataset, StoredDocuments) and (factor is not None or html is not None):
             raise ValueError(f"{'html' if factor is None else 'factor'} must be left out for documents, got {path!r}")
         if html is not None:
@@ -74,7 +74,7 @@ def info(
         found = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
     found["store_bytes"] = summary.store_bytes(path)
     if verify:
-        found["sha256"] = worlds.opened(path).sha256
+        found["sha256"] = finished.Complete(path).sha256
     if as_json:
         print(json.dumps(found, indent=2))
     else:
@@ -111,13 +111,13 @@ def verify(
     """
     from percolab.checks.suite import verify as check
     from percolab.ground.progress import bar
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if report is not None:
         if report.is_file() and report.suffix != ".html":
             raise FileExistsError(f"report must be a folder or end in .html, got the file {str(report)!r}")
         files.check_directory(report)
-    dataset = None if path is None else worlds.load(path)
+    dataset = None if path is None else finished.load(path)
     with bar() as display:
         outcome = check(dataset, progress=display)
         written = None if report is None else outcome.report(report)

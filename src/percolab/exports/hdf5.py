@@ -20,7 +20,7 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-from percolab.store import worlds
+from percolab.store import finished
 from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
 from percolab.worlds.superposition import KIND, Superposition
 
@@ -142,7 +142,7 @@ def _read_world(file: Any) -> Superposed:
         columns.check_column(name, column, shapes.get(name, (len(factors),)))
     if rows.dtype != np.int64:
         raise ValueError(f"rows must be int64, got {rows.dtype}")
-    worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
+    finished.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
     world = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
     return vouch(world) if columns.is_intact(world, file.attrs) else world
 

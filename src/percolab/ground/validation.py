@@ -29,27 +29,47 @@ def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:
 
 def check_number(name: str, value: object, least: float) -> float:
     """Return ``value`` as a finite float of at least ``least``, or say what is wrong with it."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be a number, got {shown(value)}")
-    if not least <= _as_float(value) < math.inf:
+    number = _as_float(name, value)
+    if not least <= number < math.inf:
         raise ValueError(f"{name} must be a number of at least {least:g}, got {value}")
-    return float(value)
+    return number
 
 
-def _as_float(value: Real) -> float:
+def check_finite_number(name: str, value: object) -> float:
+    """Return ``value`` as a finite float, or say what is wrong with it."""
+    if not _is_real(value) or not math.isfinite(value):  # type: ignore[arg-type]
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def check_probability(name: str, value: object) -> float:
+    """Return ``value`` as a float in [0, 1], or say what is wrong with it."""
+    number = _as_float(name, value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, got {value}")
+    return number
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def _as_float(name: str, value: Any) -> float:
+    if not _is_real(value):
+        raise ValueError(f"{name} must be a number, got {shown(value)}")
     try:
         return float(value)
     except OverflowError:  # an integer of hundreds of digits
         return math.inf
 
 
-def check_probability(name: str, value: object) -> float:
-    """Return ``value`` as a float in [0, 1], or say what is wrong with it."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be a number, got {shown(value)}")
-    if not 0 <= _as_float(value) <= 1:
-        raise ValueError(f"{name} must be between 0 and 1, got {value}")
-    return float(value)
+def check_one_each(name: str, values: object, count: int, owner: str) -> tuple[Any, ...]:
+    """Return a list of as many entries as there are owners, or say what is wrong with it."""
+    entries = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else None
+    if entries is None or len(entries) != count:
+        got = repr(values) if entries is None else len(entries)
+        raise ValueError(f"{name} must be {count} numbers, one for each {owner}, got {got}")
+    return entries
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
@@ -96,6 +116,13 @@ def fill(instance: Any, **fields: Any) -> None:
     """Give a frozen dataclass its fields, once they are checked."""
     for name, value in fields.items():
         object.__setattr__(instance, name, value)
+
+
+def plain(value: Any) -> Any:
+    """Return a field as plain values, ready for JSON: tuples as lists, and what has a `to_dict` as that says."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return [plain(part) for part in value] if isinstance(value, tuple) else value
 
 
 # ---------------------------------------------------------------------- indices

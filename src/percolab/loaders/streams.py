@@ -30,7 +30,7 @@ from percolab.corpora.collection import COLUMNS, DocumentRange
 from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.loaders.mixture import READERS, Batch, Batches, Room, ahead, cut, mixed, worked_ahead
-from percolab.store import worlds
+from percolab.store import finished
 from percolab.store.locations import Location, absolute
 from percolab.store.stored_array import StoredArray
 
@@ -60,7 +60,7 @@ class Columns:
 
     def __init__(self, path: Location, names: Sequence[str], identity: str | None = None) -> None:
         check_names(names)
-        self._arrays, self.identity = worlds.open_columns(path, names, identity)
+        self._arrays, self.identity = finished.open_columns(path, names, identity)
         arrays = self._arrays.values()
         self.n_points = len(next(iter(arrays)))
         self.block_rows = min(array.block_rows for array in arrays)

@@ -166,26 +166,23 @@ def _counts(arrays: Mapping[str, Layout]) -> tuple[int, int]:
     return arrays["point_id"].shape[0], arrays["cluster_id"].shape[0]
 
 
-def _expected(
-    recipe: StoredRecipe, arrays: Mapping[str, Layout]
-) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
+def _expected(recipe: StoredRecipe, arrays: Mapping[str, Layout]) -> dict[str, schema.Column]:
     """Return the shape and the type that each of these arrays must have, given the lengths that they have."""
     if isinstance(recipe, Superposition):
-        n, count = arrays["y"].shape[0], len(recipe.factors)
-        shapes: dict[str, tuple[int, ...]] = {"X": (n, recipe.dim), "y": (n, *recipe.y_shape), "rows": (n, count)}
-        types = {"X": np.dtype(recipe.dtype), "y": recipe.y_dtype, "rows": np.dtype(np.int64)}
-        expected = {name: (shapes[name], types[name]) for name in shapes}
+        n = arrays["y"].shape[0]
+        expected: dict[str, schema.Column] = {
+            "X": ((n, recipe.dim), np.dtype(recipe.dtype)),
+            "y": ((n, *recipe.y_shape), recipe.y_dtype),
+            "rows": ((n, len(recipe.factors)), np.dtype(np.int64)),
+        }
         for k, factor in enumerate(recipe.factors):
             part = {name: arrays[f"factors/{k}/{name}"] for name in schema.factor_columns(factor)}
             expected |= {f"factors/{k}/{name}": known for name, known in _expected(factor, part).items()}
         return expected
     n_points, n_clusters = _counts(arrays) if isinstance(recipe, Recipe) else (0, 0)
-    shapes, types = schema.shapes(recipe, n_points, n_clusters), schema.dtypes(recipe)
-    extra = arrays.keys() - shapes.keys()
-    n_extra = next((arrays[name].shape[0] for name in extra if name.endswith("extra_latent")), 0)
-    shapes |= schema.extra_shapes(extra, n_points, n_clusters, n_extra)
-    types |= {name: schema.EXTRA_COLUMNS[name.rpartition("/")[2]][1] for name in extra}
-    return {name: (shapes[name], types[name]) for name in arrays}
+    n_extra = next((known.shape[0] for name, known in arrays.items() if name.endswith("extra_latent")), 0)
+    columns = schema.columns_of(recipe, n_points, n_clusters, n_extra)
+    return {name: columns[name.removeprefix("extra/")] for name in arrays}
 
 
 # ---------------------------------------------------------------------- reading JSON

@@ -303,7 +303,7 @@ def _make_store(
         done, peak = done + made, max(peak, taken)
         progress("shards", done, total)
     check_alone()
-    store.finish(version.provenance(engine_version=schema.version_of(recipe)), sync=how.sync and not how.moved)
+    store.finish(version.provenance(engine_version=schema.version_of(recipe)), {}, sync=how.sync and not how.moved)
     return StoreReport(n_rows, n_clusters, shards, len(plan), total + of_clusters, peak)
 
 

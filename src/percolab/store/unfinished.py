@@ -26,7 +26,7 @@ from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
 from percolab.store.digests import THREADS, Block, Cells
 from percolab.store.locations import Location
-from percolab.store.schema import DIGEST_BYTES, FORMAT, AnyRecipe, Content, Layout, StoreError
+from percolab.store.schema import DIGEST_BYTES, FORMAT, Content, Layout, StoredRecipe, StoreError
 
 if TYPE_CHECKING:
     import zarr
@@ -121,32 +121,27 @@ class Unfinished(Cells):
         self._array(f"digests/{name}")[:] = _table(block_digests)
         return digests.of_array(block_digests)
 
-    def finish(
-        self, provenance: Mapping[str, Any], *, sync: bool = True, extra: Mapping[str, NDArray[Any]] | None = None
-    ) -> None:
+    def finish(self, provenance: Mapping[str, Any], whole: Mapping[str, str], *, sync: bool = True) -> None:
         """Make the store a dataset, once every cell has a record.
 
         Parameters
         ----------
         provenance
             Versions, platform and time of making, for the attributes.
+        whole
+            The digests of the arrays that `write_whole` wrote.
         sync
             Have everything on the disk before the store says that it is complete.
-        extra
-            Columns of `schema.EXTRA_COLUMNS`, which are written now.
         """
         block_digests = self._collect()
-        added = {f"extra/{name}": self.write_whole(f"extra/{name}", column) for name, column in (extra or {}).items()}
         for name, blocks in block_digests.items():
             self._array(f"digests/{name}")[:] = _table(blocks)
-        begun = {
-            **self.attributes,
-            "sha256": {name: digests.of_array(block_digests[name]) for name in self.content.columns} | added,
-        }
+        sha256 = {name: digests.of_array(blocks) for name, blocks in block_digests.items()}
+        begun = {**self.attributes, "sha256": {**sha256, **whole}}
         # From here on the records can be made again from the digests; begin does so if this is interrupted.
         self.say(begun, sync=sync)
         self._sweep()
-        del self.group["unfinished"]
+        self.drop_records()
         complete = {
             "format": FORMAT,
             "status": "complete",
@@ -261,6 +256,11 @@ class Unfinished(Cells):
             return None
         return _rows(table) if table.any() else None
 
+    def drop_records(self) -> None:
+        """Remove all records; a world, which has no cells, has none."""
+        if self.content.kinds:
+            del self.group["unfinished"]
+
     def recall(self, recorded: Mapping[str, str]) -> None:
         """Make the records from the block digests of a finished store, of each kind whose digests are sound."""
         for kind, names in self.content.kinds.items():
@@ -280,7 +280,9 @@ class Unfinished(Cells):
 
     def _collect(self) -> dict[str, list[bytes]]:
         """Return the digests of the blocks of every array, from the records."""
-        block_digests: dict[str, list[bytes]] = {name: [] for name in self.content.columns}
+        block_digests: dict[str, list[bytes]] = {
+            name: [] for name in self.content.columns if name in self.content.in_cells
+        }
         for kind, index in self.cells():
             record = self.expected(kind, index)
             if record is None:
@@ -318,7 +320,7 @@ def _packing(layout: Layout) -> dict[str, Any]:
 
 
 def begin(
-    location: Location, recipe: AnyRecipe, n_points: int, n_clusters: int, *, cell: int | None = None
+    location: Location, recipe: StoredRecipe, n_points: int, n_clusters: int, *, cell: int | None = None
 ) -> Unfinished:
     """Return the store of a recipe, ready to be written.
 
@@ -351,7 +353,7 @@ def begin(
     return store
 
 
-def status(location: Location, recipe: AnyRecipe, *, cell: int | None = None) -> str | None:
+def status(location: Location, recipe: StoredRecipe, *, cell: int | None = None) -> str | None:
     """Return what the store of a recipe says it is, "writing" or "complete"; None if nothing is at the location.
 
     Raises FileExistsError if something else is there.
@@ -369,7 +371,7 @@ def status(location: Location, recipe: AnyRecipe, *, cell: int | None = None) ->
     return str(there.get("status"))
 
 
-def _attributes_of(recipe: AnyRecipe, cell: int) -> dict[str, Any]:
+def _attributes_of(recipe: StoredRecipe, cell: int) -> dict[str, Any]:
     """Return the attributes of an unfinished store."""
     return {
         "format": FORMAT,
@@ -415,17 +417,19 @@ def _check_field(location: Location, name: str, found: object, wanted: object) -
         )
 
 
-def _prepare(store: Unfinished, recipe: AnyRecipe, n_points: int, n_clusters: int, wanted: dict[str, Any]) -> None:
+def _prepare(store: Unfinished, recipe: StoredRecipe, n_points: int, n_clusters: int, wanted: dict[str, Any]) -> None:
     """Create what is not there yet, which is anything when a writer was killed, and check what is."""
     recorded = store.attributes.get("sha256")
-    for name, layout in _columns(recipe, n_points, n_clusters, store.cell).items():
+    columns = schema.columns_of(recipe, n_points, n_clusters)
+    for name in [name for name in columns if name in store.content.in_cells]:
+        layout = schema.layout(name, *columns[name], store.cell)
         kind = schema.kind_of(name)
         second = {"X": "feature", "y": "level", "bond": "end"}.get(name, "position" if kind == "document" else None)
         names = [kind, second][: len(layout.shape)]
         store.create(name, layout, dimension_names=names)
         store.create(f"digests/{name}", schema.digests_layout(layout.n_blocks))
     if recorded is not None:
-        del store.group["unfinished"]
+        store.drop_records()
     for kind in store.content.kinds:
         width = DIGEST_BYTES * max(1, len(store.blocks(kind, 0)))  # no cell has more blocks than the first
         store.create(f"unfinished/{kind}", Layout((store.n_cells(kind) * width,), np.dtype(np.uint8), width, False))
@@ -433,9 +437,3 @@ def _prepare(store: Unfinished, recipe: AnyRecipe, n_points: int, n_clusters: in
         store.recall(recorded if isinstance(recorded, dict) else {})
         store.sync("unfinished")  # before the store says that these count
         store.say(wanted, sync=True)
-
-
-def _columns(recipe: AnyRecipe, n_points: int, n_clusters: int, cell: int) -> dict[str, Layout]:
-    dtypes = schema.dtypes(recipe)
-    shapes = schema.shapes(recipe, n_points, n_clusters)
-    return {name: schema.layout(name, shape, dtypes[name], cell) for name, shape in shapes.items()}

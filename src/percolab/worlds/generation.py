@@ -20,12 +20,10 @@ from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
 from percolab.worlds import samples
 from percolab.worlds.superposed import Superposed, remade, rotation_of, superposed_targets
-from percolab.worlds.superposition import Superposition
+from percolab.worlds.superposition import VERSION, Superposition
 
 Factor = Recipe | Dataset | str
 """What a factor of a world can be given as."""
-VERSION = 1
-"""Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
 
 
 @overload
