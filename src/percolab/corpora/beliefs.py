@@ -104,9 +104,9 @@ class Filter:
     def _run(self, function: Any, threads: int, arrays: tuple[NDArray[Any], ...], *rest: Any) -> None:
         """Call a kernel on some documents at a time; all `arrays` have one line per document."""
         n, length = arrays[0].shape
-        step = max(1, TASK // max(length, 1))
-        parts = [tuple(array[i : i + step] for array in arrays) for i in range(0, n, step)]
-        parallel.run([(function, (self.tables, self.shares, *part, *rest)) for part in parts], threads)
+        parts = parallel.ranges(n, max(1, TASK // max(length, 1)))
+        documents = [tuple(array[i:end] for array in arrays) for i, end in parts]
+        parallel.run([(function, (self.tables, self.shares, *some, *rest)) for some in documents], threads)
 
 
 def _holders(lexicon: Lexicon, latents: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:

@@ -506,7 +506,7 @@ class Dataset(SampleSet):
         """(n_classes,) the node of every class of target ``"classes"``: row r as r, latent i as n + i."""
         if self.target.kind != "classes":
             raise ValueError(f"target must be 'classes' for classes to be nodes, got {self.target.kind!r}")
-        return target_rules.class_nodes(self.forest, self.y)
+        return target_rules.class_nodes(self.forest, self.target, self.y)
 
 
 LATENT_COLUMNS = ("latent_active",)

@@ -27,19 +27,21 @@ def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:
     return int(value)
 
 
-def check_number(name: str, value: object, least: float) -> float:
+def check_number(name: str, value: object, least: float = -math.inf) -> float:
     """Return ``value`` as a finite float of at least ``least``, or say what is wrong with it."""
     number = _as_float(name, value)
-    if not least <= number < math.inf:
-        raise ValueError(f"{name} must be a number of at least {least:g}, got {value}")
+    if not math.isfinite(number) or number < least:
+        rule = "a finite number" if least == -math.inf else f"a number of at least {least:g}"
+        raise ValueError(f"{name} must be {rule}, got {value}")
     return number
 
 
-def check_finite_number(name: str, value: object) -> float:
-    """Return ``value`` as a finite float, or say what is wrong with it."""
-    if not _is_real(value) or not math.isfinite(value):  # type: ignore[arg-type]
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
-    return float(value)  # type: ignore[arg-type]
+def check_one_each(name: str, values: object, count: int, owner: str, least: float = -math.inf) -> tuple[float, ...]:
+    """Return one finite number of at least ``least`` for each of so many owners, or say what is wrong with them."""
+    numbers = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else ()
+    if len(numbers) != count:
+        raise ValueError(f"{name} must be {count} numbers, one for each {owner}, got {shown(values)}")
+    return tuple(check_number(name, number, least) for number in numbers)
 
 
 def check_probability(name: str, value: object) -> float:
@@ -50,26 +52,13 @@ def check_probability(name: str, value: object) -> float:
     return number
 
 
-def _is_real(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
-
-
 def _as_float(name: str, value: Any) -> float:
-    if not _is_real(value):
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be a number, got {shown(value)}")
     try:
         return float(value)
     except OverflowError:  # an integer of hundreds of digits
         return math.inf
-
-
-def check_one_each(name: str, values: object, count: int, owner: str) -> tuple[Any, ...]:
-    """Return a list of as many entries as there are owners, or say what is wrong with it."""
-    entries = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else None
-    if entries is None or len(entries) != count:
-        got = repr(values) if entries is None else len(entries)
-        raise ValueError(f"{name} must be {count} numbers, one for each {owner}, got {got}")
-    return entries
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.ground.validation import check_choice, check_finite_number, check_integer, check_seed, fill, one, plain
+from percolab.ground.validation import check_choice, check_integer, check_number, check_seed, fill, one, plain
 
 Values = tuple[tuple[int, float], ...]
 """Nodes, sorted, and the value that each is given."""
@@ -196,13 +196,13 @@ def _as_values(name: str, values: object) -> Values:
     nodes = [check_integer(f"node of {name}", node, 0) for node, _ in assigned]
     if len(set(nodes)) < len(nodes):
         raise ValueError(f"{name} must name every node once, got one twice")
-    numbers = [check_finite_number(f"{name}[{node}]", value) for node, value in assigned]
+    numbers = [check_number(f"{name}[{node}]", value) for node, value in assigned]
     return tuple(sorted(zip(nodes, numbers, strict=True)))
 
 
 def _as_shift(by: object) -> float | tuple[float, ...]:
     if isinstance(by, Real):
-        return check_finite_number("by", by)
+        return check_number("by", by)
     if isinstance(by, str) or not isinstance(by, Sequence | np.ndarray) or np.ndim(by) != 1:
         raise ValueError(f"by must be a number or a vector, got {by!r}")
-    return tuple(check_finite_number("by", value) for value in by)
+    return tuple(check_number("by", value) for value in by)

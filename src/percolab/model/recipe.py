@@ -16,18 +16,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from percolab.ground import text
+from percolab.ground import text, validation
 from percolab.ground.foreign_files import parse_json
-from percolab.ground.validation import (
-    check_choice,
-    check_integer,
-    check_keywords,
-    check_number,
-    check_probability,
-    check_seed,
-    fill,
-    plain,
-)
+from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.edits import Edit, as_edits
 from percolab.model.target import Target
 
@@ -64,7 +55,7 @@ class Seeds:
     def __init__(self, graph: int | None = None, embed: int | None = None, value: int | None = None) -> None:
         for name, seed in (("graph", graph), ("embed", embed), ("value", value)):
             known = secrets.randbits(DRAWN_SEED_BITS) if seed is None else check_seed(f"seeds.{name}", seed)
-            fill(self, **{name: known})
+            validation.fill(self, **{name: known})
 
     def to_dict(self) -> dict[str, int]:
         """Return the seeds by name."""
@@ -100,7 +91,7 @@ def _as_create_prob(create_prob: object, mode: str) -> float | None:
     if mode == "custom":
         if create_prob is None:
             raise ValueError("create_prob must be given with mode='custom', got None")
-        return check_probability("create_prob", create_prob)
+        return validation.check_probability("create_prob", create_prob)
     if create_prob is not None:
         raise ValueError(f"create_prob must be left out unless mode='custom', got {create_prob!r}")
     return None
@@ -115,7 +106,7 @@ def _as_mean_degree(mean_degree: object, mode: str, engine: str) -> float | None
         raise ValueError("mean_degree must be given with mode='random_graph', got None")
     if engine != "native":
         raise ValueError(f"engine must be 'native' with mode='random_graph', got {engine!r}")
-    return check_number("mean_degree", mean_degree, 0)
+    return validation.check_number("mean_degree", mean_degree, 0)
 
 
 def _as_dtype(dtype: DTypeLike | None, engine: str) -> str:
@@ -146,7 +137,7 @@ class Written:
 
     def __new__(cls, *values: Any, **fields: Any) -> Self:
         """Return an empty one; a keyword that is not known is refused with the nearest one that is."""
-        check_keywords(cls.__name__, fields, [*signature(cls).parameters])
+        validation.check_keywords(cls.__name__, fields, [*signature(cls).parameters])
         return super().__new__(cls)
 
     def __init_subclass__(cls, kind: str | None = None) -> None:
@@ -154,7 +145,7 @@ class Written:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, ready for JSON; all but the recipe of one dataset say their ``kind``."""
-        values = {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        values = {field.name: validation.plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
         return values if self._kind is None else {"kind": self._kind, **values}
 
     @classmethod
@@ -261,7 +252,7 @@ class Recipe(Written):
         if seed is not None and seeds is not None:
             raise ValueError(f"seed and seeds are the same, and only one may be given, got {seed!r} and {seeds!r}")
         known = _as_seeds(seeds) if seed is None else Seeds.from_int(check_seed("seed", seed))
-        fill(
+        validation.fill(
             self,
             n_points=check_integer("n_points", n_points, 1),
             dim=check_integer("dim", dim, 2),

@@ -23,6 +23,8 @@ from percolab.store.schema import Layout, StoreError
 CRC_BYTES = 4
 HEADER_BYTES = 16
 """Bytes of a header of Blosc, by which it makes a chunk longer at most."""
+THREADS = 4
+"""Threads that read back, or use a URL, where most of the time goes into waiting for answers."""
 SPARSE = 4
 """Single rows are read if they are less than one in so many of their block."""
 

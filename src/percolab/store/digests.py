@@ -15,12 +15,9 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_choice
 from percolab.store import metadata
 from percolab.store.byte_sources import Source
-from percolab.store.chunks import Chunks
+from percolab.store.chunks import THREADS, Chunks
 from percolab.store.locations import Location
 from percolab.store.schema import DIGEST_BYTES, Content, StoreError
-
-THREADS = 4
-"""Threads that read back, and that write to a URL, where most of the time goes into waiting for an answer."""
 
 Block = tuple[str, int]
 """The name of an array and the number of one of its blocks."""

@@ -63,7 +63,7 @@ def run(
     *,
     gpus: Callable[[Any], float] = lambda task: 0.0,
 ) -> Iterator[Any]:
-    """Yield function(task) for every task, as they finish. With Ray, call it while it is `ready`.
+    """Yield function(task) for every task, as they finish. With Ray, call it while `connected`.
 
     Parameters
     ----------
@@ -245,24 +245,6 @@ def _no_interrupts() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------- Ray
-
-
-@contextmanager
-def ready(runner: str, workers: int | None, address: str | None) -> Iterator[None]:
-    """Have a runner ready for `run`, or raise before any work is done: with Ray, be connected to a cluster.
-
-    Parameters
-    ----------
-    runner, workers
-        As in `run`.
-    address
-        Address of a Ray cluster; None starts one on this machine, or takes the one this process is connected to.
-    """
-    if runner != "ray":
-        yield
-        return
-    with connected(workers, address):
-        yield
 
 
 def _run_on_ray(

@@ -14,10 +14,7 @@ from numpy.typing import NDArray
 
 from percolab.ground import memory
 from percolab.ground.arrays import LazyArray
-from percolab.store.chunks import Chunks
-
-THREADS = 4
-"""Blocks that are read at a time from a URL, where most of the time goes into waiting for an answer."""
+from percolab.store.chunks import THREADS, Chunks
 
 Job = tuple[int, slice | NDArray[np.intp], slice]
 """A block, rows of it, and where they go."""

@@ -23,8 +23,8 @@ from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_integer
 from percolab.store import digests, locations, metadata, schema
 from percolab.store.byte_sources import source
-from percolab.store.chunks import Chunks
-from percolab.store.digests import THREADS, Block, Cells
+from percolab.store.chunks import THREADS, Chunks
+from percolab.store.digests import Block, Cells
 from percolab.store.locations import Location
 from percolab.store.schema import DIGEST_BYTES, FORMAT, Content, Layout, StoredRecipe, StoreError
 
@@ -121,7 +121,9 @@ class Unfinished(Cells):
         self._array(f"digests/{name}")[:] = _table(block_digests)
         return digests.of_array(block_digests)
 
-    def finish(self, provenance: Mapping[str, Any], whole: Mapping[str, str], *, sync: bool = True) -> None:
+    def finish(
+        self, provenance: Mapping[str, Any], whole: Mapping[str, str] | None = None, *, sync: bool = True
+    ) -> None:
         """Make the store a dataset, once every cell has a record.
 
         Parameters
@@ -137,7 +139,7 @@ class Unfinished(Cells):
         for name, blocks in block_digests.items():
             self._array(f"digests/{name}")[:] = _table(blocks)
         sha256 = {name: digests.of_array(blocks) for name, blocks in block_digests.items()}
-        begun = {**self.attributes, "sha256": {**sha256, **whole}}
+        begun = {**self.attributes, "sha256": {**sha256, **(whole or {})}}
         # From here on the records can be made again from the digests; begin does so if this is interrupted.
         self.say(begun, sync=sync)
         self._sweep()
