@@ -23,7 +23,7 @@ from percolab.ground import parallel
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import inlined, kernel
 from percolab.ground.intrinsics import bits_of_double, double_of_bits
-from percolab.ground.validation import listed, one
+from percolab.ground.validation import check_index, listed
 from percolab.rng import philox
 
 TASK = 1 << 16
@@ -88,7 +88,7 @@ class Filter:
 
     def inside(self, tokens: NDArray[np.int32], threads: int, latents: ArrayLike, k: int) -> Floats:
         """Return `Beliefs.inside` of (n, T) tokens."""
-        lexicon = self.lexicons[one("k", k, len(self.lexicons))]
+        lexicon = self.lexicons[check_index("k", k, len(self.lexicons))]
         chosen = listed("latents", latents, lexicon.forest.n_latents)
         holders = _holders(lexicon, chosen)
         out = np.zeros((*tokens.shape, chosen.size))

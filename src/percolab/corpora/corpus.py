@@ -17,7 +17,7 @@ from percolab.corpora.beliefs import Beliefs, Filter
 from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
 from percolab.ground import parallel, text, validation
-from percolab.ground.validation import check_integer, check_seed, indices, one
+from percolab.ground.validation import check_index, check_integer, check_seed, indices
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe, Written
 from percolab.model.target import Target
@@ -176,7 +176,7 @@ class Corpus(Written, kind=KIND):
         return chances
 
     def _lexicon(self, k: int) -> lexicons_.Lexicon:
-        return self._filter.lexicons[one("k", k, len(self.lexicons))]
+        return self._filter.lexicons[check_index("k", k, len(self.lexicons))]
 
     # ------------------------------------------------------------------ the truth at every position
 
@@ -233,7 +233,7 @@ class Corpus(Written, kind=KIND):
 
     def swapped(self, k: int) -> Corpus:
         """Return the corpus whose documents are all of lexicon k; the other lexicons stay known."""
-        only = one("k", k, len(self.lexicons))
+        only = check_index("k", k, len(self.lexicons))
         return self.replace(shares=[float(other == only) for other in range(len(self.lexicons))])
 
     def replace(self, **changes: Any) -> Corpus:
@@ -241,15 +241,11 @@ class Corpus(Written, kind=KIND):
         return Corpus(**{**{field.name: getattr(self, field.name) for field in fields(self)}, **changes})
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Corpus) and self._key() == other._key() and all(map(_same, self.lexicons, other.lexicons))
-        )
+        return isinstance(other, Corpus) and hash(self) == hash(other) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[Any, ...]:
-        return (len(self.lexicons), self.n_tokens, self.length, self.renewal, self.min_size, self.shares, self.seed)
+        sizes = len(self.lexicons), self.n_tokens
+        return hash((*sizes, self.length, self.renewal, self.min_size, self.shares, self.seed))
 
     def _repr_html_(self) -> str:
         lines = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lexicons"}
@@ -316,12 +312,6 @@ def _as_shares(shares: object, count: int) -> tuple[float, ...]:
         raise ValueError(f"shares must have a sum above 0, got {shares!r}")
     # What sums to 1 but for rounding stays as it is, so that a corpus read from JSON is the one that was written.
     return numbers if abs(total - 1) < 1e-12 else tuple(number / total for number in numbers)
-
-
-def _same(one: Recipe | Forest, other: Recipe | Forest) -> bool:
-    if isinstance(one, Forest) and isinstance(other, Forest):
-        return one.equals(other)
-    return one == other
 
 
 def _source_to_dict(source: Recipe | Forest) -> dict[str, Any]:

@@ -90,8 +90,8 @@ def effective(
     """Return the values that a target sums: those of silent nodes are 0."""
     if target.kind != "silent":
         return latent_z, point_z
-    found = active or silence(forest, target.seed)
-    return np.where(found.latent, latent_z, 0.0), np.where(found.point, point_z, 0.0)
+    carrying = active or silence(forest, target.seed)
+    return np.where(carrying.latent, latent_z, 0.0), np.where(carrying.point, point_z, 0.0)
 
 
 def silence(forest: Forest, seed: int | None) -> Active:

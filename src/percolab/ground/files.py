@@ -348,9 +348,9 @@ def rename_new(source: PathLike, target: PathLike) -> None:
         _rename_new_in_steps(source, target)
 
 
-def exchange(one: PathLike, other: PathLike) -> None:
+def exchange(first: PathLike, second: PathLike) -> None:
     """Let two files or directories change names, in one step; raise `UnsupportedError` where that cannot be had."""
-    _renameat2(one, other, _EXCHANGE)
+    _renameat2(first, second, _EXCHANGE)
 
 
 def _rename_new_in_steps(source: PathLike, target: PathLike) -> None:

@@ -119,7 +119,7 @@ def plain(value: Any) -> Any:
 # Rows and latents that users name: indices of any shape, or a mask.
 
 
-def one(name: str, index: int | np.integer[Any], length: int) -> int:
+def check_index(name: str, index: int | np.integer[Any], length: int) -> int:
     """Return an index in [0, length), or say what is wrong with it."""
     number = check_integer(name, index, 0)
     if number >= length:

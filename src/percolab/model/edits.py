@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.ground.validation import check_choice, check_integer, check_number, check_seed, fill, one, plain
+from percolab.ground.validation import check_choice, check_index, check_integer, check_number, check_seed, fill, plain
 
 Values = tuple[tuple[int, float], ...]
 """Nodes, sorted, and the value that each is given."""
@@ -50,8 +50,8 @@ class Do(_Record):
 
     def __str__(self) -> str:
         lists = {"do": self.z, "point": self.point_z}
-        words = {name: ",".join(f"{node}={value:g}" for node, value in pairs) for name, pairs in lists.items() if pairs}
-        return " ".join(f"{name}:{pairs}" for name, pairs in words.items())
+        texts = {name: ",".join(f"{node}={value:g}" for node, value in pairs) for name, pairs in lists.items() if pairs}
+        return " ".join(f"{name}:{pairs}" for name, pairs in texts.items())
 
     def within(self, n_points: int, n_latents: int) -> Do | None:
         """Return what is left of the edit in the first rows and latents, None if nothing is."""
@@ -62,9 +62,9 @@ class Do(_Record):
     def check(self, n_points: int, n_latents: int) -> None:
         """Raise, in one line, if the edit names a row or a latent that is not there."""
         if self.z:
-            one("latent", self.z[-1][0], n_latents)
+            check_index("latent", self.z[-1][0], n_latents)
         if self.point_z:
-            one("row", self.point_z[-1][0], n_points)
+            check_index("row", self.point_z[-1][0], n_points)
 
 
 class _OfLatent(_Record):
@@ -78,7 +78,7 @@ class _OfLatent(_Record):
 
     def check(self, n_points: int, n_latents: int) -> None:
         """Raise, in one line, if the latent is not there."""
-        one("latent", self.latent, n_latents)
+        check_index("latent", self.latent, n_latents)
 
 
 @dataclass(frozen=True, init=False)

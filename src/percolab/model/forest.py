@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
 from percolab.ground.arrays import Ints
-from percolab.ground.validation import check_integer, check_shape, indices, one
+from percolab.ground.validation import check_index, check_integer, check_shape, indices
 from percolab.model import graphs, hierarchy, invariants, kinship
 from percolab.model.kinship import Ragged, Walk, minima_table
 from percolab.model.latent_groups import MIN_SIZE, RATIO, Partition, concepts, cut, nearest_above
@@ -397,7 +397,7 @@ class Forest:
 
     def cluster(self, index: int | np.integer[Any]) -> Forest:
         """Return one cluster as a forest of its own, its rows numbered from 0."""
-        c = one("cluster", index, self.n_clusters)
+        c = check_index("cluster", index, self.n_clusters)
         lo, hi = self.cluster_start[c : c + 2]
         latents = slice(lo - c, hi - c - 1)
         return Forest(

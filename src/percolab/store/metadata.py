@@ -142,23 +142,23 @@ def layouts(
     sha256, content = attributes.get("sha256"), schema.content_of(recipe)
     if not isinstance(sha256, dict) or not {*content.columns} <= {*sha256} <= {*content.columns, *content.extra}:
         raise StoreError(f"{location} is damaged: it must have a digest for every array, got {shown(sha256)}")
-    found: dict[str, Layout] = {}
+    arrays: dict[str, Layout] = {}
     for name in sorted(sha256):
         known = layout(source, name, location)
         if known is None:
             raise StoreError(f"{location} is damaged: array {name} is missing")
-        found[name] = known
-    for name, (shape, dtype) in _expected(recipe, found).items():
-        if found[name].shape != shape:
-            raise StoreError(f"{location} is damaged: array {name} must have shape {shape}, got {found[name].shape}")
-        if found[name].dtype != dtype:
-            raise StoreError(f"{location} is damaged: array {name} must be {dtype}, got {found[name].dtype}")
+        arrays[name] = known
+    for name, (shape, dtype) in _expected(recipe, arrays).items():
+        if arrays[name].shape != shape:
+            raise StoreError(f"{location} is damaged: array {name} must have shape {shape}, got {arrays[name].shape}")
+        if arrays[name].dtype != dtype:
+            raise StoreError(f"{location} is damaged: array {name} must be {dtype}, got {arrays[name].dtype}")
     try:
         if isinstance(recipe, Recipe) and "modified" not in attributes["provenance"]:
-            schema.check_counts(recipe, *_counts(found))
+            schema.check_counts(recipe, *_counts(arrays))
     except ValueError as fault:
         raise StoreError(f"{location} is damaged: its arrays are not those of its recipe: {fault}") from fault
-    return found
+    return arrays
 
 
 def _counts(arrays: Mapping[str, Layout]) -> tuple[int, int]:
@@ -207,8 +207,8 @@ def check_digest(said: Mapping[str, Any], arrays: Mapping[str, Layout], location
     return known
 
 
-def digest(found: Mapping[str, Any], arrays: Mapping[str, Layout]) -> str:
+def digest(attributes: Mapping[str, Any], arrays: Mapping[str, Layout]) -> str:
     """Return the sha256 of all that a complete store says of itself: recipe, provenance, arrays and their digests."""
-    said = {key: found.get(key) for key in ("format", "recipe", "provenance", "sha256")}
+    said = {key: attributes.get(key) for key in ("format", "recipe", "provenance", "sha256")}
     said["arrays"] = {name: [list(known.shape), str(known.dtype), known.block_rows] for name, known in arrays.items()}
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -411,10 +411,10 @@ def _check_same(location: Location, there: Mapping[str, Any], wanted: Mapping[st
         _check_field(location, field.name, getattr(theirs, field.name), getattr(ours, field.name))
 
 
-def _check_field(location: Location, name: str, found: object, wanted: object) -> None:
-    if found != wanted:
+def _check_field(location: Location, name: str, stored: object, wanted: object) -> None:
+    if stored != wanted:
         raise FileExistsError(
-            f"{name} of the store at {str(location)!r} must be {wanted} to resume, got {shown(found)}; "
+            f"{name} of the store at {str(location)!r} must be {wanted} to resume, got {shown(stored)}; "
             "choose another output, or overwrite it"
         )
 

@@ -117,16 +117,13 @@ def superpose(
         True shows a bar; a function is called with (stage, points done, points in all).
     """
     given = [factors, *more] if more or isinstance(factors, Factor) else factors
-    recipe = Superposition(_recipes(given), weights, product, scales, dim, rotate, seed)
+    recipes = [_recipe(factor) for factor in given] if isinstance(given, Iterable) else given
+    recipe = Superposition(recipes, weights, product, scales, dim, rotate, seed)
     return generate(recipe, threads=threads, progress=progress)
 
 
-def _recipes(factors: Any) -> Any:
-    """Return recipes in place of names and datasets; what else is given is for `Superposition` to refuse."""
-    return [_recipe(factor) for factor in factors] if isinstance(factors, Iterable) else factors
-
-
 def _recipe(factor: Any) -> Any:
+    """Return a recipe in place of a name or a dataset; what else is given is for `Superposition` to refuse."""
     if isinstance(factor, str):
         return PAPER_PRESETS[check_choice("factors", factor, tuple(PAPER_PRESETS))]
     if not isinstance(factor, Dataset):

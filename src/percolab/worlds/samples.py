@@ -100,10 +100,8 @@ def add_factor(
     threads
         Number of threads.
     """
-    number = X.dtype.type
-    work, rest = add, (number(scale), X, fresh)
-    if rotation is not None:
-        work, rest = turn, (rotation.table(X.dtype), number(scale * rotation.stretch), X, fresh)
+    work, table, stretch = (add, (), 1.0) if rotation is None else (turn, (rotation.table(X.dtype),), rotation.stretch)
+    rest = *table, X.dtype.type(scale * stretch), X, fresh
     parts = parallel.ranges(len(X), TASK_ROWS)
     parallel.run([(work, (lo, hi, rows, source, *rest)) for lo, hi in parts], threads)
 
