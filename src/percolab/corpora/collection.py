@@ -1,4 +1,4 @@
-"""Documents kept together: a range of the documents of a corpus, with what is true of them."""
+"""Collections of documents: a range of the documents of a corpus, with the truth at every position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
 
 KIND = "documents"
-"""What the JSON of a range says it is."""
+"""The ``kind`` in the JSON of a range."""
 VERSION = 1
 """Version of documents and beliefs: the same corpus and version give the same data."""
 MOST_TOKENS = 1 << 24
@@ -46,7 +46,7 @@ class DocumentRange(Written, kind=KIND):
         return self.hi - self.lo
 
     def columns(self, names: Iterable[str] = COLUMNS, threads: int | None = None) -> dict[str, NDArray[Any]]:
-        """Make the documents and what is true of them, or some of it."""
+        """Make the documents with their truth; `names` are the columns to return."""
         wanted, documents = tuple(names), self.corpus.documents(self.lo, self.hi, threads=threads)
         columns = {**vars(documents), "renewed": documents.renewed.view(np.uint8)}
         if not set(wanted) <= set(columns):

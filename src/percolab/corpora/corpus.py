@@ -23,7 +23,7 @@ from percolab.model.recipe import Recipe, Written
 from percolab.model.target import Target
 
 KIND = "corpus"
-"""What the JSON of a corpus says it is."""
+"""The ``kind`` in the JSON of a corpus."""
 MOST = 2**31 - 1
 """Tokens and positions are counted in int32."""
 HELD_OUT = 2**40

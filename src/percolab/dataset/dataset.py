@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
-"""What a dataset says of itself that its recipe does not make."""
+"""How a dataset is described that its recipe does not make."""
 ENGINES = {"native": native, "paper": paper}
 """The modules that make data, by the name of the engine; each has a `VERSION`."""
 
@@ -149,7 +149,7 @@ _SAVE: list[Save] = []
 
 
 def save_with(save: Save) -> None:
-    """Take what `SampleSet.save` calls: the store is built on samples, so it comes to them, not they to it."""
+    """Set the function that `SampleSet.save` calls. The store imports this module, so it registers itself here."""
     _SAVE[:] = [save]
 
 
@@ -510,7 +510,7 @@ class Dataset(SampleSet):
 
 
 LATENT_COLUMNS = ("latent_active",)
-"""Extra columns with a line for each latent; the others have one for each point."""
+"""Extra columns with one entry per latent; the others have one per point."""
 ACTIVE_COLUMNS = ("latent_active", "point_active")
 
 

@@ -3,7 +3,7 @@
 Rows stay in leaf order. A latent stays if it keeps rows on both sides, so each is the lowest that holds two
 neighbouring kept rows, and every two neighbours of a cluster have their own. Let B[r] be the latent that splits between
 rows r - 1 and r. Latents are in preorder, in which a latent comes before all below it, so the lowest latent above rows
-a < b is the least of B[a + 1 … b]: no way through the tree is ever followed, however deep it is.
+a < b is the least of B[a + 1 … b]: no path through the tree is followed, however deep it is.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from percolab.ground.intrinsics import prefetch
 Labels = NDArray[np.signedinteger[Any]]
 
 MOST_SCANS = 8
-"""Threads that share a pass over labels: each reads all of them."""
+"""The most threads that share a pass over labels: each reads all labels."""
 LARGE_CLUSTER = 1 << 16
 """Size from which on clusters are sorted one by one; there are few."""
 _BUFFER = 512

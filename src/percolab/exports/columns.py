@@ -29,8 +29,8 @@ EXPORT_BYTES = 1 << 24
 EXPORT = "an export of percolab"
 
 RECIPE, PROVENANCE, DIGEST, FACTOR = (f"percolab.{word}" for word in ("recipe", "provenance", "sha256", "factor"))
-"""Keys under which files keep, as JSON, the recipe, the provenance, the digest of all arrays, and of which factor they
-tell."""
+"""Keys under which files keep, as JSON, the recipe, the provenance, the digest of all arrays, and the number of the
+factor whose truth they hold."""
 TAILS: Mapping[str, tuple[str, ...]] = {
     "npz": (".npz", "_gt_features.npz", "_gt_metadata.npz"),
     "parquet": (".points.parquet", ".latents.parquet"),
@@ -38,13 +38,13 @@ TAILS: Mapping[str, tuple[str, ...]] = {
     "hdf5": (".h5",),
     "huggingface": ("/README.md", "/points.parquet", "/latents.parquet"),
 }
-"""How the files of each format are called, after their stem: with a slash, they are in a folder of that name."""
+"""Names of the files of each format after the stem; a slash puts them in a folder of that name."""
 DOCUMENT_TAILS: Mapping[str, tuple[str, ...]] = {
     "npz": (".npz",),
     "parquet": (".documents.parquet", ".contexts.parquet"),
     "huggingface": ("/README.md", "/documents.parquet", "/contexts.parquet"),
 }
-"""And those of documents."""
+"""The same for documents."""
 VALUES = ("y", "latent_z", "point_z")
 FOREST = tuple(field.name for field in fields(Forest))
 
@@ -76,7 +76,7 @@ def blocks(dataset: AnyDataset | StoredDocuments, progress: Progress) -> Iterato
 def record(data: AnyDataset | StoredDocuments, factor: int | None = None) -> dict[str, str]:
     """Return what makes the data again, and where they came from, as JSON, by key.
 
-    With it comes the factor of a world that a file tells of, or the digest of all arrays where it holds them all.
+    Added to it is the factor of a world whose truth the file holds, or the digest of all arrays if it holds them all.
     """
     modified = {} if isinstance(data, StoredDocuments) or not data.modification else {"modified": data.modification}
     facts = {RECIPE: data.recipe.to_json(), PROVENANCE: json.dumps({**data.provenance, **modified})}

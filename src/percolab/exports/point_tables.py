@@ -38,7 +38,7 @@ class PointTables:
 
     data: AnyDataset
     known: Truth
-    """the hierarchy that is told of, and the row of it that each sample has"""
+    """the hierarchy that is exported, and the row of it that each sample has"""
     factor: int | None
     """which factor it is of, in a world"""
 

@@ -79,7 +79,7 @@ def to_npz(
         sequences.to_npz(dataset, stem, overwrite=overwrite, progress=progress)
         return
     if dataset.y.ndim > 1:
-        raise ValueError(f"y must have one number a row for these files, got {dataset.y.shape[1]}")
+        raise ValueError(f"y must have one number per row for these files, got {dataset.y.shape[1]}")
     tables = PointTables.of(dataset, factor)
     forest, order = tables.forest, tables.release_order
     place = tables.known.rows[order]

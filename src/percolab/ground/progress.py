@@ -54,7 +54,7 @@ def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
 
     console = Console(stderr=True)
     if not visible:
-        with compiled.on_compiling(lambda: None):  # those who asked for silence are not told of compiling either
+        with compiled.on_compiling(lambda: None):  # without a bar there is no notice of compiling either
             yield Display()
         return
     show = _bars(console, label) if console.is_terminal else _notebook(label) if console.is_jupyter else _lines(label)
@@ -172,7 +172,7 @@ def _repeated(seconds: float, show: Callable[[], None]) -> Iterator[None]:
         while not ended.wait(seconds):
             try:
                 show()
-            except (OSError, ValueError):  # nobody reads it any more
+            except (OSError, ValueError):  # the other end of the stream is closed
                 return
 
     writer = Thread(target=repeat, name="percolab-progress", daemon=True)

@@ -16,7 +16,7 @@ from percolab.ground.text import shown
 
 
 def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:
-    """Return ``value`` as an int of at least ``least`` that fits in so many bits, or say what is wrong with it."""
+    """Return ``value`` as an int of at least ``least`` that fits in ``bits`` bits, or say what is wrong with it."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         whole = isinstance(value, float) and value.is_integer()
         raise ValueError(f"{name} must be an integer, got {shown(value)}{f': write {value:.0f}' if whole else ''}")
@@ -37,7 +37,7 @@ def check_number(name: str, value: object, least: float = -math.inf) -> float:
 
 
 def check_one_each(name: str, values: object, count: int, owner: str, least: float = -math.inf) -> tuple[float, ...]:
-    """Return one finite number of at least ``least`` for each of so many owners, or say what is wrong with them."""
+    """Return one finite number of at least ``least`` for each of ``count`` owners, or say what is wrong with them."""
     numbers = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else ()
     if len(numbers) != count:
         raise ValueError(f"{name} must be {count} numbers, one for each {owner}, got {shown(values)}")

@@ -69,7 +69,7 @@ class PercolabSource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Return the read tasks: as many as asked for, or one a block."""
+        """Return the read tasks: as many as asked for, but at most one per block."""
         columns = streams.Columns(self.path, self.columns, self.identity)
         order = np.arange(columns.n_blocks)
         if self.shuffle:

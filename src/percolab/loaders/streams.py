@@ -11,7 +11,7 @@ where B is the number of blocks that fit in the pool; in a uniform permutation i
 
 A chunk of y holds the rows of several blocks of X. So that it is read about once, the order of blocks is drawn for
 OPEN_ROWS rows at a time: whole chunks of y, themselves in random order, which stay in memory meanwhile. The order of
-the blocks is uniform for a store of up to so many rows, and in a larger one blocks far apart meet as well.
+the blocks is uniform for a store of up to OPEN_ROWS rows; in a larger one, blocks that lie far apart still meet.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Columns:
         return -(-self.n_points // self.block_rows)
 
     def room(self, n_rows: int) -> Batch:
-        """Return memory for so many rows."""
+        """Return memory for `n_rows` rows."""
         return tuple(np.empty((n_rows, *array.shape[1:]), _type(array)) for array in self._arrays.values())
 
     def read(self, start: int, stop: int, room: Room | None = None) -> Batch:
@@ -275,7 +275,7 @@ class Stream:
         return cut(worked_ahead(parts), sizes, room)
 
     def parts(self) -> tuple[Room, int, int]:
-        """Return what gives memory for parts of an epoch and batches that cross them, their most rows and number."""
+        """Return what gives memory for parts and for batches that cross parts, the most rows of one, and their number."""
         columns = Columns(self.path, self.columns, self.identity)
         return columns.room, max(columns.block_rows, self.batch_size), READERS + 8
 

@@ -21,7 +21,7 @@ Values = tuple[tuple[int, float], ...]
 
 
 class _Record:
-    """An edit as a dataclass, written down by its kind and the fields that are set."""
+    """A dataclass of one edit, written as its kind and the fields that are set."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the edit as plain values, ready for JSON."""

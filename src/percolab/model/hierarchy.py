@@ -60,7 +60,7 @@ def ancestry(cluster_start, left_size, latent_size, latent_depth, latent_parent)
 def path(left_size, top, first, size, row, out):
     """Return how many latents are above `row` in the cluster with this top latent and interval.
 
-    Those that `out` has room for are written to it, top first.
+    The latents that `out` has room for are written to it, top first.
     """
     length = 0
     i = top

@@ -94,7 +94,7 @@ def cluster_of_latent(cluster_start, latent):
 def _descend(left_size, bond, at, first, count, root, latent, path, start, size, entry):
     """Return the number of latents from the top down to one, both counted.
 
-    Those that the arrays have room for are filled in, with their intervals and where the walk from `root` enters them.
+    Fill the latents that the arrays have room for, their intervals, and where the walk from `root` enters them.
     """
     enter, steps = root, 0
     while True:

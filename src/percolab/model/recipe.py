@@ -1,4 +1,4 @@
-"""Recipes: everything that determines a dataset, checked once, written down as JSON."""
+"""Recipes: everything that determines a dataset, checked once and written as JSON."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _as_target(target: object, seeds: Seeds) -> Target:
 
 
 class Written:
-    """A dataclass that is written down as JSON, and made again from that; `kind` is what the JSON says it is."""
+    """A dataclass that can be written as JSON and read back; `kind` is the kind that the JSON names."""
 
     _kind: str | None
 

@@ -43,7 +43,7 @@ class Target:
     levels, ratio
         Of ``"path_tokens"``: the length of the sequence, and how much smaller groups get from level to level.
     dtype, columns
-        Of ``"custom"``: the type of y, and how many columns it has; None if it has one number a row.
+        Of ``"custom"``: the type of y, and how many columns it has; None if it has one number per row.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Counter-based randomness: every number is a pure function of (seed, which node, what for).
+"""Counter-based randomness: every number is a pure function of (seed, node, purpose).
 
 The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011; the Random123 library): ten rounds that turn a 128-bit
 counter and a 64-bit key into 128 random bits. Here the key is the seed, and the counter is made of a 64-bit node, a
@@ -21,13 +21,13 @@ import numpy as np
 from percolab.ground import intrinsics as word
 from percolab.ground.compiled import inlined, kernel
 
-# What a number is for: the last word of the counter. These numbers define the data of engine version 1.
+# The purpose of a number: the last word of the counter. These numbers define the data of engine version 1.
 CLUSTER, SPLIT, VECTOR, ORIGIN, DIRECTION, ROOT, VALUE, LABEL, GRAPH = range(9)
-# Those of what is built on the engines' data: silent pairs, subsamples, rows and rotations of worlds, chance levels.
+# Purposes of what is built on the engines' data: silent pairs, subsamples, rows and rotations of worlds, chance levels.
 SILENT, SUBSAMPLE, WORLD_ROWS, WORLD_ROTATION, CHANCE = range(64, 69)
-# Those of documents: what a position draws, its further bits, a fresh context, the lexicon, the ids of tokens.
+# Purposes of documents: what a position draws, its further bits, a fresh context, the lexicon, the ids of tokens.
 POSITION, FURTHER, FRESH, LEXICON, TOKEN_ID = range(69, 74)
-# That of the directions in which latents are shifted.
+# Purpose of the directions in which latents are shifted.
 SHIFT = 74
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

@@ -29,13 +29,13 @@ class Source(Protocol):
     is_local: bool
 
     def read(self, key: str, most: int) -> bytes:
-        """Return a file of at most so many bytes."""
+        """Return the content of a file of at most `most` bytes."""
 
     def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
         """Fill buffers, one after another, from a file that has exactly their size; return its stamp."""
 
     def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
-        """Fill equal parts of a buffer, each from its offset in a file, if that has this stamp; tell whether it has."""
+        """Fill equal parts of a buffer, each from its offset in a file; return False if the file has another stamp."""
 
     def stamp(self, key: str) -> object:
         """Return something that changes when a file is replaced or written."""
@@ -56,7 +56,7 @@ class Directory:
         self.path = os.path.abspath(path)
 
     def read(self, key: str, most: int) -> bytes:
-        """Return a file of at most so many bytes."""
+        """Return the content of a file of at most `most` bytes."""
         with self._opened(key) as (file, status):
             if status.st_size > most:
                 raise StoreError(f"{key} must have at most {most} bytes, got {status.st_size}")
@@ -75,11 +75,11 @@ class Directory:
             return _stamp(status)
 
     def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
-        """Fill equal parts of a buffer, each from its offset in a file, if that has this stamp; tell whether it has."""
+        """Fill equal parts of a buffer, each from its offset in a file; return False if the file has another stamp."""
         size = out.nbytes // max(1, len(offsets))
         file = foreign_files.descriptor(f"{self.path}/{key}", links=False)
         try:
-            if _stamp(os.fstat(file)) != stamp:  # which also tells that it is the plain file that it was
+            if _stamp(os.fstat(file)) != stamp:  # an equal stamp also means the same plain file
                 return False
             for k, offset in enumerate(offsets):
                 _fill(file, offset, out[k * size : (k + 1) * size], key)
@@ -148,7 +148,7 @@ class Remote:
         self._stamps: dict[str, tuple[float, object]] = {}
 
     def read(self, key: str, most: int) -> bytes:
-        """Return a file of at most so many bytes."""
+        """Return the content of a file of at most `most` bytes."""
         content = self._fetch(key, most)
         if isinstance(content, int):
             raise StoreError(f"{key} must have at most {most} bytes, got {content}")
@@ -180,9 +180,9 @@ class Remote:
         return digest
 
     def _fetch(self, key: str, most: int) -> Any:
-        """Return the bytes of a file that has at most so many, or a larger number if it has more."""
+        """Return the bytes of a file, or a number above `most` if it has more."""
         if not objects.handles(self.url):
-            _ = self._system  # a URL that nobody knows is no fault of a store
+            _ = self._system  # an unknown kind of URL is not a fault of the store
         try:
             if objects.handles(self.url):
                 return objects.fetch(self.url, key, most)

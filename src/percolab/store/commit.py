@@ -89,7 +89,7 @@ def _check_url(url: Location) -> None:
         there = metadata.attributes(source(url), url).get("status")
     except FileNotFoundError:
         return
-    except StoreError as fault:  # something else is there, or nobody answers
+    except StoreError as fault:  # something else is there, or the server does not answer
         raise FileExistsError(f"output must be new, since URLs are not overwritten: {fault}") from fault
     if there != "writing":
         raise FileExistsError(f"output must not exist, since URLs are not overwritten, got {str(url)!r}")

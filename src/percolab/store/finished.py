@@ -85,9 +85,9 @@ def open_columns(
 
 
 class Complete(Cells):
-    """A complete store. Opening it reads and checks all that it says of itself, and no data.
+    """A complete store. Opening it reads and checks its whole description, and no data.
 
-    What is read later is of the same store as when it was opened, or raises.
+    Later reads come from the same store, or raise.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Complete(Cells):
     """
 
     identity: str
-    """digest of all that the store says of itself, digests of the arrays included"""
+    """digest of the description of the store, digests of the arrays included"""
 
     def __init__(self, location: Location) -> None:
         self.given = location
@@ -296,7 +296,7 @@ def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
 
 
 def check_rows(rows: NDArray[Any], lengths: list[int], path: Location) -> None:
-    """Raise unless a table of rows has rows of every factor, of which there are so many."""
+    """Raise unless every column of a table of rows indexes a factor of the given length."""
     for k, length in enumerate(lengths):
         column = rows[:, k]
         if column.size and not 0 <= column.min() <= column.max() < length:

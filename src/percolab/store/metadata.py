@@ -1,4 +1,4 @@
-"""What a store says of itself, believed only as far as it is checked.
+"""The description of a store, which is trusted only as far as it is checked.
 
 A Zarr group and its arrays are described by files named ``zarr.json``. They are read here, and not by Zarr, so that
 nothing is accepted but what a writer of percolab writes: one way to cut arrays, to name chunks and to pack them.
@@ -51,7 +51,7 @@ def attributes(source: Source, location: Location) -> dict[str, Any]:
 
 
 def check_length(attributes: Mapping[str, Any]) -> None:
-    """Raise unless what a store is to say of itself is short enough to be read back, with its digests."""
+    """Raise unless the description of a store is short enough to be read back once its digests are in it."""
     length = len(json.dumps({"attributes": {"percolab": attributes}}, indent=2))
     if length > MOST_JSON // 2:
         raise ValueError(f"recipe must have at most {MOST_JSON // 2:,} characters of JSON in a store, got {length:,}")
@@ -200,7 +200,7 @@ def _json(source: Source, key: str) -> dict[str, Any]:
 
 
 def check_digest(said: Mapping[str, Any], arrays: Mapping[str, Layout], location: Location) -> str:
-    """Return the digest of all that a store says of itself; raise unless it is the one that was written."""
+    """Return the digest of the description of a store; raise unless it is the one that was written."""
     known = digest(said, arrays)
     if said.get("metadata_sha256") != known:
         raise StoreError(f"{location} is damaged: its metadata do not match their digest")
@@ -208,7 +208,7 @@ def check_digest(said: Mapping[str, Any], arrays: Mapping[str, Layout], location
 
 
 def digest(attributes: Mapping[str, Any], arrays: Mapping[str, Layout]) -> str:
-    """Return the sha256 of all that a complete store says of itself: recipe, provenance, arrays and their digests."""
+    """Return the sha256 of the description of a complete store: recipe, provenance, arrays and their digests."""
     said = {key: attributes.get(key) for key in ("format", "recipe", "provenance", "sha256")}
     said["arrays"] = {name: [list(known.shape), str(known.dtype), known.block_rows] for name, known in arrays.items()}
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -73,7 +73,7 @@ def sizes(url: str) -> Iterator[tuple[str, int]]:
 
 
 def fetch(url: str, key: str, most: int) -> Any:
-    """Return the bytes of an object that has at most so many, or how many it has if they are more."""
+    """Return the bytes of an object, or their number if it has more than `most`."""
     import obstore
 
     answer = obstore.get(opened(url), key)

@@ -195,7 +195,7 @@ def columns_of(recipe: StoredRecipe, n_points: int, n_clusters: int, n_extra: in
 
 
 def check_counts(recipe: Recipe, n_points: int, n_clusters: int) -> None:
-    """Raise ValueError unless a recipe can make so many points in so many clusters."""
+    """Raise ValueError unless a recipe can make `n_points` points in `n_clusters` clusters."""
     whole = recipe.min_cluster_size <= (recipe.n_points if recipe.mode == "one_cluster" else 1)
     if n_points != recipe.n_points if whole else n_points > recipe.n_points:
         raise ValueError(f"n_points must be {'' if whole else 'at most '}{recipe.n_points}, got {n_points}")

@@ -177,7 +177,7 @@ def _drop(location: str, target: str) -> None:
 
 
 def _count(recipe: AnyRecipe, n_rows: int, shards: int | None) -> int:
-    """Return the number of shards: there are no more than cells, and as many if nothing else is said."""
+    """Return the number of shards: at most one per cell, and one per cell if `shards` is None."""
     n_cells = -(-n_rows // schema.cell_of(recipe))
     return max(1, n_cells if shards is None else min(shards, n_cells))
 
@@ -227,7 +227,7 @@ def _check_room(location: str, recipe: AnyRecipe, n_rows: int, n_clusters: int) 
 
 
 def _check_memory(recipe: AnyRecipe, n_rows: int, shards: int, workers: int) -> None:
-    """Raise, in one line, if shards are too large for as many workers."""
+    """Raise, in one line, if the shards of all workers together do not fit in memory."""
     cell = schema.cell_of(recipe)
     n_cells = -(-n_rows // cell)
     largest = min(n_rows, -(-n_cells // shards) * cell)

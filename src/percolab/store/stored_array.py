@@ -80,7 +80,7 @@ class StoredArray(LazyArray):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("an array on disk cannot be had without a copy")
+            raise ValueError("an array on disk cannot be read without a copy")
         whole: NDArray[Any] = self[:]
         return whole if dtype is None else whole.astype(dtype, copy=False)
 

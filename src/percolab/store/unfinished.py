@@ -163,7 +163,7 @@ class Unfinished(Cells):
             files.sync((path / key).parent)
 
     def signed(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """Return attributes with the digest of all that they and the arrays that they name say."""
+        """Return attributes with the digest of them and of the layouts of the arrays that they name."""
         arrays = {name: self.chunks(name).layout for name in sorted(attributes["sha256"])}
         return attributes | {"metadata_sha256": metadata.digest(attributes, arrays)}
 
@@ -189,7 +189,7 @@ class Unfinished(Cells):
         return group
 
     def _from_zarr(self, asked: Callable[[], Any]) -> Any:
-        """Return what Zarr does; it uses more of a description than we check, and has many kinds of faults."""
+        """Return the result of a call to Zarr, which reads more of a description than we check and raises many faults."""
         try:
             return asked()
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
@@ -202,11 +202,11 @@ class Unfinished(Cells):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the store says of itself, as it is now."""
+        """The attributes of the store, as they are now."""
         return metadata.attributes(self.source, self.location)
 
     def say(self, attributes: dict[str, Any], *, sync: bool = False) -> None:
-        """Let the store say something else of itself, in one step."""
+        """Replace the attributes of the store, in one step."""
         path = locations.local_path(self.location)
         if path is None:
             self.group.attrs["percolab"] = attributes
@@ -244,7 +244,7 @@ class Unfinished(Cells):
             self.chunks(name)  # raises if it is missing
             group = self.group
             array: Any = self._from_zarr(lambda: group[name])
-            # Else Zarr looks through every chunk whether it holds nothing but fill values.
+            # Otherwise Zarr searches every chunk for values other than the fill value.
             self._opened[name] = array.with_config({"write_empty_chunks": True})
         return self._opened[name]
 
@@ -310,7 +310,7 @@ def _rows(table: NDArray[np.uint8]) -> list[bytes]:
 
 
 def _packing(layout: Layout) -> dict[str, Any]:
-    """Return what is done to the chunks of an array, and what shows where one is missing."""
+    """Return how the chunks of an array are packed, and the value that shows where one is missing."""
     from zarr.codecs import BloscCodec, Crc32cCodec
 
     packing = [BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")] if layout.packed else []
@@ -420,7 +420,7 @@ def _check_field(location: Location, name: str, stored: object, wanted: object) 
 
 
 def _prepare(store: Unfinished, recipe: StoredRecipe, n_points: int, n_clusters: int, wanted: dict[str, Any]) -> None:
-    """Create what is not there yet, which is anything when a writer was killed, and check what is."""
+    """Create the arrays that are missing, which may be any if a writer was killed, and check the others."""
     recorded = store.attributes.get("sha256")
     columns = schema.columns_of(recipe, n_points, n_clusters)
     for name in [name for name in columns if name in store.content.in_cells]:

@@ -94,7 +94,7 @@ def add_factor(
     rotation
         None: the factor is added as it is.
     X
-        (n, D) what to fill. It may be `source` itself if it is fresh, D = d and the rows are 0, 1, 2, ….
+        (n, D) array to fill. It may be `source` itself if it is fresh, D = d and the rows are 0, 1, 2, ….
     fresh
         Whether X holds nothing yet.
     threads

@@ -15,7 +15,7 @@ from percolab.ground.validation import check_integer, check_one_each, check_seed
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe, Written
 
 KIND = "superposed"
-"""What the JSON of such a recipe says it is."""
+"""The ``kind`` in the JSON of a superposition."""
 VERSION = 1
 """Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
 

@@ -1,6 +1,6 @@
 """Birth numbers of native data, dealt to the rows of each cluster by a keyed permutation.
 
-So labels say nothing about the tree, and each row of a large cluster can be dealt alone.
+So labels are independent of the tree, and the label of each row of a large cluster can be computed alone.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from percolab.ground.compiled import kernel
 from percolab.rng import philox
 
 BLOCKS_AT_ONCE = 512
-"""About how many Philox blocks are drawn at once: vector registers need many, the cache holds few."""
+"""Philox blocks that are drawn at once, about: vector registers need many, the cache holds few."""
 
 
 class Draws(NamedTuple):
