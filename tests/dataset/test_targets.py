@@ -324,7 +324,7 @@ def test_labels_reach_torch_and_parquet(tmp_path):
 
     found = pandas.read_parquet(tmp_path / "ds.points.parquet")
     np.testing.assert_array_equal(found[["y0", "y1"]].to_numpy(), tokens.y)
-    with refused("y must have one number a row for these files, got 2"):
+    with refused("y must have one number per row for these files, got 2"):
         exports.to_npz(tokens, tmp_path / "ds")
 
 

@@ -275,7 +275,7 @@ class Stream:
         return cut(worked_ahead(parts), sizes, room)
 
     def parts(self) -> tuple[Room, int, int]:
-        """Return what gives memory for parts and for batches that cross parts, the most rows of one, and their number."""
+        """Return what gives memory for parts and batches, the most rows of one, and how many there are at a time."""
         columns = Columns(self.path, self.columns, self.identity)
         return columns.room, max(columns.block_rows, self.batch_size), READERS + 8
 

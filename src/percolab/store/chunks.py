@@ -66,7 +66,7 @@ class Chunks:
             out[:] = self.read(block)[first : first + len(out)]
 
     def take(self, block: int, rows: NDArray[np.intp], out: NDArray[Any]) -> None:
-        """Fill `out` with some rows of a block. A few rows are read one by one if the checksum of their chunk was right."""
+        """Fill `out` with some rows of a block. A few are read one by one, if the checksum of the chunk was right."""
         if len(rows) * SPARSE >= self.layout.block_rows or not self._pick(block, rows, out):
             out[:] = self.read(block)[rows]
 

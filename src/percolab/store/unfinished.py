@@ -189,7 +189,7 @@ class Unfinished(Cells):
         return group
 
     def _from_zarr(self, asked: Callable[[], Any]) -> Any:
-        """Return the result of a call to Zarr, which reads more of a description than we check and raises many faults."""
+        """Return the result of a call to Zarr, which reads more of a description than we check."""
         try:
             return asked()
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
