@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -138,13 +138,8 @@ def vouch(samples: Kind) -> Kind:
     return samples
 
 
-class Save(Protocol):
-    """Writes a dataset or a world to a path or a URL."""
-
-    def __call__(self, dataset: Any, path: str | os.PathLike[str], /, *, overwrite: bool, sync: bool) -> None:
-        """Write it."""
-
-
+Save = Callable[..., None]
+"""Writes a dataset or a world to a path or a URL: called with both, `overwrite` and `sync`."""
 _SAVE: list[Save] = []
 
 

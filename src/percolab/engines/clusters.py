@@ -62,10 +62,6 @@ class Clusters:
             return np.zeros(hi - lo, np.int64)
         return self.point_id[self.start[lo:hi]].astype(np.int64)
 
-    def batches(self, points: int) -> list[tuple[int, int]]:
-        """Cut the clusters into runs of about this many points."""
-        return batches(self.size, points)
-
     @classmethod
     def single(cls, n_points: int, keep: bool = True) -> Clusters:
         """Return one cluster of all points, or none."""

@@ -14,37 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from percolab.ground import foreign_files
 from percolab.ground.text import one_line
 from percolab.store import objects
 from percolab.store.locations import Location, file_system, local_path
 from percolab.store.schema import StoreError
-
-
-class Source(Protocol):
-    """The files of a store by key, as ``X/c/0/0``. A missing one raises FileNotFoundError, a wrong one StoreError."""
-
-    is_local: bool
-
-    def read(self, key: str, most: int) -> bytes:
-        """Return the content of a file of at most `most` bytes."""
-
-    def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
-        """Fill buffers, one after another, from a file that has exactly their size; return its stamp."""
-
-    def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
-        """Fill equal parts of a buffer, each from its offset in a file; return False if the file has another stamp."""
-
-    def stamp(self, key: str) -> object:
-        """Return something that changes when a file is replaced or written."""
-
-
-def source(location: Location) -> Source:
-    """Return the files at a location."""
-    path = local_path(location)
-    return Remote(location) if path is None else Directory(path)
 
 
 class Directory:
@@ -202,3 +178,13 @@ class Remote:
 
     def __reduce__(self) -> tuple[type[Remote], tuple[str]]:
         return Remote, (self.url,)
+
+
+Source = Directory | Remote
+"""The files of a store by key, as ``X/c/0/0``. A missing one raises FileNotFoundError, a wrong one StoreError."""
+
+
+def source(location: Location) -> Source:
+    """Return the files at a location."""
+    path = local_path(location)
+    return Remote(location) if path is None else Directory(path)
