@@ -60,10 +60,10 @@ class DocumentRange(Written, kind=KIND):
 
     @classmethod
     def _of_plain(cls, given: dict[str, Any]) -> Self:
-        if set(given) != {"corpus", "lo", "hi"} or not isinstance(given["corpus"], Mapping):
-            raise ValueError(
-                f"a range of documents must have an object of JSON as corpus, lo and hi, got {given!r}"[:300]
-            )
+        if set(given) != {"corpus", "lo", "hi"}:
+            raise ValueError(f"a range of documents must have kind, corpus, lo and hi, got {', '.join(given)}")
+        if not isinstance(given["corpus"], Mapping):
+            raise ValueError(f"corpus must be an object of JSON, got {given['corpus']!r}")
         sources = given["corpus"].get("lexicons")
         sizes = [source.get("n_points", 0) for source in sources or () if isinstance(source, Mapping)]
         if sum(check_integer("n_points", size, 0) for size in sizes) > MOST_TOKENS:
