@@ -140,10 +140,11 @@ class Unfinished(Cells):
             self._array(f"digests/{name}")[:] = _table(blocks)
         sha256 = {name: digests.of_array(blocks) for name, blocks in block_digests.items()}
         begun = {**self.attributes, "sha256": {**sha256, **(whole or {})}}
-        # From here on the records can be made again from the digests; begin does so if this is interrupted.
-        self.say(begun, sync=sync)
-        self._sweep()
-        self.drop_records()
+        if self.content.kinds:  # a world, which is written whole, has no records
+            # From here on the records can be made again from the digests; begin does so if this is interrupted.
+            self.say(begun, sync=sync)
+            self._sweep()
+            del self.group["unfinished"]
         complete = {
             "format": FORMAT,
             "status": "complete",
@@ -257,11 +258,6 @@ class Unfinished(Cells):
         except StoreError:  # a damaged record is none
             return None
         return _rows(table) if table.any() else None
-
-    def drop_records(self) -> None:
-        """Remove all records; a world, which has no cells, has none."""
-        if self.content.kinds:
-            del self.group["unfinished"]
 
     def recall(self, recorded: Mapping[str, str]) -> None:
         """Make the records from the block digests of a finished store, of each kind whose digests are sound."""
@@ -431,7 +427,7 @@ def _prepare(store: Unfinished, recipe: StoredRecipe, n_points: int, n_clusters:
         store.create(name, layout, dimension_names=names)
         store.create(f"digests/{name}", schema.digests_layout(layout.n_blocks))
     if recorded is not None:
-        store.drop_records()
+        del store.group["unfinished"]
     for kind in store.content.kinds:
         width = DIGEST_BYTES * max(1, len(store.blocks(kind, 0)))  # no cell has more blocks than the first
         store.create(f"unfinished/{kind}", Layout((store.n_cells(kind) * width,), np.dtype(np.uint8), width, False))
