@@ -290,7 +290,7 @@ def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
     """Return a network and its data: a run on documents has its corpus, one on points needs the dataset's path."""
     from percolab.nn.training import checkpoint
     from percolab.nn.training.training import load_model
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if place.suffix == ".npy":
         return read_array("activations", place), None
@@ -300,7 +300,7 @@ def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
     elif data is None:
         raise ValueError(f"data must be given for runs on points, got None for {str(place)!r}")
     else:
-        trained_on = worlds.load_points(data)
+        trained_on = finished.load_points(data)
     return load_model(place, trained_on, device=device), trained_on
 
 

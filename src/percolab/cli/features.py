@@ -137,7 +137,7 @@ def _score_codes(path: str, codes: Path, rows: Path | None, options: dict[str, A
     from percolab import features
     from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
     given = read_codes("codes", codes)
     if rows is not None:
@@ -154,7 +154,7 @@ def _score_run(path: str, run: Path, methods: list[str], *, layer: str | None, d
     from percolab.benchmark import one_network
     from percolab.ground.progress import bar
     from percolab.nn.training.training import load_model
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
     _look_here(methods)
     with bar(label="reading") as display:
