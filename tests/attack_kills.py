@@ -45,7 +45,7 @@ def digest(made):
 
 
 def prepare():
-    """Return datasets and documents; let stores have many small chunks, and shards be made in the process that writes."""
+    """Return datasets and documents. Stores have many small chunks, and shards are made in the process that writes."""
     schema.CELL, schema.CHUNK_BYTES, schema.CELL_POSITIONS = 256, 1 << 11, 128
     runners.run = lambda function, tasks, *_: map(function, tasks)
     points = {recipe: pl.generate(recipe) for recipe in (OLD, NEW)}
@@ -168,9 +168,12 @@ def exported(job, made, path):
 
 
 ALLOWED = {
-    **dict.fromkeys((save, save_in_steps), {"nothing", "new"}),
-    **dict.fromkeys((shards, one_by_one), {"nothing", "unfinished", "new"}),
-    **dict.fromkeys(EXPORTS, {"old", "new", "nothing"}),  # files that are missing, never old ones beside new ones
+    save: {"nothing", "new"},
+    save_in_steps: {"nothing", "new"},
+    shards: {"nothing", "unfinished", "new"},
+    one_by_one: {"nothing", "unfinished", "new"},
+    export: {"old", "new", "nothing"},  # files that are missing, never old ones beside new ones
+    export_folder: {"old", "new", "nothing"},
 }
 
 

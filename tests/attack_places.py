@@ -29,7 +29,8 @@ import percolab as pl
 from percolab import exports
 from percolab.exports import formats
 
-PATIENCE_S = 60
+PATIENCE_S = 600
+"""After which a child hangs: on a busy machine what has to be compiled first takes minutes."""
 NAMES = ("ds.zarr", "other.zarr", "out.npz", "out.points.parquet", "out.h5", "hub", "README.md", "notes.txt")
 ENDINGS = (
     "replacing", "naming", "next", "old", "lock", "partial-", "partial-old", "partial-00000000", "partial-deadbeef",
@@ -333,8 +334,16 @@ USUAL_S = 2.0
 """How long a command takes, until one has finished."""
 USUAL_LINES = re.compile("elapsed|^compiling")
 """What commands say on the way."""
-LEAST_S = 0.12
-"""Seconds after which Python has started, and the command begun: before that, what Python says is its own."""
+
+
+def wait_until_begun(process):
+    """Wait until a command has loaded NumPy, or has ended: before percolab is loaded, what is said is Python's own."""
+    loaded = Path(f"/proc/{process.pid}/maps")
+    while process.poll() is None:
+        with suppress(OSError):  # it ends just then
+            if "numpy" in loaded.read_text():
+                return
+        time.sleep(0.002)
 
 
 def attack_interrupts(count, seed):
@@ -350,11 +359,12 @@ def attack_interrupts(count, seed):
             words = COMMANDS[k % len(COMMANDS)]
             shutil.copytree(kept, folder)
             before = contents(folder)
-            began = time.monotonic()
             command = [sys.executable, "-m", "percolab", *words]
             pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
             process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
-            time.sleep(random.uniform(LEAST_S, durations.get(k % len(COMMANDS), USUAL_S)))
+            wait_until_begun(process)
+            began = time.monotonic()
+            time.sleep(random.uniform(0, durations.get(k % len(COMMANDS), USUAL_S)))
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGINT)
             # A command may say how far it is, and that it compiles: neither is a complaint.
