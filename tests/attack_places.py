@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pandas  # noqa: F401  # with pyarrow before the fork, so that children begin to write at once
+import pyarrow.parquet  # noqa: F401
 from attack_files import spoil_file
 from attack_kills import FINE, NEW, NEW_DOCUMENTS, OLD, OLD_DOCUMENTS, REFUSED, digest, dying, fork, outcome, prepare
 from attack_kills import save as save_new
