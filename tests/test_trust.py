@@ -935,3 +935,18 @@ def test_arrays_and_weights_are_read_in_one_place():
     calls = [line for line in (sources / "ground/foreign_files.py").read_text().splitlines() if LOADING.search(line)]
     assert all("allow_pickle=False" in line or "weights_only=True" in line or "memmap" in line for line in calls)
     assert len(calls) == 3
+
+
+# ---------------------------------------------------------------------- modules
+
+
+def test_only_a_module_that_is_named_is_looked_for_here(folder, monkeypatch, capfd):
+    """A stranger's module in the current directory may have the name of a library that is not loaded yet."""
+    pytest.importorskip("torch")
+    installed = [place for place in sys.path if place]
+    monkeypatch.setattr(sys, "path", list(installed))
+    for words in (["benchmark", "--tasks", "none"], ["scaling", "--data", "none"]):
+        refusal(capfd, *words, "-o", "out")
+        assert sys.path == installed
+    refusal(capfd, "scaling", "--data", "none", "--network", "theirs:make", "-o", "out")
+    assert sys.path == [*installed, ""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.experiments import Device, Draws, Network, Ray, need_packages, run_in
+from percolab.cli.experiments import Device, Draws, Network, Ray, look_here, need_packages, run_in
 from percolab.cli.options import (
     AsJson,
     Overwrite,
@@ -168,7 +168,7 @@ def _score_run(
     from percolab.nn.training.training import load_model
     from percolab.store.worlds import load_points
 
-    _look_here(methods)
+    look_here(*methods)
     with bar(label="reading") as display:
         dataset = load_points(path)
         model = load_model(run, dataset, device=options["device"])
@@ -190,12 +190,6 @@ def _write(output: Path, content: bytes, *, overwrite: bool, as_json: bool) -> N
     with files.new_files(output, overwrite=overwrite) as (file,):
         file.write(content)
     print(f"wrote {output}", file=sys.stderr if as_json else sys.stdout)
-
-
-def _look_here(methods: Iterable[str]) -> None:
-    """Let a module beside the user be found, as `python -m` does, if a method is in one."""
-    if any(":" in name for name in methods):
-        sys.path.insert(0, "")
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
@@ -333,7 +327,7 @@ def benchmark(
     if check is not None:
         _check(check)
         return
-    sys.path.insert(0, "")  # where networks and methods of one's own are looked for
+    look_here(network, only, again, *(method or ()))
     directory = output or Path(f"benchmark-{scale}")
     results = run_in(
         directory, run, quiet=quiet, tasks=_split(tasks) or TASKS, scale=scale, methods=method or (),
