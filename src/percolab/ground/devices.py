@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from percolab.ground import memory
+from percolab.ground.validation import check_numbers
+
 Device = str | torch.device
 """A device, or its name: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``."""
 
@@ -45,16 +48,22 @@ def device_name(device: torch.device) -> str:
 
 
 def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Return an array, in memory or on disk, as a tensor on the device; refuse what is not finite."""
+    """Return an array, in memory or on disk, as a tensor on the device; refuse all but finite real numbers in rows."""
+    if not values.shape:
+        raise ValueError(f"{name} must have rows, got a single value")
     if isinstance(values, torch.Tensor):
+        if values.is_complex():
+            raise ValueError(f"{name} must be real numbers, got {values.dtype}")
         tensor = values.to(device, dtype)
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{name} must be finite, got NaN or infinity")
         return tensor
+    if device.type == "cpu":  # what is on disk may be larger
+        memory.require(math.prod(values.shape) * dtype.itemsize, f"{name} of shape {tuple(values.shape)} need")
     tensor = torch.empty(tuple(values.shape), dtype=dtype, device=device)
     rows = max(1, BLOCK_NUMBERS // max(1, math.prod(values.shape[1:])))
     for lo in range(0, len(values), rows):
-        block = np.asarray(values[lo : lo + rows])
+        block = check_numbers(name, np.asarray(values[lo : lo + rows]))
         finite = np.isfinite(block)
         if not finite.all():
             first = np.argwhere(~finite)[0]
