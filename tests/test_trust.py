@@ -430,6 +430,21 @@ def test_5_a_checkpoint_of_a_million_blocks_is_refused_before_they_are_made(run_
         assert "must have the weights of 1 networks as they are configured, got fewer" in said
 
 
+def test_5_a_checkpoint_of_endless_documents_is_refused_before_its_network_is_made(folder, capfd):
+    torch = pytest.importorskip("torch")
+    from percolab import nn
+
+    corpus = pl.Corpus(pl.Recipe(60, 2, "one_cluster", seeds=1), length=8, min_size=4)
+    config = nn.CorpusTrainConfig(d_model=8, n_blocks=1, n_heads=2, steps=1, warmup=1, every=1, batch_size=4, held_out=8)
+    nn.train(corpus, config, run_dir="run", device="cpu")
+    values = torch.load("run/checkpoint.pt", weights_only=True)
+    values["recipe"]["length"] = 2**31 - 1
+    torch.save(values, "run/checkpoint.pt")
+    code, said = refusal(capfd, "diff", "run", "run", "--device", "cpu")
+    assert code == errors.BAD_INPUT
+    assert "must have the weights of 1 networks as they are configured, got fewer" in said
+
+
 def test_5_moments_of_another_shape_are_refused(ds, run_dir, tmp_path):
     import torch
 

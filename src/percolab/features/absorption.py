@@ -119,15 +119,15 @@ def _first_twice_as_large(upper, size, out):
 
 
 @kernel
-def _lowest(found_first, found, end, first, lowest):
+def _lowest(absorbed_first, absorbed, end, first, lowest):
     """Keep, of the concepts found for each feature, increasing, those that hold no other: the innermost ones."""
     used = 0
-    for f in range(found_first.size - 1):
-        last = found_first[f + 1] - 1
-        for j in range(found_first[f], last + 1):
-            c = found[j]
+    for f in range(absorbed_first.size - 1):
+        last = absorbed_first[f + 1] - 1
+        for j in range(absorbed_first[f], last + 1):
+            c = absorbed[j]
             # In preorder the next one lies inside this one, if any does.
-            if c >= 0 and (j == last or found[j + 1] >= end[c]):
+            if c >= 0 and (j == last or absorbed[j + 1] >= end[c]):
                 lowest[used] = c
                 used += 1
         first[f + 1] = used

@@ -12,10 +12,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import scipy.sparse
 
-    from percolab.features.concepts import ConceptIntervals
-    from percolab.features.counting import Matches
-    from percolab.features.firing import Firing
-
 COPY_BYTES = 1 << 28
 """Memory for one block of dense codes that must be copied: those of another type than float, or not row by row."""
 BLOCK_CELLS = 1 << 24
@@ -45,6 +41,17 @@ class Codes(ABC):
             total += float((rest * rest).sum())
         return total
 
+    def refuse(self) -> NoReturn:
+        """Raise, naming the first code that is negative or not finite."""
+        for part in self.row_slices():
+            block = self.take(part)
+            block = block.toarray() if hasattr(block, "toarray") else block
+            for row, feature in np.argwhere(~(np.isfinite(block) & (block >= 0)))[:1]:
+                value, cell = block[row, feature], f"row {part.start + row} of feature {feature}"
+                way_out = "; features.Neurons makes codes of signed activations" if value < 0 else ""
+                raise ValueError(f"codes must be finite and not negative, got {value} in {cell}{way_out}")
+        raise AssertionError("no code is negative or not finite")
+
 
 class DenseCodes(Codes):
     """An array in memory or a memory map."""
@@ -69,16 +76,6 @@ class DenseCodes(Codes):
         small = self.values.dtype.itemsize <= 2 or self.values.dtype == np.float32
         return np.ascontiguousarray(self.values[:, lo:hi], np.float32 if small else np.float64), 0
 
-    def refuse(self) -> NoReturn:
-        """Say where the first code is that is negative or not finite."""
-        for part in self.row_slices():
-            block = self.values[part]
-            bad = ~(np.isfinite(block) & (block >= 0))
-            if bad.any():
-                row, feature = np.argwhere(bad)[0]
-                refuse(block[row, feature], part.start + row, feature)
-        raise AssertionError("no code is negative or not finite")
-
 
 class SparseCodes(Codes):
     """A SciPy sparse matrix or array, by rows."""
@@ -94,26 +91,10 @@ class SparseCodes(Codes):
         """Return some rows."""
         return self.matrix[rows]
 
-    def refuse(self) -> NoReturn:
-        """Say where the first code is that is negative or not finite."""
-        data = self.matrix.data
-        at = int(np.argmax(~(np.isfinite(data) & (data >= 0))))
-        refuse(data[at], np.searchsorted(self.matrix.indptr, at, side="right") - 1, self.matrix.indices[at])
-
 
 class DeviceCodes(Codes):
-    """Codes that stay on a device, which packs and matches them by itself."""
+    """Codes that stay on a device, which packs them by itself."""
 
     @abstractmethod
     def packed(self, order: NDArray[np.int64], threshold: NDArray[np.float64]) -> Iterator[NDArray[np.uint64]]:
         """Yield the bits of firing rows, in leaf order, by blocks of features: each (features, words)."""
-
-    @abstractmethod
-    def match(self, firing: Firing, truth: ConceptIntervals, threshold: NDArray[np.float64]) -> Matches:
-        """Return the best feature of every concept and the best concept of every feature."""
-
-
-def refuse(value: Any, row: Any, feature: Any) -> NoReturn:
-    """Say which code is negative or not finite."""
-    way_out = "; features.Neurons makes codes of signed activations" if value < 0 else ""
-    raise ValueError(f"codes must be finite and not negative, got {value} in row {row} of feature {feature}{way_out}")

@@ -58,6 +58,11 @@ class Labels:
         """Return where the rows of each latent are when rows are sorted by label: the first, and one past the last."""
         return self.below[self.first[latents]], self.below[self.stop[latents]]
 
+    @cached_property
+    def sizes(self) -> Ints:
+        """(n_latents,) how many rows each latent has."""
+        return self.below[self.stop] - self.below[self.first]
+
     def above(self, latents: Ints) -> Ints:
         """Return what each of the concepts is a part of: its parent, or the nearest context above; -1 for none."""
         if self.contexts is None:
@@ -102,9 +107,7 @@ class Concepts:
 
 def find_concepts(labels: Labels, min_size: int, ratio: float) -> Concepts:
     """Return the concepts of the rows that have these labels."""
-    forest = labels.forest
-    start, stop = labels.intervals(np.arange(forest.n_latents))
-    size = stop - start
+    forest, size = labels.forest, labels.sizes
     latent = _candidates(labels, size, min_size)
     if not latent.size:
         most = size.max(initial=0)
@@ -113,7 +116,7 @@ def find_concepts(labels: Labels, min_size: int, ratio: float) -> Concepts:
     above, end = forest.nearest_above(latent), np.searchsorted(latent, latent + forest.latent_size[latent] - 1)
     upper = np.where(above < 0, -1, np.searchsorted(latent, above))
     counted = thinned(forest, latent, size, SUMMARY_RATIO) & (size[latent] < len(labels))
-    return Concepts(latent, start[latent], stop[latent], upper, end, counted)
+    return Concepts(latent, *labels.intervals(latent), upper, end, counted)
 
 
 def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:

@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from percolab.features.codes import BLOCK_CELLS
 from percolab.features.inputs import as_array
-from percolab.features.methods import Decodes, check_activations, largest
+from percolab.features.methods import Decodes, Floats, check_activations, in_blocks, largest
 from percolab.features.saes import SparseAutoencoder
 from percolab.ground import foreign_files
 from percolab.ground.validation import check_choice
-
-Floats = NDArray[np.floating[Any]]
 
 CLASSES = (
     "AutoEncoder", "AutoEncoderNew", "GatedAutoEncoder", "JumpReluAutoEncoder", "AutoEncoderTopK", "BatchTopKSAE",
@@ -113,12 +109,7 @@ class Dictionary:
 
     def encode(self, activations: Any) -> Any:
         """Return the codes."""
-        import scipy.sparse
-
-        values = check_activations(activations)
-        step = max(1, BLOCK_CELLS // len(self.directions))
-        blocks = (self._codes(values[lo : lo + step]) for lo in range(0, len(values), step))
-        return scipy.sparse.vstack([scipy.sparse.csr_array(block) for block in blocks], format="csr")
+        return in_blocks(check_activations(activations), len(self.directions), self._codes)
 
     def _codes(self, values: Floats) -> Floats:
         linear = (values - self.centre) @ self.weight

@@ -60,13 +60,13 @@ def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, thread
     recovering = np.zeros((len(ranges), len(concepts)), np.int64)
     limits = least_hits, most_fired, matches.feature, concepts.summarised
     places = edges.edges, edges.start, edges.stop, edges.bin, size
-    found: list[list[tuple[Table, Table]]] = [[] for _ in ranges]
+    tables_of: list[list[tuple[Table, Table]]] = [[] for _ in ranges]
     tasks: list[Task] = [
-        (_collect, (found[i], *ends, firing.columns, *places, *limits, recovering[i], recovered))
+        (_collect, (tables_of[i], *ends, firing.columns, *places, *limits, recovering[i], recovered))
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
-    candidate, good = (np.concatenate(tables) for tables in zip(*itertools.chain(*found), strict=True))
+    candidate, good = (np.concatenate(tables) for tables in zip(*itertools.chain(*tables_of), strict=True))
     return Pairs(
         candidate=candidate,
         good_first=np.concatenate([[0], np.cumsum(np.bincount(good[:, 0], minlength=firing.fired.size))]),

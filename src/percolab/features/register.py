@@ -136,7 +136,7 @@ def entry(spec: str, budget: Budget) -> Entry:
     Values are numbers, True, False, None, or else text.
     A class of someone else gets those fields of the budget that its constructor has.
     """
-    name, given = _parts(spec)
+    name, given = take_options(spec)
     known, values = METHODS.get(name), asdict(budget)
     if known is not None:
         method, taken, fixed = known
@@ -213,17 +213,11 @@ def _parameters(method: str) -> Mapping[str, Any]:
     return inspect.signature(find_method(method)).parameters
 
 
-def _parts(spec: str) -> tuple[str, dict[str, Any]]:
-    """Return the name of a method and the options after it."""
-    name, _, changes = spec.partition("@")
-    return name, dict(_option(part, spec) for part in changes.split("+")) if changes else {}
-
-
-def take_options(spec: str, names: Collection[str]) -> tuple[str, dict[str, Any]]:
-    """Return a spec without the options of these names, and these options."""
+def take_options(spec: str, names: Collection[str] | None = None) -> tuple[str, dict[str, Any]]:
+    """Return a spec without the options of these names, or without any, and these options."""
     name, _, changes = spec.partition("@")
     texts = changes.split("+") if changes else []
-    rest = [text for text in texts if text.partition("=")[0] not in names]
+    rest = [text for text in texts if names is not None and text.partition("=")[0] not in names]
     return "@".join([name, *(["+".join(rest)] if rest else [])]), dict(_option(t, spec) for t in texts if t not in rest)
 
 

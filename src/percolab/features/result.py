@@ -83,13 +83,10 @@ class Score:
     def counted(self) -> str:
         """How many concepts the means are over, and which of those listed are left out, in words."""
         count, listed = int(self.summary["concepts"]), len(self.concepts)
-        nested = ", nor any of more than 2/3 of the rows of the one above" if self._lists_nested else ""
+        lists_nested = self.settings.get("ratio", SUMMARY_RATIO) > SUMMARY_RATIO
+        nested = ", nor any of more than 2/3 of the rows of the one above" if lists_nested else ""
         left_out = f" of {listed:,}" if count < listed else ""
         return f"{count:,}{left_out} concepts{f' (not the one of all rows{nested})' if left_out else ''}"
-
-    @property
-    def _lists_nested(self) -> bool:
-        return bool(self.settings.get("ratio", SUMMARY_RATIO) > SUMMARY_RATIO)
 
     def __repr__(self) -> str:
         means, sizes = self.summary, f"{len(self.features):,} features, {self.counted}"
@@ -99,10 +96,10 @@ class Score:
     @property
     def verdict(self) -> str:
         """What was found, in a sentence."""
-        found = self.summary
+        means = self.summary
         return (
-            f"{len(self.features):,} features recover {found['recovered']:.0%} of {int(found['concepts']):,} concepts; "
-            f"the mean best F1 is {found['recovery']:.3f}, by chance {found['chance']:.3f}."
+            f"{len(self.features):,} features recover {means['recovered']:.0%} of {int(means['concepts']):,} concepts; "
+            f"the mean best F1 is {means['recovery']:.3f}, by chance {means['chance']:.3f}."
         )
 
     def by(self, column: str = "size") -> pandas.DataFrame:

@@ -20,6 +20,7 @@ from torch import nn
 from percolab.ground.validation import check_number
 
 Change = Callable[[torch.Tensor], torch.Tensor]
+Hook = Callable[[nn.Module, Any, Any], Any]
 
 LISTED = 12
 """Most module names in a message."""
@@ -166,11 +167,19 @@ def _changed(model: nn.Module, layer: str, change: Change, positions: Any) -> It
         make = getattr(type(output), "_make", type(output))  # a named tuple's constructor takes its fields one by one
         return make([changed, *output[1:]])
 
-    handle = _module(model, layer).register_forward_hook(hook)
+    with hooked((_module(model, layer), hook)):
+        yield
+
+
+@contextmanager
+def hooked(*hooks: tuple[nn.Module, Hook]) -> Iterator[None]:
+    """Call a hook after each forward pass of its module, inside the block."""
+    handles = [module.register_forward_hook(hook) for module, hook in hooks]
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def _run_source(model: nn.Module, layer: str, source: Any) -> torch.Tensor:
@@ -184,11 +193,10 @@ def _run_source(model: nn.Module, layer: str, source: Any) -> torch.Tensor:
         if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
             raise ValueError(f"source must be integers, the tokens that the model embeds, got {args[0].dtype}")
 
-    handles = [_module(model, layer).register_forward_hook(hook)]
-    handles += [part.register_forward_pre_hook(check) for part in model.modules() if isinstance(part, nn.Embedding)]
+    handles = [part.register_forward_pre_hook(check) for part in model.modules() if isinstance(part, nn.Embedding)]
     suspended = _CLEAN.set(True)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), hooked((_module(model, layer), hook)):
             if isinstance(source, Mapping):
                 model(**source)
             else:

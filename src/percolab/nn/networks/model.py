@@ -147,8 +147,8 @@ def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
 
     def predicted(X: NDArray[Any]) -> NDArray[Any]:
         out = predict(model, torch.from_numpy(np.require(X, np.float32, ("C", "W"))).to(device))
-        found: NDArray[Any] = (out.argmax(dim=1) if out.ndim > 1 else out).cpu().numpy()
-        return found
+        numbers: NDArray[Any] = (out.argmax(dim=1) if out.ndim > 1 else out).cpu().numpy()
+        return numbers
 
     return predicted
 
@@ -207,9 +207,9 @@ def stack(members: Sequence[nn.Module]) -> nn.Module:
     stacked = copy.deepcopy(members[0])
     for name, layer in members[0].named_modules():
         if isinstance(layer, nn.Linear):
-            parent, _, own = name.rpartition(".")
+            parent, _, attribute = name.rpartition(".")
             layers = [member.get_submodule(name) for member in members]
-            setattr(stacked.get_submodule(parent), own, StackedLinear(layers))  # type: ignore[arg-type]
+            setattr(stacked.get_submodule(parent), attribute, StackedLinear(layers))  # type: ignore[arg-type]
     return stacked
 
 
@@ -219,5 +219,5 @@ def member_weights(weights: Mapping[str, torch.Tensor], index: int) -> dict[str,
     alone = {name.removeprefix(prefix): value.clone() for name, value in weights.items() if name.startswith(prefix)}
     if alone:
         return alone
-    own = {name: value[index] for name, value in weights.items()}
-    return {name: value.T.contiguous() if value.ndim == 2 else value.clone() for name, value in own.items()}
+    of_member = {name: value[index] for name, value in weights.items()}
+    return {name: value.T.contiguous() if value.ndim == 2 else value.clone() for name, value in of_member.items()}

@@ -50,12 +50,12 @@ class Numbers:
         They are made from training loss and measures (epochs, 1 + n_measures), and the targets of these rows; the last
         column is what progress shows.
         """
-        found: dict[str, Any] = {}
+        history: dict[str, Any] = {}
         for i, (name, target) in enumerate((("train", train), ("validation", validation))):
             variance = float(np.var(target, dtype=np.float64))
-            found[f"{name}_loss"] = losses[:, i]
-            found[f"{name}_r2"] = [r_squared(loss, variance) for loss in losses[:, i]]
-        return pandas.DataFrame(found)
+            history[f"{name}_loss"] = losses[:, i]
+            history[f"{name}_r2"] = [r_squared(loss, variance) for loss in losses[:, i]]
+        return pandas.DataFrame(history)
 
     def score(self, output: torch.Tensor, target: torch.Tensor) -> RegressionScore:
         """Return R² and mean squared error."""

@@ -152,7 +152,7 @@ def of_kinds(forest: Forest, by_protocol: Mapping[str, ByKind]) -> dict[str, pan
                 mse = np.stack([errors.mse(name)[:, k].mean(1) for errors in members])
                 baseline = first.baseline[:, k].mean(1)
                 latents.append(_summarised(head | first.latent_columns(forest), mse, baseline))
-                by_member = np.stack([mean(own * n) for own in mse])
+                by_member = np.stack([mean(of_member * n) for of_member in mse])
                 depths.append(_summarised(head | by_depth, by_member, mean(baseline * n)))
     return {
         "per_latent": pandas.concat(latents, ignore_index=True),
@@ -198,26 +198,26 @@ def planted_power(
     """
     most = min(N_DEPTHS, max(1, A.shape[1] // 2))
     depths = config.depths[:: -(-len(config.depths) // most)]
-    own = replace(config, depths=depths, protocols=("subtree",))
-    prober = Prober(dataset, own, device=device)
+    reduced = replace(config, depths=depths, protocols=("subtree",))
+    prober = Prober(dataset, reduced, device=device)
     if not prober.plans:
         return {}
     known = truth(dataset)
-    fresh = fresh_values(known.forest, own.draws, own.seed)
+    fresh = fresh_values(known.forest, reduced.draws, reduced.seed)
     latents = np.stack([known.latent_at_depth(depth) for depth in depths], 1)
     planted, null = {}, []
-    done, total = 0, len(strengths) * own.draws
+    done, total = 0, len(strengths) * reduced.draws
     for strength in strengths:
-        found = []
-        for draw in range(own.draws):
+        errors = []
+        for draw in range(reduced.draws):
             values = np.where(latents >= 0, fresh[latents, draw], np.nan)
             moved = plant(A, values, strength, draw)
             scores = pooled(prober.run({"planted": moved}).errors[0], "planted")[1:]
-            found.append(scores[draw])
+            errors.append(scores[draw])
             null += np.delete(scores, draw).tolist()
             done += 1
             progress("power", done, total)
-        planted[float(strength)] = np.array(found)
+        planted[float(strength)] = np.array(errors)
     return {**power_curve(planted, np.array(null)), "depths": list(depths), "width": A.shape[1]}
 
 

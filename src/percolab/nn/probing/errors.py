@@ -144,9 +144,9 @@ class ProbeErrors:
             pandas.DataFrame(
                 {"protocol": self.protocol, "target": target, "draw": draw, "representation": name}
                 | common
-                | {key: values[:, k] for key, values in own.items()}
+                | {key: values[:, k] for key, values in columns.items()}
             )
-            for name, own in arrays.items()
+            for name, columns in arrays.items()
             for k, (target, draw) in enumerate(self.columns)
             if target in kept
         ]

@@ -167,8 +167,8 @@ class Half:
     def hand_back(self) -> None:
         """Give the gradients of the copy to the network, and take them from the copy."""
         gradients = [torch.empty_like(weight) for weight in self._weights]
-        torch._foreach_copy_(gradients, [own.grad for own in self._copies if own.grad is not None])
+        torch._foreach_copy_(gradients, [copied.grad for copied in self._copies if copied.grad is not None])
         for weight, gradient in zip(self._weights, gradients, strict=True):
             weight.grad = gradient
-        for own in self._copies:
-            own.grad = None
+        for copied in self._copies:
+            copied.grad = None
