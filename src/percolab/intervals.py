@@ -4,8 +4,8 @@
 are samples. Units are nested, so neighbours in a hierarchy are not independent: units count in blocks of kin (`kin`),
 runs of neighbours in leaf order.
 
-**Law.** The interval is value ± t·√V. With V_s the variance along seeds, V_b that along blocks, and V_sb that of what
-varies with both at once, which is in each of the two,
+**Law.** The interval is value ± t·√V. With V_s the variance along seeds, V_b the variance along blocks, and V_sb
+the variance of what varies with both at once, which is part of each of the two,
 
     V = max(V_s, V_b, V_s + V_b - V_sb),
 
@@ -23,8 +23,8 @@ what the statistic is over all networks and all units of the kind. They hold it 
 independently and neither networks nor blocks do; and less often, 82%, for a share near 1 where networks alone differ:
 five of them cannot show that a few are unlike the rest. ``python tests/interval_coverage.py`` measures how often.
 
-Where a single draw falls, rather than a mean, is told by `central` and `prediction`. Beside the law are
-bins of units (`equal_bins`, `log_bins`) and straight lines, which intervals are often about.
+`central` and `prediction` give the range of a single draw rather than of a mean. The module also has bins of units
+(`equal_bins`, `log_bins`) and straight lines, for statistics that intervals are often about.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ most half its size. Independent misses look the same, so beside it stands the pr
 
 A concept's absorbers are absorbers of all above it. So for a feature and a row it fires on there is a deepest concept
 over that row which the feature absorbs from, and with the deepest one over all features, row by row, every count is a
-sum over a subtree. Rows know nothing of each other, so tasks are ranges of them.
+sum over a subtree. Rows are independent of each other, so tasks are ranges of rows.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _first_twice_as_large(upper, size, out):
 
 @kernel
 def _lowest(absorbed_first, absorbed, end, first, lowest):
-    """Keep, of the concepts found for each feature, increasing, those that hold no other: the innermost ones."""
+    """Keep, of the concepts that each feature absorbs from, increasing, the innermost: those that contain no other."""
     used = 0
     for f in range(absorbed_first.size - 1):
         last = absorbed_first[f + 1] - 1

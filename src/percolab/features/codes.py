@@ -1,4 +1,4 @@
-"""Codes of any kind behind one face: dense or sparse, read by blocks."""
+"""Codes of any kind behind one interface: dense, sparse or on a device, read in blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 COPY_BYTES = 1 << 28
-"""Memory for one block of dense codes that must be copied: those of another type than float, or not row by row."""
+"""Memory for one block of dense codes that must be copied: not float, or not stored row by row."""
 BLOCK_CELLS = 1 << 24
 """Cells of a block of rows."""
 
@@ -28,7 +28,7 @@ class Codes(ABC):
         """Return some rows, as an array or a CSR array."""
 
     def row_slices(self) -> Iterator[slice]:
-        """Yield slices that cover all rows, a block each."""
+        """Yield slices that cover all rows, one per block."""
         step = max(1, BLOCK_CELLS // self.shape[1])
         for lo in range(0, self.shape[0], step):
             yield slice(lo, min(lo + step, self.shape[0]))

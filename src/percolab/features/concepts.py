@@ -1,6 +1,6 @@
-"""Concepts: the latents that can be told from their parent and their sibling, as intervals of the rows that are there.
+"""Concepts: the latents that differ enough from their parent and their sibling, as intervals of the given rows.
 
-Most latents are one point away from their child, so a best match among all of them says little. In points a concept is
+Most latents are one point away from their child, so a best match among all latents means little. In points a concept is
 the top of a cluster, or a child of a latent both of whose children have enough rows. In documents it is a context with
 enough positions.
 """
@@ -77,7 +77,7 @@ def by_row(forest: Forest, rows: Ints) -> Labels:
 
 @dataclass(frozen=True, eq=False)
 class Concepts:
-    """The concepts of a forest, in preorder, over the rows that are there.
+    """The concepts of a forest, in preorder, over the given rows.
 
     Rows are numbered by *position*: their place when sorted by label. A concept is an interval of positions, and the
     concepts inside concept c are those from c + 1 to ``end[c]`` - 1.
@@ -133,7 +133,7 @@ def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:
 class Edges:
     """The distinct ends of the concepts' intervals, and where each concept's are among them.
 
-    Indices are unsigned: numba then asks of none whether it counts from the end, and loops over them run in lanes.
+    Indices are unsigned: numba then skips the test for indices from the end, and loops over them are vectorised.
     """
 
     edges: Ints
@@ -148,7 +148,7 @@ class Edges:
 
 @dataclass(frozen=True, eq=False)
 class ConceptIntervals:
-    """The concepts over the rows that are there, as intervals of rows sorted by label."""
+    """The concepts over the given rows, as intervals of rows sorted by label."""
 
     labels: Labels
     order: Ints

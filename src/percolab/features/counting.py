@@ -43,7 +43,7 @@ class Matches:
 
 
 def even_ranges(count: int, threads: int) -> list[tuple[int, int]]:
-    """Return ranges of features, or of what else there are `count` of, one a task; none is empty."""
+    """Return ranges of features, or of any `count` things, one range per task; none is empty."""
     tasks = min(count, 1 if threads == 1 else TASKS_PER_THREAD * threads)
     marks = np.linspace(0, count, tasks + 1).astype(np.int64)
     return [(int(lo), int(hi)) for lo, hi in pairwise(marks)]

@@ -36,7 +36,7 @@ class Pretrained(Decodes):
     _encoder: Any = field(default=None, init=False, repr=False, compare=False)
 
     def fit(self, activations: Any) -> Self:
-        """Read the folder; activations are only looked at for their width."""
+        """Read the folder; of the activations only the width is used."""
         folder = Path(self.path)
         if (folder / "ae.pt").exists():
             self._encoder = read_dictionary(folder)
@@ -98,14 +98,14 @@ class Dictionary:
     offset: Floats
     """(features,) of the encoder"""
     centre: Floats
-    """(d,) what is taken away before the encoder"""
+    """(d,) what is subtracted before the encoder"""
     directions: Floats
     bias: Floats
     threshold: Any = 0.0
     """what must be exceeded: a number, or (features,)"""
     k: int | None = None
     magnitude: tuple[Floats, Floats] | None = None
-    """of gated ones, what multiplies and what is added"""
+    """of gated autoencoders, the factor and the offset of the magnitudes"""
 
     def encode(self, activations: Any) -> Any:
         """Return the codes."""

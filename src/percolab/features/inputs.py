@@ -38,7 +38,7 @@ ABOUT, TRUTHS = ("context", "token"), ("believed", "true")
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of documents: which documents, about contexts or tokens, and by which truth."""
+    """Which documents are scored, about contexts or tokens, and by which truth."""
 
     documents: Documents | None = None
     about: str = "context"
@@ -177,7 +177,7 @@ def as_codes(codes: Any) -> Codes:
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Return an array, a tensor of any type and device, or what NumPy makes an array of, as an array."""
+    """Return anything that NumPy takes, or a tensor of any type and device, as an array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if "bfloat16" in str(values.dtype):  # NumPy has no such type

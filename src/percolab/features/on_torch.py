@@ -61,7 +61,7 @@ class TorchCodes(DeviceCodes):
             # Bytes first: then an eighth is left to transpose. Each bit is in one term, so the sum is their union.
             octets = (padded.view(-1, 8, fires.shape[1]) << place).sum(1, dtype=torch.uint8)
             words = octets.T.clone(memory_format=torch.contiguous_format).view(torch.int64)
-            # From page-locked memory the device copies at its own speed, some ten times that of other memory.
+            # The device copies to page-locked memory about ten times as fast as to other memory.
             held = torch.empty(words.shape, dtype=words.dtype, pin_memory=self.device.type == "cuda").copy_(words)
             yield held.numpy().view(np.uint64)
 
@@ -124,7 +124,7 @@ def nearest(rows: torch.Tensor, centres: torch.Tensor, k: int = 1) -> torch.Tens
 
 
 def _means(rows: torch.Tensor, cluster: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    """Return the mean of each cluster's rows, and the centre as it is where there are none.
+    """Return the mean of each cluster's rows; an empty cluster keeps its centre.
 
     Sums over sorted rows are the same every time, unlike sums that many threads add to.
     """

@@ -70,9 +70,9 @@ def score(
     position without a believed context, or of another lexicon, belongs to no concept, but is a row like any other. For
     `chance` whole documents are permuted.
 
-    Time is O(firings + features * concepts), some times over. Memory, beside the codes: 4 bytes a firing or a bit a
-    cell, whichever is less; one block of features; and the pairs of a feature and a concept that it could help to say.
-    With directions, some tables of (concepts, d) numbers too.
+    Time is O(firings + features * concepts), some times over. Memory, beside the codes: 4 bytes per firing or one
+    bit per cell, whichever is less; one block of features; and the pairs of a feature and a concept whose union it
+    could extend. With directions, some tables of (concepts, d) numbers too.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def score(
 
 
 def rehearse() -> None:
-    """Call every kernel that `score` calls once pairs are found: each of two features says one of two rows."""
+    """Call every kernel that `score` calls once pairs are found: each of two features fires on one of two rows."""
     zero, unit = np.zeros(1, np.int64), np.ones(1, np.int64)
     concepts = Concepts(zero, zero, 2 * unit, -unit, unit, np.ones(1, np.bool_))
     positions, words = np.arange(2, dtype=np.int32), np.empty((0, 1), np.uint64)
@@ -183,7 +183,7 @@ def _given(
 
 
 def _plain(threshold: Floats) -> float | list[float]:
-    """Return the threshold of all features, or that of each where they differ."""
+    """Return one threshold where all features share it, else the threshold of each."""
     return float(threshold[0]) if (threshold == threshold[0]).all() else list(map(float, threshold))
 
 

@@ -72,7 +72,7 @@ def steer(
 
 @contextmanager
 def ablate(model: nn.Module, layer: str, directions: Any, to: Any = "zero", *, positions: Any = None) -> Iterator[None]:
-    """Remove from the output of a layer its component in the span of directions, or set it to that of a mean.
+    """Remove from the output of a layer its component in the span of directions, or replace it by a mean's.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ class _Span:
         self.fixed = None if learned else _basis(self.directions.cpu())
 
     def replace(self, layer: str, output: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-        """Return an output with its component in the span replaced by that of `by`."""
+        """Return an output with its component in the span replaced by the component of `by`."""
         _check_width(self.name, self.directions, layer, output)
         # A basis that is learned changes between passes; QR has gradients where singular vectors have none.
         basis = torch.linalg.qr(self.directions.double().T)[0].T if self.fixed is None else self.fixed
@@ -283,7 +283,7 @@ class _Span:
 
 
 def _basis(directions: torch.Tensor) -> torch.Tensor:
-    """Return (rank, width) an orthonormal basis of the span, whatever the lengths of the directions."""
+    """Return (rank, width) an orthonormal basis of the span of directions of any lengths."""
     unit = nn.functional.normalize(directions.double(), dim=1)
     _, values, basis = torch.linalg.svd(unit, full_matrices=False)
     spanned: torch.Tensor = basis[values > max(unit.shape) * torch.finfo(directions.dtype).eps]

@@ -120,7 +120,7 @@ def _store(name: str, outputs: dict[str, torch.Tensor]) -> Any:
 
 
 def _run(model: nn.Module, part: torch.Tensor) -> None:
-    """Run the model; what torch says of an input that does not fit becomes one line."""
+    """Run the model; torch's complaint about an input that does not fit becomes one line."""
     try:
         model(part)
     except torch.OutOfMemoryError:

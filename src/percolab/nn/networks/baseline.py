@@ -99,7 +99,7 @@ def baselines(
         nearest = neighbours(torch.from_numpy(X[order]).to(device), progress=tell)
     y = np.asarray(dataset.y)
     if y.ndim != 1:
-        raise ValueError(f"y must be one number or label a row, ({len(X)},), got shape {y.shape}")
+        raise ValueError(f"y must be one number or label per row, ({len(X)},), got shape {y.shape}")
     return (_of_labels if y.dtype.kind in "biu" else _of_numbers)(X, y, split, order, nearest)
 
 

@@ -63,7 +63,7 @@ class ResidualMLP(nn.Module):
     seed
         Seed of the initial weights; torch's global generator is left as it is. None uses the global generator.
     outputs
-        None gives one number a point; C gives C, the logits of as many classes.
+        None gives one number per point; C gives the logits of C classes.
     activation
         The nonlinearity of a block's hidden layer: a class of torch, such as ``torch.nn.GELU``, or any function that
         returns a module. The paper's is the ReLU.
@@ -133,12 +133,12 @@ def check_fits(model: nn.Module, dim: int, device: torch.device, outputs: int | 
         takes = f"one of {wanted}" if wanted is not None else " ".join(str(error).split())
         raise ValueError(f"model must take points of dimension {dim}, got {takes}") from error
     if outputs is None and out.shape != (2,):
-        raise ValueError(f"model must give one number a point, got {out.numel() // 2}")
+        raise ValueError(f"model must give one number per point, got {out.numel() // 2}")
     if outputs is not None and out.shape != (2, outputs):
-        raise ValueError(f"model must give {outputs} numbers a point, one a class, got {out.numel() // 2}")
+        raise ValueError(f"model must give {outputs} numbers per point, one per class, got {out.numel() // 2}")
 
 
-# ---------------------------------------------------------------------- for those who know nothing of torch
+# ---------------------------------------------------------------------- for callers without torch
 
 
 def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -158,8 +158,8 @@ def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
 # Several networks of one shape as one: their weights stacked, their products batched.
 # A step of one small network leaves most of a GPU idle, and most of its time is the launching of kernels; stacked, E
 # networks launch as many as one. They share nothing else: each has its own weights, rows and optimiser state, and the
-# gradient of the summed loss with respect to a member's weights is that of its own loss. Only the paper's networks
-# are stacked; networks of other kinds stay as they are and compute one after another.
+# gradient of the summed loss with respect to a member's weights is the gradient of its own loss. Only the paper's
+# networks are stacked; networks of other kinds stay as they are and compute one after another.
 
 
 class StackedLinear(nn.Module):

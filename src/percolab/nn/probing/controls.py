@@ -37,7 +37,7 @@ ByKind = Mapping[str, Sequence[ProbeErrors]]
 """By kind, the errors of its members under one protocol."""
 STRENGTHS = (0.1, 0.2, 0.5, 1.0, 2.0)
 CHANCE = 0.05
-"""How often something is found where nothing is."""
+"""How often a signal is found where there is none."""
 N_DEPTHS = 5
 """Most depths that signals are planted at: they share the width of the activations."""
 
@@ -65,8 +65,8 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
     """Return the relative error of every representation of every kind: mean over members, with its interval.
 
     A row for each kind and representation: ``n``, how many members; by target the mean and its 95% interval, over
-    members for true values and over draws for fresh and permuted ones. Of trained networks ``over_untrained`` is the
-    ratio to the untrained ones that they started as, by target.
+    members for true values and over draws for fresh and permuted ones. For trained networks ``over_untrained`` is
+    the ratio to the same networks before training, by target.
     """
     rows = []
     for kind, members, name in _series(by_kind):
@@ -87,7 +87,7 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def ratio_over_seeds(of: Sequence[ProbeErrors], over: Sequence[ProbeErrors], name: str, target: str) -> Estimate:
-    """Return the ratio of relative errors of networks and of those that they started as, with Student's interval."""
+    """Return the ratio of relative errors, networks over their initial weights, with Student's interval."""
     pairs = zip(relative_errors(of, name, target), relative_errors(over, name, target), strict=False)
     return over_seeds([np.log(a / b) for a, b in pairs]).through(np.exp)
 

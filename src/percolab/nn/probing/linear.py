@@ -36,7 +36,7 @@ Parts = Split | tuple[ArrayLike, ArrayLike]
 class LinearProbe:
     """A fitted probe, its scores on held-out rows and those of its controls. Made by `linear_probe`.
 
-    Columns of `table`, a row a target:
+    Columns of `table`, one row per target:
 
     - ``target``: the latent for membership; else z, sum, or the number of the column.
     - ``n_train``, ``n_test``: lines that it was fitted to and scored on.

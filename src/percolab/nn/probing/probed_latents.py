@@ -206,7 +206,7 @@ def read_places(
     places
         From `find_places`.
     values
-        (L, T) values of the probed latents: those that a network was trained on, those of others, fresh ones.
+        (L, T) values of the probed latents: a network's own, those of other networks, or fresh ones.
     alpha
         Ridge penalty on standardised activations; 1 is the paper's.
     part
@@ -244,7 +244,7 @@ def path_sums(forest: Forest, values: Floats) -> Floats:
 
 @kernel
 def add_parents(parent, total):
-    """Add to every row that of its parent, which comes before it."""
+    """Add to every row the row of its parent, which comes before it."""
     for i in range(parent.size):
         if parent[i] >= 0:
             for k in range(total.shape[1]):

@@ -50,7 +50,7 @@ class Source:
 def listed(seeds: Sequence[int], controls: int) -> list[Source]:
     """Return all sources of networks with these seeds: `controls` untrained ones too, or as many as are trained.
 
-    There are as many draws of random features. The first untrained networks are those that the trained ones started as.
+    There are as many draws of random features. The first untrained networks have the trained ones' initial weights.
     """
     more = [*seeds, *range(max(seeds) + 1, max(seeds) + 1 + controls - len(seeds))]
     return [
@@ -94,7 +94,7 @@ class Sources:
         def trained(member: int) -> nn.Module:
             return load_model(run_dir, dataset, member=member, device=device)
 
-        trained(0)  # says if it is of another dataset
+        trained(0)  # raises if the run is on another dataset
         return cls(dataset, [TrainConfig(**config) for config in configs], trained, device)
 
     def representations(self, source: Source) -> dict[str, torch.Tensor]:

@@ -84,7 +84,7 @@ def _taken(X: Any, rows: Ints) -> Any:
 
 
 class Prober:
-    """What `probes` of a dataset share, whatever the activations: targets and held-out parts."""
+    """What the probes of a dataset share for any activations: targets and held-out parts."""
 
     def __init__(
         self,

@@ -250,7 +250,7 @@ def reading_accuracy(A: Any, factor: torch.Tensor, fit: Ready, held_out: Ready) 
     factor
         Of Σ, the covariance of the samples fitted: see `solver`.
     fit, held_out
-        The same pairs with the samples that the reading is fitted to, and those that it is scored on.
+        The same pairs over the samples that the reading is fitted to, and over the samples that it is scored on.
     """
     moments, device = sums(A, fit), factor.device
     left, right = moments.means

@@ -32,7 +32,7 @@ CHECKPOINT_SECONDS = 30.0
 LOOK_SECONDS = 0.2
 """How often losses are fetched from the device; fetching waits for it."""
 PACKAGES = ("torch", "numpy", "numba")
-"""What decides about the numbers of a run."""
+"""Packages whose versions a run's numbers depend on."""
 Weights = dict[str, torch.Tensor]
 Course = Epoch | Steps
 """The units of a run, with the model and the optimiser that they move: `advance` trains for the next unit and returns
@@ -222,7 +222,7 @@ class Run:
         return member_weights(now, index) if len(self.plan.configs) > 1 else now
 
     def _tell(self, progress: EpochProgress | None, reported: int) -> int:
-        """Fetch the losses of the rows not told yet, which waits for the device, and tell their mean over members."""
+        """Fetch the losses not reported yet, which waits for the device, and report their means over members."""
         losses = self.losses[:, reported : self.rows].cpu()
         if not torch.isfinite(losses[..., :2]).all():
             worst = losses[:, -1, 0].max().item()
@@ -289,7 +289,7 @@ class Run:
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Say in one line that a checkpoint's state is not that of this model."""
+    """Say in one line that a checkpoint's state does not fit this model."""
     try:
         yield
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

@@ -151,7 +151,7 @@ def new_transformer(config: CorpusTrainConfig, corpus: Corpus) -> Transformer:
 def _splits(
     dataset: Dataset | Superposed, configs: Sequence[TrainConfig], split: Split | Sequence[Split] | None
 ) -> list[Split]:
-    """Return the split of each member: the one given, its own of those given, or that of its seed, which some share."""
+    """Return the split of each member: the given one, the member's own of several, or the one drawn from its seed."""
     if isinstance(split, Split):
         return [split] * len(configs)
     if split is None:
@@ -168,7 +168,7 @@ def _targets(dataset: Dataset | Superposed, targets: Any, n_members: int) -> Any
     n = dataset.X.shape[0]
     wanted = (n,) if targets is None else (n_members, n)
     if y.shape != wanted:
-        what = "y must be one number or label a row" if targets is None else "targets must be a row for each member"
+        what = "y must be one number or label per row" if targets is None else "targets must be a row for each member"
         raise ValueError(f"{what}, {wanted}, got shape {y.shape}")
     return y[0] if targets is not None and n_members == 1 else y
 

@@ -169,7 +169,7 @@ def train(
         trains one network for each and returns a list of results.
     seeds
         Train one network for each seed, and return a list of results. Of the paper's networks, several take little
-        longer than one on a GPU. A seed is that of initial weights and order of rows; the split is the configuration's.
+        longer than one on a GPU. A seed is for initial weights and order of rows; the split is the configuration's.
     model
         Any module that maps (n, d) to n numbers, or to (n, C) logits; for a corpus, tokens (n, T) to logits (n, T, V).
         It is trained in place. For several networks: a function that makes a module from a seed, or a list of modules.
