@@ -358,12 +358,11 @@ def absorption_of_poor_concepts_too(patch):
 
 
 @fault("concepts.absorption")
-def absorbers_absorb_from_their_own_concept_alone(patch):
-    def wrong(found_first, found, end, first, lowest):
-        first[:] = found_first
-        lowest[:] = -1
+def no_concept_is_absorbed_from(patch):
+    def wrong(upper, size, out):
+        out[:] = -1
 
-    patch.setattr(absorption, "_lowest", wrong)
+    patch.setattr(absorption, "_first_twice_as_large", wrong)
 
 
 @fault("concepts.absorption_null", "summary.absorption_null")

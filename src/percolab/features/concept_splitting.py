@@ -29,13 +29,15 @@ def unions(
     firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, threads: int
 ) -> tuple[Ints, NDArray[np.float64]]:
     """Return, for every concept, how many features its union takes (0 if the best F1 is 0) and the F1 it reaches."""
+    import scipy.sparse
+
     f1, hits, chosen = matches.f1.copy(), matches.hits.copy(), matches.feature
     held = np.where(chosen >= 0, firing.fired[chosen], 0)
     taken, members = np.zeros(len(concepts), np.int64), np.empty((len(concepts), 0), np.int64)
-    count = np.bincount(pairs.candidate[:, 1], minlength=len(concepts))
-    first = np.cumsum(count) - count
-    candidate = np.empty((len(pairs.candidate), 2), np.int32)
-    _sort_by_concept(pairs.candidate, first.copy(), candidate)
+    feature, concept, within = pairs.candidate.T
+    by_concept = scipy.sparse.coo_array((within, (feature, concept)), shape=(firing.fired.size, len(concepts))).tocsc()
+    candidate = np.column_stack([by_concept.indices, by_concept.data])
+    first, count = by_concept.indptr[:-1].astype(np.int64), np.diff(by_concept.indptr).astype(np.int64)
     while True:
         taken += chosen >= 0
         members = np.sort(np.column_stack([members, chosen]), axis=1)  # which feature came first does not matter
@@ -82,15 +84,6 @@ def _even_shares(work: Ints, n_tasks: int) -> Ints:
 
 
 # ---------------------------------------------------------------------- kernels
-
-
-@kernel
-def _sort_by_concept(pairs, cursor, out):
-    """Write feature and hits of the pairs, sorted by concept, then feature; `cursor` says where each concept starts."""
-    for j in range(pairs.shape[0]):
-        c = pairs[j, 1]
-        out[cursor[c], 0], out[cursor[c], 1] = pairs[j, 0], pairs[j, 2]
-        cursor[c] += 1
 
 
 @kernel

@@ -65,9 +65,11 @@ def pack(codes: Codes, order: Ints, threshold: NDArray[np.float64], threads: int
     """
     if isinstance(codes, SparseCodes):
         return _pack_sparse(codes, order, threshold)
-    assert isinstance(codes, DeviceCodes | DenseCodes)
-    on_device = isinstance(codes, DeviceCodes)
-    blocks = codes.packed(order, threshold) if on_device else _dense_blocks(codes, order, threshold, threads)
+    if isinstance(codes, DeviceCodes):
+        blocks = codes.packed(order, threshold)
+    else:
+        assert isinstance(codes, DenseCodes)
+        blocks = _dense_blocks(codes, order, threshold, threads)
     return gather(order.size, codes.shape[1], blocks)
 
 

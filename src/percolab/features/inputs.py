@@ -165,7 +165,7 @@ def as_codes(codes: Any) -> Codes:
         elif codes.device.type == "cpu":
             codes = as_array(codes)
     on_device, is_sparse = hasattr(codes, "detach"), scipy.sparse.issparse(codes)
-    values = codes if on_device or is_sparse else as_numbers("codes", codes)
+    values: Any = codes if on_device or is_sparse else as_numbers("codes", codes)
     if len(values.shape) != 2 or 0 in values.shape:
         raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(values.shape)}")
     memory.require(FEATURE_BYTES * values.shape[1], f"codes of {values.shape[1]} features need")
