@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from percolab.corpora.corpus import HELD_OUT
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
 
 SCALES = ("paper", "small")
 """Scales that experiments come at: the paper's, and one for a laptop."""
@@ -59,9 +59,7 @@ class Training:
         for name in self._COUNTS:
             check_integer(name, getattr(self, name), 1)
         for name in ("lr", "min_lr", "weight_decay"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 <= value < math.inf):
-                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+            check_number(name, getattr(self, name), 0)
         check_seed("seed", self.seed)
 
     @property

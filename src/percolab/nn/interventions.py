@@ -167,7 +167,7 @@ def _changed(model: nn.Module, layer: str, change: Change, positions: Any) -> It
         make = getattr(type(output), "_make", type(output))  # a named tuple's constructor takes its fields one by one
         return make([changed, *output[1:]])
 
-    with hooked((_module(model, layer), hook)):
+    with hooked((find_module(model, layer), hook)):
         yield
 
 
@@ -196,7 +196,7 @@ def _run_source(model: nn.Module, layer: str, source: Any) -> torch.Tensor:
     handles = [part.register_forward_pre_hook(check) for part in model.modules() if isinstance(part, nn.Embedding)]
     suspended = _CLEAN.set(True)
     try:
-        with torch.no_grad(), hooked((_module(model, layer), hook)):
+        with torch.no_grad(), hooked((find_module(model, layer), hook)):
             if isinstance(source, Mapping):
                 model(**source)
             else:
@@ -216,13 +216,14 @@ def _on_device(model: nn.Module, source: Any) -> torch.Tensor:
     return torch.as_tensor(source, device=None if parameter is None else parameter.device)
 
 
-def _module(model: nn.Module, layer: str) -> nn.Module:
+def find_module(model: nn.Module, layer: str, rule: str = "layer must be a module") -> nn.Module:
+    """Return a module of a model by its name; a refusal begins with the rule."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     modules: dict[str, nn.Module] = {name: module for name, module in model.named_modules() if name}
     if layer not in modules:
         names = [*modules][:LISTED] + ["…"] * (len(modules) > LISTED)
-        raise ValueError(f"layer must be a module of the model ({', '.join(names)}), got {layer!r}")
+        raise ValueError(f"{rule} of the model ({', '.join(names)}), got {layer!r}")
     return modules[layer]
 
 

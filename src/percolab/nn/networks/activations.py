@@ -14,7 +14,7 @@ from torch import nn
 
 from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.text import one_line
-from percolab.nn.interventions import hooked
+from percolab.nn.interventions import find_module, hooked
 from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating, predict
 from percolab.nn.networks.objective import objective
 from percolab.nn.networks.transformer import Transformer, check_tokens
@@ -65,15 +65,9 @@ def activations(
     device
         Where to compute and keep the activations.
     """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     device = choose_device(device)
     chosen = list(representations(model) if names is None else names)
-    modules = dict(model.named_modules())
-    for name in chosen:
-        if name not in modules or not name:
-            known = ", ".join(key for key in modules if key)
-            raise ValueError(f"names must be modules of the model ({known}), got {name!r}")
+    modules = {name: find_module(model, name, "names must be modules") for name in chosen}
     inputs = _inputs(model, X, device)
     model.to(device)
     if isinstance(model, ResidualMLP):
