@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
@@ -168,7 +169,7 @@ def train(
         trains one network for each and returns a list of results.
     seeds
         Train one network for each seed, and return a list of results. Of the paper's networks, several take little
-        longer than one on a GPU. A seed is that of initial weights and order of rows; the split is the configuration's.
+        longer than one on a GPU. A seed is for initial weights and order of rows; the split is the configuration's.
     model
         Any module that maps (n, d) to n numbers, or to (n, C) logits; for a corpus, tokens (n, T) to logits (n, T, V).
         It is trained in place. For several networks: a function that makes a module from a seed, or a list of modules.
@@ -220,7 +221,7 @@ def train(
     for each in models:
         on.check(each.to(device))
     with tf32(configs[0].tf32):
-        run = Run(plan, joined(models), on.begin(graph, compiled), state)
+        run = Run(plan, joined(models), partial(on.course, graph=graph, compiled=compiled), state)
         if overwrite and state is None:
             plan.clear()  # not before all is known to fit: a run that is refused leaves what was there
         _loop(run, progress)
