@@ -215,7 +215,7 @@ CARDS = {
     "documents": lambda: documents("full", short=True),
     "probes": lambda: last_probe("one-cluster"),
     "recovery": lambda: recovery("paper-one-cluster", FEW),
-    "swap": lambda: swap(("input", STREAM[-1])),
+    "swap": lambda: swap(STREAM[-1:]),
     "steering": lambda: steering(("blocks.1",)),
     "patching": lambda: patching(short=True),
 }

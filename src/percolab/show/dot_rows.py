@@ -67,7 +67,7 @@ class Panel:
 
 
 def draw(*panels: Panel, width: float = WIDTH) -> Figure:
-    """Return a figure of panels below each other; where one has no room for the names of its series, a legend has them."""
+    """Return a figure of panels below each other; where one has no room for the names of series, a legend has them."""
     with style.sheet():
         is_roomy = all(panel.is_roomy for panel in panels)
         names = list(dict.fromkeys(name for panel in panels for name in panel.series))

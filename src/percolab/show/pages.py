@@ -61,6 +61,11 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 td.number { white-space: nowrap; }
 td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem; }
 table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
+table.narrow td:last-child:not(:first-child, .number) { overflow-wrap: anywhere; }
+@media screen {
+  table:has(th:nth-child(8)) { font-size: .82rem; }
+  table:has(th:nth-child(8)) .number:not(:first-child) { padding-left: .6rem; }
+}
 .good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }
 .good, .bad, .mixed { font-weight: 600; }
 td.good, td.bad, td.mixed { min-width: 8rem; }
@@ -93,6 +98,7 @@ img { max-width: 100%; height: auto; }
   table.narrow td:first-child, td.number { white-space: normal; }
   details:not(:has(tr:nth-child(80)))::details-content { content-visibility: visible; block-size: auto; }
   .grid { grid-template-columns: 1fr 1fr; }
+  img { width: auto; max-height: 185mm; }
 }
 """
 
@@ -237,9 +243,9 @@ def from_json(recipe: str, kind: str) -> list[str]:
 def _plain(value: Any) -> str:
     """Return a value in words; of a long list its beginning and its end."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, list | tuple):
-        cells = [str(item) for item in value]
+        cells = [_plain(item) for item in value]
         return ", ".join(cells if len(cells) <= LONG_LIST else [*cells[:3], "…", cells[-1]])
     if isinstance(value, bool):
         return "yes" if value else "no"

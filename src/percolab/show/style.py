@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ DARK_FIGURES = """<svg width="0" height="0" style="position: absolute" aria-hidd
 <feComposite operator="arithmetic" k2=".5" k3=".5" in="most" in2="least"/>
 <feColorMatrix values="-1 0 0 0 1 0 -1 0 0 1 0 0 -1 0 1 0 0 0 1 0" result="darkness"/>
 <feComposite operator="arithmetic" k1="1" in="greyness" in2="darkness"/>
-<feComposite operator="arithmetic" k2=".5" k3="1" in="SourceGraphic" result="half"/>
+<feComposite operator="arithmetic" k2=".5" k3="1" k4="-.002" in="SourceGraphic" result="half"/>
 <feComposite operator="arithmetic" k2="2" k3="-1" in="half" in2="greyness"/>
 </filter></svg>
 """
@@ -120,12 +121,13 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def as_png(figure: Figure, dpi: int = 100) -> bytes:
-    """Return a figure as the bytes of a PNG, for pages, notebooks and files; labels of axes that are cut get two lines."""
+    """Return a figure as the bytes of a PNG, for pages, notebooks and files; labels of axes that are cut are broken."""
     png = _drawn(figure, dpi)
     labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]
-    cut = [label for label in labels if _is_cut(label, figure, dpi)]
+    excess = {label: _excess(label, figure, dpi) for label in labels}
+    cut = [label for label in labels if excess[label] > 1]
     for label in cut:
-        label.set_text(_in_two_lines(label.get_text()))
+        label.set_text(_broken(label.get_text(), math.ceil(excess[label])))
     return _drawn(figure, dpi) if cut else png
 
 
@@ -135,17 +137,21 @@ def _drawn(figure: Figure, dpi: int) -> bytes:
     return file.getvalue()
 
 
-def _is_cut(label: Text, figure: Figure, dpi: int) -> bool:
-    """Tell whether the label of an axis runs out of the figure, which has been drawn."""
+def _excess(label: Text, figure: Figure, dpi: int) -> float:
+    """Return how often the label of an axis is as long as there is room for, in a figure that has been drawn."""
     box, (width, height) = label.get_window_extent(dpi=dpi), dpi * figure.get_size_inches()
     low, high, room = (box.x0, box.x1, width) if label.get_rotation() == 0 else (box.y0, box.y1, height)
-    return bool(low < 0 or high > room)
+    middle = (low + high) / 2
+    return float((high - low) / (2 * min(middle, room - middle)))
 
 
-def _in_two_lines(text: str) -> str:
-    """Break a text before what is in brackets, or else near its middle."""
+def _broken(text: str, lines: int) -> str:
+    """Break a text into lines of about one length; into two before what is in brackets, if that is near the middle."""
     words = " ".join(text.split())
-    return words.replace(" (", "\n(", 1) if " (" in words else textwrap.fill(words, round(0.6 * len(words)))
+    first, bracket, _ = words.partition(" (")
+    if lines == 2 and bracket and abs(len(first) / len(words) - 0.5) < 0.1:
+        return words.replace(" (", "\n(", 1)
+    return textwrap.fill(words, len(words) // lines + 4)
 
 
 def css() -> str:
