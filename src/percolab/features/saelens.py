@@ -89,7 +89,7 @@ def train(
                 progress("autoencoder", step, steps)
             training.take(step, batch)
     training.finish()
-    trained = _for_use(sae, str(values.device))
+    trained = for_use(sae, str(values.device))
     trained.fold_activation_norm_scaling_factor(scale)
     return trained
 
@@ -238,7 +238,7 @@ def hold(vectors: torch.Tensor, start: torch.Tensor) -> None:
         vectors.copy_(torch.where(along < SOFT * length, held, vectors))
 
 
-def _for_use(sae: Any, device: str) -> Any:
+def for_use(sae: Any, device: str) -> Any:
     """Return a trained autoencoder as SAELens gives it away: a file is the only way there."""
     with tempfile.TemporaryDirectory() as folder:
         sae.save_inference_model(folder)
