@@ -76,8 +76,15 @@ def test_a_benchmark_has_its_table_and_its_controls(made):
     assert not results["missing"]
     assert not results["failed"]
     head, rows = results["table"]["head"], results["table"]["rows"]
-    for column in ("recovery", "untrained", "random norms", "other", "raw input", "chance", "trained - raw", "dead"):
-        assert column in head
+    for column in (
+        "recovery", "untrained", "random norms", "other", "raw input", "chance", "trained - raw", "own - other", "L0",
+        "dead", "explained variance", "loss recovered", "threshold 0", "one to one", "AUC", "held-out subtrees",
+        "splitting", "stability", "MCC", "uniqueness", "precision", "recall", "shrinkage", "1-sparse probe",
+        "5-sparse probe", "probe of activations",
+    ):  # fmt: skip
+        assert column in head, column
+    for role in ("trained", "untrained", "other", "raw"):  # curves against L0
+        assert (output / "superposed-2" / "figures" / f"recovery-{role}.png").exists()
     lines = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert list(lines) == ["kmeans", "kmeans-1", "neurons", "oracle"]
     assert float(lines["oracle"]["recovery"]) == 1

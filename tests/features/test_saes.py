@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from percolab.features import score
+from percolab.features.dictionaries import Pretrained
 from percolab.features.inputs import as_array
 from percolab.features.saes import BatchTopK, Gated, JumpReLU, Matryoshka, SparseAutoencoder, TopK
 
@@ -113,6 +114,7 @@ def test_files_are_those_of_saelens(name, fitted, activations, tmp_path):
         again = kind.load(tmp_path, "cpu")
         assert abs(again.encode(activations) - codes).nnz == 0
         assert np.array_equal(again.directions, method.directions)
+    assert abs(Pretrained(str(tmp_path), "cpu").fit(activations).encode(activations) - codes).nnz == 0
     other = Gated if name != "gated" else TopK
     with pytest.raises(ValueError, match=rf"^path must hold an SAE of kind {other.architecture}, got "):
         other.load(tmp_path, "cpu")

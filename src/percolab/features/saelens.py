@@ -83,7 +83,7 @@ def train(
     scaled, size = values * scale, min(batch_size, len(values))
     sae = begin(scaled, architecture, options, n_features=n_features, frozen=frozen, seed=seed)
     training = Training(sae, size, steps, lr, soft=frozen == "soft")
-    with tf32(True):
+    with tf32(values.is_cuda):
         for step, batch in zip(range(steps), batches(scaled, size, seed), strict=False):
             if step % max(1, steps // 100) == 0:
                 progress("autoencoder", step, steps)
@@ -112,8 +112,9 @@ def begin(
 class Training:
     """The steps that an autoencoder of SAELens learns in: Adam on SAELens' losses, with gradients of norm 1 at most.
 
-    A feature is dead if it has been silent for more than a tenth of all steps. SAELens' losses of a dead feature are
-    computed only while a feature could be dead, which is looked at four times in that time.
+    A feature is dead if it has been silent for more than a tenth of all steps. The loss that revives dead features is
+    computed only while there may be any. Python waits for the device when it looks for that, every fortieth of the
+    steps, and at no other time.
 
     Parameters
     ----------
@@ -194,7 +195,7 @@ class Training:
 
 
 class Unhindered:
-    """What of SAELens' autoencoders makes Python wait for the device, done so that it need not; else it is the same."""
+    """The methods of SAELens' autoencoders that make Python wait for the device, with the same results without that."""
 
     W_dec: torch.Tensor
     cfg: Any
@@ -216,8 +217,8 @@ class Unhindered:
         codes = torch.zeros_like(dead).scatter(-1, places, values.masked_fill(values.isneginf(), 0.0))
         decoded = act_times_W_dec(codes, self.W_dec, self.cfg.rescale_acts_by_decoder_norm)
         missed = (sae_in - sae_out).detach()
-        loss: torch.Tensor = (decoded - missed).pow(2).sum(-1).mean()
-        return self.cfg.aux_loss_coefficient * share * loss
+        weight: float = self.cfg.aux_loss_coefficient
+        return weight * share * (decoded - missed).pow(2).sum(-1).mean()
 
     @torch.no_grad()
     def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:

@@ -111,8 +111,9 @@ def compute(task: tuple[Cell[Any], Here, Sequence[Any]]) -> Outcome:
 class Runner(Protocol):
     """Where cells are computed."""
 
-    at_once: int | None
-    """cells that are computed at once, or None for as many as there are: all of a lower rank come before the others"""
+    @property
+    def at_once(self) -> int | None:
+        """How many cells it is given at a time; None for all that need no other, so that it computes them together."""
 
     def run(self, cells: Iterable[tuple[Cell[Any], Sequence[Any]]], here: Here) -> Iterable[tuple[Cell[Any], Outcome]]:
         """Yield the outcome of every cell, given the results that it needs, as they finish."""
