@@ -302,6 +302,32 @@ def test_steps_are_those_of_saelens_trainer(name, activations):
 
 @pytest.mark.sae
 @pytest.mark.parametrize("name", KINDS)
+def test_what_learns_stays_where_it_is(name, activations):
+    """A CUDA graph knows tensors by their addresses; gradients are of one step alone."""
+    import torch
+
+    from percolab.features import saelens
+
+    method, values = KINDS[name], torch.from_numpy(activations)
+    sae = saelens.begin(values, method.architecture, method.options(), n_features=24, frozen=None, seed=0)
+    training = saelens.Training(sae, 64, 40, 1e-3, soft=True)
+
+    def addresses():
+        kept = [*sae.state_dict().values(), training.optimizer.param_groups[0]["lr"], *training.coefficients.values()]
+        kept += [value for state in training.optimizer.state.values() for value in state.values()]
+        return [one.data_ptr() for one in (*kept, training.batch, training.silent, training.fired, training.loss)]
+
+    training.take(0, values[:64])
+    before = addresses()
+    for step, reviving in enumerate([False, True, False]):
+        training.silent[step] = 1000 * reviving
+        training.take(step + 1, values[:64])
+        assert addresses() == before
+        assert all(parameter.grad is None for parameter in sae.parameters())
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("reviving", [False, True])
 def test_python_waits_for_nothing_within_a_step(name, reviving, activations):
     """A step asks for no number and no count of rows, so that a CUDA graph can hold it; steps of SAELens do."""
@@ -334,6 +360,23 @@ def test_python_waits_for_nothing_within_a_step(name, reviving, activations):
         with Waits():
             training._step(reviving=True)
         assert waits
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
+def test_on_a_gpu_graphs_take_the_same_steps(name, activations, monkeypatch):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    from percolab.features import saelens
+
+    given = SMALL | {"n_features": 96, "steps": 160, "device": "cuda"} | ({} if name == "gated" else {"k": 2})
+    graphs = type(KINDS[name])(**given).fit(activations)
+    monkeypatch.setattr(saelens, "WARM_UP", 1000)  # so that nothing is recorded
+    steps = type(KINDS[name])(**given).fit(activations)
+    np.testing.assert_allclose(graphs.directions, steps.directions, rtol=1e-3, atol=1e-4)
+    again = type(KINDS[name])(**given).fit(activations)
+    assert np.array_equal(again.directions, steps.directions)
 
 
 @pytest.mark.sae

@@ -202,7 +202,11 @@ class Unhindered:
     topk_threshold: torch.Tensor
 
     def calculate_topk_aux_loss(
-        self, sae_in: torch.Tensor, sae_out: torch.Tensor, hidden_pre: torch.Tensor, dead_neuron_mask: Any
+        self,
+        sae_in: torch.Tensor,
+        sae_out: torch.Tensor,
+        hidden_pre: torch.Tensor,
+        dead_neuron_mask: torch.Tensor | None,
     ) -> torch.Tensor:
         """Return the loss that revives dead features: how far the largest of them are from what the others miss.
 
@@ -215,7 +219,7 @@ class Unhindered:
         dead = hidden_pre.masked_fill(~dead_neuron_mask, -torch.inf)
         values, places = dead.topk(min(most, dead.shape[-1]), sorted=False)
         codes = torch.zeros_like(dead).scatter(-1, places, values.masked_fill(values.isneginf(), 0.0))
-        decoded = act_times_W_dec(codes, self.W_dec, self.cfg.rescale_acts_by_decoder_norm)
+        decoded: torch.Tensor = act_times_W_dec(codes, self.W_dec, self.cfg.rescale_acts_by_decoder_norm)
         missed = (sae_in - sae_out).detach()
         weight: float = self.cfg.aux_loss_coefficient
         return weight * share * (decoded - missed).pow(2).sum(-1).mean()
