@@ -1,9 +1,9 @@
-"""Devices of torch: by name, with checked data on them, and TF32. Nothing imports this module until torch is needed."""
+"""Devices of torch: by name, with checked data; TF32; CUDA graphs. Nothing imports this module until it is needed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,3 +81,23 @@ def tf32(allowed: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+# ---------------------------------------------------------------------- CUDA graphs
+
+
+def warmed_up(work: Callable[[], None]) -> None:
+    """Do work on a CUDA stream of its own, so that libraries set themselves up before it is recorded."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        work()
+    torch.cuda.current_stream().wait_stream(side)
+
+
+def recorded(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """Return work as a CUDA graph, without doing it; it must have been warmed up and find no gradients."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
