@@ -106,12 +106,12 @@ def carried(
 
 def _absorbed(c: int, firing: Firing, concepts: Concepts, matches: Matches, absorbers: Absorbers) -> Ints:
     """Return the positions of a concept where its feature is silent and an absorber fires."""
-    start, stop = concepts.start[c], concepts.stop[c]
+    start, stop = int(concepts.start[c]), int(concepts.stop[c])
     fires_on = np.empty(firing.fired[matches.feature[c]], np.int32)
     decode(matches.feature[c], firing.columns, fires_on)
     absorbed = absorbers.deepest[start:stop] >= c
     absorbed[fires_on[(fires_on >= start) & (fires_on < stop)] - start] = False
-    return start + np.flatnonzero(absorbed)
+    return np.flatnonzero(absorbed) + start
 
 
 # ---------------------------------------------------------------------- kernels
