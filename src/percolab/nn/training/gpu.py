@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from percolab.ground.devices import recorded, warmed_up
 from percolab.nn.training.checkpoint import restore, snapshot
 
 
@@ -20,15 +21,9 @@ def record(
 ) -> torch.cuda.CUDAGraph:
     """Record work that trains a model. Libraries set themselves up in the warm-up before it, which is then undone."""
     before = snapshot(model, optimizer)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(side):
-        warm_up()
-    torch.cuda.current_stream().wait_stream(side)
+    warmed_up(warm_up)
     optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
-        work()
+    graph = recorded(work)
     restore(model, optimizer, before)
     return graph
 
