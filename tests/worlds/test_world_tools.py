@@ -15,7 +15,6 @@ from percolab import exports
 from percolab.cli import main
 from percolab.loaders.streams import Stream
 from percolab.show import card, cluster_picture, distributions, latent_colours, summary
-from percolab.store import worlds
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
 CYCLES, LONGER = 1, 2
@@ -144,7 +143,7 @@ def test_splits_name_the_factor(world):
         pl.split_rows(world, by="cluster")
     with pytest.raises(ValueError, match="factor must be between 0 and 2, got 3"):
         pl.split_rows(world, by="cluster", factor=3)
-    with pytest.raises(ValueError, match="factor must be 0 or left out for a forest, got 1"):
+    with pytest.raises(ValueError, match="factor must be 0 or left out for a dataset of one hierarchy, got 1"):
         pl.split_rows(world.factors[0].forest, by="subtree", max_size=5, factor=1)
 
 
@@ -405,8 +404,8 @@ def test_bad_words_are_one_line(one, words, message, capfd):
 
 
 def test_the_store_of_a_world_is_told_from_that_of_a_dataset(one, stored):
-    assert worlds.is_world(stored)
-    assert not worlds.is_world("a.zarr")
+    assert isinstance(pl.load(stored), pl.Superposed)
+    assert isinstance(pl.load("a.zarr"), pl.Dataset)
 
 
 def test_the_law_of_depths_is_exact_for_small_clusters():

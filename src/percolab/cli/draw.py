@@ -56,13 +56,13 @@ def draw(
     from percolab import show
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
-    from percolab.store import worlds
+    from percolab.store import finished
 
     form = check_choice("output", output.suffix, PICTURE_SUFFIXES).removeprefix(".")
     files.check_output(output, overwrite=overwrite)
     chosen = {} if colour is None else _colouring(colour)
     with bar(label="drawing"):
-        data = worlds.load(path)
+        data = finished.load(path)
         if isinstance(data, StoredDocuments):
             figure = show.draw(data, document)
         else:

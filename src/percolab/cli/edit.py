@@ -200,7 +200,7 @@ def superpose(
 
 def _factor(word: str) -> Recipe:
     """Return the recipe of a factor: of a preset, of a file of JSON, or of a dataset as its recipe makes it."""
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
     if word in PRESETS:
         return PRESETS[word]
@@ -233,7 +233,7 @@ def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
 def _dataset(path: str) -> Dataset:
     """Open a dataset, and refuse a world."""
     from percolab.dataset.dataset import Dataset
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
     dataset = load_points(path)
     if not isinstance(dataset, Dataset):

@@ -61,14 +61,14 @@ def explore(
     from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar
     from percolab.show.explorer import explore as build
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if (output is None) != serve:
         raise ValueError(f"output must be {'left out with' if serve else 'given unless'} serve, got {output}")
     if output is not None:
         files.check_output(output, overwrite=overwrite)
     given = {} if features is None else read_codes("features", features)
-    dataset, runs = worlds.load(path), run or []
+    dataset, runs = finished.load(path), run or []
     shown: dict[str, Any] = {"codes": given.get("codes"), "name": PurePath(path).name, "n_points": points}
     with bar(label="reading") as display:
         if isinstance(dataset, StoredDocuments):

@@ -8,8 +8,7 @@ from typing import Annotated
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, word_option
 from percolab.cli.output import print_wrote
-from percolab.exports import formats
-from percolab.exports.columns import TAILS
+from percolab.exports import WRITERS, files_of
 from percolab.ground import files
 
 
@@ -23,7 +22,7 @@ from percolab.ground import files
 )
 def export(
     path: Store,
-    form: Annotated[str, word_option("--format", "|".join(TAILS), "What to write.", tuple(TAILS))],
+    form: Annotated[str, word_option("--format", "|".join(WRITERS), "What to write.", tuple(WRITERS))],
     output: Annotated[Path, word_option("-o --output", "STEM", "What the file names begin with.")],
     factor: Factor = None,
     overwrite: Overwrite = False,
@@ -37,13 +36,12 @@ def export(
     Documents are written as npz, or as parquet with tokens as input_ids.
     """
     from percolab.ground.progress import bar
-    from percolab.store import worlds
+    from percolab.store import finished
 
-    dataset = worlds.load(path)
-    write, paths_of = formats.format_of(form, dataset)
-    paths = paths_of(output)
+    dataset = finished.load(path)
+    paths = files_of(form, dataset, output)
     for file in paths if form not in ("parquet", "huggingface") else ():  # there the folder is made first
         files.check_output(file, overwrite=overwrite)
     with bar(label="exporting") as display:
-        write(dataset, output, factor=factor, overwrite=overwrite, progress=display)
+        WRITERS[form](dataset, output, factor=factor, overwrite=overwrite, progress=display)
     print_wrote(" and ".join(map(str, paths)))

@@ -193,12 +193,12 @@ def make(made_with: Callable[..., AnyDataset], output: str, *, overwrite: bool, 
     """Make a dataset or a world in memory, write it, and say what it is; `made_with` is given `progress`."""
     from percolab.ground import progress
     from percolab.show import summary
-    from percolab.store import commit, worlds
+    from percolab.store import commit
 
     commit.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet, label="making") as display:
         made = made_with(progress=display)
-        worlds.save(made, output, overwrite=overwrite, sync=sync, progress=display)
+        commit.save(made, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(made))}")
 

@@ -50,7 +50,7 @@ def info(
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
     from percolab.show import summary
-    from percolab.store import locations, worlds
+    from percolab.store import finished, locations
     from percolab.worlds.superposed import truth
 
     if explorer is not None and html is None:
@@ -61,8 +61,8 @@ def info(
         files.check_output(html, overwrite=overwrite)
     with bar(label="reading") as display:
         if verify:
-            worlds.opened(path).verify(display)
-        dataset = worlds.load(path)
+            finished.Complete(path).verify(display)
+        dataset = finished.load(path)
         if isinstance(dataset, StoredDocuments) and (factor is not None or html is not None):
             raise ValueError(f"{'html' if factor is None else 'factor'} must be left out for documents, got {path!r}")
         if html is not None:
@@ -72,7 +72,7 @@ def info(
         described = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
     described["store_bytes"] = locations.n_bytes(path)
     if verify:
-        described["sha256"] = worlds.opened(path).sha256
+        described["sha256"] = finished.Complete(path).sha256
     if as_json:
         print_json(described)
     else:
@@ -108,13 +108,13 @@ def verify(
     """
     from percolab.checks.suite import verify as check
     from percolab.ground.progress import bar
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if report is not None:
         if report.is_file() and report.suffix != ".html":
             raise FileExistsError(f"report must be a folder or end in .html, got the file {str(report)!r}")
         files.check_directory(report)
-    dataset = None if path is None else worlds.load(path)
+    dataset = None if path is None else finished.load(path)
     with bar() as display:
         outcome = check(dataset, progress=display)
         written = None if report is None else outcome.report(report)

@@ -126,10 +126,10 @@ def train(
 def _training_data(path: str) -> Any:
     """Return the dataset, the world or the corpus at a path."""
     from percolab.corpora.corpus import Corpus
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if not path.endswith(".json"):
-        stored = worlds.load(path)
+        stored = finished.load(path)
         return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
     return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
 
@@ -140,9 +140,9 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     need_packages()
     from percolab.nn.networks import baseline
     from percolab.nn.networks.objective import NAMES
-    from percolab.store import worlds
+    from percolab.store import finished
 
-    scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
+    scores = baseline.baselines(finished.load_points(path), device=device, progress=True)
     by_name = {name: asdict(score) for name, score in scores.items()}
     if as_json:
         print_json(by_name)
@@ -181,7 +181,7 @@ def probe(
     need_packages()
     from percolab.experiments import paper_figures
     from percolab.nn.probing import controls, probed_networks
-    from percolab.store import worlds
+    from percolab.store import finished
     from percolab.study import pictures
     from percolab.worlds.superposed import truth
 
@@ -192,7 +192,7 @@ def probe(
     depths = tuple(range(0, check_integer("max_depth", max_depth, 0) + 1, DEPTH_STEP))
     config = ProbeConfig(depths=depths, min_latent_size=min_latent_size, draws=draws)
     check_integer("untrained", untrained, 1)
-    dataset = worlds.load_points(path)
+    dataset = finished.load_points(path)
     forest = truth(dataset, factor).forest
     probes = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)

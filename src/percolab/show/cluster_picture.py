@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
-from percolab.ground.validation import check_integer, one
+from percolab.ground.validation import check_index, check_integer
 from percolab.model.forest import Forest
 from percolab.show import latent_colours, style
 from percolab.show.belief_map import draw_document
@@ -106,7 +106,7 @@ def draw(
 
 def _draw_one_document(data: Corpus | StoredDocuments, number: int) -> Figure:
     if isinstance(data, StoredDocuments):
-        return draw_document(data.corpus, data.recipe.lo + one("document", number, len(data.recipe)))
+        return draw_document(data.corpus, data.recipe.lo + check_index("document", number, len(data.recipe)))
     return draw_document(data, number)
 
 
