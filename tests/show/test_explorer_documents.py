@@ -264,6 +264,22 @@ def test_networks_stand_below_the_exact_belief_in_the_colours_of_their_roles(cor
 
 
 @pytest.mark.browser
+def test_all_networks_are_seen_at_once_beside_the_exact_belief(networks_page, chromium, tmp_path):
+    networks_page.save(tmp_path / "networks.html")
+    tab = chromium.new_page(viewport={"width": 1440, "height": 900})
+    tab.goto((tmp_path / "networks.html").as_uri())
+    tab.wait_for_function("document.body.dataset.ready === 'true'")
+    fields = [field.bounding_box() for field in tab.locator("#field, canvas.network").all()]
+    assert len(fields) == 4
+    assert len({field["height"] for field in fields}) == 1
+    assert fields[-1]["y"] + fields[-1]["height"] < tab.locator("#details").bounding_box()["y"]
+    # What is true has a colour that no role of a network has.
+    frame = tab.evaluate("getComputedStyle(percolabExplorer.app.rects[percolabExplorer.app.truth(0)]).stroke")
+    assert frame == "rgb(204, 121, 167)"
+    tab.close()
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_scrolls_the_page_down_and_the_document_sideways(visit, scheme):
     tab = visit(width=390, color_scheme=scheme, has_touch=True)

@@ -118,4 +118,4 @@ def _draw_segments(axes: Axes, corpus: Corpus, k: int, context: NDArray[np.int32
         latent = context[start]
         corner = (start - 0.5, forest.latent_start[latent])
         size = (stop - start, forest.latent_size[latent])
-        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=style.TRUTH, linewidth=1.3))
+        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=style.TRUTH, linewidth=2))
