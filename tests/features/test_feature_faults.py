@@ -338,10 +338,7 @@ def edges_to_the_top_are_summarised(patch):
 
 @fault("concepts.absorption", "concepts.absorption_null", "summary.absorption")
 def absorbers_may_be_as_large(patch):
-    def wrong(upper, size, out):
-        out[:] = upper
-
-    patch.setattr(absorption, "_first_twice_as_large", wrong)
+    patch.setattr(absorption, "_first_twice_as_large", lambda upper, size: upper)
 
 
 @fault("concepts.absorption")
@@ -357,11 +354,7 @@ def absorption_of_poor_concepts_too(patch):
 
 @fault("concepts.absorption")
 def absorbers_absorb_from_their_own_concept_alone(patch):
-    def wrong(found_first, found, end, first, lowest):
-        first[:] = found_first
-        lowest[:] = -1
-
-    patch.setattr(absorption, "_lowest", wrong)
+    patch.setattr(absorption, "_lowest", lambda feature, absorbed, end: (feature, np.full_like(absorbed, -1)))
 
 
 @fault("concepts.absorption_null", "summary.absorption_null")
