@@ -76,6 +76,14 @@ def test_what_is_needed_is_computed_first_and_only_if_it_is_needed(kept):
     assert len(CALLS) == 3
 
 
+def test_progress_begins_before_the_first_cell_is_computed(kept):
+    told = []
+    kept.here = Here("cpu", lambda *report: told.append((*report, len(CALLS))))
+    kept.compute([cell(), cell("two")])
+    kept.compute([cell()])
+    assert told == [("cells", 0, 2, 0), ("cells", 1, 2, 1), ("cells", 2, 2, 2)]
+
+
 def test_a_fault_is_raised_or_kept_with_its_reason(kept):
     bad, after, good = cell("bad", fail), cell("after"), cell("good")
     after = replace(after, needs=(bad,))

@@ -9,7 +9,7 @@ import numpy as np
 
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.ground.memory import readable
-from percolab.ground.text import printable
+from percolab.ground.text import counted, printable
 from percolab.store import finished, locations
 from percolab.store.locations import Location
 from percolab.worlds.superposed import AnyDataset, Superposed
@@ -141,7 +141,7 @@ def one_line(summary: dict[str, Any]) -> str:
         )
     recipe, seeds = summary["recipe"], summary["recipe"]["seeds"]
     told = (
-        f"{summary['n_points']:,} points in R^{summary['dim']}, {summary['n_clusters']:,} clusters, "
+        f"{summary['n_points']:,} points in R^{summary['dim']}, {counted(summary['n_clusters'], 'cluster')}, "
         f"{summary['n_latents']:,} latents; seeds {seeds['graph']}, {seeds['embed']}, {seeds['value']}"
     )
     if recipe.get("edits"):
@@ -202,7 +202,7 @@ def _lines_of_world(summary: dict[str, Any]) -> list[tuple[str, str]]:
     for k, part in enumerate(summary["factors"]):
         weight = "in the product" if part["weight"] is None and k in summary["relevant"] else "irrelevant"
         told = f"weight {part['weight']:g}" if part["weight"] else weight
-        sizes = f"{part['n_points']:,} points in R^{part['dim']}, {part['n_clusters']:,} clusters"
+        sizes = f"{part['n_points']:,} points in R^{part['dim']}, {counted(part['n_clusters'], 'cluster')}"
         lines.append((f"factor {k}", f"{sizes}, {part['n_latents']:,} latents, scale {part['scale']:g}, {told}"))
     if summary["y_mean"] is not None:
         lines.append(("y", f"mean {summary['y_mean']:.6g}, variance {summary['y_variance']:.6g}"))

@@ -45,7 +45,7 @@ def write(drawn: Mapping[str, Figure], folder: Path, progress: Progress = silent
         progress("figures", done, len(drawn))
         with style.sheet(), replacing(folder / f"{name}.png") as partial:
             figure.savefig(partial, dpi=PNG_DPI)
-    progress("figures", len(drawn), len(drawn))
+        progress("figures", done + 1, len(drawn))
 
 
 def by_layer(
