@@ -30,6 +30,7 @@ from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset, construct
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown, silent
+from percolab.ground.text import counted
 from percolab.ground.validation import check_finite, check_shape
 from percolab.ground.version import __version__
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
@@ -182,8 +183,10 @@ def verify(
             return Verification(tuple(_documents(dataset, tell)), describe_documents(dataset))
         if isinstance(dataset, Superposed):
             return Verification(tuple(_world(dataset, tell)), f"{_name(dataset.provenance)}{dataset!r}")
-        if dataset is not None:
+        if isinstance(dataset, Dataset):
             return Verification(tuple(all_checks(dataset, tell)), describe(dataset))
+        if dataset is not None:
+            raise ValueError(f"dataset must be a dataset, a world, a corpus or documents, got {type(dataset).__name__}")
         return Verification(tuple(_suite(tell)), SUITE_WORDS)
 
 
@@ -293,7 +296,7 @@ def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws
 
 def _structure(subject: Subject) -> Check:
     """Check the invariants of the forest, and that all arrays fit it and the recipe, and are finite."""
-    note = f"{subject.forest.n_points:,} points, {subject.forest.n_clusters:,} clusters"
+    note = f"{counted(subject.forest.n_points, 'point')}, {counted(subject.forest.n_clusters, 'cluster')}"
     return sound("every invariant holds", lambda: _validate_arrays(subject), note)
 
 

@@ -37,7 +37,7 @@ def representations(model: nn.Module) -> list[str]:
 def activations(
     model: nn.Module,
     X: Any,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
     *,
     batch_size: int | None = None,
     device: Device = "auto",
@@ -67,7 +67,7 @@ def activations(
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     device = choose_device(device)
-    chosen = list(representations(model) if names is None else names)
+    chosen = representations(model) if names is None else [names] if isinstance(names, str) else list(names)
     modules = dict(model.named_modules())
     for name in chosen:
         if name not in modules or not name:
