@@ -25,7 +25,7 @@ import zarr.storage  # noqa: F401
 
 import percolab as pl
 from percolab import exports
-from percolab.exports import formats
+from percolab.exports.columns import paths
 from percolab.ground import files
 from percolab.store import runners, schema
 
@@ -139,7 +139,7 @@ def exported(stem, kept):
 
 
 def files_of(stem):
-    return tuple(path.read_bytes() for path in formats.FORMATS["npz"].paths(stem))
+    return tuple(path.read_bytes() for path in paths("npz", stem))
 
 
 ALLOWED = {
@@ -278,6 +278,6 @@ def check(job, path, truth, counts):
     counts["lost"] += (path.parent / "notes.txt").read_text() != "mine"
     expected = {"notes.txt", "ds.zarr"} | ({"link.zarr"} if job is save_through_a_link else set())
     if job is export:
-        expected = {"notes.txt", *(file.name for file in formats.FORMATS["npz"].paths(path.with_name("out")))}
+        expected = {"notes.txt", *(file.name for file in paths("npz", path.with_name("out")))}
     counts["left over"] += sorted(os.listdir(path.parent)) != sorted(expected)
     counts["lost"] += job is save_through_a_link and not path.with_name("link.zarr").is_symlink()

@@ -27,7 +27,6 @@ from attack_kills import save as save_new
 
 import percolab as pl
 from percolab import exports
-from percolab.exports import formats
 
 PATIENCE_S = 60
 NAMES = ("ds.zarr", "other.zarr", "out.npz", "out.points.parquet", "out.h5", "hub", "README.md", "notes.txt")
@@ -262,7 +261,7 @@ def shards(made, folder):
 
 def export(form):
     def write(made, folder):
-        formats.FORMATS[form].write(made, folder / "out", overwrite=True)
+        exports.WRITERS[form](made, folder / "out", overwrite=True)
 
     return write
 
@@ -285,7 +284,7 @@ def attack_disks(count, seed):
     """Write so many times to a disk that is full at some point; return how it ended."""
     random = np.random.default_rng(seed)
     truth = prepare()
-    writers = [save, shards, *(export(form) for form in formats.FORMATS)]
+    writers = [save, shards, *(export(form) for form in exports.WRITERS)]
     counts = Counter(tried=count, refused=0, written=0, lost=0, crashes=0, **{"left over": 0})
     with tempfile.TemporaryDirectory() as name:
         kept, folder = Path(name) / "kept", Path(name) / "here"
@@ -316,7 +315,7 @@ COMMANDS = (
     ["generate", "--n-points", "60000", "--dim", "20", "--seed", "1", "-o", "new.zarr"],
     ["generate", "--n-points", "60000", "--dim", "20", "--seed", "1", "-o", "ds.zarr", "--overwrite"],
     ["generate", "--n-points", "60000", "--dim", "20", "--seed", "1", "-o", "new.zarr", "--shards", "2"],
-    *(["export", "ds.zarr", "--format", form, "-o", "out"] for form in formats.FORMATS),
+    *(["export", "ds.zarr", "--format", form, "-o", "out"] for form in exports.WRITERS),
     ["info", "ds.zarr", "--verify"],
     ["verify", "ds.zarr"],
 )

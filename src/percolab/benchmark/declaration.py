@@ -47,7 +47,7 @@ from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number
 from percolab.show import pages
-from percolab.store.worlds import load
+from percolab.store.finished import load
 from percolab.study.cells import Cell, Cells, cell_of
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS

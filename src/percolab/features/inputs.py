@@ -18,7 +18,7 @@ from percolab.ground import foreign_files, memory
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.foreign_files import as_csr, from_archive
 from percolab.ground.text import shown
-from percolab.ground.validation import check_choice, check_numbers, indices, one
+from percolab.ground.validation import check_choice, check_index, check_numbers, indices
 from percolab.model.forest import Forest
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _of_documents(corpus: Corpus, k: int, asked: Asked) -> Labels:
 def _check_factor(factor: int | None, count: int, kind: str) -> int:
     if factor is None and count > 1:
         raise ValueError(f"factor must be given for a {kind} of {count} hierarchies, got None")
-    return one("factor", factor or 0, count)
+    return check_index("factor", factor or 0, count)
 
 
 def _check_rows(rows: Any, n: int, n_codes: int) -> Ints | None:

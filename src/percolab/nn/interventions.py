@@ -8,7 +8,6 @@ outer one acts first. A module whose output is a tuple is changed in the tuple's
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -59,7 +58,7 @@ def steer(
     tensor([[6.]])
     """
     vector = _floats("direction", direction, 1)
-    times = dose if isinstance(dose, torch.Tensor) else check_number("dose", dose, -math.inf)
+    times = dose if isinstance(dose, torch.Tensor) else check_number("dose", dose)
 
     def change(output: torch.Tensor) -> torch.Tensor:
         _check_width("direction", vector, layer, output)

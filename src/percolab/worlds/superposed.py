@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_target")
-"""What datasets have and worlds do not."""
+"""Methods of datasets that worlds do not have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ def remade(dataset: Dataset) -> Dataset:
 
 
 AnyDataset = Dataset | Superposed
-"""What has samples, targets and truths."""
+"""A dataset or a world: both have samples, targets and truths."""
 
 
 @dataclass(frozen=True, eq=False)
