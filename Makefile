@@ -141,5 +141,5 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.pip
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.pip
-	$(INSTALL) -e '.[explore,nn,ray]' --group bench '$(TORCH)'
+	$(INSTALL) -e '.[explore,nn,ray,sae]' --group bench '$(TORCH)'
 	@touch $@

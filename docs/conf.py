@@ -1,6 +1,7 @@
 """How Sphinx builds the documentation: ``make docs``."""
 
 import hashlib
+import json
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ from sphinx.errors import ExtensionError
 ROOT = Path(__file__).parent.parent
 
 # Pages are run again when the library has changed, and with kernels compiled from it: see CONTRIBUTING.md.
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".js", ".css", ".html"))
 STATE = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:16]
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / "build" / "numba" / STATE)
 os.environ["PYTHONPATH"] = str(ROOT / "src")  # for the pages, which are run in other folders
@@ -148,9 +149,26 @@ def _explorers(app: Sphinx) -> None:
         pl.show.explore(corpus, name="Documents", n_points=64 * 40).save(documents)
 
 
+def _mark_first_picture(app: Sphinx, tree: nodes.document) -> None:
+    """Mark the picture that opens a page of results: where there is room, text and table stand beside it."""
+    page = app.env.docname
+    if page.startswith("results/") and not page.endswith(("README", "-details")):
+        next(iter(tree.findall(nodes.image)))["classes"].append("opening")
+
+
+def _figures_in_the_dark(app: Sphinx) -> None:
+    """Give every page the filter that its figures have on a dark ground, as reports have it."""
+    from percolab.show.style import DARK_FIGURES
+
+    add = f"document.body.insertAdjacentHTML('beforeend', {json.dumps(DARK_FIGURES)})"
+    app.add_js_file(None, body=f"document.addEventListener('DOMContentLoaded', () => {add})")
+
+
 def setup(app: Sphinx) -> None:
     """Run around napoleon, whose priority is 500; look at the pages when they are there."""
     app.connect("builder-inited", _explorers)
+    app.connect("builder-inited", _figures_in_the_dark)
+    app.connect("doctree-read", _mark_first_picture)
     app.connect("html-page-context", _describe)
     app.connect("build-finished", _refuse_plain_figures)
     app.connect("autodoc-process-docstring", _keep, priority=400)

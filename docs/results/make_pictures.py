@@ -13,14 +13,15 @@ from typing import Any
 
 from make_tables import HIDDEN, LAYERS, SAES, STREAM, TASKS, estimate_of, lines, read
 
-from percolab.show import dot_rows
+from percolab.show import dot_rows, style
 from percolab.show.dot_rows import Mark, Panel
 
 HERE = Path(__file__).parent
-CARD = 4.8
+DPI = 150
+CARD = 4.2
 """Width in inches of a picture on a card of the first page."""
 ROLES = {"trained": "recovery", "untrained": "untrained", "raw input": "raw"}
-FEW = ["kmeans", "batchtopk", "jumprelu", "matryoshka"]
+FEW = ["kmeans", "jumprelu"]
 """Methods on a card."""
 
 
@@ -29,9 +30,9 @@ def main() -> None:
     folder = HERE / "pictures"
     folder.mkdir(exist_ok=True)
     for name, panels in PICTURES.items():
-        dot_rows.draw(*panels()).savefig(folder / f"{name}.png", dpi=150)
+        (folder / f"{name}.png").write_bytes(style.as_png(dot_rows.draw(*panels()), DPI))
     for name, panel in CARDS.items():
-        dot_rows.draw(panel(), width=CARD).savefig(folder / f"card-{name}.png", dpi=150)
+        (folder / f"card-{name}.png").write_bytes(style.as_png(dot_rows.draw(panel(), width=CARD), DPI))
 
 
 def mark(found: Mapping[str, Any] | None) -> Mark:
@@ -40,17 +41,29 @@ def mark(found: Mapping[str, Any] | None) -> Mark:
     return Mark(*(float("nan") if number is None else number for number in (value, low, high)))
 
 
-def probes(data: str, *, short: bool = False) -> Panel:
+def probes(data: str) -> Panel:
     """Return the errors of probes of z by layer, trained beside untrained networks and the raw input."""
+    errors, order = errors_of(data), [name for pair in zip(STREAM, HIDDEN, strict=True) for name in pair]
+    series = {kind: {LAYERS[name]: mark(errors[kind][name]) for name in order} for kind in ("trained", "untrained")}
+    series["raw input"] = {"raw input": mark(errors["raw"]["raw"])}
+    title = {"one-cluster": "one cluster", "multi-cluster": "many clusters"}[data]
+    words = "error of a linear probe of z (1: no better than the mean)"
+    return Panel(["raw input", *(LAYERS[name] for name in order)], series, words, title)
+
+
+def last_probe(data: str) -> Panel:
+    """Return the errors of probes of z in the last layer, trained beside untrained networks and the raw input."""
+    errors, row = errors_of(data), "last layer"
+    series = {kind: {row: mark(errors[kind][STREAM[-1]])} for kind in ("trained", "untrained")}
+    return Panel([row], series | {"raw input": {row: mark(errors["raw"]["raw"])}}, "error of a linear probe of z")
+
+
+def errors_of(data: str) -> dict[str, dict[str, Any]]:
+    """Return the errors of probes of z, by kind of network and by layer."""
     by: dict[str, dict[str, Any]] = {}
     for row in read(f"{data}/results.json")["controls"]:
         by.setdefault(row["kind"], {})[row["representation"]] = row["z"]
-    order = HIDDEN if short else [name for pair in zip(STREAM, HIDDEN, strict=True) for name in pair]
-    series = {kind: {LAYERS[name]: mark(by[kind][name]) for name in order} for kind in ("trained", "untrained")}
-    series["raw input"] = {"raw input": mark(by["raw"]["raw"])}
-    title = {"one-cluster": "one cluster", "multi-cluster": "many clusters"}[data]
-    words = "error of a linear probe of z" + ("" if short else " (1: no better than the mean)")
-    return Panel(["raw input", *(LAYERS[name] for name in order)], series, words, "" if short else title)
+    return by
 
 
 def recovery(task: str, wanted: Sequence[str] = SAES) -> Panel:
@@ -108,9 +121,8 @@ def contrasts() -> Panel:
     return Panel(list(cases), series, "estimate with its 95% interval")
 
 
-def swap() -> Panel:
+def swap(layers: Sequence[str] = ("input", *STREAM)) -> Panel:
     """Return the log ratio of separation by layer, after training and at its beginning."""
-    layers = ["input", *STREAM]
     series = {
         f"epoch {epoch}": {
             LAYERS[layer]: mark(estimate_of("relevance", part="all", measure="separation", layer=layer, epoch=epoch))
@@ -121,14 +133,13 @@ def swap() -> Panel:
     return Panel([LAYERS[layer] for layer in layers], series, "separation, log ratio: relevant over irrelevant")
 
 
-def steering() -> Panel:
+def steering(layers: Sequence[str] = ("input", "blocks.0", "blocks.1")) -> Panel:
     """Return the slope of the response by layer: where the concept matters, where not, and controls."""
     given = {"measure": "slope", "dose": 1.0, "direction": "own", "case": "relevant", "network": "trained"}
     cases: dict[str, dict[str, str]] = {
         "relevant": {}, "irrelevant": {"case": "irrelevant"}, "untrained": {"network": "untrained"},
         "random direction": {"direction": "random"},
     }  # fmt: skip
-    layers = ("input", "blocks.0", "blocks.1")
     series = {
         name: {LAYERS[layer]: mark(estimate_of("dose", **(given | other), layer=layer)) for layer in layers}
         for name, other in cases.items()
@@ -143,7 +154,7 @@ def patching(*, short: bool = False) -> Panel:
         "kmeans": "two k-means features", "topk": "two TopK features", "random": "random direction",
         "probe": "linear discriminant",
     }  # fmt: skip
-    kept = ("whole", "sibling", "random") if short else tuple(names)
+    kept = ("sibling", "random") if short else tuple(names)
     levels = [
         row
         for row in read("causes/causation.json")["estimates"]
@@ -178,7 +189,7 @@ def documents(file: str, *, short: bool = False) -> Panel:
         "permuted": "chance",
     }
     if short:
-        words.pop("neurons")
+        words = {"beliefs": words["beliefs"]}
     series = {
         name: {words[row["reader"]]: mark(row) for row in levels if row["role"] == role and row["reader"] in words}
         for role, name in names.items()
@@ -188,8 +199,10 @@ def documents(file: str, *, short: bool = False) -> Panel:
 
 PICTURES = {
     "documents": lambda: [documents("full")],
-    "probes": lambda: [probes("one-cluster"), probes("multi-cluster")],
-    "recovery": lambda: [recovery("paper-one-cluster"), recovery("superposed-2")],
+    "probes": lambda: [probes("one-cluster")],
+    "probes-many": lambda: [probes("multi-cluster")],
+    "recovery": lambda: [recovery("paper-one-cluster")],
+    "recovery-superposed": lambda: [recovery("superposed-2")],
     "recovery-others": lambda: [recovery("paper-multi-cluster"), recovery("superposed-4")],
     "gaps": lambda: [gaps(task) for task in TASKS],
     "sizes": lambda: [sizes("paper-one-cluster")],
@@ -200,10 +213,10 @@ PICTURES = {
 }
 CARDS = {
     "documents": lambda: documents("full", short=True),
-    "probes": lambda: probes("one-cluster", short=True),
+    "probes": lambda: last_probe("one-cluster"),
     "recovery": lambda: recovery("paper-one-cluster", FEW),
-    "swap": swap,
-    "steering": steering,
+    "swap": lambda: swap(STREAM[-1:]),
+    "steering": lambda: steering(("blocks.1",)),
     "patching": lambda: patching(short=True),
 }
 

@@ -213,7 +213,7 @@ def test_any_module_trains(dataset):
 def test_model_of_another_dimension(dataset):
     with pytest.raises(ValueError, match=r"model must take points of dimension 8, got one of 9"):
         train(dataset, TINY, model=ResidualMLP(9, 4, 1), device="cpu")
-    with pytest.raises(ValueError, match=r"model must give one number a point, got 3"):
+    with pytest.raises(ValueError, match=r"model must give one number per point, got 3"):
         train(dataset, TINY, model=torch.nn.Linear(8, 3), device="cpu")
 
 

@@ -1,4 +1,4 @@
-"""Drawing: what the picture of a cluster shows."""
+"""Drawing: what the picture of a cluster shows; labels that are whole, and series that are named once."""
 
 import io
 import sys
@@ -9,7 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
 import percolab as pl
-from percolab.show import cluster_picture, latent_colours, style
+from percolab.show import cluster_picture, dot_rows, latent_colours, style
+from percolab.show.dot_rows import Mark, Panel
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +235,34 @@ def test_missing_matplotlib_is_named(ds, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"figures need matplotlib: pip install 'percolab\[plot\]'"):
         cluster_picture.draw(ds)
+
+
+@pytest.mark.parametrize("side", ["x", "y"])
+def test_a_label_that_would_be_cut_is_broken(side):
+    long = "share of the latent's points on that side (16 points or more)"
+    with style.sheet():
+        figure = style.new_figure(3.4, 2.4)
+        axes = figure.subplots()
+        axes.set(**{f"{side}label": long})
+        style.as_png(figure, 180)
+    label = axes.xaxis.label if side == "x" else axes.yaxis.label
+    assert "\n" in label.get_text()
+    assert label.get_text().split() == long.split()
+    box = label.get_window_extent(dpi=180)
+    assert 0 <= box.x0 < box.x1 <= 180 * 3.4
+    assert 0 <= box.y0 < box.y1 <= 180 * 2.4
+    label.set_text("points")
+    style.as_png(figure, 180)
+    assert label.get_text() == "points"
+
+
+def test_series_are_named_beside_their_dots_or_in_a_legend_never_in_both():
+    def panel(count):
+        rows = [f"row {i}" for i in range(count)]
+        return Panel(rows, {name: {row: Mark(0.5) for row in rows} for name in ("trained", "untrained")}, "x")
+
+    roomy, crowded = dot_rows.draw(panel(2), panel(3)), dot_rows.draw(panel(2), panel(20))
+    assert [text.get_text() for axes in roomy.axes for text in axes.texts] == ["trained", "untrained"] * 2
+    assert not roomy.legends
+    assert not [text for axes in crowded.axes for text in axes.texts]
+    assert [text.get_text() for text in crowded.legends[0].texts] == ["trained", "untrained"]

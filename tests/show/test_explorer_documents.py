@@ -1,7 +1,5 @@
 """The explorer of documents: what it sends is exact, and in a real browser it moves along documents."""
 
-import shutil
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -130,18 +128,6 @@ def test_stored_documents_and_codes_of_several_networks(corpus, codes, tmp_path,
 
 
 # ---------------------------------------------------------------------- in a browser
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.fail("Chromium must be installed for the tests of the explorer: apt-get install chromium", pytrace=False)
-    with sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

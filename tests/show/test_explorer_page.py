@@ -1,13 +1,11 @@
 """The explorer in a real browser: it opens without errors, picks, zooms, links both ways, and runs nothing it shows."""
 
 import re
-import shutil
 import threading
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from playwright import sync_api
 
 import percolab as pl
 from percolab.features import score
@@ -19,17 +17,6 @@ N, DIM = 3000, 12
 HOSTILE = """</title></script><script>window.ran = 1</script><img src=x onerror="window.ran = 1">{{ 7 * 7 }}"""
 READY = "document.body.dataset.ready === 'true'"
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.fail("Chromium must be installed for the tests of the explorer: apt-get install chromium", pytrace=False)
-    with sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,11 @@
 """Pages: text stays text, tables carry what a phone needs, and nothing is fetched from elsewhere."""
 
 import re
+from io import BytesIO
+
+import pytest
+from matplotlib.colors import rgb_to_hsv
+from matplotlib.image import imread
 
 from percolab.show import pages, style
 
@@ -75,4 +80,67 @@ def test_a_page_follows_the_readers_choice_and_fetches_nothing():
     page = pages.page("t", "l", []).decode()
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page
-    assert not re.findall(r"(?:src|href|url\()", page)
+    assert re.findall(r"(?:src|href|url\()[^;]*", page) == ["url(#dark)"]  # a filter in the page itself
+
+
+# ---------------------------------------------------------------------- in a browser
+
+
+def coloured(colour):
+    """Return an image of one colour as it stands in a page."""
+    figure = style.new_figure(1, 1)
+    figure.set_facecolor(colour)
+    return pages.picture(figure, "")
+
+
+@pytest.mark.browser
+def test_colours_of_figures_are_kept_in_the_dark_and_greys_inverted(chromium, tmp_path):
+    colours = [*style.ROLES.values(), "#ffffff", style.INK]
+    (tmp_path / "page.html").write_bytes(pages.page("t", "", map(coloured, colours)))
+    shown = {}
+    for scheme in ("light", "dark"):
+        tab = chromium.new_page(color_scheme=scheme)
+        tab.goto((tmp_path / "page.html").as_uri())
+        pngs = [image.screenshot() for image in tab.locator("img").all()]
+        shown[scheme] = [255 * imread(BytesIO(png))[40, 40, :3] for png in pngs]
+        tab.close()
+    for light, dark, role in zip(shown["light"], shown["dark"], style.ROLES, strict=False):
+        if role != "permuted":
+            hues = [rgb_to_hsv(shade / 255)[0] for shade in (light, dark)]
+            assert abs(hues[0] - hues[1]) < 0.03, role
+            assert abs(light - dark).max() < 60, role
+    ground, ink = shown["dark"][-2:]
+    assert ground.tolist() == [20, 20, 20]  # the ground of the page
+    assert ink.min() > 200
+
+
+@pytest.mark.browser
+def test_nothing_is_cut_on_paper(chromium, tmp_path):
+    head = ["representation", *(f"measure {j}" for j in range(9))]
+    rows = [["block 0, residual stream", *["0.157 (0.144 to 0.169)"] * 9]] * 3
+    tall = style.new_figure(6.4, 20)
+    tall.subplots().plot([0, 1])
+    folded = pages.folded("more", [pages.paragraph("what is folded")])
+    body = [pages.picture(tall, "tall", wide=True), pages.table(rows, head, numbers=range(1, 10)), folded]
+    (tmp_path / "page.html").write_bytes(pages.page("t", "lead", body, verdict="found " * 30))
+    tab = chromium.new_page(viewport={"width": 680, "height": 1000})  # A4 less its margins
+    tab.emulate_media(media="print")
+    tab.goto((tmp_path / "page.html").as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 680
+    assert tab.evaluate("document.querySelector('table').scrollWidth") <= 680
+    assert tab.locator("img").bounding_box()["height"] < 0.7 * 297 * 96 / 25.4  # on one sheet, below the verdict
+    assert tab.get_by_text("what is folded").is_visible()
+    tab.close()
+
+
+@pytest.mark.browser
+def test_a_phone_is_told_what_scrolls(chromium, tmp_path):
+    with style.sheet():
+        wide = pages.picture(style.new_figure(9, 2), "wide", wide=True)
+    (tmp_path / "page.html").write_bytes(pages.page("t", "", [wide]))
+    tab = chromium.new_page(viewport={"width": 390, "height": 844})
+    tab.goto((tmp_path / "page.html").as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    said = tab.evaluate("getComputedStyle(document.querySelector('figcaption'), '::before').content")
+    assert "sideways" in said
+    tab.close()

@@ -49,6 +49,12 @@ def need_packages() -> None:
         raise missing("this command needs", ", ".join(absent), "nn")
 
 
+def look_here(*names: str | None) -> None:
+    """Let a module that the user names be found in the current directory, if nothing installed has its name."""
+    if any(":" in name for name in names if name):
+        sys.path.append("")
+
+
 @contextmanager
 def resumable(how: str) -> Iterator[None]:
     """Leave at Ctrl-C with a line that says how to resume."""
@@ -310,7 +316,7 @@ def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, q
     from percolab.experiments.runs import find
     from percolab.intervals import Estimate
 
-    sys.path.insert(0, "")  # where networks of one's own are looked for
+    look_here(given.get("network"))
     experiment, directory = find(name), output or Path(f"{name}-{scale}")
     results = run_in(directory, experiment.run, settings=experiment.settings(scale, **given), quiet=quiet, **how)
     for line in results["headline"] if not quiet else ():

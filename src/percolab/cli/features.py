@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -13,7 +13,7 @@ import typer
 
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.experiments import Device, Draws, Network, OverwriteRun, Ray, need_packages, run_in
+from percolab.cli.experiments import Device, Draws, Network, OverwriteRun, Ray, look_here, need_packages, run_in
 from percolab.cli.options import (
     AsJson,
     Factor,
@@ -156,7 +156,7 @@ def _score_run(path: str, run: Path, methods: list[str], *, layer: str | None, d
     from percolab.nn.training.training import load_model
     from percolab.store.finished import load_points
 
-    _look_here(methods)
+    look_here(*methods)
     with bar(label="reading") as display:
         dataset = load_points(path)
         model = load_model(run, dataset, device=device)
@@ -165,12 +165,6 @@ def _score_run(path: str, run: Path, methods: list[str], *, layer: str | None, d
     values = [{"method": row.method, "network": row.network, **row.score.summary} for row in scores]
     text = f"{aligned(one_network.rows(scores), 2)}\n{one_network.ONE_EACH}"
     return Scored(lambda _: one_network.page(scores, f"Features of the network in {run}", read), values, text)
-
-
-def _look_here(methods: Iterable[str]) -> None:
-    """Let a module beside the user be found, as `python -m` does, if a method is in one."""
-    if any(":" in name for name in methods):
-        sys.path.insert(0, "")
 
 
 def _text(score: Score) -> str:
@@ -289,7 +283,7 @@ def benchmark(
     if check is not None:
         _check(check)
         return
-    sys.path.insert(0, "")  # where networks and methods of one's own are looked for
+    look_here(network, only, again, *(method or ()))
     directory = output or Path(f"benchmark-{scale}")
     results = run_in(
         directory, run, quiet=quiet, tasks=_split(tasks) or TASKS, scale=scale, methods=method or (),

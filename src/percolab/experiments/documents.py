@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from percolab.intervals import Estimate, over_seeds
+from percolab.nn.networks.activations import label
 from percolab.nn.networks.excess import excess
 from percolab.study import scales
 from percolab.study.cells import Cell, Here, cell_of
@@ -46,6 +47,8 @@ from percolab.study.subject import n_factors
 INTO = "since=6+truth=true"
 """Positions six or more into a segment, by the true context."""
 ROLES = (TRAINED, OTHER, UNTRAINED, RAW)
+MEASURES = {"r2": "R²", "f1": "F1", "separation": "log ratio"}
+"""What the report calls the measures of readers."""
 
 
 @dataclass(frozen=True)
@@ -201,8 +204,8 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     for reader in map(_short, _readers(s)):
         for contrast in (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW):
             for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=s.options.layers[0]):
-                scale = ", log ratio" if one["measure"] == "separation" else ""
-                lines.append(Line(f"{reader}, {one['measure']}{scale}: {contrast}, {one['layer']}", one))
+                what = f"{MEASURES.get(one['measure'], one['measure'])} of {reader}, {contrast}, {label(one['layer'])}"
+                lines.append(Line(what, one))
     for one in select(rows, part="excess"):
         note = {TRAINED: "own lexicon", OTHER: "the other lexicon's documents"}.get(one["role"], "never trained")
         lines.append(Line(f"excess over the floor, nats, {one['role']} network", one, note=note))
@@ -227,8 +230,8 @@ def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     if bounded:
         unit = "R² of beliefs (median),\nF1 of features (mean)"
         drawn["readers"] = Picture(
-            by_layer(series, bounded, f"{s.data[0]}: {first}", unit, zero=0.0),
-            f"What each role of network shows after {first}: median R² of beliefs over contexts, mean best F1 of "
+            by_layer(series, bounded, f"{s.data[0]}: {label(first)}", unit, zero=0.0),
+            f"What each role of network shows in {label(first)}: median R² of beliefs over contexts, mean best F1 of "
             "features over contexts.",
         )
     for reader in (name for name in ("beliefs", "separation") if name in readers):

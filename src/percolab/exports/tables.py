@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.exports.columns import EXPORT, assemble, blocks, numpy_columns, paths, positions, record
 from percolab.exports.point_tables import PointTables
 from percolab.exports.sequences import DocumentTables
+from percolab.ground import memory
 from percolab.ground.extras import needing
 from percolab.ground.files import PathLike, new_files, new_folder
 from percolab.ground.foreign_files import open_plain, read_json, reading
@@ -190,11 +191,22 @@ def read_huggingface(path: PathLike) -> Dataset:
 @contextmanager
 def _tables(points_path: Path, latents_path: Path) -> Iterator[tuple[Any, Any, dict[str, str]]]:
     """Yield the two tables of an export and what its metadata say; faults in them are faults of the export."""
+    with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
+        points, latents = _table(points_file), _table(latents_file)
+        yield points, latents, {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
+
+
+def _table(file: IO[bytes]) -> Any:
+    """Return the table of a Parquet file, if it is one of numbers that memory holds: small files can unpack to more."""
     import pyarrow.parquet as pq
 
-    with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
-        points, latents = pq.read_table(points_file), pq.read_table(latents_file)
-        yield points, latents, {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
+    packed = pq.ParquetFile(file)
+    held = packed.metadata
+    columns = [held.row_group(k).column(j) for k in range(held.num_row_groups) for j in range(held.num_columns)]
+    if not {column.physical_type for column in columns} <= {"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"}:
+        raise ValueError("its columns must be numbers")
+    memory.require(8 * sum(column.num_values for column in columns), "what export holds needs")
+    return packed.read()
 
 
 def read_csv(path: PathLike) -> Dataset:

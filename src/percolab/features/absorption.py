@@ -8,7 +8,7 @@ most half its size. Independent misses look the same, so beside it stands the pr
 
 A concept's absorbers are absorbers of all above it. So for a feature and a row it fires on there is a deepest concept
 over that row which the feature absorbs from, and with the deepest one over all features, row by row, every count is a
-sum over a subtree. Rows know nothing of each other, so tasks are ranges of them.
+sum over a subtree. Rows are independent of each other, so tasks are ranges of rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,11 @@ def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: in
     """Return which concepts each feature absorbs from, and the deepest such concept on every row."""
     feature = np.repeat(np.arange(firing.fired.size), np.diff(pairs.good_first))
     absorbed = _first_twice_as_large(concepts.upper, concepts.size)[pairs.good]
-    member, lowest = _lowest(feature, absorbed, concepts.end)
+    absorbed = absorbed[np.lexsort((absorbed, feature))]
+    # Of the concepts of a feature the innermost count. In preorder the next one lies inside a concept, if any does.
+    innermost = absorbed >= 0
+    innermost[:-1] &= (feature[1:] != feature[:-1]) | (absorbed[1:] >= concepts.end[absorbed[:-1]])
+    member, lowest = feature[innermost], absorbed[innermost]
     first = np.searchsorted(member, np.arange(firing.fired.size + 1))
     where = deepest, by, second = tuple(np.full(firing.n_rows, -1, np.int64) for _ in range(3))
     tree = concepts.start, concepts.stop, concepts.upper
@@ -110,16 +114,6 @@ def _first_twice_as_large(upper: Ints, size: Ints) -> Ints:
         small = small[(above[small] >= 0) & (size[above[small]] < 2 * size[small])]
         above[small] = upper[above[small]]
     return above
-
-
-def _lowest(feature: Ints, absorbed: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return, of the concepts that each feature absorbs from, those that hold no other, and the feature of each."""
-    order = np.lexsort((absorbed, feature))
-    feature, absorbed = feature[order], absorbed[order]
-    innermost = absorbed >= 0
-    # In preorder the next one lies inside this one, if any does.
-    innermost[:-1] &= (feature[1:] != feature[:-1]) | (absorbed[1:] >= end[absorbed[:-1]])
-    return feature[innermost], absorbed[innermost]
 
 
 # ---------------------------------------------------------------------- kernels

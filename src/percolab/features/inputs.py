@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +38,7 @@ ABOUT, TRUTHS = ("context", "token"), ("believed", "true")
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of documents: which documents, about contexts or tokens, and by which truth."""
+    """Which documents are scored, about contexts or tokens, and by which truth."""
 
     documents: Documents | None = None
     about: str = "context"
@@ -163,24 +162,22 @@ def as_codes(codes: Any) -> Codes:
         codes = codes.detach()
         if "sparse" in str(codes.layout):
             codes = _from_sparse_tensor(codes)
-        elif codes.device.type != "cpu":
-            from percolab.features.on_torch import TorchCodes
-
-            _check_shape(codes.shape)
-            return TorchCodes(codes)
-        else:
+        elif codes.device.type == "cpu":
             codes = as_array(codes)
-    if scipy.sparse.issparse(codes):
-        matrix: Any = codes
-        _check_shape(matrix.shape)
-        return SparseCodes(as_csr("codes", matrix))
-    values = as_numbers("codes", codes)
-    _check_shape(values.shape)
-    return DenseCodes(values)
+    on_device, is_sparse = hasattr(codes, "detach"), scipy.sparse.issparse(codes)
+    values: Any = codes if on_device or is_sparse else as_numbers("codes", codes)
+    if len(values.shape) != 2 or 0 in values.shape:
+        raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(values.shape)}")
+    memory.require(FEATURE_BYTES * values.shape[1], f"codes of {values.shape[1]} features need")
+    if on_device:
+        from percolab.features.on_torch import TorchCodes
+
+        return TorchCodes(values)
+    return SparseCodes(as_csr("codes", values)) if is_sparse else DenseCodes(values)
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Return an array, a tensor of any type and device, or what NumPy makes an array of, as an array."""
+    """Return anything that NumPy takes, or a tensor of any type and device, as an array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if "bfloat16" in str(values.dtype):  # NumPy has no such type
@@ -204,12 +201,6 @@ def _from_sparse_tensor(codes: Any) -> scipy.sparse.coo_array:
     entries = codes.cpu().to_sparse_coo().coalesce()
     parts = as_array(entries.values()), tuple(as_array(entries.indices()))
     return scipy.sparse.coo_array(parts, shape=tuple(entries.shape))
-
-
-def _check_shape(shape: Sequence[int]) -> None:
-    if len(shape) != 2 or 0 in shape:
-        raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(shape)}")
-    memory.require(FEATURE_BYTES * shape[1], f"codes of {shape[1]} features need")
 
 
 def check_threshold(threshold: Any, n_features: int) -> Floats:

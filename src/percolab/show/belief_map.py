@@ -51,7 +51,7 @@ def draw_document(corpus: Corpus, number: int = 1 << 40) -> Figure:
         for axes in (field, floor):
             axes.set_xlim(-0.5, tokens.shape[1] - 0.5)
         field.tick_params(labelbottom=False)
-        field.set_title("Blue: belief in the context so far. Dots: tokens. Orange: the true context", loc="left")
+        field.set_title("Blue: belief in the context so far. Dots: tokens. Purple: the true context", loc="left")
     return figure
 
 
@@ -118,4 +118,4 @@ def _draw_segments(axes: Axes, corpus: Corpus, k: int, context: NDArray[np.int32
         latent = context[start]
         corner = (start - 0.5, forest.latent_start[latent])
         size = (stop - start, forest.latent_size[latent])
-        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=style.VERMILION, linewidth=1.3))
+        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=style.TRUTH, linewidth=1.3))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WIDTH = 6.4
 ROOMY = 16
 """Dots of a panel up to which their series are named beside them; beyond, a legend names them."""
-APART, CLOSE = 0.24, 0.14
+APART, CLOSE = 0.2, 0.14
 """Inches between the dots of a row, where series are named beside them and where not."""
 LETTERS = 12
 """Of a legend, per inch."""
@@ -67,21 +67,25 @@ class Panel:
 
 
 def draw(*panels: Panel, width: float = WIDTH) -> Figure:
-    """Return a figure of panels below each other."""
+    """Return a figure of panels below each other; where one has no room for the names of series, a legend has them."""
     with style.sheet():
-        crowded = list(dict.fromkeys(name for panel in panels if not panel.is_roomy for name in panel.series))
+        is_roomy = all(panel.is_roomy for panel in panels)
+        names = list(dict.fromkeys(name for panel in panels for name in panel.series))
         heights = [panel.height for panel in panels]
-        lines = len(crowded) // _columns(crowded, width) + 1 if len(crowded) > 1 else 0
+        needs_legend = len(names) > 1 and not is_roomy
+        lines = len(names) // _columns(names, width) + 1 if needs_legend else 0
         figure = style.new_figure(width, sum(heights) + 0.25 * lines)
         axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
         for each, panel in zip(axes, panels, strict=True):
-            place(each, panel)
-        if len(crowded) > 1:
-            legend(figure, crowded)
+            _place(each, panel)
+            if is_roomy:
+                _name_dots(each, panel)
+        if needs_legend:
+            _legend(figure, names)
     return figure
 
 
-def place(axes: Axes, panel: Panel) -> None:
+def _place(axes: Axes, panel: Panel) -> None:
     """Draw a panel on axes, its first row on top."""
     for (marks, colour), k in zip(_coloured(panel), range(len(panel.series)), strict=True):
         for i, row in enumerate(panel.rows):
@@ -104,8 +108,6 @@ def place(axes: Axes, panel: Panel) -> None:
     axes.grid(axis="x")
     axes.set_xlabel(panel.xlabel)
     axes.set_title(textwrap.fill(panel.title, 40), loc="left")
-    if panel.is_roomy:
-        _name_dots(axes, panel)
 
 
 def _coloured(panel: Panel) -> list[tuple[Mapping[str, Mark], str]]:
@@ -120,6 +122,8 @@ def _height(panel: Panel, row: int, series: int) -> float:
 
 def _name_dots(axes: Axes, panel: Panel) -> None:
     """Write the name of each series beside its dot in the first row that has it, on the side that has room."""
+    from matplotlib.patheffects import withStroke
+
     ends = axes.get_xlim()
     middle = axes.transData.inverted().transform(axes.transAxes.transform((0.55, 0.5)))[0]
     for k, (name, (marks, colour)) in enumerate(zip(panel.series, _coloured(panel), strict=True)):
@@ -133,11 +137,12 @@ def _name_dots(axes: Axes, panel: Panel) -> None:
         axes.annotate(
             name, (at, _height(panel, known[0], k)), xytext=(8 if is_left else -8, 0), textcoords="offset points",
             ha="left" if is_left else "right", va="center_baseline", color=colour, fontweight="bold", fontsize=9.5,
+            path_effects=[withStroke(linewidth=3, foreground="white")],
         )  # fmt: skip
     axes.set_xlim(ends)
 
 
-def legend(figure: Figure, names: Sequence[str]) -> None:
+def _legend(figure: Figure, names: Sequence[str]) -> None:
     """Name the series above the panels, each in its colour."""
     from matplotlib.lines import Line2D
 

@@ -1,7 +1,7 @@
 """Self-contained HTML pages: text, tables and figures in one file that opens offline.
 
 Pages follow the reader's choice of light or dark. Figures are drawn once, dark on white; on a dark page the browser
-inverts their lightness and keeps their hues. Wide tables take the width of the window; what is still wider scrolls in
+inverts their greys and keeps their colours. Wide tables take the width of the window; what is still wider scrolls in
 its own box, with a shade where there is more, or its parts stack. On paper nothing scrolls, and of what is
 folded only tables of many pages stay so.
 """
@@ -31,10 +31,10 @@ DOTS = 1.5
 FITS = 800
 """Width of an image up to which its words can be read where it is made as narrow as a phone."""
 
-# Inverted, white is black, and black adds nothing to the ground of a dark page: figures have no frame.
+# White becomes black, and black adds nothing to the ground of a dark page: figures have no frame.
 _STYLE = """
 @media screen and (prefers-color-scheme: dark) {
-  img { filter: invert(1) hue-rotate(180deg) brightness(1.2); mix-blend-mode: screen; }
+  img { filter: url(#dark); mix-blend-mode: screen; }
 }
 body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--ink); max-width: 60rem;
   margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word; }
@@ -61,8 +61,14 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 td.number { white-space: nowrap; }
 td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem; }
 table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
+table.narrow td:last-child:not(:first-child, .number) { overflow-wrap: anywhere; }
+@media screen {
+  table:has(th:nth-child(8)) { font-size: .82rem; }
+  table:has(th:nth-child(8)) .number:not(:first-child) { padding-left: .6rem; }
+}
 .good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }
 .good, .bad, .mixed { font-weight: 600; }
+td.good, td.bad, td.mixed { min-width: 8rem; }
 pre { background: var(--soft); padding: .7rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap; }
 summary { cursor: pointer; font-weight: 600; margin-top: .8rem; }
 figure { margin: 1.2rem 0; break-inside: avoid; }
@@ -72,6 +78,7 @@ img { max-width: 100%; height: auto; }
 .grid figure { margin: 0; }
 @media screen and (max-width: 45rem) {
   .wide img { max-width: none; width: min(44rem, .85 * var(--natural, 0px)); }
+  .wide + figcaption::before { content: "Swipe the picture sideways for more. "; }
   table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; }
   table.stack tr:first-child:has(th) { display: none; }
   table.stack tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
@@ -91,6 +98,7 @@ img { max-width: 100%; height: auto; }
   table.narrow td:first-child, td.number { white-space: normal; }
   details:not(:has(tr:nth-child(80)))::details-content { content-visibility: visible; block-size: auto; }
   .grid { grid-template-columns: 1fr 1fr; }
+  img { width: auto; max-height: 185mm; }
 }
 """
 
@@ -118,7 +126,7 @@ def page(title: str, lead: str, body: Iterable[str], *, verdict: str = "", look:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{style.css()}{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{''.join(above)}" + "\n".join(body) + "\n</body>\n</html>\n"
+        f"<h1>{escape(title)}</h1>\n{''.join(above)}" + "\n".join(body) + f"\n{style.DARK_FIGURES}</body>\n</html>\n"
     )
     return html.encode()
 
@@ -235,9 +243,9 @@ def from_json(recipe: str, kind: str) -> list[str]:
 def _plain(value: Any) -> str:
     """Return a value in words; of a long list its beginning and its end."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, list | tuple):
-        cells = [str(item) for item in value]
+        cells = [_plain(item) for item in value]
         return ", ".join(cells if len(cells) <= LONG_LIST else [*cells[:3], "…", cells[-1]])
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
@@ -27,6 +30,8 @@ PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 INK, GREY, MIDDLE, FAINT = "#222222", "#8a8a8a", "#b5b5b5", "#d5d5d5"
 ROLES = {"trained": BLUE, "other": VERMILION, "untrained": ORANGE, "raw": GREEN, "permuted": GREY}
 """The colour of each role of a network, the same in all figures and pages; the order is that of legends."""
+TRUTH = PURPLE
+"""The colour of what is true, beside what is believed."""
 ALIASES = {
     "own": "trained", "own lexicon": "trained", "relevant": "trained", "other lexicon": "other", "irrelevant": "other",
     "raw input": "raw", "no network": "raw", "chance": "permuted", "control": "permuted",
@@ -37,14 +42,35 @@ CONTROLS = ("null", "random", "unrelated", "fresh", "permuted", "on its training
 PAGE = {
     "light": {
         "ground": "#ffffff", "ink": INK, "quiet": "#5c5c5c", "line": "#d8d8d8", "soft": "#f3f3f3", "strong": "#005a8c",
-        "good": "#006b4f", "bad": "#b00020", "mixed": "#8a5a00",
+        "rest": MIDDLE, "good": "#006b4f", "bad": "#b00020", "mixed": "#8a5a00",
     },
     "dark": {
         "ground": "#141414", "ink": "#e4e4e4", "quiet": "#a9a9a9", "line": "#404040", "soft": "#222222",
-        "strong": "#7cc4f0", "good": "#58c9a6", "bad": "#ff8189", "mixed": "#e2af55",
+        "rest": "#4a4a4a", "strong": "#7cc4f0", "good": "#58c9a6", "bad": "#ff8189", "mixed": "#e2af55",
     },
 }  # fmt: skip
 """The colours of pages: reports and the explorer."""
+DARK_FIGURES = """<svg width="0" height="0" style="position: absolute" aria-hidden="true">
+<filter id="dark" color-interpolation-filters="sRGB">
+<feColorMatrix values="1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 0 0 0 1 0" result="red"/>
+<feColorMatrix in="SourceGraphic" values="0 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 0 0 1 0" result="green"/>
+<feColorMatrix in="SourceGraphic" values="0 0 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 0 1 0" result="blue"/>
+<feBlend mode="lighten" in="red" in2="green"/><feBlend mode="lighten" in2="blue" result="most"/>
+<feBlend mode="darken" in="red" in2="green"/><feBlend mode="darken" in2="blue" result="least"/>
+<feBlend mode="difference" in="most" in2="least"/>
+<feColorMatrix values="-1 0 0 0 1 0 -1 0 0 1 0 0 -1 0 1 0 0 0 1 0" result="greyness"/>
+<feComposite operator="arithmetic" k2=".5" k3=".5" in="most" in2="least"/>
+<feColorMatrix values="-1 0 0 0 1 0 -1 0 0 1 0 0 -1 0 1 0 0 0 1 0" result="darkness"/>
+<feComposite operator="arithmetic" k1="1" in="greyness" in2="darkness"/>
+<feComposite operator="arithmetic" k2=".5" k3="1" k4="-.002" in="SourceGraphic" result="half"/>
+<feComposite operator="arithmetic" k2="2" k3="-1" in="half" in2="greyness"/>
+</filter></svg>
+"""
+"""A filter for figures on a dark page: greys are inverted, and colours stay as they are, the more the purer they are.
+
+A channel c of a pixel becomes c + g (1 - 2 l), where l is the middle of its largest and its smallest channel and the
+greyness g is 1 less their difference.
+"""
 CROWDED = 200
 """Ratio of the ends of a logarithmic axis from which labels have room at powers of ten only."""
 MATPLOTLIB = ("figures need", "plot")
@@ -95,17 +121,44 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def as_png(figure: Figure, dpi: int = 100) -> bytes:
-    """Return a figure as the bytes of a PNG, for pages and notebooks."""
+    """Return a figure as the bytes of a PNG, for pages, notebooks and files; labels of axes that are cut are broken."""
+    png = _drawn(figure, dpi)
+    labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]
+    excess = {label: _excess(label, figure, dpi) for label in labels}
+    cut = [label for label in labels if excess[label] > 1]
+    for label in cut:
+        label.set_text(_broken(label.get_text(), math.ceil(excess[label])))
+    return _drawn(figure, dpi) if cut else png
+
+
+def _drawn(figure: Figure, dpi: int) -> bytes:
     file = BytesIO()
     figure.savefig(file, format="png", dpi=dpi)
     return file.getvalue()
+
+
+def _excess(label: Text, figure: Figure, dpi: int) -> float:
+    """Return how often the label of an axis is as long as there is room for, in a figure that has been drawn."""
+    box, (width, height) = label.get_window_extent(dpi=dpi), dpi * figure.get_size_inches()
+    low, high, room = (box.x0, box.x1, width) if label.get_rotation() == 0 else (box.y0, box.y1, height)
+    middle = (low + high) / 2
+    return float((high - low) / (2 * min(middle, room - middle)))
+
+
+def _broken(text: str, lines: int) -> str:
+    """Break a text into lines of about one length; into two before what is in brackets, if that is near the middle."""
+    words = " ".join(text.split())
+    first, bracket, _ = words.partition(" (")
+    if lines == 2 and bracket and abs(len(first) / len(words) - 0.5) < 0.1:
+        return words.replace(" (", "\n(", 1)
+    return textwrap.fill(words, len(words) // lines + 4)
 
 
 def css() -> str:
     """Return the colours of pages and of roles as CSS variables; on paper they are the light ones."""
     light, dark = (
         " ".join(f"--{name}: {colour};" for name, colour in colours.items())
-        for colours in (PAGE["light"] | ROLES, PAGE["dark"])
+        for colours in (PAGE["light"] | ROLES | {"truth": TRUTH}, PAGE["dark"])
     )
     return (
         f":root {{ color-scheme: light dark; {light} }}\n"

@@ -44,7 +44,7 @@ def write(drawn: Mapping[str, Figure], folder: Path, progress: Progress = silent
     for done, (name, figure) in enumerate(drawn.items()):
         progress("figures", done, len(drawn))
         with style.sheet(), replacing(folder / f"{name}.png") as partial:
-            figure.savefig(partial, dpi=PNG_DPI)
+            partial.write_bytes(style.as_png(figure, PNG_DPI))
         progress("figures", done + 1, len(drawn))
 
 

@@ -153,7 +153,7 @@ def _finding(lines: Sequence[Line]) -> tuple[str, str]:
         return "", ""
     line = lines[0]
     answer = line.answer[:1].upper() + line.answer[1:]
-    text = f"{answer}: {line.what}, {line.row.estimate.text()}, with an interval over {line.row.over}."
+    text = f"{answer}: {line.what}: {line.row.estimate.text()}. The interval is over {line.row.over}."
     return text, LOOKS.get(line.verdict, "mixed")
 
 

@@ -37,5 +37,5 @@ function numberScale(values, kind) {
 // A scale of a few kinds, each with a name; values are their numbers, and NaN is grey, which may have a name too.
 function kindScale(kinds, rest = null) {
   const palette = kinds.length ? kinds.map(([, colour]) => colour) : [MIDDLE];
-  return { palette, low: -0.5, high: palette.length - 0.5, kinds: rest ? [...kinds, [rest, MIDDLE]] : kinds };
+  return { palette, low: -0.5, high: palette.length - 0.5, kinds: rest ? [...kinds, [rest, "var(--rest)"]] : kinds };
 }

@@ -23,7 +23,9 @@ Object.assign(Explorer.prototype, {
       const strong = dark.matches ? "#ffffff" : "#000000";
       model.get_model_by_name("ring_dots").glyph.line_color = { value: strong };
       this.space.ink = strong;
+      const rest = getComputedStyle(document.documentElement).getPropertyValue("--rest").trim();
       this.icicles.forEach((icicle, k) => {
+        model.get_model_by_name(`colours${k}`).nan_color = rest;
         model.get_model_by_name(`chosen${k}_quads`).glyph.line_color = { value: strong };
         model.get_model_by_name(`rectangles${k}_quads`).glyph.line_color = { value: dark.matches ? "#141414" : "#ffffff" };
       });

@@ -4,6 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const SHOWN = 12; // features of a network that are drawn, those that fire most in the document
 const WORD = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 const byId = (id) => document.getElementById(id);
+const shade = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function element(name, attributes = {}, text = "") {
   const made = name.startsWith("svg:") ? document.createElementNS(SVG, name.slice(4)) : document.createElement(name);
@@ -104,21 +105,22 @@ class Documents {
   /** Contexts are in preorder, so that those inside are painted over those around them. */
   drawField(field, source, colour) {
     const { tree, data } = this, V = tree.row.length, wide = 8, high = Math.min(V, 512);
+    const ink = shade("--ink");
     field.width = wide * data.length;
     field.height = high;
-    const pen = field.getContext("2d"), y = (row) => high - (row * high) / V;
+    const pen = field.getContext("2d"), y = (row) => Math.round(high - (row * high) / V); // whole pixels leave no seams
     for (let t = 0; t < data.length; t++) {
       const sums = this.alone(t, source);
       tree.upper.forEach((above, c) => { if (above >= 0) sums[c] += sums[above]; });
       sums.forEach((p, c) => {
-        const box = [t * wide, y(tree.start[c] + tree.size[c]), wide, (tree.size[c] * high) / V];
+        const top = y(tree.start[c] + tree.size[c]), box = [t * wide, top, wide, y(tree.start[c]) - top];
         pen.clearRect(...box);
         pen.globalAlpha = Math.min(1, p);
         pen.fillStyle = colour;
         pen.fillRect(...box);
       });
       pen.globalAlpha = 1;
-      pen.fillStyle = source === data ? VERMILION : "#8a8a8a";
+      pen.fillStyle = ink;
       pen.fillRect(t * wide + 2, y(this.rowOf(t)) - 3, 4, 4);
     }
   }
@@ -130,7 +132,7 @@ class Documents {
       const role = this.role(network), field = element("canvas", { class: "network", "data-role": role });
       const title = element("h3", {}, `${network.name}, ${said[role]}: what a linear probe reads from its activations`);
       title.style.color = `var(--${role})`;
-      this.drawField(field, network, getComputedStyle(document.documentElement).getPropertyValue(`--${role}`).trim());
+      this.drawField(field, network, shade(`--${role}`));
       field.addEventListener("click", (event) => this.tapField(event));
       return [title, field];
     }));
@@ -162,10 +164,10 @@ class Documents {
     const svg = element("svg:svg", { class: "curve", viewBox: `0 0 ${this.data.length} 1.04`, preserveAspectRatio: "none" });
     for (const source of [...this.data.networks, this.data]) {
       const curve = this.curve(Array.from({ length: this.data.length }, (_, t) => 1.02 - this.inside(t, c, source)));
-      if (source !== this.data) curve.style.stroke = `var(--${this.role(source)})`;
+      curve.style.stroke = `var(--${source === this.data ? "ink" : this.role(source)})`;
       svg.append(curve);
     }
-    place.append(element("h3", {}, `Belief in context ${this.tree.latent[c]}, ${this.tree.size[c]} tokens: from 0 to 1`), svg);
+    place.append(element("h3", {}, `Belief in context ${this.tree.latent[c]}, ${this.tree.size[c]} tokens: from 0 to 1${this.data.networks.length ? "; the exact one in black or white, networks in their colours" : ""}`), svg);
   }
 
   drawFeatures() {
@@ -208,7 +210,7 @@ class Documents {
     this.rects.forEach((rect, c) => {
       const p = this.inside(t, c);
       rect.setAttribute("fill-opacity", (0.04 + 0.96 * p).toFixed(3));
-      rect.setAttribute("stroke", c === truth ? VERMILION : "currentColor");
+      rect.setAttribute("stroke", c === truth ? "var(--truth)" : "currentColor");
       rect.setAttribute("stroke-width", c === truth ? 4 : c === believed || c === this.state.context ? 2.5 : 0.6);
       rect.firstChild.textContent = `context ${tree.latent[c]}: ${tree.size[c]} tokens, belief ${p.toFixed(2)}`;
     });
@@ -261,7 +263,7 @@ class Documents {
 
   listen() {
     byId("name").textContent = this.data.name;
-    byId("lead").textContent = `${this.data.lead}. Move along a document with the slider or ← →: the blue shade is what a perfect reader believes about the context so far; it takes a few tokens to find a fresh one.`;
+    byId("lead").textContent = `${this.data.lead}. Tokens come from a hidden context, a branch of the tree, until a fresh one is drawn. The darker the blue, the surer is a perfect reader, who knows the tokens so far, that the context lies there. Move with the slider or ← →.`;
     byId("position").max = this.data.length - 1;
     byId("lanes").style.minWidth = `${15 * this.data.length}px`;
     byId("lexicon").replaceChildren(...this.data.trees.map((_, k) => element("option", { value: k }, String(k))));
@@ -289,6 +291,7 @@ class Documents {
   app.listen();
   const asked = Object.fromEntries(location.hash.slice(1).split("&").map((part) => part.split("=")));
   const found = Array.from(app.data.number).indexOf(Number(asked.document));
-  app.go({ document: Math.max(0, found), at: /^\d{1,9}$/.test(asked.at ?? "") ? Number(asked.at) : 0 });
+  const sure = app.data.renewed.subarray(1, app.data.length).findIndex(Boolean); // the last token of the first context
+  app.go({ document: Math.max(0, found), at: /^\d{1,9}$/.test(asked.at ?? "") ? Number(asked.at) : Math.max(0, sure) });
   document.body.dataset.ready = "true";
 })();

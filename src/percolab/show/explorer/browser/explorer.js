@@ -1,6 +1,6 @@
 // The explorer: one state, and what follows from it. `go` changes the state; `render` shows what differs.
 
-const SPACE_COLOURS = { latent: "large latents", depth: "depth", y: "y", prediction: "prediction", error: "error", activation: "the feature's activation" };
+const SPACE_COLOURS = { latent: "large latents, by number", depth: "depth", y: "y", prediction: "prediction", error: "error", activation: "the feature's activation" };
 const TREE_COLOURS = { z: "z, the latent's value", latent: "large latents, as in space", recovery: "recovery", f1: "best feature's F1", firing: "share on which the feature fires", y: "mean y", error: "mean error" };
 
 class Explorer {
