@@ -58,6 +58,11 @@ def test_clusters_of_several_pieces_in_double_precision_pass():
         assert space.bond_lengths(Subject(ds)).verdict == "pass"
 
 
+def test_an_array_is_refused():
+    with pytest.raises(ValueError, match=r"^dataset must be a dataset, a world, a corpus or documents, got ndarray$"):
+        pl.verify(np.zeros((3, 2)))
+
+
 def test_filtered_and_custom_data_pass():
     assert flagged(many().filter(20)) == set()
     assert flagged(pl.generate(pl.Recipe(30_000, 5, "custom", 0.2, seeds=6))) == set()

@@ -314,6 +314,8 @@ def test_clusters_of_at_most_a_size():
         assert kept.modification == f"{rows.size:,} of {len(ds.filter(least)):,} rows taken"
     with pytest.raises(ValueError, match="max_cluster_size must be at least 1, got 0"):
         ds.filter(max_cluster_size=0)
+    with pytest.raises(ValueError, match="max_cluster_size must be at least min_cluster_size, 50, got 5"):
+        ds.filter(50, max_cluster_size=5)
 
 
 def test_arrays_that_a_recipe_makes_are_read_only(tmp_path):
@@ -323,7 +325,9 @@ def test_arrays_that_a_recipe_makes_are_read_only(tmp_path):
     copies = (copy.deepcopy(ds), pickle.loads(pickle.dumps(ds)), ds.do(z={3: 1.0}), ds.take(range(9)))
     for made in (ds, *copies, loaded, loaded.in_memory(), pl.superpose(ds, ds, seed=1)):
         names = ("X", "y", "rows") if isinstance(made, pl.Superposed) else ("X", "y", "latent_z", "point_z")
-        for column in (getattr(made, name) for name in names):
+        forests = [each.forest for each in getattr(made, "factors", [made])]
+        structure = [getattr(forest, field.name) for forest in forests for field in dataclasses.fields(forest)]
+        for column in (*(getattr(made, name) for name in names), *(column for column in structure if column.size)):
             with pytest.raises((ValueError, TypeError), match=r"read-only|does not support item assignment"):
                 column[0] = 0  # that of a store has no assignment at all
     mine = np.zeros(300)

@@ -340,10 +340,7 @@ def edges_to_the_top_are_summarised(patch):
 
 @fault("concepts.absorption", "concepts.absorption_null", "summary.absorption")
 def absorbers_may_be_as_large(patch):
-    def wrong(upper, size, out):
-        out[:] = upper
-
-    patch.setattr(absorption, "_first_twice_as_large", wrong)
+    patch.setattr(absorption, "_first_twice_as_large", lambda upper, size: upper)
 
 
 @fault("concepts.absorption")
@@ -359,10 +356,7 @@ def absorption_of_poor_concepts_too(patch):
 
 @fault("concepts.absorption")
 def no_concept_is_absorbed_from(patch):
-    def wrong(upper, size, out):
-        out[:] = -1
-
-    patch.setattr(absorption, "_first_twice_as_large", wrong)
+    patch.setattr(absorption, "_first_twice_as_large", lambda upper, size: np.full_like(upper, -1))
 
 
 @fault("concepts.absorption_null", "summary.absorption_null")

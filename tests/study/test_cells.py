@@ -77,6 +77,14 @@ def test_what_is_needed_is_computed_first_and_only_if_it_is_needed(kept):
     assert len(CALLS) == 3
 
 
+def test_progress_begins_before_the_first_cell_is_computed(kept):
+    told = []
+    kept.here = Here("cpu", lambda *report: told.append((*report, len(CALLS))))
+    kept.compute([cell(), cell("two")])
+    kept.compute([cell()])
+    assert told == [("cells", 0, 2, 0), ("cells", 1, 2, 1), ("cells", 2, 2, 2)]
+
+
 def test_lower_ranks_come_first_with_what_they_need(kept):
     late, deep = cell("late", partial(make, size=1), rank=1), cell("deep", partial(make, size=2), lasting=False)
     first, second = cell("first", partial(make, size=3), [deep]), cell("second", partial(make, size=4))

@@ -30,6 +30,7 @@ from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset, construct
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown, silent
+from percolab.ground.text import counted
 from percolab.ground.validation import check_finite, check_shape
 from percolab.ground.version import __version__
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
@@ -180,8 +181,10 @@ def verify(
             return Verification(tuple(_suite(tell)), SUITE_SUBJECT)
         if isinstance(dataset, Corpus | StoredDocuments):
             checks = _documents(dataset, tell)
-        else:
+        elif isinstance(dataset, Dataset | Superposed):
             checks = _world(dataset, tell) if isinstance(dataset, Superposed) else all_checks(dataset, tell)
+        else:
+            raise ValueError(f"dataset must be a dataset, a world, a corpus or documents, got {type(dataset).__name__}")
         return Verification(tuple(checks), describe(dataset))
 
 
@@ -262,7 +265,7 @@ def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws
 
 def _structure(subject: Subject) -> Check:
     """Check the invariants of the forest, and that all arrays fit it and the recipe, and are finite."""
-    note = f"{subject.forest.n_points:,} points, {subject.forest.n_clusters:,} clusters"
+    note = f"{counted(subject.forest.n_points, 'point')}, {counted(subject.forest.n_clusters, 'cluster')}"
     return sound("every invariant holds", lambda: _validate_arrays(subject), note)
 
 

@@ -66,9 +66,11 @@ Kind = TypeVar("Kind", bound="SampleSet")
 
 
 def locked(values: Any) -> Any:
-    """Return an array that cannot be written to, in the same memory; what is no array is returned as it is."""
+    """Return arrays that cannot be written to, in the same memory; what has no arrays is returned as it is."""
     if isinstance(values, dict):
         return {name: locked(column) for name, column in values.items()}
+    if isinstance(values, Forest):
+        values.__dict__.update({field.name: locked(getattr(values, field.name)) for field in fields(values)})
     if isinstance(values, np.ndarray) and values.flags.writeable:
         values = values.view()
         values.setflags(write=False)
@@ -220,6 +222,8 @@ class Dataset(SampleSet):
         if max_cluster_size is not None:
             most = check_integer("max_cluster_size", max_cluster_size, 1)
             small = self.filter(min_cluster_size)
+            if most < min_cluster_size:
+                raise ValueError(f"max_cluster_size must be at least min_cluster_size, {min_cluster_size}, got {most}")
             first = small.forest.cluster_start[np.count_nonzero(small.forest.cluster_size > most)]
             return small.take(np.arange(first, len(small)), y="recomputed" if self.target.is_rule else "kept")
         least = max(check_integer("min_cluster_size", min_cluster_size, 1), self.recipe.min_cluster_size)

@@ -57,9 +57,8 @@ def on_edges(firing: Firing, concepts: Concepts, matches: Matches) -> Floats:
 
 def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: int) -> Absorbers:
     """Return which concepts each feature absorbs from, and the deepest such concept on every row."""
-    twice = np.empty(len(concepts), np.int64)
-    _first_twice_as_large(concepts.upper, concepts.size, twice)
-    feature, absorbed = np.repeat(np.arange(firing.fired.size), np.diff(pairs.good_first)), twice[pairs.good]
+    feature = np.repeat(np.arange(firing.fired.size), np.diff(pairs.good_first))
+    absorbed = _first_twice_as_large(concepts.upper, concepts.size)[pairs.good]
     absorbed = absorbed[np.lexsort((absorbed, feature))]
     # Of the concepts of a feature the innermost count. In preorder the next one lies inside a concept, if any does.
     innermost = absorbed >= 0
@@ -90,7 +89,8 @@ def on_rows(
     given = most, concepts.start, concepts.stop, matches.feature, firing.columns, *where, on_own, on_own_by_others
     # Large concepts are listed beside each other, so each task takes them from the whole list.
     step = TASKS_PER_THREAD * threads
-    tasks: list[Task] = [(_covered_by_own, (np.flatnonzero(asked)[i::step], *given)) for i in range(step)]
+    shares = (np.ascontiguousarray(np.flatnonzero(asked)[i::step]) for i in range(step))
+    tasks: list[Task] = [(_covered_by_own, (share, *given)) for share in shares]
     run(tasks, threads)
     size = concepts.size
     absorbed = covered - on_own  # where the concept's own feature is silent, absorbers are others
@@ -106,17 +106,17 @@ def deepest_latent(absorbers: Absorbers, concepts: Concepts, order: Ints) -> Int
     return latents
 
 
+def _first_twice_as_large(upper: Ints, size: Ints) -> Ints:
+    """Return the lowest concept above each that has at least twice its rows, or -1."""
+    above = upper.copy()
+    small = np.arange(size.size)
+    while small.size:
+        small = small[(above[small] >= 0) & (size[above[small]] < 2 * size[small])]
+        above[small] = upper[above[small]]
+    return above
+
+
 # ---------------------------------------------------------------------- kernels
-
-
-@kernel
-def _first_twice_as_large(upper, size, out):
-    """Write the lowest concept above each that has at least twice its rows, or -1."""
-    for c in range(size.size):
-        above = upper[c]
-        while above >= 0 and size[above] < 2 * size[c]:
-            above = upper[above]
-        out[c] = above
 
 
 @kernel

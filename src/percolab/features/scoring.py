@@ -140,12 +140,13 @@ def score(
         drawn = chance(firing, known, n_draws, key, workers)
         done("chance")
         pairs = find_pairs(firing, known, matches, workers)
+        depth = known.forest.latent_depth[known.concepts.latent]
         wait_for_kernels()
     taken, reached = unions(firing, known.concepts, matches, pairs, workers)
     done("splitting")
     absorbers = find_absorbers(firing, known.concepts, pairs, workers)
     columns = _concept_columns(firing, known, matches, pairs, absorbers, workers)
-    columns |= {"chance": drawn.mean(axis=0), "k": taken, "f1_union": reached}
+    columns |= {"depth": depth, "chance": drawn.mean(axis=0), "k": taken, "f1_union": reached}
     done("absorption")
     extra = {"l0": float(firing.fired.sum() / firing.n_rows)}
     if decoder is not None:
@@ -210,7 +211,6 @@ def _concept_columns(
     return {
         "latent": concepts.latent,
         "size": concepts.size,
-        "depth": forest.latent_depth[concepts.latent],
         "fom": forest.figure_of_merit[concepts.latent],
         "best_feature": matches.feature,
         "f1": matches.f1,

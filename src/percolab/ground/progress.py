@@ -114,14 +114,14 @@ class _Stage:
         return self.done / self.total if self.total > 0 else 0.0
 
     def details(self) -> str:
-        """Return the words beside the stage, its rate, the time passed and, where it can be told, the time left."""
+        """Return the words beside the stage, its rate, the time passed and, unless it is overdue, the time left."""
         now, parts = time.monotonic(), [self.note] if self.note else []
         if self.name in RATED and self._moved:
             parts.append(f"{self._moved / max(self._seconds, 1e-9):,.0f} rows/s")
         parts.append(f"{clock(now - self._start)} elapsed")
         if self._moved:
             left = self._seconds / self._moved * (self.total - self.done) - (now - self._moved_at)
-            parts.append(f"{clock(max(0.0, left))} left")
+            parts += [f"{clock(left)} left"] if left > 0 else []
         return ", ".join(parts)
 
 
@@ -152,7 +152,7 @@ class _Stages(Display):
             self.said.append(text)
 
     def text(self) -> str:
-        """Return stage, share done, words beside it, time passed and, where it can be told, time left."""
+        """Return the current stage, the share done, and its details."""
         with self.lock:
             stage = self.current
             return f"{stage.name}{f' {stage.share:.0%}' if stage.total > 0 else ''}, {stage.details()}"

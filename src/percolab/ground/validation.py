@@ -68,11 +68,16 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
+ELSEWHERE = {"random_state": "seed", "n_samples": "n_points", "n_features": "dim"}
+"""scikit-learn's words for some of our keywords."""
+
+
 def check_keywords(owner: str, given: Iterable[str], known: Collection[str]) -> None:
     """Raise, in one line with the nearest known keyword, if a keyword is none of those that `owner` takes."""
     for name in given:
         if name not in known:
-            nearest = [f"did you mean {match!r}?" for match in get_close_matches(name, known, 1)]
+            meant = [word for word in known if word == ELSEWHERE.get(name)] or get_close_matches(name, known, 1)
+            nearest = [f"did you mean {word!r}?" for word in meant]
             raise TypeError(f"{owner} has no argument {name!r}: {(nearest or ['it takes ' + ', '.join(known)])[0]}")
 
 

@@ -91,7 +91,8 @@ class Forest:
         return np.diff(self.cluster_start)
 
     def __repr__(self) -> str:
-        return f"Forest({self.n_points:,} points, {self.n_clusters:,} clusters, {self.n_latents:,} latents)"
+        named = ("point", self.n_points), ("cluster", self.n_clusters), ("latent", self.n_latents)
+        return f"Forest({', '.join(text.counted(number, noun) for noun, number in named)})"
 
     def _repr_html_(self) -> str:
         size = self.cluster_size

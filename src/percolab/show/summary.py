@@ -10,7 +10,7 @@ import numpy as np
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.ground.memory import readable
-from percolab.ground.text import printable
+from percolab.ground.text import counted, printable
 from percolab.store import finished
 from percolab.store.locations import Location
 from percolab.worlds.superposed import AnyDataset, Superposed
@@ -128,7 +128,7 @@ def one_line(summary: dict[str, Any]) -> str:
         )
     recipe, seeds = summary["recipe"], summary["recipe"]["seeds"]
     line = (
-        f"{summary['n_points']:,} points in R^{summary['dim']}, {summary['n_clusters']:,} clusters, "
+        f"{summary['n_points']:,} points in R^{summary['dim']}, {counted(summary['n_clusters'], 'cluster')}, "
         f"{summary['n_latents']:,} latents; seeds {seeds['graph']}, {seeds['embed']}, {seeds['value']}"
     )
     if recipe.get("edits"):
@@ -190,7 +190,7 @@ def _sizes_of_world(summary: dict[str, Any]) -> list[tuple[str, str]]:
     for k, factor in enumerate(summary["factors"]):
         role = "in the product" if factor["weight"] is None and k in summary["relevant"] else "irrelevant"
         role = f"weight {factor['weight']:g}" if factor["weight"] else role
-        sizes = f"{factor['n_points']:,} points in R^{factor['dim']}, {factor['n_clusters']:,} clusters"
+        sizes = f"{factor['n_points']:,} points in R^{factor['dim']}, {counted(factor['n_clusters'], 'cluster')}"
         text = f"{sizes}, {factor['n_latents']:,} latents, mode {factor['mode']}, scale {factor['scale']:g}, {role}"
         if factor["correlation"] is not None:
             text += f", correlation with y {factor['correlation']:.3f}"

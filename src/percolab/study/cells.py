@@ -183,6 +183,8 @@ class Cells:
         """Compute what is missing, in waves of cells that do not need each other; return what is still missing."""
         left = self.missing(cells)
         total = len(left)
+        if left:
+            self.here.progress("cells", 0, total)
         while left and time.monotonic() < self.until:
             waiting = {id(cell) for cell in left}
             wave = [cell for cell in left if not any(id(need) in waiting for need in cell.needs)]

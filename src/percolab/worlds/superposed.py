@@ -51,7 +51,7 @@ class Superposed(SampleSet):
 
     def __repr__(self) -> str:
         n, dim = self.X.shape
-        parts = [f"{n:,} samples in R^{dim}", f"{len(self.recipe.factors)} factors"]
+        parts = [f"{n:,} samples in R^{dim}", text.counted(len(self.recipe.factors), "factor")]
         parts.append(f"y from {' and '.join(map(str, self.relevant))}")
         return f"Superposed({', '.join(parts + ['modified'] * bool(self.modification))})"
 

@@ -74,10 +74,12 @@ def of_forest(forest: Forest) -> Trees:
     founder = np.empty(0, np.int64)
     if forest.n_clusters:
         founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
-    stand = Stand.of_clusters(forest.cluster_start, founder)
-    expansion = skeleton.expand(stand, np.uint64(0), known=forest.left_size)
+    # Columns of a dataset are read-only, and kernels would be compiled again for such arrays.
+    start, left_size = (np.require(column, requirements="W") for column in (forest.cluster_start, forest.left_size))
+    stand = Stand.of_clusters(start, founder)
+    expansion = skeleton.expand(stand, np.uint64(0), known=left_size)
     end_row = np.concatenate([forest.bond.ravel(), forest.bond[expansion.skeleton["latent"]].ravel()])
-    return Trees(stand, expansion, forest.left_size, end_row)
+    return Trees(stand, expansion, left_size, end_row)
 
 
 def grow_forest(clusters: Clusters, key: np.uint64, threads: int) -> Forest:

@@ -38,7 +38,7 @@ def representations(model: nn.Module) -> list[str]:
 def activations(
     model: nn.Module,
     X: Any,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
     *,
     batch_size: int | None = None,
     device: Device = "auto",
@@ -66,7 +66,7 @@ def activations(
         Where to compute and keep the activations.
     """
     device = choose_device(device)
-    chosen = list(representations(model) if names is None else names)
+    chosen = representations(model) if names is None else [names] if isinstance(names, str) else list(names)
     modules = {name: find_module(model, name, "names must be modules") for name in chosen}
     inputs = _inputs(model, X, device)
     model.to(device)

@@ -85,7 +85,7 @@ class ResidualMLP(nn.Module):
         for name, value in sizes.items():
             check_integer(name, value, 1)
         if not callable(activation) or isinstance(activation, nn.Module):
-            raise ValueError(f"activation must be a class of torch.nn or a function, got {activation!r}")
+            raise ValueError(f"activation must be a class, such as torch.nn.GELU, or a function, got {activation!r}")
         self.outputs = outputs
         with seeded(seed):
             self.input = nn.Linear(dim, d_model)

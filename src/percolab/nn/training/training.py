@@ -15,10 +15,11 @@ import pandas
 from torch import Tensor, nn
 
 from percolab.corpora.corpus import Corpus
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, SampleSet
 from percolab.ground import memory
 from percolab.ground.devices import Device, choose_device, device_name, tf32
 from percolab.ground.progress import bar
+from percolab.ground.text import counted
 from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig, training_from
 from percolab.nn.networks.model import ResidualMLP, joined, member_weights
 from percolab.nn.networks.transformer import Transformer
@@ -74,7 +75,7 @@ class TrainResult:
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in numbers(self.test).items())
-        length = f"{self.history[self.config.unit].max():,} {self.config.unit}s"
+        length = counted(self.history[self.config.unit].max(), self.config.unit)
         return f"TrainResult({length}, test {scores}, {self.seconds:.1f} s on {self.device})"
 
 
@@ -198,7 +199,7 @@ def train(
         documents with (step, steps, training loss, excess), for every row of the history, in order, though some
         moments late; of several networks with the means.
     """
-    if isinstance(data, AnyTrainConfig):
+    if not isinstance(data, SampleSet | Corpus):
         raise ValueError(f"data must be a dataset, a world or a corpus, got {type(data).__name__}")
     if config is None:
         config = CorpusTrainConfig() if isinstance(data, Corpus) else TrainConfig()
