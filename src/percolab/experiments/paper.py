@@ -43,7 +43,7 @@ from percolab.study.estimates import Row, band, row, select
 from percolab.study.experiment import Details, Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
-from percolab.study.pictures import Picture
+from percolab.study.pictures import Picture, caption
 from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings, network_seeds
@@ -307,9 +307,9 @@ def _pictures(
     drawn = {
         **of_probes,
         "power": paper_figures.power(values["power"], values["held_out"], _title(s)),
-        "training": paper_figures.learning_curves(_history(results["training"]), shorter, levels, _title(s)),
+        "training": paper_figures.training(_history(results["training"]), shorter, levels, _title(s)),
     }
-    words = paper_tables.captions(s.options.fit_from)
+    words = {name: caption(getattr(paper_figures, name), fit_from=s.options.fit_from) for name in drawn}
     return {name: Picture(figure, words[name]) for name, figure in drawn.items()}
 
 
