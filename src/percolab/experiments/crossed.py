@@ -222,4 +222,5 @@ def _by_fom(rows: Sequence[Row], s: Settings[Options], target: str) -> Any:
     return by_number(series, "at", f"{s.data[0]}: {target} by FOM", "FOM", RATIO)
 
 
-EXPERIMENT = declared(__name__, draw=drawn_by(layers, fom, fom_sum), data=HIERARCHY, own_networks=True, least_seeds=3)
+draw = drawn_by(layers, fom, fom_sum)
+EXPERIMENT = declared(__name__, data=HIERARCHY, own_networks=True, least_seeds=3)

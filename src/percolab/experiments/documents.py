@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks, untrained
-from percolab.study.pictures import Picture, by_layer
+from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.readers import as_reader
 from percolab.study.report import Line
 from percolab.study.settings import Settings
@@ -46,6 +46,7 @@ from percolab.study.subject import n_factors
 INTO = "since=6+truth=true"
 """Positions six or more into a segment, by the true context."""
 ROLES = (TRAINED, OTHER, UNTRAINED, RAW)
+CONTRASTS = (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return the contrasts of every reader in the first layer, and the excess of the trained networks."""
     lines = []
     for reader in map(_short, _readers(s)):
-        for contrast in (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW):
+        for contrast in CONTRASTS:
             for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=s.options.layers[0]):
                 scale = ", log ratio" if one["measure"] == "separation" else ""
                 lines.append(Line(f"{reader}, {one['measure']}{scale}: {contrast}, {one['layer']}", one))
@@ -209,37 +210,34 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return lines
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw the mean of every role by reader, and by layer."""
-    first, readers = s.options.layers[0], list(map(_short, _readers(s)))
-    bounded = [reader for reader in readers if reader != "separation"]
-    levels = select(rows, part="level")
-    series = {
-        role: [
-            Row(r.estimate, {**r.names, "layer": r["reader"]}, by_draw=r.by_draw)
-            for reader in bounded
-            for r in select(levels, role=role, reader=reader)
-            if r["layer"] in (first, role)
-        ]
-        for role in ROLES
-    }
-    drawn = {}
-    if bounded:
-        unit = "R² of beliefs (median),\nF1 of features (mean)"
-        drawn["readers"] = Picture(
-            by_layer(series, bounded, f"{s.data[0]}: {first}", unit, zero=0.0),
-            f"What each role of network shows after {first}: median R² of beliefs over contexts, mean best F1 of "
-            "features over contexts.",
-        )
-    for reader in (name for name in ("beliefs", "separation") if name in readers):
-        found = select(rows, part="contrast", reader=reader)
-        by_contrast = {name: select(found, contrast=name) for name in (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)}
-        unit = "log ratio" if reader == "separation" else "difference of R²"
-        figure = by_layer(by_contrast, layers_of(found), f"{s.data[0]}: {reader}", unit)
-        drawn[reader] = Picture(figure, f"Contrasts of {reader} by layer.")
-    return drawn
+def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """What each role of network shows after the first layer that is read.
+
+    Median R² of beliefs over contexts, mean best F1 of features over contexts.
+    """
+    first, bounded = s.options.layers[0], [name for name in map(_short, _readers(s)) if name != "separation"]
+    levels = [r for r in select(rows, part="level") if r["layer"] in (first, r["role"]) and r["reader"] in bounded]
+    by_reader = [replace(r, names={**r.names, "layer": r["reader"]}) for r in levels]
+    series = {role: select(by_reader, role=role) for role in ROLES}
+    unit = "R² of beliefs (median),\nF1 of features (mean)"
+    return by_layer(series, bounded, f"{s.data[0]}: {first}", unit, zero=0.0) if bounded else None
 
 
-EXPERIMENT = declared(
-    __name__, data=scales.DOCUMENTS, usual_seeds={"paper": 2, "small": 2}, training=scales.corpus_training
-)
+def beliefs(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Contrasts of beliefs by layer."""
+    return _contrasts(select(rows, reader="beliefs"), s, "beliefs", "difference of R²")
+
+
+def separation(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Contrasts of separation by layer."""
+    return _contrasts(select(rows, reader="separation"), s, "separation", "log ratio")
+
+
+def _contrasts(rows: Sequence[Row], s: Settings[Options], reader: str, unit: str) -> Any:
+    found = select(rows, part="contrast")
+    series = {name: select(found, contrast=name) for name in CONTRASTS}
+    return by_layer(series, layers_of(found), f"{s.data[0]}: {reader}", unit) if found else None
+
+
+training, draw = scales.corpus_training, drawn_by(readers, beliefs, separation)
+EXPERIMENT = declared(__name__, data=scales.DOCUMENTS, usual_seeds={"paper": 2, "small": 2})

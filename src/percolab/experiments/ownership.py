@@ -195,6 +195,5 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     return Details([], {}, {"shares": Picture(figure, words)}, {"tables/concepts": table})
 
 
-EXPERIMENT = declared(
-    __name__, data=scales.DOCUMENTS, usual_seeds={"paper": 2, "small": 2}, training=scales.corpus_training
-)
+training = scales.corpus_training
+EXPERIMENT = declared(__name__, data=scales.DOCUMENTS, usual_seeds={"paper": 2, "small": 2})

@@ -330,10 +330,5 @@ def _by_case(rows: Sequence[Row], s: Settings[Options], measured: str, words: st
     return by_layer(series, _measured_layers(rows), f"{s.data[0]}: {words}", words, zero=None)
 
 
-EXPERIMENT = declared(
-    __name__,
-    options=options,
-    draw=drawn_by(layers, epochs, size, depth, accuracy, levels),
-    data=WORLDS,
-    own_networks=True,
-)
+draw = drawn_by(layers, epochs, size, depth, accuracy, levels)
+EXPERIMENT = declared(__name__, options=options, data=WORLDS, own_networks=True)

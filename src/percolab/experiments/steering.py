@@ -429,5 +429,5 @@ def _by_layer(rows: Sequence[Row], s: Any, series: Any, title: str, measure: str
     return by_layer(drawn, layers_of(rows), f"{s.data[0]}: {title}", unit)
 
 
-train = relevance.train
-EXPERIMENT = declared(__name__, draw=drawn_by(own, r2, dose, probe, feature), data=WORLDS)
+train, draw = relevance.train, drawn_by(own, r2, dose, probe, feature)
+EXPERIMENT = declared(__name__, data=WORLDS)

@@ -210,6 +210,5 @@ def _shown(rows: Sequence[Row], s: Settings[Options]) -> Sequence[str]:
     return s.layers or [name for name in layers_of(rows) if name.endswith("hidden")]
 
 
-EXPERIMENT = declared(
-    __name__, options=options, draw=drawn_by(change, error, epochs, separation, fom), data=HIERARCHY, own_networks=True
-)
+draw = drawn_by(change, error, epochs, separation, fom)
+EXPERIMENT = declared(__name__, options=options, data=HIERARCHY, own_networks=True)
