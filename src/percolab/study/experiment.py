@@ -249,12 +249,12 @@ class Experiment(Generic[O]):
             here = Here(place, tell, directory / TRAINING)
             cells = Cells(directory / CELLS, runner, here, keep_failures=self.in_parts, until=until)
             study = Study(self, settings, directory, cells)
-            cells.again = frozenset(name for name in study.names() if again(name))
+            cells.again = frozenset(cell.name for cell in study.all_cells() if cell.lasting and again(cell.name))
             if not study.finished():
                 study.publish()  # so that a run that is killed says that it is not finished
             try:
                 while missing := [*study.missing(), *sorted(cells.again)]:
-                    cells.compute([cell for draw in range(settings.draws) for cell in study.plan(draw)])
+                    cells.compute(study.all_cells())
                     cells.again = frozenset()
                     if study.missing() == missing:
                         break
@@ -309,9 +309,9 @@ class Study(Generic[O]):
         first = own.first(settings)
         return [first, *own.cells(settings, self.cells.read(first))] if self.cells.has(first) else [first]
 
-    def names(self) -> list[str]:
-        """Return the names of all cells that last."""
-        return [cell.name for draw in range(self.settings.draws) for cell in self.plan(draw) if cell.lasting]
+    def all_cells(self) -> list[Cell[Any]]:
+        """Return the cells of all draws."""
+        return [cell for draw in range(self.settings.draws) for cell in self.plan(draw)]
 
     def missing(self) -> list[str]:
         """Return the names of the cells that are not there."""
@@ -322,8 +322,7 @@ class Study(Generic[O]):
 
     def failed(self) -> dict[str, str]:
         """Return why cells failed, by their names."""
-        plans = [cell for draw in range(self.settings.draws) for cell in self.plan(draw)]
-        made = {cell.name: self.cells.made(cell) for cell in plans}
+        made = {cell.name: self.cells.made(cell) for cell in self.all_cells()}
         return {name: one.failed for name, one in made.items() if one is not None and one.failed}
 
     def finished(self) -> list[int]:
@@ -380,7 +379,7 @@ class Study(Generic[O]):
         """Return the time that each stage took, and where."""
         seconds: dict[str, float] = {}
         devices: dict[str, set[str]] = {}
-        for cell in (cell for draw in range(self.settings.draws) for cell in self.plan(draw)):
+        for cell in self.all_cells():
             made, stage = self.cells.made(cell), cell.stage or cell.name.rpartition("/")[2]
             if made is not None:
                 seconds[stage] = seconds.get(stage, 0.0) + made.seconds
