@@ -1,5 +1,6 @@
 """The experiment on documents: readers of one's choice, and more of them later."""
 
+import pandas
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,6 +18,9 @@ def test_readers_are_chosen_and_more_are_added(tmp_path, monkeypatch):
     assert "--readers separation" in first.command
     results = EXPERIMENT.run(first, tmp_path, device="cpu")
     assert {row["reader"] for row in results["estimates"] if "reader" in row} == {"separation"}
+    table = pandas.read_parquet(tmp_path / "table.parquet")
+    assert set(table["role"]) == {"trained", "other", "untrained", "raw", "permuted"}
+    assert table["value"].notna().any()
     monkeypatch.setattr(Networks, "of", lambda *given: pytest.fail("they are there"))
     more = EXPERIMENT.settings("small", epochs=10, documents=60, readers=["separation", "neurons"])
     results = EXPERIMENT.run(more, tmp_path, device="cpu")

@@ -87,6 +87,10 @@ class Owned:
         """One row for each concept of each pair of networks."""
         return pandas.DataFrame(vars(self))
 
+    def tidy(self) -> pandas.DataFrame:
+        """Return F1 and share below each other."""
+        return self.table.melt(["pair", "seed", "owner", "said", "lexicon", "latent"], var_name="measure")
+
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: networks, those trained further, and the concepts of all pairs."""

@@ -123,6 +123,16 @@ class Probed:
         columns = tuple((str(target), int(draw)) for target, draw in self.columns[protocol])
         return ProbeErrors(protocol, columns, **given)
 
+    def tidy(self) -> pandas.DataFrame:
+        """Return the error of every latent, by protocol, representation, target and draw of values."""
+        parts = [pandas.DataFrame()]
+        for errors in filter(None, map(self.errors, self.columns)):
+            targets, drawn = zip(*errors.columns, strict=True)
+            names = {"protocol": errors.protocol, "unit": np.repeat(errors.latent, len(targets))}
+            names |= {"target": np.tile(targets, errors.latent.size), "values": np.tile(drawn, errors.latent.size)}
+            parts += [pandas.DataFrame({**names, "layer": k, "value": errors.mse(k).ravel()}) for k in errors.squared]
+        return pandas.concat(parts, ignore_index=True).assign(measure="error")
+
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells: data, baselines, networks, the probes of each source, power, findings."""

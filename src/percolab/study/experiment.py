@@ -458,17 +458,24 @@ def train_then_measure(
 def tidy(by_draw: Sequence[Results]) -> pandas.DataFrame:
     """Return every number that was measured: draw, cell, measure, the places along its axes, value.
 
-    An axis that the result has a list for, such as its layers, has the parts of the list as places.
+    An axis that the result has a list for, such as its layers, has the parts of the list as places. A result that has a
+    method `tidy` makes its part of the table by itself.
     """
     import pandas
 
     parts = []
     for draw, results in enumerate(by_draw):
         for name, result in results.items():
-            for each, kind in get_type_hints(type(result), include_extras=True).items():
-                for along in getattr(kind, "__metadata__", ()):
-                    parts += [part.assign(draw=draw, cell=name) for part in _melted(result, each, along)]
+            own = [result.tidy()] if hasattr(result, "tidy") else _annotated(result)
+            parts += [part.assign(draw=draw, cell=name) for part in own]
     return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+
+
+def _annotated(result: Any) -> Iterator[pandas.DataFrame]:
+    """Yield the arrays of a result whose axes are named, as tables."""
+    for name, kind in get_type_hints(type(result), include_extras=True).items():
+        for along in getattr(kind, "__metadata__", ()):
+            yield from _melted(result, name, along)
 
 
 def _melted(result: Any, name: str, along: Sequence[str]) -> Iterator[pandas.DataFrame]:
