@@ -267,8 +267,9 @@ def settings(
     if network and not layer:
         raise ValueError("layer must name a module of the network, got None")
     options = chosen.options if layer is None else replace(chosen.options, layer=layer)
+    digest = digest_of(stored, network)
     if activations is not None:
-        folder(activations)
+        digest += folder(activations).digest
         options = replace(options, activations=str(Path(activations).absolute()))
     count = check_integer("seeds", NETWORKS[chosen.scale] if seeds is None else seeds, 1)
     asked = tuple(dict.fromkeys(only if only is not None else (*_installed(options), *methods)))
@@ -284,7 +285,7 @@ def settings(
         experiment="benchmark", scale=chosen.scale, data=(chosen.name,),
         recipes=(stored.recipe if stored is not None else chosen.recipe,), training=chosen.training, seeds=count,
         options=options, draws=draws, network=network or "", layers=(options.layer,),
-        store="" if data is None else str(Path(data).absolute()), digest=digest_of(stored, network), asked=asked,
+        store="" if data is None else str(Path(data).absolute()), digest=digest, asked=asked,
         command=f"percolab benchmark --tasks {chosen.name} --scale {chosen.scale}{words}",
     )  # fmt: skip
 

@@ -50,7 +50,7 @@ class Representation:
 def representations(s: S) -> list[Representation]:
     """Return all that methods are fitted to: the trained networks first."""
     if s.options.activations:
-        return list(folder(s.options.activations).by_place(Representation, s.draw))
+        return [Representation(*place) for place in folder(s.options.activations).places(s.draw)]
     count = n_factors(s.recipe)
     found = [Representation(TRAINED, k, i) for k in range(count) for i in range(s.seeds)]
     found += [Representation(role, None, i) for role in (UNTRAINED, RENORMED) for i in range(s.seeds)]

@@ -12,7 +12,18 @@ import typer
 
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.experiments import Device, Draws, Network, Ray, need_packages, run_in
+from percolab.cli.experiments import (
+    Activations,
+    Device,
+    Draws,
+    Network,
+    Ray,
+    Trained,
+    need_packages,
+    one_of,
+    own_networks,
+    run_in,
+)
 from percolab.cli.options import (
     AsJson,
     Overwrite,
@@ -47,6 +58,8 @@ SHOWN = (
     "percolab score world.zarr codes.npz --factor 1 -o score.html",
     "# methods on a network of percolab train, beside an untrained one",
     "percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024",
+    "# the same on a network of your own, which was trained elsewhere",
+    "percolab score one.zarr --network my_module:make --layer encoder.2",
 )
 def score(
     path: Store,
@@ -62,18 +75,20 @@ def score(
         Path | None,
         word_option("--run", "DIR", "Instead of codes: a run of percolab train on this dataset."),
     ] = None,
+    network: Trained = None,
+    activations: Activations = None,
     method: Annotated[
         list[str] | None,
         word_option(
             "--method",
             "NAME",
-            f"With --run: what makes features of its activations: {', '.join(_METHODS)}, package.module:Class, or "
+            f"Without CODES: what makes features of activations: {', '.join(_METHODS)}, package.module:Class, or "
             "one of these with options, such as kmeans@n_features=1024. May be repeated. Default: neurons and kmeans.",
             _METHODS,
         ),
     ] = None,
     layer: Annotated[
-        str | None, word_option("--layer", "NAME", "With --run: the module. Default: the last block.")
+        str | None, word_option("--layer", "NAME", "Without CODES: the module. Default: the last block.")
     ] = None,
     rows: Annotated[
         Path | None, word_option("--rows", "FILE", "An .npy: the dataset's row of each row of the codes.")
@@ -95,12 +110,13 @@ def score(
 
     An .npz with an array codes may also hold rows, and the decoder: directions (features, d), bias (d,) and
     activations (rows, d).
-    With --run, every method is also scored on an untrained network of the same shape.
+    With --run or --network, every method is also scored on an untrained network of the same shape; with --activations,
+    on all roles of the folder.
     """
-    if (codes is None) == (run is None):
-        raise ValueError(f"codes or run must be given, got {'neither' if codes is None else 'both'}")
+    sources = {"codes": codes, "run": run, "network": network, "activations": activations}
+    one_of(sources)
     if output is not None:
-        known = SUFFIXES if run is None else SUFFIXES[:1]
+        known = SUFFIXES if codes is not None else SUFFIXES[:1]
         if output.suffix not in known:
             raise ValueError(f"output must end in {' or '.join(known)}, got {output.name!r}")
         files.check_output(output, overwrite=overwrite)
@@ -111,12 +127,13 @@ def score(
         "draws": draws,
         "seed": seed,
     }
-    if run is not None:
+    if codes is None:
         if rows is not None:
-            raise ValueError("rows must come with codes, got --run")
+            given = next(name for name, value in sources.items() if value is not None)
+            raise ValueError(f"rows must come with codes, got --{given}")
         chosen = {"layer": layer, "device": device, **options}
-        _score_run(path, run, method or ["neurons", "kmeans"], chosen, output, overwrite, as_json)
-    elif codes is not None:
+        _score_networks(path, sources, method or ["neurons", "kmeans"], chosen, output, overwrite, as_json)
+    else:
         for name, value in (("method", method), ("layer", layer), ("device", device != "auto")):
             if value:
                 raise ValueError(f"{name} must come with run, got CODES")
@@ -152,30 +169,30 @@ def _score_codes(
     print(_text(found))
 
 
-def _score_run(
+def _score_networks(
     path: str,
-    run: Path,
+    sources: dict[str, Any],
     methods: list[str],
     options: dict[str, Any],
     output: Path | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Score methods on a network of a run."""
+    """Score methods on the networks of a run, of one's own, or of a folder."""
     need_packages()
     from percolab.benchmark import one_network
     from percolab.ground.progress import bar
-    from percolab.nn.training.training import load_model
     from percolab.store.worlds import load_points
 
-    _look_here(methods)
+    _look_here([*methods, sources["network"] or ""])
     with bar(label="reading") as display:
         dataset = load_points(path)
-        model = load_model(run, dataset, device=options["device"])
-        options["layer"] = options["layer"] or f"blocks.{len(model.blocks) - 1}"
-        found = one_network.compare(dataset, model, methods, progress=display, **options)
+        networks = own_networks(dataset, sources, options["factor"], options["seed"], options["device"])
+        single = {role: own[0] for role, own in networks.items()}
+        found = one_network.compare(dataset, single, methods, progress=display, **options)
     if output is not None:
-        page = one_network.page(found, f"Features of the network in {run}", options["layer"])
+        title = f"Features of the network in {next(filter(None, sources.values()))}"
+        page = one_network.page(found, title)
         _write(output, page, overwrite=overwrite, as_json=as_json)
     if as_json:
         values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
@@ -299,10 +316,7 @@ def benchmark(
     layer: Annotated[
         str | None, word_option("--layer", "NAME", "The module that is read. Default: that of the task.")
     ] = None,
-    activations: Annotated[
-        Path | None,
-        word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json."),
-    ] = None,
+    activations: Activations = None,
     data: Annotated[
         Path | None, word_option("--data", "STORE", "Points of your own in place of the task's data.")
     ] = None,

@@ -87,7 +87,7 @@ def _by_measure(rows: Sequence[Row], s: Settings[Options], unit: str) -> Any:
         role: [replace(r, names={**r.names, "layer": short[r["measure"]]}) for r in select(levels, role=role)]
         for role in (TRAINED, OTHER, UNTRAINED)
     }
-    return by_layer(series, [short[name] for name in measures], f"{s.data[0]}: {s.options.layers[0]}", unit)
+    return by_layer(series, [short[name] for name in measures], f"{s.data[0]}: {documents.layers_read(s)[0]}", unit)
 
 
 EXPERIMENT = replace(

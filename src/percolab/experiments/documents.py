@@ -28,6 +28,7 @@ import numpy as np
 
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.networks.excess import excess
+from percolab.nn.training.training import numbers
 from percolab.study import scales
 from percolab.study.cells import Cell, Here, cell_of
 from percolab.study.comparison import listed, read_draw
@@ -77,7 +78,7 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 def named(s: Settings[Any]) -> dict[str, Any]:
     """Return what networks on documents are made from: readers are not among it."""
     made_from = s.to_dict()
-    return {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw")}
+    return {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")}
 
 
 def networks_of(s: Settings[Any]) -> Cell[Networks]:
@@ -95,6 +96,11 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
         name = "reader-" + re.sub(r"[^\w=.-]+", "-", reader)
         reading.append(cell_of(s, name, Columns, partial(read, reader), networks, **how))
     return [networks, cell_of(s, "excess", Excess, measure_excess, networks, made_from=made_from), *reading]
+
+
+def layers_read(s: Settings[Options]) -> tuple[str, ...]:
+    """Return the modules that are read: of networks of one's own, those that are named."""
+    return s.layers or s.options.layers
 
 
 def _readers(s: Settings[Options]) -> tuple[str, ...]:
@@ -122,15 +128,18 @@ def measure_excess(s: Settings[Options], here: Here, networks: Networks) -> Exce
     """Return the excess of trained networks on their own lexicon and on the next, and of untrained ones."""
     data = Material(s, here)
 
-    def above(model: Any, k: int) -> float:
-        return excess(model, data.target(k), device=here.device).excess
+    def losses(model: Any, k: int) -> dict[str, float]:
+        return numbers(excess(model, data.target(k), device=here.device))
 
-    others = [(k + 1) % n_factors(data.data) for k in networks.factors]
+    each = list(enumerate(networks.factors))
+    own = [networks.test[i] or losses(data.model(networks, i), k) for i, k in each]
+    others = [losses(data.model(networks, i), (k + 1) % n_factors(data.data)) for i, k in each]
+    fresh = [losses(untrained(s.training, data.data, seed, s.network), 0) for seed in s.network_seeds]
     return Excess(
-        own=[score["excess"] for score in networks.test],
-        other=[above(data.model(networks, i), k) for i, k in enumerate(others)],
-        untrained=[above(untrained(s.training, data.data, seed), 0) for seed in s.network_seeds],
-        floor=[score["floor"] for score in networks.test],
+        own=[score["excess"] for score in own],
+        other=[score["excess"] for score in others],
+        untrained=[score["excess"] for score in fresh],
+        floor=[score["floor"] for score in own],
         seconds=networks.seconds,
     )
 
@@ -141,7 +150,7 @@ def read(reader: str, s: Settings[Options], here: Here, networks: Networks) -> C
     by_lexicon: dict[int, list[Any]] = {}
     for i, k in enumerate(networks.factors):
         by_lexicon.setdefault(k, []).append(networks.model(i, data.data))
-    fresh = [untrained(s.training, data.data, seed) for seed in s.network_seeds]
+    fresh = [untrained(s.training, data.data, seed, s.network) for seed in s.network_seeds]
     asked = listed({TRAINED: by_lexicon, UNTRAINED: fresh, RAW: None}, n_factors(data.data))
     rows, layers = s.options.documents, _layers(s, reader)
     measured = read_draw(s.draw, data.data, asked, [as_reader(reader)], layers, rows, data.device, here.progress)
@@ -151,7 +160,7 @@ def read(reader: str, s: Settings[Options], here: Here, networks: Networks) -> C
 def _layers(s: Settings[Options], reader: str) -> list[str]:
     """Return the layers of a reader: features are made of the first alone."""
     linear = reader.partition("@")[0] in ("beliefs", "separation", "accuracy")
-    return list(s.options.layers if linear else s.options.layers[:1])
+    return list(layers_read(s) if linear else layers_read(s)[:1])
 
 
 # ---------------------------------------------------------------------- estimates
@@ -201,7 +210,7 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     lines = []
     for reader in map(_short, _readers(s)):
         for contrast in CONTRASTS:
-            for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=s.options.layers[0]):
+            for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=layers_read(s)[0]):
                 scale = ", log ratio" if one["measure"] == "separation" else ""
                 lines.append(Line(f"{reader}, {one['measure']}{scale}: {contrast}, {one['layer']}", one))
     for one in select(rows, part="excess"):
@@ -215,7 +224,7 @@ def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
     Median R² of beliefs over contexts, mean best F1 of features over contexts.
     """
-    first, bounded = s.options.layers[0], [name for name in map(_short, _readers(s)) if name != "separation"]
+    first, bounded = layers_read(s)[0], [name for name in map(_short, _readers(s)) if name != "separation"]
     levels = [r for r in select(rows, part="level") if r["layer"] in (first, r["role"]) and r["reader"] in bounded]
     by_reader = [replace(r, names={**r.names, "layer": r["reader"]}) for r in levels]
     series = {role: select(by_reader, role=role) for role in ROLES}
@@ -240,4 +249,4 @@ def _contrasts(rows: Sequence[Row], s: Settings[Options], reader: str, unit: str
 
 
 training, draw = scales.corpus_training, drawn_by(readers, beliefs, separation)
-EXPERIMENT = declared(__name__, data=scales.DOCUMENTS, usual_seeds={"paper": 2, "small": 2})
+EXPERIMENT = declared(__name__, data=scales.DOCUMENTS, own_networks=True, usual_seeds={"paper": 2, "small": 2})

@@ -36,6 +36,8 @@ class Options:
     """depths of the latents that are probed"""
     features: int = 256
     """features of k-means"""
+    activations: str = ""
+    """folder of activations that take the place of networks"""
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:

@@ -289,7 +289,10 @@ def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 def epochs(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Log ratio of separation by epoch of training. At epoch 0 it is 0 by construction."""
-    how: dict[str, Any] = {"symmetric_from": float(s.options.keep[1]), "ticks": True}
+    how: dict[str, Any] = {
+        "symmetric_from": float(s.options.keep[1]),
+        "ticks": True,
+    }
     return by_number(_separation(rows, "all"), "epoch", f"{s.data[0]}: separation by epoch", "epoch", RATIO, **how)
 
 
@@ -331,4 +334,4 @@ def _by_case(rows: Sequence[Row], s: Settings[Options], measured: str, words: st
 
 
 draw = drawn_by(layers, epochs, size, depth, accuracy, levels)
-EXPERIMENT = declared(__name__, options=options, data=WORLDS, own_networks=True)
+EXPERIMENT = declared(__name__, options=options, data=WORLDS, own_networks=True, recorded=True)

@@ -113,7 +113,11 @@ def bend(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
 
 def log_ratio(errors: Floats, others: Floats, blocks: Ints) -> Estimate:
     """Return the log ratio of two mean errors (S, T) on the same test rows, leaving out seeds and blocks in turn."""
-    return _of_means(lambda mean: float(np.log(mean[0] / mean[1])), np.stack([errors, others], 1), blocks)
+
+    def statistic(seeds: Ints, rows: Ints) -> float:
+        return float(np.log(errors[seeds][:, rows].mean() / others[seeds][:, rows].mean()))
+
+    return jackknife(statistic, len(errors), blocks)
 
 
 def _of_means(statistic: Callable[[Floats], float], errors: Floats, blocks: Ints) -> Estimate:

@@ -202,7 +202,11 @@ def fom(rows: Sequence[Row], s: Settings[Options]) -> Any:
 
 def _by_epoch(rows: Sequence[Row], s: Settings[Options], measure: str, unit: str) -> Any:
     series = {label(name): select(rows, measure=measure, layer=name) for name in (RAW, *_shown(rows, s))}
-    how: dict[str, Any] = {"zero": None, "symmetric_from": float(s.options.keep[1]), "ticks": True}
+    how: dict[str, Any] = {
+        "zero": None,
+        "symmetric_from": float(s.options.keep[1]),
+        "ticks": True,
+    }
     return by_number(series, "epoch", f"{s.data[0]}: {measure}", "epoch", unit, **how)
 
 
@@ -211,4 +215,4 @@ def _shown(rows: Sequence[Row], s: Settings[Options]) -> Sequence[str]:
 
 
 draw = drawn_by(change, error, epochs, separation, fom)
-EXPERIMENT = declared(__name__, options=options, data=HIERARCHY, own_networks=True)
+EXPERIMENT = declared(__name__, options=options, data=HIERARCHY, own_networks=True, recorded=True)

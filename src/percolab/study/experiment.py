@@ -36,10 +36,11 @@ from percolab.study import pictures, report, scales
 from percolab.study.cells import Cell, Cells, Here, cell_of
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
 from percolab.study.estimates import Row, combined
-from percolab.study.networks import Networks, find_make
+from percolab.study.networks import Networks, Recorded, find_make
 from percolab.study.readers import as_reader
 from percolab.study.runner import connected
 from percolab.study.settings import Settings
+from percolab.study.sources import folder
 
 if TYPE_CHECKING:
     import pandas
@@ -89,6 +90,8 @@ class Experiment(Generic[O]):
     """by scale"""
     own_networks: bool = False
     """whether it can be run on networks of one's own"""
+    recorded: bool = False
+    """whether activations that were recorded elsewhere can take the place of its networks"""
     several: bool = False
     """whether it is run on several of its data at once"""
     training: Callable[[str, str], Any] = scales.training
@@ -108,6 +111,7 @@ class Experiment(Generic[O]):
         draws: int = 1,
         network: str | None = None,
         layers: Sequence[str] | None = None,
+        activations: str | os.PathLike[str] | None = None,
         readers: Sequence[str] | None = None,
         **options: Any,
     ) -> Settings[O]:
@@ -129,6 +133,8 @@ class Experiment(Generic[O]):
             ``module:function`` of one's own networks: ``make(data, seed)`` returns one, which is trained here.
         layers
             Modules of these networks that are read.
+        activations
+            Folder with ``manifest.json``: activations in place of networks, of the roles "trained" and "untrained".
         readers
             What reads networks, by names with options as for `percolab.compare`, where the experiment can have others
             than its usual ones. More can be added later, in the same directory.
@@ -161,7 +167,7 @@ class Experiment(Generic[O]):
             if value != getattr(own, name):
                 given[name.replace("_", "-")] = f"{value:g}" if isinstance(value, float | int) else value
         command = f"percolab {self.call.format(name=self.name, data=chosen[0])} --scale {scale}"
-        return Settings(
+        found = Settings(
             experiment=self.name,
             scale=scale,
             data=chosen,
@@ -177,6 +183,20 @@ class Experiment(Generic[O]):
             asked=tuple(readers or ()),
             command=command + "".join(f" --{name} {value}" for name, value in given.items() if value),
         )
+        return found if activations is None else self._of_recorded(found, activations)
+
+    def _of_recorded(self, s: Settings[O], activations: str | os.PathLike[str]) -> Settings[O]:
+        """Return settings in which the activations of a folder take the place of networks."""
+        if not self.recorded or s.network:
+            rule = "network is given" if s.network else f"{self.name} trains its networks"
+            raise ValueError(f"activations must be left out: {rule}, got {os.fspath(activations)!r}")
+        kept = folder(activations)
+        networks = Recorded.of(kept, 0, s.training.total)
+        options: Any = s.options
+        options = replace(options, keep=(0, networks.last), activations=str(Path(activations).absolute()))
+        command, digest = f"{s.command} --activations {activations}", s.digest + kept.digest
+        asked: dict[str, Any] = {"layers": tuple(kept.layers), "seeds": len(set(networks.seeds)), "digest": digest}
+        return replace(s, options=options, command=command, **asked)
 
     def _stored(self, chosen: Sequence[str], draws: int) -> Any:
         """Return the data of a store, where one is named; None for data that are known by name."""
@@ -448,8 +468,14 @@ def train_then_measure(
 
     They are made by ``train(s, here)`` and ``measure(s, here, networks)``, which returns a `kind`.
     """
+    if getattr(s.options, "activations", ""):
+        return [cell_of(s, "measures", kind, partial(_measure_recorded, measure))]
     networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
     return [networks, cell_of(s, "measures", kind, measure, networks)]
+
+
+def _measure_recorded(measure: Callable[..., Any], s: Settings[Any], here: Here) -> Any:
+    return measure(s, here, Recorded.of(folder(s.options.activations), s.draw, s.training.total))
 
 
 # ---------------------------------------------------------------------- the tidy table
