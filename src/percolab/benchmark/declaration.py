@@ -34,13 +34,7 @@ import numpy as np
 from percolab.benchmark import envelope
 from percolab.benchmark.endpoints import AT_MATCHED, ENDPOINTS, METHOD, estimates, level, tested
 from percolab.benchmark.judgement import ORACLES, judge
-from percolab.benchmark.networks_and_controls import (
-    RENORMED,
-    TRUTH,
-    Representation,
-    representations,
-    train,
-)
+from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, representations, train
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
 from percolab.features.register import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
 from percolab.ground.devices import Device

@@ -15,17 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from percolab.benchmark.networks_and_controls import (
-    RENORMED,
-    TRUTH,
-    Representation,
-    Rows,
-    S,
-    Subject,
-    groups,
-    model_of,
-    read,
-)
+from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Rows, S, Subject, model_of, read
 from percolab.benchmark.tasks import MIDDLE, SPARSITIES
 from percolab.features import fairness
 from percolab.features.concepts import Labels, by_row, find_truth
@@ -94,7 +84,7 @@ def judge(which: Representation, entry: Entry, s: S, here: Here, networks: Netwo
     subject = Subject(s, here)
     model = model_of(subject, which, networks)
     measured: list[Measured] = []
-    for views in groups(subject, apart=entry.method in ("true-directions", *ORACLES)):
+    for views in subject.groups(apart=entry.method in ("true-directions", *ORACLES)):
         A = read(subject, which, model, views) if which.role != TRUTH else None
         bench = _Bench(subject, which, model, A, subject.rows(views[0]))
         rated = _rated(s, which, entry)

@@ -91,6 +91,12 @@ class Subject(Material):
         fit = round(0.75 * documents) * length
         return Rows(view.train[:fit], view.train[fit:], view.test)
 
+    def groups(self, *, apart: bool) -> list[list[View]]:
+        """Return the views that share their activations: all views of points; each view of documents by itself."""
+        if apart or isinstance(self.views[0], DocumentView):
+            return [[view] for view in self.views]
+        return [self.views]
+
     @property
     def training_rows(self) -> dict[str, Split]:
         """The rows that networks are trained on, as `percolab.nn.train` takes them: a share of the training rows."""
@@ -142,10 +148,3 @@ def read(data: Subject, which: Representation, model: nn.Module | None, views: S
         where = which.role, which.trained_on, which.seed, data.settings.draw
         source = folder(asked.activations).source(*where, documents)
     return source.read(views[0], [asked.layer], data.device)[asked.layer]
-
-
-def groups(subject: Subject, *, apart: bool) -> list[list[View]]:
-    """Return the views that share their activations: all views of points; each view of documents by itself."""
-    if apart or isinstance(subject.views[0], DocumentView):
-        return [[view] for view in subject.views]
-    return [subject.views]

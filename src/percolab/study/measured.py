@@ -19,8 +19,6 @@ LOGARITHMIC = ("separation", "error")
 """Measures that are compared by log ratios; all others are compared by differences."""
 LOWER_IS_BETTER = ("error",)
 """Measures of which a network has more where they are less."""
-LEAST = 1e-12
-"""Smaller values are taken to be this before their logarithm is."""
 
 
 @dataclass(frozen=True, eq=False)
