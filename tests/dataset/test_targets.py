@@ -460,7 +460,7 @@ def test_given_targets_have_no_law():
 def test_silence_that_goes_wrong_is_caught():
     ds = large().with_target("silent")
     loud = dataclasses.replace(ds, y=large().y)
-    assert flagged(loud) == {"targets are sums of z", "intervention on a latent"}
+    assert flagged(loud) == {"targets are sums of z"}
     active = {"latent_active": ds.latent_active.copy(), "point_active": ds.point_active.copy()}
     one = int(np.flatnonzero(~active["latent_active"])[0])
     active["latent_active"][one] = True

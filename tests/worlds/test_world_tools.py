@@ -249,11 +249,11 @@ def page_of(dataset, tmp_path, **how):
 @pytest.mark.slow
 def test_cards_of_worlds_and_of_their_factors(world, tmp_path):
     page = page_of(world, tmp_path, name="w.zarr")
-    assert "300 samples in 5 dimensions, each with a point of each of 3 factors; y from factors 0 and 1" in page
+    assert "300 samples in R^5 of 3 factors, y from 0 and 1; seed 4" in page
     assert page.count("data:image/png") == 1 + 3
     assert "irrelevant" in page
     assert "percolab generate --recipe recipe.json" in page
-    assert "120 points in 5 dimensions" in page_of(world, tmp_path, factor=CYCLES)
+    assert "120 points in R^5" in page_of(world, tmp_path, factor=CYCLES)
     changed = replace(world, y=world.y + 1)
     assert "Its recipe does not make it: arrays replaced by hand." in page_of(changed, tmp_path)
 

@@ -16,6 +16,7 @@ from percolab.cli.options import (
     Quiet,
     Store,
     TargetWord,
+    Threads,
     choice_option,
     number,
     number_option,
@@ -121,10 +122,7 @@ def take(
     output: Output,
     size: Annotated[int | None, number_option("--size", "Number of rows, drawn at random.")] = None,
     seed: Annotated[int, number_option("--seed", "What they are drawn from.", seed_number, default=0)] = 0,
-    rows: Annotated[
-        Path | None,
-        word_option("--rows", "FILE", "Row numbers, or a mask, as .npy."),
-    ] = None,
+    rows: Annotated[Path | None, word_option("--rows", "FILE", "Row numbers, or a mask, as .npy.")] = None,
     y: Annotated[str, choice_option("--y", ("kept", "recomputed"), "kept", "The targets: ")] = "kept",
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -176,7 +174,7 @@ def superpose(
         typer.Option("--rotate/--no-rotate", help="Rotate each factor first. Default: where dimensions differ."),
     ] = None,
     seed: Annotated[int | None, number_option("--seed", "Of permutations and rotations.", seed_number)] = None,
-    threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
+    threads: Threads = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -237,7 +235,7 @@ def _dataset(path: str) -> Dataset:
     from percolab.dataset.dataset import Dataset
     from percolab.store.worlds import load_points
 
-    found = load_points(path)
-    if not isinstance(found, Dataset):
+    dataset = load_points(path)
+    if not isinstance(dataset, Dataset):
         raise ValueError(f"path must be a dataset of one hierarchy, got the superposed world {path!r}")
-    return found
+    return dataset
