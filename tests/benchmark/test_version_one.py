@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from percolab.benchmark import (  # noqa: E402  # noqa: E402
 )
 from percolab.benchmark.judgement import AT, settings_of  # noqa: E402
 from percolab.benchmark.networks_and_controls import Representation, Subject  # noqa: E402
-from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
+from percolab.benchmark.tasks import SPARSITIES, TASKS  # noqa: E402
 from percolab.features.register import entry  # noqa: E402
 from percolab.nn import CorpusTrainConfig, ResidualMLP, TrainConfig  # noqa: E402
 from percolab.study.cells import Cells, Here  # noqa: E402
@@ -49,13 +50,15 @@ def made(tmp_path_factory):
 @pytest.fixture
 def frozen(monkeypatch):
     """The tiny task as if it were one of version 1."""
-    monkeypatch.setattr(submissions, "FROZEN", {"small/superposed-2": WORLD.digest})
+    monkeypatch.setattr(submissions, "DIGESTS", {"small/superposed-2": WORLD.digest})
 
 
 def test_the_tasks_are_frozen():
     """A change of data, training, sizes or rows is another version."""
-    assert {f"{scale}/{name}": task(name, scale).digest for scale in ("paper", "small") for name in TASKS} == FROZEN
-    assert len(set(FROZEN.values())) == len(FROZEN)
+    frozen = json.loads((Path(__file__).parents[1] / "golden" / "benchmark_tasks.json").read_text())
+    assert {f"{scale}/{name}": task(name, scale).digest for scale in ("paper", "small") for name in TASKS} == frozen
+    assert frozen == submissions.DIGESTS
+    assert len(set(frozen.values())) == len(frozen)
     assert task("superposed-2-tenth").options.share == 0.1
     assert task("documents-tuned").options.tuned
 

@@ -147,14 +147,81 @@ def test_methods_on_a_network_stand_beside_an_untrained_one(place, trained, tmp_
     assert "no intervals" in lines[-1]
 
 
+@pytest.fixture
+def own(place, tmp_path, monkeypatch):
+    """A network of one's own that trains itself, and its activations in a folder."""
+    torch = pytest.importorskip("torch")
+    (tmp_path / "my_trained.py").write_text(
+        "import torch\n"
+        "class Own(torch.nn.Module):\n"
+        "    def __init__(self, dim):\n"
+        "        super().__init__()\n"
+        "        self.body = torch.nn.Sequential(torch.nn.Linear(dim, 6), torch.nn.ReLU())\n"
+        "    def forward(self, x):\n"
+        "        return self.body(x).sum(1)\n"
+        "    def fit(self, data, seed):\n"
+        "        with torch.no_grad():\n"
+        "            self.body[0].weight.fill_(0.5 + seed)\n"
+        "def make(data, seed):\n"
+        "    return Own(data.X.shape[1])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    A = torch.relu(torch.tensor(np.asarray(place[1].X)) @ torch.full((place[1].X.shape[1], 6), 0.5)).numpy()
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    for role in ("trained", "untrained"):
+        np.save(folder / f"{role}.npy", A if role == "trained" else np.random.default_rng(0).normal(size=A.shape))
+    entries = [{"file": f"{role}.npy", "role": role, "layer": "body"} for role in ("trained", "untrained")]
+    (folder / "manifest.json").write_text(json.dumps({"activations": entries}))
+    return folder
+
+
+@pytest.mark.parametrize("how", ["network", "activations"])
+def test_methods_are_scored_on_a_network_that_was_trained_elsewhere(place, own, how, capsys):
+    given = {"network": ["--network", "my_trained:make"], "activations": ["--activations", str(own)]}[how]
+    words = ["one.zarr", *given, "--layer", "body", "--method", "neurons", "--device", "cpu"]
+    assert scored(place, *words, "--json", "-o", str(own / "page.html")) == 0
+    found = {row["network"]: row for row in json.loads(capsys.readouterr().out)}
+    assert set(found) == {"trained", "untrained"}
+    assert found["trained"]["recovery"] != found["untrained"]["recovery"]
+    assert "from the trained network and" in (own / "page.html").read_text()
+
+
+@pytest.mark.parametrize("how", ["network", "activations"])
+def test_a_network_that_was_trained_elsewhere_is_probed(place, own, how, tmp_path, capsys):
+    given = {
+        "network": ["--network", "my_trained:make", "--layers", "body"],
+        "activations": ["--activations", str(own)],
+    }
+    dataset = pl.generate(pl.Recipe(3_000, 4, "one_cluster", seed=3))
+    dataset.save(tmp_path / "more.zarr")
+    for role in ("trained", "untrained"):
+        values = np.maximum(np.asarray(dataset.X) @ np.random.default_rng(len(role)).normal(size=(4, 6)), 0)
+        np.save(own / f"{role}.npy", values)
+    words = ["probe", str(tmp_path / "more.zarr"), *given[how], "-o", str(tmp_path / "out"), "--device", "cpu"]
+    assert run(words) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Error of probe at body: ")
+    assert all(word in said for word in ("trained - untrained", "trained - raw", "separation"))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "results.json", "table.parquet"}
+    assert run(words) == 2
+    assert "must be new or empty unless --overwrite is given" in capsys.readouterr().err
+    assert run([*words, "--draws", "3"]) == 2
+    assert "--draws must come with --run, got 3" in capsys.readouterr().err
+    assert run(["probe", str(tmp_path / "more.zarr"), "-o", str(tmp_path / "more")]) == 2
+    assert "--run or --network or --activations must be given, got none" in capsys.readouterr().err
+
+
 def test_methods_on_a_network_say_how_far_they_are(place, trained):
     from percolab.benchmark.one_network import compare
     from percolab.nn import load_model
+    from percolab.study.networks import with_fresh_weights
 
     told = []
+    model = load_model(trained, place[1], device="cpu")
     compare(
         place[1],
-        load_model(trained, place[1], device="cpu"),
+        {"trained": model, "untrained": with_fresh_weights(model, 0)},
         ["neurons", "kmeans@n_features=4"],
         device="cpu",
         progress=lambda *step: told.append(step),
@@ -186,8 +253,12 @@ def test_a_bar_is_shown(arguments, place, trained, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "CODES or --run must be given, got neither"),
-        (["dense.npz", "--run", "RUN"], "CODES or --run must be given, got both"),
+        ([], "CODES or --run or --network or --activations must be given, got none"),
+        (
+            ["dense.npz", "--run", "RUN"],
+            "CODES or --run or --network or --activations must be given, got codes and run",
+        ),
+        (["--network", "nowhere:make"], "--network must be a function that can be imported, got 'nowhere:make'"),
         (["--run", "RUN", "--layer", "head"], "--layer must be modules of the model (input, "),
         (["--run", "RUN", "--method", "oracle"], "--method must make features of activations, got 'oracle'"),
         (["--run", "RUN", "-o", "score.csv"], "--output must end in .html, got 'score.csv'"),

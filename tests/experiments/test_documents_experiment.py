@@ -1,5 +1,6 @@
 """The experiment on documents: readers of one's choice, and more of them later."""
 
+import pandas
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,10 +18,54 @@ def test_readers_are_chosen_and_more_are_added(tmp_path, monkeypatch):
     assert "--readers separation" in first.command
     results = EXPERIMENT.run(first, tmp_path, device="cpu")
     assert {row["reader"] for row in results["estimates"] if "reader" in row} == {"separation"}
+    table = pandas.read_parquet(tmp_path / "table.parquet")
+    assert set(table["role"]) == {"trained", "other", "untrained", "raw", "permuted"}
+    assert table["value"].notna().any()
     monkeypatch.setattr(Networks, "of", lambda *given: pytest.fail("they are there"))
     more = EXPERIMENT.settings("small", epochs=10, documents=60, readers=["separation", "neurons"])
     results = EXPERIMENT.run(more, tmp_path, device="cpu")
     assert {row["reader"] for row in results["estimates"] if "reader" in row} == {"separation", "neurons"}
+
+
+OWN = """
+import torch
+
+
+class Own(torch.nn.Module):
+    def __init__(self, vocabulary, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.body = torch.nn.Sequential(torch.nn.Embedding(vocabulary, 6), torch.nn.Linear(6, 5), torch.nn.ReLU())
+        self.out = torch.nn.Linear(5, vocabulary)
+
+    def forward(self, tokens):
+        return self.out(self.body(tokens))
+
+
+class Alone(Own):
+    def fit(self, data, seed):
+        self.out.weight.data.fill_(0.0)
+
+
+def make(data, seed):
+    return Own(data.n_tokens, seed)
+
+
+def make_alone(data, seed):
+    return Alone(data.n_tokens, seed)
+"""
+
+
+@pytest.mark.parametrize("make", [pytest.param("make", marks=pytest.mark.slow), "make_alone"])
+def test_networks_of_ones_own_read_documents(tmp_path, monkeypatch, make):
+    (tmp_path / "my_documents.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"network": f"my_documents:{make}", "layers": ["body"], "readers": ["separation"]}
+    chosen = EXPERIMENT.settings("small", epochs=5, documents=60, seeds=2, **own)
+    results = EXPERIMENT.run(chosen, tmp_path / "run", device="cpu")
+    assert {row["layer"] for row in results["estimates"] if row["part"] == "contrast"} == {"body"}
+    excess = {row["role"]: row["value"] for row in results["estimates"] if row["part"] == "excess"}
+    assert all(value > 0 for value in excess.values())
 
 
 def test_readers_are_checked_before_anything_is_trained():

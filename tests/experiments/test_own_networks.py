@@ -1,5 +1,6 @@
 """Experiments on networks of one's own, and on data in a store."""
 
+import json
 import sys
 from dataclasses import replace
 
@@ -125,3 +126,53 @@ def test_bad_input_is_one_line(place, words, said, capfd):
     assert main.run(["represent", *words.split()]) == 2
     assert capfd.readouterr().err == f"error: {said}\n"
     assert sorted(path for path in place.iterdir() if path.name != "__pycache__") == before
+
+
+def record(folder, data, networks, layer="first"):
+    """Write activations of networks of one's own, by role, factor and seed, as `--activations` takes them."""
+    folder.mkdir()
+    listed = []
+    for (role, factor, seed), model in networks.items():
+        file = f"{role}-{factor}-{seed}.npy"
+        with torch.no_grad():
+            np.save(folder / file, dict(model.named_children())[layer](torch.tensor(np.asarray(data.X))).numpy())
+        listed.append({"file": file, "role": role, "factor": factor, "seed": seed, "layer": layer})
+    (folder / "manifest.json").write_text(json.dumps({"activations": listed}))
+
+
+@pytest.fixture
+def recorded(place):
+    import my_own
+
+    world = pl.load(place / "two.zarr")
+    own = {("untrained", None, seed): my_own.make(world, seed) for seed in range(2)}
+    own |= {
+        ("trained", factor, seed): my_own.make(world, 10 + 2 * seed + factor) for factor in (0, 1) for seed in (0, 1)
+    }
+    record(place / "kept", world, own)
+    return place
+
+
+@pytest.mark.slow
+def test_activations_take_the_place_of_networks(recorded):
+    settings = find("relevance").settings("small", data="two.zarr", activations=recorded / "kept", min_size=12)
+    assert (settings.seeds, settings.layers, settings.options.keep) == (2, ("first",), (0, settings.training.epochs))
+    assert "--activations" in settings.command
+    results = represent(settings, recorded / "out", device="cpu")
+    own = {(r["measure"], r["epoch"]): r for r in results["estimates"] if r["part"] == "all"}
+    assert own["separation", 0]["value"] == pytest.approx(0, abs=1e-6)
+    assert own["separation", settings.training.epochs]["value"] != pytest.approx(0, abs=1e-6)
+    assert results["training"]["networks"] == 4
+
+
+def test_activations_that_are_not_whole_are_refused(recorded, capsys):
+    settings = find("relevance").settings
+    digest = settings("small", data="two.zarr", activations="kept").digest
+    np.save(recorded / "kept" / "trained-0-0.npy", np.zeros((500, 7)))
+    assert settings("small", data="two.zarr", activations="kept").digest != digest
+    with pytest.raises(ValueError, match="activations must be left out: crossed trains its networks, got 'kept'"):
+        find("crossed").settings("small", data="one.zarr", activations="kept")
+    manifest = json.loads((recorded / "kept" / "manifest.json").read_text())["activations"]
+    (recorded / "kept" / "manifest.json").write_text(json.dumps({"activations": manifest[1:]}))
+    assert main.run(["represent", "relevance", "--data", "two.zarr", "--activations", "kept"]) == 2
+    assert "must have, for draw 0, networks of the roles 'trained' and 'untrained'" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The experiment on who owns a concept: its numbers from shares that are made up, and a whole run."""
 
 import numpy as np
+import pandas
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -42,3 +43,5 @@ def test_a_run_goes_from_documents_to_a_page(tmp_path):
     assert page.count("data:image/png") == 1
     assert (tmp_path / "run" / "tables" / "concepts.csv").exists()
     assert not results["missing"]
+    table = pandas.read_parquet(tmp_path / "run" / "table.parquet")
+    assert set(table["measure"]) == {"f1", "share"}

@@ -56,6 +56,9 @@ def test_everything_is_there(run):
         assert (out / name).exists(), name
     assert json.loads((out / "results.json").read_text())["table_1"] == results["table_1"]
     assert set(results["seconds"]) == {*STAGES, "report"}
+    table = pandas.read_parquet(out / "table.parquet")
+    assert {"draw", "cell", "protocol", "layer", "target", "unit", "measure", "value"} <= set(table.columns)
+    assert set(table["cell"]) >= {f"probes/{source}" for source in SOURCES}
     assert set(results["devices"]) == set(STAGES)
     assert all(device.startswith("CPU") for device in results["devices"].values())
     assert [row["model"] for row in results["table_1"]] == [

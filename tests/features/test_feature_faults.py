@@ -89,12 +89,11 @@ def one_large_child_is_enough(patch):
 
 @fault("concepts.latent")
 def ratio_is_of_the_nearest_concept_kept_or_not(patch):
-    def wrong(latents, latent_size, present, ratio, kept):
-        above = np.empty(latents.size, np.int64)
-        model.enclose(latents, latent_size, above)
-        kept[:] = (above < 0) | (present[latents] <= ratio * present[above])
+    def wrong(forest, latents, size, ratio):
+        above = model.nearest_above(forest, latents)
+        return (above < 0) | (size[latents] <= ratio * size[above])
 
-    patch.setattr(model, "thin", wrong)
+    patch.setattr(concepts, "thinned", wrong)
 
 
 @fault("concepts.upper")
@@ -117,7 +116,8 @@ def size_is_of_the_forest(patch):
 
 @fault("concepts.depth")
 def depth_counts_from_one(patch):
-    changed(patch, scoring, "_concept_columns", column("depth", lambda found, *given: found["depth"] + 1))
+    plain = scoring._result
+    patch.setattr(scoring, "_result", lambda columns, *given: plain(columns | {"depth": columns["depth"] + 1}, *given))
 
 
 @fault("concepts.fom")

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from percolab.study import experiment
 from percolab.study.contrasts import OF_THIS_DATA, OVER_DRAWS, contrasts
-from percolab.study.measured import Measured, Units, tidy
+from percolab.study.measured import Columns, Measured, Units, tidy
 from percolab.study.verdict import reading, sentence
 
 N_UNITS = 40
@@ -159,3 +160,14 @@ def test_the_sentence_has_the_numbers_and_what_is_behind_them():
     assert told.startswith("F1 of kmeans at blocks.1: learned, and because it matters.")
     assert "own - other 0.20" in told
     assert "6 networks, 1 draw of the data, so the interval is for this dataset only" in told
+
+
+def test_the_table_of_a_study_has_the_measures_of_its_readers():
+    kept = {"reader-kmeans": Columns.of([cell("trained", 0.5, trained_on=1), cell("raw", 0.25)])}
+    table = experiment.tidy([kept, kept])
+    wanted = {"draw", "role", "factor", "seed", "layer", "reader", "measure", "unit", "value", "cell"}
+    assert wanted <= set(table.columns)
+    assert table["value"].tolist() == ([0.5] * N_UNITS + [0.25] * N_UNITS) * 2
+    assert table["draw"].tolist() == [0] * 2 * N_UNITS + [1] * 2 * N_UNITS
+    assert table["role"].unique().tolist() == ["other", "raw"]
+    assert set(table["cell"]) == {"reader-kmeans"}

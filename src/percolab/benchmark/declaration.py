@@ -34,13 +34,7 @@ import numpy as np
 from percolab.benchmark import envelope
 from percolab.benchmark.endpoints import AT_MATCHED, ENDPOINTS, METHOD, estimates, level, tested
 from percolab.benchmark.judgement import ORACLES, judge
-from percolab.benchmark.networks_and_controls import (
-    RENORMED,
-    TRUTH,
-    Representation,
-    representations,
-    train,
-)
+from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, representations, train
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
 from percolab.features.register import METHODS, Entry, check_installed, entry, has_sae_lens, needs_sae_lens, source
 from percolab.ground.devices import Device
@@ -281,8 +275,9 @@ def settings(
     if network and not layer:
         raise ValueError("layer must name a module of the network, got None")
     options = chosen.options if layer is None else replace(chosen.options, layer=layer)
+    digest = digest_of(stored, network)
     if activations is not None:
-        folder(activations)
+        digest += folder(activations).digest
         options = replace(options, activations=str(Path(activations).absolute()))
     count = check_integer("seeds", NETWORKS[chosen.scale] if seeds is None else seeds, 1)
     asked = tuple(dict.fromkeys(only if only is not None else (*_installed(options), *methods)))
@@ -298,7 +293,7 @@ def settings(
         experiment="benchmark", scale=chosen.scale, data=(chosen.name,),
         recipes=(stored.recipe if stored is not None else chosen.recipe,), training=chosen.training, seeds=count,
         options=options, draws=draws, network=network or "", layers=(options.layer,),
-        store="" if data is None else str(Path(data).absolute()), digest=digest_of(stored, network), asked=asked,
+        store="" if data is None else str(Path(data).absolute()), digest=digest, asked=asked,
         command=f"percolab benchmark --tasks {chosen.name} --scale {chosen.scale}{words}",
     )  # fmt: skip
 

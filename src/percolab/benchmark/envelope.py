@@ -1,8 +1,8 @@
 """Result files that others can read: one per draw, role, hierarchy, method with its options, and seed.
 
-The envelope is that of SAEBench. `SCHEMA` is its JSON Schema. Every number of `eval_result_metrics` that is a mean over
-concepts can be had again from `eval_result_details`, and `checksum` is over all else, so a file that was changed is
-known.
+The envelope is that of SAEBench; `result.schema.json` beside this module is its JSON Schema. Every number of
+`eval_result_metrics` that is a mean over concepts can be had again from `eval_result_details`, and `checksum` is over
+all else, so a file that was changed is known.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from sys import float_info
 from typing import Any
@@ -53,50 +54,7 @@ TOLERANCE = 1e-6
 DIGITS = 7
 MOST_BYTES = 1 << 24
 MOST_FILES = 100_000
-_NUMBER, _TEXT = {"type": ["number", "null"]}, {"type": "string", "maxLength": 1000}
-_WHOLE = {"type": "integer", "minimum": 0, "maximum": 1 << 53}
-_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
-SCHEMA: Mapping[str, Any] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "percolab benchmark result",
-    "type": "object",
-    "required": [
-        "eval_type_id", "eval_config", "eval_id", "datetime_epoch_millis", "eval_result_metrics",
-        "eval_result_details", "sae_cfg_dict", "schema_version", "benchmark_version", "task", "task_digest", "draw",
-        "role", "seed", "layer", "factor", "trained_on", "method", "checksum",
-    ],
-    "properties": {
-        "eval_type_id": {"type": "string", "const": TYPE},
-        "eval_config": {
-            "type": "object",
-            "required": ["recipe", "training", "budget", "min_size", "scale"],
-            "properties": {
-                "recipe": {"type": "object"}, "training": {"type": "object"}, "budget": {"type": "object"},
-                "min_size": {"type": "integer", "minimum": 2}, "scale": _TEXT,
-            },
-        },
-        "eval_id": _TEXT,
-        "datetime_epoch_millis": _WHOLE,
-        "eval_result_metrics": {
-            "type": "object", "additionalProperties": {"type": "object", "additionalProperties": _NUMBER},
-        },
-        "eval_result_details": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["concept", "place", "f1"],
-                "properties": {"concept": _WHOLE, "place": _WHOLE, "f1": _SHARE},
-                "additionalProperties": _NUMBER,
-            },
-        },
-        "sae_cfg_dict": {"type": "object"},
-        "percolab": _TEXT, "scale": _TEXT,
-        "schema_version": {"type": "integer", "const": SCHEMA_VERSION},
-        "benchmark_version": {"type": "integer", "const": VERSION},
-        "task": _TEXT, "task_digest": _TEXT, "role": _TEXT, "layer": _TEXT, "method": _TEXT, "checksum": _TEXT,
-        "draw": _WHOLE, "seed": _WHOLE, "factor": _WHOLE, "trained_on": {"type": "integer", "minimum": -1},
-    },
-}  # fmt: skip
+SCHEMA: Mapping[str, Any] = json.loads(files("percolab.benchmark").joinpath("result.schema.json").read_text())
 
 
 def write(directory: Path, s: Settings[Options], cells: Sequence[Measured], task: Task) -> None:

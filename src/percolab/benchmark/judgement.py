@@ -16,34 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from percolab.benchmark.networks_and_controls import (
-    RENORMED,
-    TRUTH,
-    Representation,
-    Rows,
-    S,
-    Subject,
-    groups,
-    model_of,
-    read,
-)
+from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, Rows, S, Subject, model_of, read
 from percolab.benchmark.tasks import MIDDLE, SPARSITIES
+from percolab.features import fairness
 from percolab.features.concepts import Labels, by_row, find_truth
 from percolab.features.directions import concept_directions
-from percolab.features.fairness import (
-    Counts,
-    Members,
-    Reading,
-    by_direction,
-    choose_thresholds,
-    feature_auc,
-    mcc,
-    one_to_one,
-    shrinkage,
-    sparse,
-    sparse_probes,
-    tree_scores,
-)
 from percolab.features.inputs import as_array
 from percolab.features.limits import GOOD, SUMMARY_RATIO
 from percolab.features.register import Entry, fitted, make, on_device
@@ -138,7 +115,7 @@ def _prepared(
 ) -> Iterator[tuple[_Bench, list[View]]]:
     subject = Subject(s, here)
     model = model_of(subject, which, networks)
-    for views in groups(subject, apart=apart):
+    for views in subject.groups(apart=apart):
         A = read(subject, which, model, views) if which.role != TRUTH else None
         bench = _Bench(subject, which, model, A, subject.rows(views[0]))
         for view in views:
@@ -165,8 +142,8 @@ class _Side:
     counted: NDArray[np.bool_]
     """(C,) those that are summarised"""
     upper: Ints
-    members: dict[str, Members]
-    reading: Reading | None
+    members: dict[str, fairness.Members]
+    reading: fairness.Reading | None
     true: Floats
     """(C, d) true directions, NaN at tops"""
     probe: Floats
@@ -190,14 +167,14 @@ class _Bench:
         labels = {name: every.take(getattr(self.rows, name)) for name in ("fit", "validation", "scored")}
         known = find_truth(labels["scored"], least, SUMMARY_RATIO)
         concepts = known.concepts
-        members = {name: Members.of(part, concepts.latent) for name, part in labels.items()}
+        members = {name: fairness.Members.of(part, concepts.latent) for name, part in labels.items()}
         probe, reading = np.full(len(concepts), np.nan), None
         true = np.full((len(concepts), 1), np.nan)
         if self.parts:
             scored = as_array(self.parts["scored"])
             true = concept_directions(known, scored)
             if scored.shape[1] <= WIDEST:
-                reading = Reading.fit(as_array(self.parts["fit"]), members["fit"])
+                reading = fairness.Reading.fit(as_array(self.parts["fit"]), members["fit"])
                 probe = reading.auc(scored, members["scored"])
         self.sides[view.factor] = _Side(
             labels, concepts.latent, concepts.summarised, concepts.upper, members, reading, true, probe
@@ -259,17 +236,18 @@ class _Bench:
     def _of_method(
         self, view: View, side: _Side, setting: Entry, method: Any
     ) -> tuple[dict[str, Floats], dict[str, float]]:
-        codes = {name: sparse(method.encode(_given(setting, self.parts[name]))) for name in ("validation", "scored")}
-        threshold, recovery = choose_thresholds(side.labels["validation"], codes["validation"], self.s.options.min_size)
-        columns, counts = _of_codes(codes["scored"], threshold, side, self.s.options.min_size, self._decoder(method))
-        best = Counts.of(codes["validation"], threshold, side.members["validation"]).f1.argmax(1)
-        columns["auc"] = feature_auc(codes["scored"], side.members["scored"], best)
+        least = self.s.options.min_size
+        codes = {name: _encoded(setting, method, self.parts[name]) for name in ("validation", "scored")}
+        threshold, recovery = fairness.choose_thresholds(side.labels["validation"], codes["validation"], least)
+        columns, counts = _of_codes(codes["scored"], threshold, side, least, self._decoder(method))
+        best = fairness.Counts.of(codes["validation"], threshold, side.members["validation"]).f1.argmax(1)
+        columns["auc"] = fairness.feature_auc(codes["scored"], side.members["scored"], best)
         n = len(side.labels["scored"])
-        zero = Counts.of(codes["scored"], 0.0, side.members["scored"])
-        ever = zero.fired + Counts.of(codes["validation"], 0.0, side.members["validation"]).fired
+        zero = fairness.Counts.of(codes["scored"], 0.0, side.members["scored"])
+        ever = zero.fired + fairness.Counts.of(codes["validation"], 0.0, side.members["validation"]).fired
         columns |= {"f1_zero": zero.f1.max(1)}
         fit, test = ((codes[name], side.members[name]) for name in ("validation", "scored"))
-        columns |= {f"probe_{k}": sparse_probes(fit, test, k) for k in (1, 5)}
+        columns |= {f"probe_{k}": fairness.sparse_probes(fit, test, k) for k in (1, 5)}
         if side.reading is not None:
             asked = np.where(columns["f1"] >= GOOD, columns["recall"], np.nan)
             columns["absorption_linear"] = side.reading.edges(
@@ -280,7 +258,7 @@ class _Bench:
             "features": float(ever.size),
         }  # fmt: skip
         if getattr(method, "parents", None) is not None:
-            scalars |= tree_scores(method.parents, counts.f1, side.upper)
+            scalars |= fairness.tree_scores(method.parents, counts.f1, side.upper)
         return columns, scalars | self._of_decoder(view, side, setting, method, codes["scored"], zero)
 
     def _decoder(self, method: Any) -> dict[str, Any]:
@@ -290,7 +268,7 @@ class _Bench:
         return {"directions": directions, "bias": method.bias, "activations": as_array(self.parts["scored"])}
 
     def _of_decoder(
-        self, view: View, side: _Side, setting: Entry, method: Any, codes: Any, zero: Counts
+        self, view: View, side: _Side, setting: Entry, method: Any, codes: Any, zero: fairness.Counts
     ) -> dict[str, float]:
         """Return what is known of a method that decodes."""
         if getattr(method, "directions", None) is None:
@@ -300,11 +278,11 @@ class _Bench:
         spread = np.square(values - values.mean(0)).sum(dtype=np.float64)
         scalars = {
             "explained_variance": float(1 - np.square(values - decoded).sum(dtype=np.float64) / max(spread, 1e-12)),
-            "shrinkage": shrinkage(decoded, values),
+            "shrinkage": fairness.shrinkage(decoded, values),
         }
         known = np.flatnonzero(np.isfinite(side.true).all(1))
         if known.size:
-            scalars |= by_direction(directions, side.true[known], zero, known)
+            scalars |= fairness.by_direction(directions, side.true[known], zero, known)
         if self._is_own(view):
             if self.model is not None:
                 scalars["loss_recovered"] = self._loss(view, decoded).share
@@ -312,7 +290,7 @@ class _Bench:
                 scalars |= self._bridged(view, method)
             if setting.options.get("k") == MIDDLE and setting.method not in ENCODED[1:]:
                 other = self._fit(setting, self.parts["fit"], side.labels["fit"], seed=1)
-                scalars["stability"] = mcc(directions[zero.fired > 0], as_array(other.directions))
+                scalars["stability"] = fairness.mcc(directions[zero.fired > 0], as_array(other.directions))
         return scalars
 
     def _bridged(self, view: View, method: Any) -> dict[str, float]:
@@ -344,29 +322,26 @@ class _Bench:
         labels = {name: by_row(view.truth.forest, view.truth.rows).take(part) for name, part in rows.items()}
         A = {name: self.A[torch.from_numpy(part).to(self.A.device)] for name, part in rows.items()}
         method, least = self._fit(setting, A["train"], labels["train"]), self.s.options.min_size
-        threshold, _ = choose_thresholds(
-            labels["validation"], sparse(method.encode(_given(setting, A["validation"]))), least
-        )
+        codes = {name: _encoded(setting, method, A[name]) for name in ("validation", "test")}
+        threshold, _ = fairness.choose_thresholds(labels["validation"], codes["validation"], least)
         concepts = find_truth(labels["test"], least, SUMMARY_RATIO).concepts
         latents = concepts.latent[concepts.summarised]
-        counts = Counts.of(
-            sparse(method.encode(_given(setting, A["test"]))), threshold, Members.of(labels["test"], latents)
-        )
+        counts = fairness.Counts.of(codes["test"], threshold, fairness.Members.of(labels["test"], latents))
         return latents, counts.f1.max(1)
 
 
 def _of_codes(
     codes: Any, threshold: Any, side: _Side, least: int, decoder: dict[str, Any]
-) -> tuple[dict[str, Floats], Counts]:
+) -> tuple[dict[str, Floats], fairness.Counts]:
     """Return the measures of every concept, and the counts behind them."""
     members, labels = side.members["scored"], side.labels["scored"]
-    counts = Counts.of(codes, threshold, members)
+    counts = fairness.Counts.of(codes, threshold, members)
     f1 = counts.f1
     best, every = f1.argmax(1), np.arange(len(f1))
     hits = counts.hits[every, best]
     columns = {
         "f1": f1.max(1),
-        "one_to_one": one_to_one(f1),
+        "one_to_one": fairness.one_to_one(f1),
         "precision": hits / np.maximum(counts.fired[best], 1),
         "recall": hits / np.maximum(counts.size, 1),
     }
@@ -386,7 +361,7 @@ def _of_oracle(entry: Entry, side: _Side, least: int) -> tuple[dict[str, Floats]
     labels = side.labels["scored"]
     nothing = np.empty((len(labels), 0))
     made = make(replace(entry, options={"dataset": labels, "min_size": least, **entry.options}), 0, "cpu")
-    codes = sparse(made.fit(nothing).encode(nothing))
+    codes = fairness.sparse(made.fit(nothing).encode(nothing))
     columns, counts = _of_codes(codes, 0.0, side, least, {})
     columns["f1_zero"] = columns["f1"]
     return columns, {"l0": counts.l0 / len(labels), "validation": float(columns["f1"][side.counted].mean())}
@@ -395,6 +370,11 @@ def _of_oracle(entry: Entry, side: _Side, least: int) -> tuple[dict[str, Floats]
 def _given(entry: Entry, rows: torch.Tensor) -> Any:
     """Return activations as a method takes them."""
     return rows if on_device(entry) else rows.cpu().numpy()
+
+
+def _encoded(entry: Entry, method: Any, rows: torch.Tensor) -> Any:
+    """Return the features of rows, by a fitted method."""
+    return fairness.sparse(method.encode(_given(entry, rows)))
 
 
 def _token_loss(model: nn.Module, tokens: torch.Tensor, layer: str, values: torch.Tensor | None) -> float:

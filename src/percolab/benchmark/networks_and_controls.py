@@ -50,7 +50,7 @@ class Representation:
 def representations(s: S) -> list[Representation]:
     """Return all that methods are fitted to: the trained networks first."""
     if s.options.activations:
-        return list(folder(s.options.activations).by_place(Representation, s.draw))
+        return [Representation(*place) for place in folder(s.options.activations).places(s.draw)]
     count = n_factors(s.recipe)
     found = [Representation(TRAINED, k, i) for k in range(count) for i in range(s.seeds)]
     found += [Representation(role, None, i) for role in (UNTRAINED, RENORMED) for i in range(s.seeds)]
@@ -90,6 +90,12 @@ class Subject(Material):
         length, documents = view.shape[1], view.train.size // view.shape[1]
         fit = round(0.75 * documents) * length
         return Rows(view.train[:fit], view.train[fit:], view.test)
+
+    def groups(self, *, apart: bool) -> list[list[View]]:
+        """Return the views that share their activations: all views of points; each view of documents by itself."""
+        if apart or isinstance(self.views[0], DocumentView):
+            return [[view] for view in self.views]
+        return [self.views]
 
     @property
     def training_rows(self) -> dict[str, Split]:
@@ -142,10 +148,3 @@ def read(data: Subject, which: Representation, model: nn.Module | None, views: S
         where = which.role, which.trained_on, which.seed, data.settings.draw
         source = folder(asked.activations).source(*where, documents)
     return source.read(views[0], [asked.layer], data.device)[asked.layer]
-
-
-def groups(subject: Subject, *, apart: bool) -> list[list[View]]:
-    """Return the views that share their activations: all views of points; each view of documents by itself."""
-    if apart or isinstance(subject.views[0], DocumentView):
-        return [[view] for view in subject.views]
-    return [subject.views]

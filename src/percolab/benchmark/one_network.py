@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from percolab.features.register import MODEST, TRUTHFUL, Entry, fitted, make, on_device
 from percolab.features.register import entry as as_entry
@@ -16,10 +14,11 @@ from percolab.features.result import MEANINGS, Score, number
 from percolab.features.scoring import score
 from percolab.ground.devices import Device, choose_device
 from percolab.ground.progress import Display, Progress, shown
-from percolab.nn.networks.activations import activations, label
-from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.activations import label
 from percolab.show import dot_rows, pages
 from percolab.study.measured import TRAINED, UNTRAINED
+from percolab.study.sources import as_source
+from percolab.study.subject import views
 from percolab.worlds.superposed import AnyDataset
 
 if TYPE_CHECKING:
@@ -38,12 +37,13 @@ class Compared:
 
     method: str
     network: str
+    layer: str
     score: Score
 
 
 def compare(
     dataset: AnyDataset,
-    model: ResidualMLP,
+    networks: Mapping[str, Any],
     methods: Iterable[str],
     *,
     layer: str | None = None,
@@ -52,20 +52,20 @@ def compare(
     progress: bool | Progress = False,
     **options: Any,
 ) -> list[Compared]:
-    """Score methods on a trained network and on an untrained one of the same shape.
+    """Score methods on networks, such as a trained one and an untrained one of the same shape.
 
     Parameters
     ----------
     dataset
         What the network was trained on.
-    model
-        The network.
+    networks
+        By role: torch modules, functions, arrays or arrays by layer, as for `percolab.compare`.
     methods
         As for the benchmark: names, ``"package.module:Class"``, with options after ``@``.
     layer
         Module whose activations are looked at; None: the last block.
     seed
-        Of the methods, of the untrained weights, and of the draws.
+        Of the methods, and of the draws.
     device
         Where to compute.
     progress
@@ -77,19 +77,19 @@ def compare(
     for entry in entries:
         if entry.method in TRUTHFUL:
             raise ValueError(f"method must make features of activations, got {entry.name!r}")
-    name = layer or f"blocks.{len(model.blocks) - 1}"
-    networks = {TRAINED: model, UNTRAINED: untrained(model, seed)}
+    sources, view = {role: as_source(network) for role, network in networks.items()}, views(dataset)[0]
+    name = layer or next((known for source in sources.values() for known in source.layers()), "activations")
     found: list[Compared] = []
     total = len(networks) * len(entries)
     with shown(progress) as tell:
-        for network, one in networks.items():
-            A = activations(one, dataset.X, [name], device=place)[name]
+        for network, source in sources.items():
+            A = source.read(view, [name], place)[name]
             for entry in entries:
                 tell(STAGE, len(found), total)
                 if isinstance(tell, Display):
                     tell.note(STAGE, f"{entry.name}, {network}")
                 result = _scored(dataset, entry, A, place, seed, options)
-                found.append(Compared(entry.name, network, result))
+                found.append(Compared(entry.name, network, name, result))
         tell(STAGE, total, total)
     return found
 
@@ -106,17 +106,6 @@ def _scored(
     return score(dataset, method.encode(given), seed=seed, **options, **decoder)
 
 
-def untrained(model: ResidualMLP, seed: int) -> ResidualMLP:
-    """Return a network of the same shape with fresh weights, by PyTorch's default initialisation."""
-    fresh = copy.deepcopy(model).cpu()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for module in fresh.modules():
-            if isinstance(module, nn.Linear):
-                module.reset_parameters()
-    return fresh
-
-
 def rows(found: Sequence[Compared]) -> list[list[str]]:
     """Return a table as text: a heading, then each method, on the trained network first."""
     order = {one.method: i for i, one in reversed(list(enumerate(found)))}
@@ -127,20 +116,19 @@ def rows(found: Sequence[Compared]) -> list[list[str]]:
     return [["method", "network", *(name.replace("_", " ") for name in COLUMNS)], *body]
 
 
-def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
+def page(found: Sequence[Compared], title: str) -> bytes:
     """Return a page with the recovery of every method, the table, and the plots of every method."""
     head, *body = rows(found)
+    control = {TRAINED: "the trained network", UNTRAINED: "one of the same shape that was never trained"}
+    roles = [control.get(role, role) for role in dict.fromkeys(one.network for one in found)]
     lead = (
-        f"{found[0].score.settings['rows']:,} rows, {label(layer)}. Each method on the trained network and on one of "
-        f"the same shape that was never trained. {ONE_EACH}"
+        f"{found[0].score.settings['rows']:,} rows, {label(found[0].layer)}. Each method on {' and on '.join(roles)}."
     )
     best = max((one for one in found if one.network == TRAINED), key=lambda one: one.score.summary["recovery"])
-    control = next(one for one in found if (one.method, one.network) == (best.method, UNTRAINED))
-    numbers = [one.score.summary["recovery"] for one in (best, control)]
-    verdict = (
-        f"The best method, {best.method}, recovers {numbers[0]:.3f} of the concepts' F1 from the trained network and "
-        f"{numbers[1]:.3f} from an untrained one."
-    )
+    beside = [one for one in found if (one.method, one.network) == (best.method, UNTRAINED)]
+    words = "".join(f" and {one.score.summary['recovery']:.3f} from an untrained one" for one in beside)
+    share = f"{best.score.summary['recovery']:.3f} of the concepts' F1 from the trained network"
+    verdict = f"The best method, {best.method}, recovers {share}{words}."
     parts = [pages.picture(_recovery(found), "Recovery by method, chance in grey: mean best F1 of a concept.")]
     parts += [*pages.wide_table(body, head, names=2), pages.definitions(MEANINGS)]
     for one in found:
@@ -148,12 +136,12 @@ def page(found: Sequence[Compared], title: str, layer: str) -> bytes:
             caption = f"{one.method}: recovery by size over chance, purity, splitting by size, absorption by depth."
             figure = pages.picture(one.score.plot(), caption, wide=True)
             parts.append(pages.folded(f"{one.method} on the trained network, in pictures", [figure]))
-    return pages.page(title, lead, parts, verdict=verdict)
+    return pages.page(title, f"{lead} {ONE_EACH}", parts, verdict=verdict)
 
 
 def _recovery(found: Sequence[Compared]) -> Figure:
     """Draw recovery by method: the trained network, the untrained one, and chance."""
-    series: dict[str, dict[str, dot_rows.Mark]] = {TRAINED: {}, UNTRAINED: {}, "chance": {}}
+    series: dict[str, dict[str, dot_rows.Mark]] = {name: {} for name in (*(one.network for one in found), "chance")}
     for one in found:
         series[one.network][one.method] = dot_rows.Mark(one.score.summary["recovery"])
         if one.network == TRAINED:

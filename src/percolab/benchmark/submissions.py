@@ -11,13 +11,16 @@ from typing import Any
 from percolab.benchmark import envelope
 from percolab.benchmark.declaration import EXPERIMENT, table
 from percolab.benchmark.endpoints import estimates, tested
-from percolab.benchmark.tasks import FROZEN, TUNED
+from percolab.benchmark.tasks import TASKS, TUNED, task
 from percolab.ground.files import replacing
 from percolab.ground.text import shown
+from percolab.nn.config import SCALES
 from percolab.show import pages
 from percolab.study.estimates import Row, combined
 
 REPORT = "submissions.html"
+DIGESTS = {f"{scale}/{name}": task(name, scale).digest for scale in SCALES for name in TASKS}
+"""Of the tasks of this version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +61,7 @@ def check(directory: str | os.PathLike[str]) -> list[Checked]:
     for file in files:
         values = envelope.read(file)
         key = f"{values.get('scale')}/{values['task']}"
-        if FROZEN.get(key) != values["task_digest"]:
+        if DIGESTS.get(key) != values["task_digest"]:
             raise ValueError(f"{file.name} must be of a task of version 1 (task_digest), got {shown(key)}")
         if values["eval_id"] in seen:
             raise ValueError(f"eval_id must occur once, got that of {seen[values['eval_id']]} in {file.name}")

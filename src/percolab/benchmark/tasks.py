@@ -1,4 +1,4 @@
-"""The tasks of version 1: data, networks, sizes of methods, rules. Frozen: `FROZEN` has their digests. Needs no torch.
+"""The tasks of version 1: data, networks, sizes of methods, rules. Frozen: a test has their digests. Needs no torch.
 
 A change of a task, of a rule or of a score is another version.
 """
@@ -116,28 +116,3 @@ def task(name: str, scale: str = "paper") -> Task:
     if name.endswith(TENTH):
         options = replace(options, share=0.1)
     return Task(name, scale, scales.recipe(data, scale), scales.training(data, scale), options)
-
-
-FROZEN: Mapping[str, str] = {
-    "paper/documents": "785cf7fed06fa120",
-    "paper/documents-tuned": "fe8dc12f39194d7d",
-    "paper/superposed-2": "894d398205ec5ae8",
-    "paper/superposed-4": "7fcacffa838fa80c",
-    "paper/paper-one-cluster": "7c786be36e12ef0a",
-    "paper/paper-multi-cluster": "3b3edc6668fe1d05",
-    "paper/superposed-2-tenth": "0a6cd6988f226aa5",
-    "paper/superposed-4-tenth": "7588d933dc319ae0",
-    "paper/paper-one-cluster-tenth": "857b7eb30e20f897",
-    "paper/paper-multi-cluster-tenth": "d129396c226f12c9",
-    "small/documents": "50ab8a8b32319c6a",
-    "small/documents-tuned": "d05162ca136ef0f1",
-    "small/superposed-2": "87dd2a533b6b9ba9",
-    "small/superposed-4": "147602aad5285041",
-    "small/paper-one-cluster": "99d0302210bb55e6",
-    "small/paper-multi-cluster": "3f5fea37a1a578ea",
-    "small/superposed-2-tenth": "25bf86a29c8b41ef",
-    "small/superposed-4-tenth": "cd7b8a6bc8197324",
-    "small/paper-one-cluster-tenth": "7f3560e92e3b7769",
-    "small/paper-multi-cluster-tenth": "03d4f79fd7be982f",
-}
-"""Digests of the tasks, by SCALE/NAME."""

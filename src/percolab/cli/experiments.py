@@ -34,6 +34,13 @@ Network = Annotated[
     str | None, word_option("--network", "MODULE:FUNCTION", "Networks of your own: make(data, seed) returns one.")
 ]
 Layers = Annotated[str | None, word_option("--layers", "A,B", "Modules of --network that are read.")]
+Trained = Annotated[
+    str | None,
+    word_option("--network", "MODULE:FUNCTION", "A network of your own: make(data, seed) returns one that is trained."),
+]
+Activations = Annotated[
+    Path | None, word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json.")
+]
 Ray = Annotated[
     str | None, word_option("--ray", "ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto.")
 ]
@@ -53,6 +60,35 @@ def look_here(*names: str | None) -> None:
     """Let a module that the user names be found in the current directory, if nothing installed has its name."""
     if any(":" in name for name in names if name):
         sys.path.append("")
+
+
+def one_of(given: dict[str, Any]) -> None:
+    """Raise unless exactly one of these is given."""
+    there = [name for name, value in given.items() if value is not None]
+    if len(there) != 1:
+        raise ValueError(f"{' or '.join(given)} must be given, got {' and '.join(there) or 'none'}")
+
+
+def own_networks(
+    dataset: Any, sources: dict[str, Any], factor: int | None, seed: int, device: str
+) -> dict[str, list[Any]]:
+    """Return networks by role: of a run, or of one's own, with an untrained one beside each; or those of a folder."""
+    from percolab.nn.training.training import load_model
+    from percolab.study.measured import TRAINED, UNTRAINED
+    from percolab.study.networks import own_network, with_fresh_weights
+    from percolab.study.sources import folder
+
+    if sources["activations"] is not None:
+        found = folder(sources["activations"]).networks(factor)
+        if TRAINED not in found:
+            raise ValueError(f"manifest.json must have networks of the role {TRAINED!r}, got {list(found)}")
+        return found
+    if sources["run"] is not None:
+        model = load_model(sources["run"], dataset, device=device)
+    else:
+        look_here(sources["network"])
+        model = own_network(sources["network"], dataset, seed)
+    return {TRAINED: [model], UNTRAINED: [with_fresh_weights(model, seed)]}
 
 
 @contextmanager
@@ -161,6 +197,7 @@ def represent(
     draws: Draws = 1,
     network: Network = None,
     layers: Layers = None,
+    activations: Activations = None,
     readers: Annotated[
         str | None, word_option("--readers", "A,B", "What reads networks on documents, such as beliefs,kmeans.")
     ] = None,
@@ -187,6 +224,7 @@ def represent(
     check_choice("name", FORMERLY.get(name, name), REPRESENT)
     given: dict[str, Any] = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
     given |= {"layers": layers and layers.split(","), "readers": readers and readers.split(",")}
+    given |= {"activations": activations}
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
     _run(name, scale, output, given, **how)
 

@@ -13,7 +13,20 @@ import typer
 
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.experiments import Device, Draws, Network, OverwriteRun, Ray, look_here, need_packages, run_in
+from percolab.cli.experiments import (
+    Activations,
+    Device,
+    Draws,
+    Network,
+    OverwriteRun,
+    Ray,
+    Trained,
+    look_here,
+    need_packages,
+    one_of,
+    own_networks,
+    run_in,
+)
 from percolab.cli.options import (
     AsJson,
     Factor,
@@ -50,6 +63,8 @@ PRINTED_MEASURES = (
     "percolab score world.zarr codes.npz --factor 1 -o score.html",
     "# methods on a network of percolab train, beside an untrained one",
     "percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024",
+    "# the same on a network of your own, which was trained elsewhere",
+    "percolab score one.zarr --network my_module:make --layer encoder.2",
 )
 def score(
     path: Store,
@@ -64,18 +79,20 @@ def score(
     run: Annotated[
         Path | None, word_option("--run", "DIR", "Instead of codes: a run of percolab train on this dataset.")
     ] = None,
+    network: Trained = None,
+    activations: Activations = None,
     method: Annotated[
         list[str] | None,
         word_option(
             "--method",
             "NAME",
-            f"With --run: what makes features of its activations: {', '.join(_METHODS)}, package.module:Class, or "
+            f"Without CODES: what makes features of activations: {', '.join(_METHODS)}, package.module:Class, or "
             "one of these with options, such as kmeans@n_features=1024. May be repeated. Default: neurons and kmeans.",
             _METHODS,
         ),
     ] = None,
     layer: Annotated[
-        str | None, word_option("--layer", "NAME", "With --run: the module. Default: the last block.")
+        str | None, word_option("--layer", "NAME", "Without CODES: the module. Default: the last block.")
     ] = None,
     rows: Annotated[
         Path | None, word_option("--rows", "FILE", "An .npy: the dataset's row of each row of the codes.")
@@ -96,20 +113,23 @@ def score(
 
     An .npz with an array codes may also hold rows, and the decoder: directions (features, d), bias (d,) and
     activations (rows, d).
-    With --run, every method is also scored on an untrained network of the same shape.
+    With --run or --network, every method is also scored on an untrained network of the same shape; with --activations,
+    on all roles of the folder.
     """
-    if (codes is None) == (run is None):
-        raise ValueError(f"codes or run must be given, got {'neither' if codes is None else 'both'}")
+    sources = {"codes": codes, "run": run, "network": network, "activations": activations}
+    one_of(sources)
     if output is not None:
-        known = SUFFIXES if run is None else SUFFIXES[:1]
+        known = SUFFIXES if codes is not None else SUFFIXES[:1]
         if output.suffix not in known:
             raise ValueError(f"output must end in {' or '.join(known)}, got {output.name!r}")
         files.check_output(output, overwrite=overwrite)
     options = {"factor": factor, "min_size": min_size, "threshold": threshold, "draws": draws, "seed": seed}
-    if run is not None:
+    if codes is None:
         if rows is not None:
-            raise ValueError("rows must come with codes, got --run")
-        scored = _score_run(path, run, method or ["neurons", "kmeans"], layer=layer, device=device, **options)
+            given = next(name for name, value in sources.items() if value is not None)
+            raise ValueError(f"rows must come with codes, got --{given}")
+        methods = method or ["neurons", "kmeans"]
+        scored = _score_networks(path, sources, methods, layer=layer, device=device, **options)
     else:
         for name, value in (("method", method), ("layer", layer), ("device", device != "auto")):
             if value:
@@ -148,23 +168,23 @@ def _score_codes(path: str, codes: Path, rows: Path | None, options: dict[str, A
     return Scored(content, score.summary, _text(score))
 
 
-def _score_run(path: str, run: Path, methods: list[str], *, layer: str | None, device: str, **options: Any) -> Scored:
-    """Score methods on a network of a run."""
+def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, device: str, **options: Any) -> Scored:
+    """Score methods on the networks of a run, of one's own, or of a folder."""
     need_packages()
     from percolab.benchmark import one_network
     from percolab.ground.progress import bar
-    from percolab.nn.training.training import load_model
     from percolab.store.finished import load_points
 
     look_here(*methods)
     with bar(label="reading") as display:
         dataset = load_points(path)
-        model = load_model(run, dataset, device=device)
-        read = layer or f"blocks.{len(model.blocks) - 1}"
-        scores = one_network.compare(dataset, model, methods, layer=read, device=device, progress=display, **options)
+        networks = own_networks(dataset, sources, options["factor"], options["seed"], device)
+        single = {role: own[0] for role, own in networks.items()}
+        scores = one_network.compare(dataset, single, methods, device=device, progress=display, **options)
     values = [{"method": row.method, "network": row.network, **row.score.summary} for row in scores]
     text = f"{aligned(one_network.rows(scores), 2)}\n{one_network.ONE_EACH}"
-    return Scored(lambda _: one_network.page(scores, f"Features of the network in {run}", read), values, text)
+    title = f"Features of the network in {next(filter(None, sources.values()))}"
+    return Scored(lambda _: one_network.page(scores, title), values, text)
 
 
 def _text(score: Score) -> str:
@@ -251,9 +271,7 @@ def benchmark(
     layer: Annotated[
         str | None, word_option("--layer", "NAME", "The module that is read. Default: that of the task.")
     ] = None,
-    activations: Annotated[
-        Path | None, word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json.")
-    ] = None,
+    activations: Activations = None,
     data: Annotated[
         Path | None, word_option("--data", "STORE", "Points of your own in place of the task's data.")
     ] = None,

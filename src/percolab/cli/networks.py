@@ -10,7 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import command
-from percolab.cli.experiments import Device, OverwriteRun, need_packages, resumable
+from percolab.cli.experiments import (
+    Activations,
+    Device,
+    Layers,
+    OverwriteRun,
+    Trained,
+    need_packages,
+    one_of,
+    own_networks,
+    resumable,
+)
 from percolab.cli.options import AsJson, Factor, Quiet, Store, given, integer, number, number_option, word_option
 from percolab.cli.options import seed as seed_number
 from percolab.cli.output import print_json
@@ -152,11 +162,18 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
         print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 
 
-@command("percolab probe one.zarr --run run -o probes")
+@command(
+    "percolab probe one.zarr --run run -o probes",
+    "# a network of your own, which was trained elsewhere, beside the same with fresh weights and the raw input",
+    "percolab probe one.zarr --network my_module:make --layers encoder.0,encoder.2 -o probes",
+)
 def probe(
     path: Store,
-    run: Annotated[Path, word_option("--run", "DIR", "A run of percolab train on this dataset.")],
     output: Annotated[Path, word_option("-o --output", "DIR", "Directory for tables and figures.")],
+    run: Annotated[Path | None, word_option("--run", "DIR", "A run of percolab train on this dataset.")] = None,
+    network: Trained = None,
+    layers: Layers = None,
+    activations: Activations = None,
     min_latent_size: Annotated[
         int, number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size)
     ] = ProbeConfig.min_latent_size,
@@ -177,8 +194,20 @@ def probe(
 
     DIR gets per_latent and per_depth (.csv and .parquet), fig4.png, fig5.png, fig7.png and memorising.png.
     Both protocols are run: points held out at random, as in the paper, and whole subtrees held out.
+    With --network or --activations, DIR gets report.html, results.json and table.parquet of percolab.compare instead:
+    errors of probes and separations of siblings, unit by unit, beside untrained networks and the raw input.
     """
     need_packages()
+    sources = {"run": run, "network": network, "activations": activations}
+    one_of(sources)
+    if run is None:
+        usual = {"min_latent_size": (min_latent_size, ProbeConfig.min_latent_size), "draws": (draws, ProbeConfig.draws)}
+        usual |= {"max_depth": (max_depth, ProbeConfig.depths[-1]), "untrained": (untrained, UNTRAINED)}
+        for name, (value, default) in usual.items():
+            if value != default:
+                raise ValueError(f"{name} must come with run, got {value}")
+        _probe_own(path, output, sources, layers, factor=factor, overwrite=overwrite, device=device)
+        return
     from percolab.experiments import paper_figures
     from percolab.nn.probing import controls, probed_networks
     from percolab.store import finished
@@ -205,3 +234,22 @@ def probe(
     for row in shown:
         print(f"{row['kind']:10} {row['representation']:16} z: relative error {row['z']['value']:.3f}")
     print(f"{output}: {probes.networks} networks, {probes.seconds:.1f} s of probing")
+
+
+def _probe_own(
+    path: str, output: Path, sources: dict[str, Any], layers: str | None, *, factor: int | None, overwrite: bool,
+    device: str,
+) -> None:  # fmt: skip
+    """Compare networks of one's own with untrained ones and the raw input, by probes and separation."""
+    from percolab.store import finished
+    from percolab.study.comparison import compare
+
+    dataset = finished.load_points(path)
+    networks: dict[str, Any] = own_networks(dataset, sources, factor, 0, device)
+    if factor is not None:
+        networks["trained"] = {factor: networks["trained"]}
+    chosen = layers.split(",") if layers else None
+    found = compare(dataset, {**networks, "raw": None}, ("probe", "separation"), layers=chosen, device=device)
+    found.save(output, overwrite=overwrite)
+    print(found.verdict)
+    print(found.contrasts[["contrast", "layer", "reader", "value", "low", "high"]].round(3).to_string(index=False))

@@ -30,7 +30,7 @@ from percolab.experiments.documents import Options
 from percolab.study.causes import RANDOM, SUBSPACES
 from percolab.study.estimates import Row, select
 from percolab.study.measured import OTHER, TRAINED, UNTRAINED
-from percolab.study.pictures import Picture, by_layer
+from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.report import Line, Words
 from percolab.study.settings import Settings
 
@@ -67,21 +67,19 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return [*lines, *(line for line in documents.headline(rows, s) if line.what.startswith("excess"))]
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw what every subspace carries, and how far every direction steers, by role of network."""
-    return {
-        reader: Picture(
-            _by_measure(select(rows, part="level", reader=reader), f"{s.data[0]}: {s.options.layers[0]}", unit), caption
-        )
-        for reader, unit, caption in (
-            ("interchange", "share of the exact\ndivergence bridged", "What patching each subspace carries: 1 is all."),
-            ("steering", "slope (leakage:\nprobability)", "How far steering moves the prediction: 1 is right."),
-        )
-    }
+def interchange(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """What patching each subspace carries: 1 is all."""
+    return _by_measure(select(rows, reader="interchange"), s, "share of the exact\ndivergence bridged")
 
 
-def _by_measure(levels: Sequence[Row], title: str, unit: str) -> Any:
-    """Draw rows by measure, roles side by side."""
+def steering(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """How far steering moves the prediction: 1 is right."""
+    return _by_measure(select(rows, reader="steering"), s, "slope (leakage:\nprobability)")
+
+
+def _by_measure(rows: Sequence[Row], s: Settings[Options], unit: str) -> Any:
+    """Draw the mean of every measure, roles side by side."""
+    levels = select(rows, part="level")
     order = {name: place for place, name in enumerate(SUBSPACES)}
     measures = sorted(dict.fromkeys(r["measure"] for r in levels), key=lambda name: order.get(name, len(order) / 2))
     short = {name: name.partition("@")[0] for name in measures}
@@ -89,7 +87,7 @@ def _by_measure(levels: Sequence[Row], title: str, unit: str) -> Any:
         role: [replace(r, names={**r.names, "layer": short[r["measure"]]}) for r in select(levels, role=role)]
         for role in (TRAINED, OTHER, UNTRAINED)
     }
-    return by_layer(series, [short[name] for name in measures], title, unit)
+    return by_layer(series, [short[name] for name in measures], f"{s.data[0]}: {documents.layers_read(s)[0]}", unit)
 
 
 EXPERIMENT = replace(
@@ -98,6 +96,6 @@ EXPERIMENT = replace(
     words=Words.of(__doc__),
     options=options,
     headline=headline,
-    draw=draw,
+    draw=drawn_by(interchange, steering),
     least_seeds=1,
 )

@@ -33,14 +33,16 @@ from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_pla
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Material
+from percolab.study.material import Look, Material
 from percolab.study.networks import Networks
-from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.pictures import by_layer, by_number, drawn_by
 from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 
 TARGETS = ("z", "sum")
+NULLS = {"": "all", ", null": "null"}
+RATIO = "log ratio of errors,\nown over others"
 ASSIGNMENTS = 400
 """Draws of the null: which values are taken to be each network's own."""
 LEAST_ERROR = 1e-8
@@ -150,12 +152,11 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     z = np.column_stack([*drawn, fresh_values(truth.forest, s.options.fresh, seed=s.draw)])
     values = np.concatenate([z, path_sums(truth.forest, z)], axis=1)[probed.latent]
     names = data.layers(networks)[1:]
-    mse = np.empty((s.seeds, len(names), len(TARGETS), s.seeds + s.options.fresh, len(probed)), np.float32)
-    for i, _, model in data.looks(networks, (networks.last,)):
-        recorded = data.record(model, names)
-        for k, name in enumerate(names):
-            errors = read_places(recorded[name], probed, values).mse
-            mse[i, k] = errors.T.reshape(len(TARGETS), -1, len(probed))
+
+    def errors(look: Look) -> dict[str, Floats]:
+        return {"mse": read_places(look.A, probed, values).mse.T.reshape(len(TARGETS), -1, len(probed))}
+
+    mse = data.measured(networks, (networks.last,), names, errors)["mse"][:, 0]
     fom = truth.forest.figure_of_merit[probed.latent]
     return Measured(mse, data.places([probed]), fom, names, list(TARGETS), networks.scores)
 
@@ -197,28 +198,29 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return lines
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw log ratios by layer and by figure of merit, with the null."""
-    names, title = layers_of(rows), f"{s.data[0]}: "
-    ratio = "log ratio of errors,\nown over others"
-    by_target = {}
-    for target in TARGETS:
-        by_target[target] = select(rows, part="all", target=target)
-        by_target[f"{target}, null"] = select(rows, part="null", target=target)
-    drawn = {
-        "layers": Picture(
-            by_layer(by_target, names, f"{title}crossed values", ratio),
-            "Log ratio of the error on own values to that on the others', by layer; grey: 95% of draws of fresh "
-            "values.",
-        )
-    }
-    shown = s.layers or [name for name in names if name.endswith("hidden")]
-    for target, name, words in zip(TARGETS, ("fom", "fom_sum"), ("z", "sums of z"), strict=True):
-        series = {label(n): select(rows, part="fom", target=target, layer=n) for n in shown}
-        series["null, " + label(shown[-1])] = select(rows, part="fom null", target=target, layer=shown[-1])
-        figure = by_number(series, "at", f"{title}{target} by FOM", "FOM", ratio)
-        drawn[name] = Picture(figure, f"The same for {words}, by figure of merit.")
-    return drawn
+def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Log ratio of the error on own values to that on the others', by layer; grey: 95% of draws of fresh values."""
+    parts = {target + null: {"part": part, "target": target} for target in TARGETS for null, part in NULLS.items()}
+    series = {name: select(rows, **part) for name, part in parts.items()}
+    return by_layer(series, layers_of(rows), f"{s.data[0]}: crossed values", RATIO)
 
 
+def fom(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """The same for z, by figure of merit."""
+    return _by_fom(select(rows, target="z"), s, "z")
+
+
+def fom_sum(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """The same for sums of z, by figure of merit."""
+    return _by_fom(select(rows, target="sum"), s, "sum")
+
+
+def _by_fom(rows: Sequence[Row], s: Settings[Options], target: str) -> Any:
+    shown = s.layers or [name for name in layers_of(rows) if name.endswith("hidden")]
+    series = {label(name): select(rows, part="fom", layer=name) for name in shown}
+    series["null, " + label(shown[-1])] = select(rows, part="fom null", layer=shown[-1])
+    return by_number(series, "at", f"{s.data[0]}: {target} by FOM", "FOM", RATIO)
+
+
+draw = drawn_by(layers, fom, fom_sum)
 EXPERIMENT = declared(__name__, data=HIERARCHY, own_networks=True, least_seeds=3)

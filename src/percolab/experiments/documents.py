@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ import numpy as np
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.networks.activations import label
 from percolab.nn.networks.excess import excess
+from percolab.nn.training.training import numbers
 from percolab.study import scales
 from percolab.study.cells import Cell, Here, cell_of
 from percolab.study.comparison import listed, read_draw
@@ -38,7 +39,7 @@ from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks, untrained
-from percolab.study.pictures import Picture, by_layer
+from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.readers import as_reader
 from percolab.study.report import Line
 from percolab.study.settings import Settings
@@ -49,6 +50,7 @@ INTO = "since=6+truth=true"
 ROLES = (TRAINED, OTHER, UNTRAINED, RAW)
 MEASURES = {"r2": "R²", "f1": "F1", "separation": "log ratio"}
 """What the report calls the measures of readers."""
+CONTRASTS = (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def options(scale: str, seeds: int, training: Any) -> Options:
 def named(s: Settings[Any]) -> dict[str, Any]:
     """Return what networks on documents are made from: readers are not among it."""
     made_from = s.to_dict()
-    return {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw")}
+    return {name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")}
 
 
 def networks_of(s: Settings[Any]) -> Cell[Networks]:
@@ -97,6 +99,11 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
         name = "reader-" + re.sub(r"[^\w=.-]+", "-", reader)
         reading.append(cell_of(s, name, Columns, partial(read, reader), networks, **how))
     return [networks, cell_of(s, "excess", Excess, measure_excess, networks, made_from=made_from), *reading]
+
+
+def layers_read(s: Settings[Options]) -> tuple[str, ...]:
+    """Return the modules that are read: of networks of one's own, those that are named."""
+    return s.layers or s.options.layers
 
 
 def _readers(s: Settings[Options]) -> tuple[str, ...]:
@@ -124,15 +131,18 @@ def measure_excess(s: Settings[Options], here: Here, networks: Networks) -> Exce
     """Return the excess of trained networks on their own lexicon and on the next, and of untrained ones."""
     data = Material(s, here)
 
-    def above(model: Any, k: int) -> float:
-        return excess(model, data.target(k), device=here.device).excess
+    def losses(model: Any, k: int) -> dict[str, float]:
+        return numbers(excess(model, data.target(k), device=here.device))
 
-    others = [(k + 1) % n_factors(data.data) for k in networks.factors]
+    each = list(enumerate(networks.factors))
+    own = [networks.test[i] or losses(data.model(networks, i), k) for i, k in each]
+    others = [losses(data.model(networks, i), (k + 1) % n_factors(data.data)) for i, k in each]
+    fresh = [losses(untrained(s.training, data.data, seed, s.network), 0) for seed in s.network_seeds]
     return Excess(
-        own=[score["excess"] for score in networks.test],
-        other=[above(data.model(networks, i), k) for i, k in enumerate(others)],
-        untrained=[above(untrained(s.training, data.data, seed), 0) for seed in s.network_seeds],
-        floor=[score["floor"] for score in networks.test],
+        own=[score["excess"] for score in own],
+        other=[score["excess"] for score in others],
+        untrained=[score["excess"] for score in fresh],
+        floor=[score["floor"] for score in own],
         seconds=networks.seconds,
     )
 
@@ -143,7 +153,7 @@ def read(reader: str, s: Settings[Options], here: Here, networks: Networks) -> C
     by_lexicon: dict[int, list[Any]] = {}
     for i, k in enumerate(networks.factors):
         by_lexicon.setdefault(k, []).append(networks.model(i, data.data))
-    fresh = [untrained(s.training, data.data, seed) for seed in s.network_seeds]
+    fresh = [untrained(s.training, data.data, seed, s.network) for seed in s.network_seeds]
     asked = listed({TRAINED: by_lexicon, UNTRAINED: fresh, RAW: None}, n_factors(data.data))
     rows, layers = s.options.documents, _layers(s, reader)
     measured = read_draw(s.draw, data.data, asked, [as_reader(reader)], layers, rows, data.device, here.progress)
@@ -153,7 +163,7 @@ def read(reader: str, s: Settings[Options], here: Here, networks: Networks) -> C
 def _layers(s: Settings[Options], reader: str) -> list[str]:
     """Return the layers of a reader: features are made of the first alone."""
     linear = reader.partition("@")[0] in ("beliefs", "separation", "accuracy")
-    return list(s.options.layers if linear else s.options.layers[:1])
+    return list(layers_read(s) if linear else layers_read(s)[:1])
 
 
 # ---------------------------------------------------------------------- estimates
@@ -202,8 +212,8 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return the contrasts of every reader in the first layer, and the excess of the trained networks."""
     lines = []
     for reader in map(_short, _readers(s)):
-        for contrast in (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW):
-            for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=s.options.layers[0]):
+        for contrast in CONTRASTS:
+            for one in select(rows, part="contrast", reader=reader, contrast=contrast, layer=layers_read(s)[0]):
                 what = f"{MEASURES.get(one['measure'], one['measure'])} of {reader}, {contrast}, {label(one['layer'])}"
                 lines.append(Line(what, one))
     for one in select(rows, part="excess"):
@@ -212,37 +222,34 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return lines
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw the mean of every role by reader, and by layer."""
-    first, readers = s.options.layers[0], list(map(_short, _readers(s)))
-    bounded = [reader for reader in readers if reader != "separation"]
-    levels = select(rows, part="level")
-    series = {
-        role: [
-            Row(r.estimate, {**r.names, "layer": r["reader"]}, by_draw=r.by_draw)
-            for reader in bounded
-            for r in select(levels, role=role, reader=reader)
-            if r["layer"] in (first, role)
-        ]
-        for role in ROLES
-    }
-    drawn = {}
-    if bounded:
-        unit = "R² of beliefs (median),\nF1 of features (mean)"
-        drawn["readers"] = Picture(
-            by_layer(series, bounded, f"{s.data[0]}: {label(first)}", unit, zero=0.0),
-            f"What each role of network shows in {label(first)}: median R² of beliefs over contexts, mean best F1 of "
-            "features over contexts.",
-        )
-    for reader in (name for name in ("beliefs", "separation") if name in readers):
-        found = select(rows, part="contrast", reader=reader)
-        by_contrast = {name: select(found, contrast=name) for name in (OWN_OTHER, TRAINED_UNTRAINED, TRAINED_RAW)}
-        unit = "log ratio" if reader == "separation" else "difference of R²"
-        figure = by_layer(by_contrast, layers_of(found), f"{s.data[0]}: {reader}", unit)
-        drawn[reader] = Picture(figure, f"Contrasts of {reader} by layer.")
-    return drawn
+def readers(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """What each role of network shows after the first layer that is read.
+
+    Median R² of beliefs over contexts, mean best F1 of features over contexts.
+    """
+    first, bounded = layers_read(s)[0], [name for name in map(_short, _readers(s)) if name != "separation"]
+    levels = [r for r in select(rows, part="level") if r["layer"] in (first, r["role"]) and r["reader"] in bounded]
+    by_reader = [replace(r, names={**r.names, "layer": r["reader"]}) for r in levels]
+    series = {role: select(by_reader, role=role) for role in ROLES}
+    unit = "R² of beliefs (median),\nF1 of features (mean)"
+    return by_layer(series, bounded, f"{s.data[0]}: {label(first)}", unit, zero=0.0) if bounded else None
 
 
-EXPERIMENT = declared(
-    __name__, data=scales.DOCUMENTS, usual_seeds={"paper": 2, "small": 2}, training=scales.corpus_training
-)
+def beliefs(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Contrasts of beliefs by layer."""
+    return _contrasts(select(rows, reader="beliefs"), s, "beliefs", "difference of R²")
+
+
+def separation(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Contrasts of separation by layer."""
+    return _contrasts(select(rows, reader="separation"), s, "separation", "log ratio")
+
+
+def _contrasts(rows: Sequence[Row], s: Settings[Options], reader: str, unit: str) -> Any:
+    found = select(rows, part="contrast")
+    series = {name: select(found, contrast=name) for name in CONTRASTS}
+    return by_layer(series, layers_of(found), f"{s.data[0]}: {reader}", unit) if found else None
+
+
+training, draw = scales.corpus_training, drawn_by(readers, beliefs, separation)
+EXPERIMENT = declared(__name__, data=scales.DOCUMENTS, own_networks=True, usual_seeds={"paper": 2, "small": 2})

@@ -25,9 +25,9 @@ import numpy as np
 import torch
 
 from percolab.dataset.dataset import Dataset
-from percolab.experiments.responses import forward_from, streams
+from percolab.experiments.responses import forward_from, leakage, response_line, streams
 from percolab.ground.arrays import Floats, Ints
-from percolab.intervals import Estimate, jackknife, line_through_origin, mean_interval
+from percolab.intervals import Estimate, jackknife, mean_interval
 from percolab.model.forest import Forest
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import activations, label
@@ -38,7 +38,7 @@ from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
-from percolab.study.pictures import Picture, by_layer
+from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
@@ -251,18 +251,9 @@ def analyse(s: Settings[Options], results: Results) -> Found:
             rows.append(row(shared_interval(rest), measure="shared cosine, rest", case=case, layer=layer))
             rows.append(row(_along(vectors, slope), measure="cosine with the slope", case=case, layer=layer))
     inside, outside = found.inside.astype(np.float64), found.outside.astype(np.float64)
-    across = len(inside), np.arange(inside.shape[1])  # edited latents are disjoint: each is a block
-
-    def learned(seeds: Ints, units: Ints) -> float:
-        law = np.broadcast_to(found.law[units], (len(seeds), len(units)))
-        return line_through_origin(law, inside[np.ix_(seeds, units)]).slope
-
-    def leak(seeds: Ints, units: Ints) -> float:
-        own = np.ix_(seeds, units)
-        return float(outside[own].mean() / np.abs(inside[own]).mean())
-
-    rows.append(row(jackknife(learned, *across), measure="learned"))
-    rows.append(row(jackknife(leak, *across), measure="leakage"))
+    each = np.arange(inside.shape[1])  # edited latents are disjoint: each is a block
+    learned, _ = response_line(found.law, inside, each)
+    rows += [row(learned, measure="learned"), row(leakage(np.abs(inside), outside, each), measure="leakage")]
     return Found(rows, {**found.training, "edited": found.latents})
 
 
@@ -295,27 +286,31 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return lines
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw shared cosines by layer, and cosines with the slope of the prediction."""
-    names, title = layers_of(rows), f"{s.data[0]}: "
-    cases = (("edits", "edit", ""), ("no change", "null", " (null)"))
-    shared = {
+CASES = (("edits", "edit", ""), ("no change", "null", " (null)"))
+"""Words, case, and what marks a null."""
+
+
+def shared(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Mean cosine of the changes of two latents, by layer.
+
+    As they are, and without the part along the slope of the prediction.
+    """
+    series = {
         f"{words}{taken}{null}": select(rows, measure=f"shared cosine{rest}", case=case)
-        for words, case, null in cases
+        for words, case, null in CASES
         for taken, rest in (("", ""), (", slope taken out", ", rest"))
     }
-    slope = {f"{words}{null}": select(rows, measure="cosine with the slope", case=case) for words, case, null in cases}
-    return {
-        "shared": Picture(
-            by_layer(shared, names, title + "directions that edits share", "mean cosine of two latents"),
-            "Mean cosine of the changes of two latents, by layer: as they are, and without the part along the slope "
-            "of the prediction.",
-        ),
-        "slope": Picture(
-            by_layer(slope, names, title + "along the slope of the prediction", "mean cosine with the slope"),
-            "Mean cosine of the changes with the slope of the prediction.",
-        ),
-    }
+    title = f"{s.data[0]}: directions that edits share"
+    return by_layer(series, layers_of(rows), title, "mean cosine of two latents")
 
 
+def slope(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Mean cosine of the changes with the slope of the prediction."""
+    own = select(rows, measure="cosine with the slope")
+    series = {f"{words}{null}": select(own, case=case) for words, case, null in CASES}
+    title = f"{s.data[0]}: along the slope of the prediction"
+    return by_layer(series, layers_of(rows), title, "mean cosine with the slope")
+
+
+draw = drawn_by(shared, slope)
 EXPERIMENT = declared(__name__, data=HIERARCHY)

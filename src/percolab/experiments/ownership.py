@@ -87,6 +87,10 @@ class Owned:
         """One row for each concept of each pair of networks."""
         return pandas.DataFrame(vars(self))
 
+    def tidy(self) -> pandas.DataFrame:
+        """Return F1 and share below each other."""
+        return self.table.melt(["pair", "seed", "owner", "said", "lexicon", "latent"], var_name="measure")
+
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
     """Return the cells of a draw: networks, those trained further, and the concepts of all pairs."""
@@ -122,7 +126,11 @@ def _differences(
     corpus = Material(s, here).data
     first, second = (_of_lexicon(networks, k, corpus) for k in (0, 1))
     others = {SWAP: second, TUNED: _of_lexicon(further, 0, corpus), RESEEDED: first[1:] + first[:1]}
-    asked: dict[str, Any] = {"layer": s.options.layer, "documents": s.options.documents, "method": s.options.method}
+    asked: dict[str, Any] = {
+        "layer": s.layers[0] if s.layers else s.options.layer,
+        "documents": s.options.documents,
+        "method": s.options.method,
+    }
     counts = {pair: s.seeds - (pair == RESEEDED and s.seeds == 2) for pair in PAIRS}  # two networks are one such pair
     done, total = 0, sum(counts.values())
     for pair, count in counts.items():
@@ -195,6 +203,5 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     return Details([], {}, {"shares": Picture(figure, words)}, {"tables/concepts": table})
 
 
-EXPERIMENT = declared(
-    __name__, data=scales.DOCUMENTS, usual_seeds={"paper": 2, "small": 2}, training=scales.corpus_training
-)
+training = scales.corpus_training
+EXPERIMENT = declared(__name__, data=scales.DOCUMENTS, own_networks=True, usual_seeds={"paper": 2, "small": 2})

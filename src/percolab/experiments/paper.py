@@ -43,7 +43,7 @@ from percolab.study.estimates import Row, band, row, select
 from percolab.study.experiment import Details, Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
-from percolab.study.pictures import Picture
+from percolab.study.pictures import Picture, caption
 from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings, network_seeds
@@ -122,6 +122,16 @@ class Probed:
                 given[name] = value
         columns = tuple((str(target), int(draw)) for target, draw in self.columns[protocol])
         return ProbeErrors(protocol, columns, **given)
+
+    def tidy(self) -> pandas.DataFrame:
+        """Return the error of every latent, by protocol, representation, target and draw of values."""
+        parts = [pandas.DataFrame()]
+        for errors in filter(None, map(self.errors, self.columns)):
+            targets, drawn = zip(*errors.columns, strict=True)
+            names = {"protocol": errors.protocol, "unit": np.repeat(errors.latent, len(targets))}
+            names |= {"target": np.tile(targets, errors.latent.size), "values": np.tile(drawn, errors.latent.size)}
+            parts += [pandas.DataFrame({**names, "layer": k, "value": errors.mse(k).ravel()}) for k in errors.squared]
+        return pandas.concat(parts, ignore_index=True).assign(measure="error")
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
@@ -307,9 +317,9 @@ def _pictures(
     drawn = {
         **of_probes,
         "power": paper_figures.power(values["power"], values["held_out"], _title(s)),
-        "training": paper_figures.learning_curves(_history(results["training"]), shorter, levels, _title(s)),
+        "training": paper_figures.training(_history(results["training"]), shorter, levels, _title(s)),
     }
-    words = paper_tables.captions(s.options.fit_from)
+    words = {name: caption(getattr(paper_figures, name), fit_from=s.options.fit_from) for name in drawn}
     return {name: Picture(figure, words[name]) for name, figure in drawn.items()}
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TARGET_WORDS = {"z": "latent value $z$", "sum": "sum of $z$ down to the latent"}
 STREAMS = (("residual", "o", "-"), ("hidden", "s", "--"))
 KINDS = (TRAINED, UNTRAINED)
 FRESH = "fresh values"
@@ -43,9 +42,9 @@ def of_probes(
     unseen = controls.table(by_protocol.get("subtree", {}), ("z", "z_redrawn"))
     return {
         "memorising": memorising(seen, unseen, title),
-        "fig4": probes_by_fom(measured["z"], title, target="z", fit_from=fit_from),
-        "fig5": probes_by_depth(random, title),
-        "fig7": probes_by_fom(measured["sum"], title, target="sum", fit_from=fit_from),
+        "fig4": fig4(measured, title, fit_from),
+        "fig5": fig5(random, title),
+        "fig7": fig7(measured, title, fit_from),
     }
 
 
@@ -61,16 +60,27 @@ def measures(forest: Forest, random: ByKind) -> dict[str, dict[str, Measured]]:
 # ---------------------------------------------------------------------- by figure of merit
 
 
-def probes_by_fom(
-    measured: Mapping[str, Measured], title: str, *, target: str = "z", fit_from: float | None = None
-) -> Figure:
-    """Draw per-latent MSE against FOM (Fig. 4; Fig. 7 with target "sum"), for networks and their controls.
+def fig4(measured: Mapping[str, Mapping[str, Measured]], title: str, fit_from: float | None = None) -> Figure:
+    """Figure 4. Probes of single latent values against FOM, for trained and untrained networks and for random features.
 
-    Markers are medians in 5 logarithmic bins, means over networks; thick bars their 95% interval over networks and
-    groups of latents, thin bars the quartiles over latents. Filled circles are the residual stream, open squares the
-    hidden layers; crosses are permuted targets, on the widest representation. Lines are power laws fitted to the last
-    block's medians: over all bins, and, short and thick, over bins of the latents above `fit_from`. Below: the ratio to
-    the raw input, and the ratio to the error on fresh values.
+    Random features have the same widths. Markers are medians over latents in logarithmic bins, means over networks;
+    thick bars their 95% intervals, thin bars the quartiles over latents; filled circles: residual stream, open squares:
+    hidden layers, crosses: permuted targets. Thin lines: power laws over all bins; thick ones: over the latents above
+    FOM {fit_from:g}. Below: each latent's error over its error on the raw input, with the number of latents, and over
+    its error on fresh values.
+    """
+    return _by_fom(measured["z"], f"{title}: probes of the latent value $z$", fit_from)
+
+
+def fig7(measured: Mapping[str, Mapping[str, Measured]], title: str, fit_from: float | None = None) -> Figure:
+    """Figure 7. As Figure 4, for the sum of the values from the top of the cluster down to the latent."""
+    return _by_fom(measured["sum"], f"{title}: probes of the sum of $z$ down to the latent", fit_from)
+
+
+def _by_fom(measured: Mapping[str, Measured], title: str, fit_from: float | None) -> Figure:
+    """Draw MSE per latent against FOM, and below it the ratios to the raw input and to fresh values: a column a kind.
+
+    Power laws are fitted to the medians of the last block.
     """
     kinds = [kind for kind in (*KINDS, RANDOM) if kind in measured]
     bins = {kind: by_fom(measured[kind]) for kind in kinds}
@@ -91,7 +101,7 @@ def probes_by_fom(
         grid[0, 0].set_ylabel("MSE of a latent")
         grid[1, 0].set_ylabel("MSE / MSE on\nraw input")
         grid[2, 0].set_ylabel("MSE / MSE on\nfresh values")
-        figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]}", x=0.02, ha="left", fontsize=10)
+        figure.suptitle(title, x=0.02, ha="left", fontsize=10)
         _legend_of_streams(figure, grid[0, 0])
     return figure
 
@@ -198,10 +208,13 @@ def _draw_fits(
 # ---------------------------------------------------------------------- by depth
 
 
-def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure:
-    """Draw the MSE over all held-out points of a depth against depth (Fig. 5); depths of constant target are left out.
+def fig5(by_kind: ByKind, title: str, target: str = "z") -> Figure:
+    """Figure 5. The same probes by depth: error over all held-out points of a depth.
 
-    Blocks overlap, so below each panel stands the ratio to block 0. Lines are medians over networks, bands their range.
+    Lines are medians over networks, bands the range. Blocks overlap: their ratio to block 0 is below. Fresh values and
+    permuted targets are those of the last block of trained networks. Depths of a constant target are left out. The
+    paper's caption names the one-cluster dataset. Its text explains a fall beyond depth 100 by the few largest clusters
+    that have latents so deep, which one cluster cannot show: the figure fits the multi-cluster data.
     """
     raw = by_kind[RAW][0]
     there = _mean_error(raw, target) >= LEAST_BASELINE
@@ -245,7 +258,7 @@ def probes_by_depth(by_kind: ByKind, title: str, *, target: str = "z") -> Figure
             low, high = np.quantile(ratios, [0.02, 0.98])
             low, high = max(ratios.min(), low / 1.5), min(ratios.max(), high * 1.5)
             grid[1, 0].set_ylim(min(0.9, low - 0.1), max(1.1, high + 0.1))
-        figure.suptitle(f"{title}: probes of the {TARGET_WORDS[target]} by depth", x=0.02, ha="left", fontsize=10)
+        figure.suptitle(f"{title}: probes of the latent value $z$ by depth", x=0.02, ha="left", fontsize=10)
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -298,12 +311,12 @@ def _lighter(colour: str) -> str:
 
 
 def memorising(seen: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, Any]], title: str) -> Figure:
-    """Draw, by representation, the error of the probes relative to the training mean, with 95% intervals.
+    """Error of linear probes of z over that of predicting the training mean, with 95% intervals.
 
-    Above for latents seen in training, with their true values and fresh ones; below for whole subtrees held out. A
-    probe that reads a value does as well on unseen latents and worse on fresh values; one that has learned where
-    latents are does as well on fresh values and no better than the mean on unseen latents. What an untrained network
-    shows is no effect of training.
+    Intervals are over seeds for true values, over draws for fresh ones (grey), which no network was trained on. Above:
+    latents seen in training. Below: whole subtrees held out. A probe that reads a value does as well on unseen latents
+    and worse on fresh values; one that has learned where latents are does as well on fresh values and no better than
+    the mean on unseen latents.
     """
     words = "error over that of the training mean (1: no better)"
     panels = [Panel(*_errors(seen), words, f"{title}: latents seen in training, as in the paper", 1.0, log=True)]
@@ -333,7 +346,7 @@ def _mark(found: Mapping[str, Any]) -> Mark:
 
 
 def power(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]], title: str) -> Figure:
-    """Draw what held-out subtrees can detect: the error of planted signals by their strength, and without a signal."""
+    """Not in the paper. Error of planted signals on held-out subtrees; the table has how often they are found."""
     strengths, layer = found.get("strengths", ()), found.get("representation", "")
     own = [row for row in held_out if (row["kind"], row["representation"]) == (TRAINED, layer)]
     series: dict[str, list[Row]] = {}
@@ -354,13 +367,13 @@ def power(found: Mapping[str, Any], held_out: Sequence[Mapping[str, Any]], title
     )
 
 
-def learning_curves(
+def training(
     history: pandas.DataFrame,
     shorter: pandas.DataFrame | None,
     lines: Mapping[str, float],
     title: str,
 ) -> Figure:
-    """Draw R² of training and validation rows by epoch: means over networks, bands their range; and named levels."""
+    """R² by epoch, means over networks, bands the range over seeds."""
     with style.sheet():
         figure = style.new_figure(7.4, 4.0)
         axes = figure.subplots()

@@ -10,23 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from percolab import intervals
 from percolab.ground.arrays import Floats, Ints
-from percolab.intervals import (
-    REDRAWS,
-    Estimate,
-    bootstrap,
-    kin,
-    log_bins,
-    log_lines,
-    places,
-    quantiles,
-    rank_correlation,
-    redrawn,
-)
+from percolab.ground.text import paragraphs
+from percolab.intervals import Estimate
 from percolab.model.forest import Forest
 from percolab.nn.config import FITTED_FOM
 from percolab.nn.networks.activations import RAW, label
@@ -88,7 +80,7 @@ class Measured:
         raw: ProbeErrors,
         target: str,
         *,
-        redraws: int = REDRAWS,
+        redraws: int = intervals.REDRAWS,
     ) -> None:
         k = raw.at(target)[0]
         kept = raw.baseline[:, k] >= LEAST_BASELINE
@@ -101,7 +93,7 @@ class Measured:
         self.fresh, self.permuted = (
             self._over_draws(networks, raw, kept, f"{target}_{kind}") for kind in ("redrawn", "shuffled")
         )
-        self.place, self.redraws = places(forest, latent), redraws
+        self.place, self.redraws = intervals.places(forest, latent), redraws
         self.n, self.depth_index, self.depths = raw.n[kept], raw.depth_index[kept], raw.depths
 
     def _over_draws(self, networks: Sequence[ProbeErrors], raw: ProbeErrors, kept: Any, target: str) -> Floats | None:
@@ -127,25 +119,25 @@ class Measured:
         fom = self.fom[self.fom >= least]
         if fom.size < N_BINS:
             return [], np.zeros(0)
-        bins, edges = log_bins(fom, N_BINS)
+        bins, edges = intervals.log_bins(fom, N_BINS)
         above, there = np.flatnonzero(self.fom >= least), np.unique(bins)
         return [above[bins == b] for b in there], np.sqrt(edges[there] * edges[there + 1])
 
     def draw(self, members: Ints) -> tuple[Ints, Floats]:
         """Return the blocks of kin among some latents, and how often each counts when blocks are redrawn (1 + B, L)."""
-        blocks = kin(self.place[members])
-        return blocks, redrawn(blocks, self.redraws)
+        blocks = intervals.kin(self.place[members])
+        return blocks, intervals.redrawn(blocks, self.redraws)
 
     def median(self, values: Floats, members: Ints) -> Estimate:
         """Return the median over some latents of positive values (networks, latents)."""
         blocks, weights = self.draw(members)
-        return bootstrap(quantiles(values[:, members], weights), blocks, positive=True)
+        return intervals.bootstrap(intervals.quantiles(values[:, members], weights), blocks, positive=True)
 
     def ratio(self, of: Floats, over: Floats, members: Ints) -> Estimate:
         """Return the ratio of the medians over some latents of positive values, geometric mean over networks."""
         blocks, weights = self.draw(members)
-        logs = [np.log(quantiles(values[:, members], weights)) for values in (of, over)]
-        return bootstrap(logs[0] - logs[1], blocks).through(np.exp)
+        logs = [np.log(intervals.quantiles(values[:, members], weights)) for values in (of, over)]
+        return intervals.bootstrap(logs[0] - logs[1], blocks).through(np.exp)
 
 
 def blocks(names: Any, part: str) -> list[str]:
@@ -188,6 +180,7 @@ def by_fom(measured: Measured) -> dict[str, Any]:
 
 
 Checked = Callable[[Measured], tuple[list[Case], str]]
+"""Checks a finding. Its docstring is the claim, and the rule that says when it holds."""
 
 
 def check(
@@ -200,45 +193,21 @@ def check(
     """
     if trained.fom.size < 2 * N_BINS or len(trained.blocks("residual")) < 2:
         return []
-    rules: list[tuple[str, str, Checked]] = [
-        (
-            "Activations beat the raw input at every FOM.",
-            (
-                "the median over latents of MSE / MSE on raw input is below 1 in every FOM bin, for both streams of "
-                "every block (the input layer is linear, so it is left out)"
-            ),
-            _beats_raw,
-        ),
-        (
-            "Hidden activations beat the residual stream.",
-            "the median MSE on the hidden layer is below that on the same block's residual stream in every FOM bin",
-            _hidden_beats_residual,
-        ),
-        (
-            "The advantage over the raw input shrinks as FOM grows.",
-            (
-                "over latents, FOM and the ratio to raw input have a positive rank correlation, for both streams of "
-                "every block"
-            ),
-            _shrinks,
-        ),
-        *[
-            (
-                f"MSE follows a power law in FOM, and none in depth: {words}.",
-                (
-                    f"for the last block, log median MSE on log FOM has a slope below 0 and R² above {LEAST_R2}, and a "
-                    "larger R² than log MSE on log depth"
-                ),
-                lambda measured, least=least: _power(measured, least),
-            )
-            for least, words in ((0.0, "all latents"), (fit_from, f"latents above FOM {fit_from:g}"))
-        ],
-        *_layer_rules(multi_cluster and len(trained.blocks("residual")) > 2),
+    apart = multi_cluster and len(trained.blocks("residual")) > 2
+    rules: list[tuple[Checked, dict[str, Any]]] = [
+        (_beats_raw, {}),
+        (_hidden_beats_residual, {}),
+        (_shrinks, {}),
+        (partial(_power, least=0.0), {"which": "all latents"}),
+        (partial(_power, least=fit_from), {"which": f"latents above FOM {fit_from:g}"}),
+        *([(_no_trend_after_first, {}), (_first_block, {})] if apart else [(_no_trend, {})]),
     ]
-    return [_find(*rule, trained, untrained) for rule in rules]
+    return [_find(checked, words, trained, untrained) for checked, words in rules]
 
 
-def _find(claim: str, rule: str, checked: Checked, trained: Measured, untrained: Measured | None) -> dict[str, Any]:
+def _find(checked: Checked, given: dict[str, Any], trained: Measured, untrained: Measured | None) -> dict[str, Any]:
+    stated = paragraphs(getattr(checked, "func", checked).__doc__)
+    claim, rule = (part.format(least_r2=LEAST_R2, change=f"{LAYER_CHANGE - 1:.0%}", **given) for part in stated)
     cases, words = checked(trained)
     found, other, other_words = verdict(cases), None, None
     if untrained is not None:
@@ -250,7 +219,7 @@ def _find(claim: str, rule: str, checked: Checked, trained: Measured, untrained:
         {"case": case.what, **asdict(case.value), "favours": case.favours, "opposes": case.opposes} for case in cases
     ]
     return {
-        "claim": claim, "rule": rule, "verdict": found, "untrained_verdict": other, "numbers": words,
+        "claim": claim, "rule": rule.removesuffix("."), "verdict": found, "untrained_verdict": other, "numbers": words,
         "untrained_numbers": other_words, "cases": listed,
     }  # fmt: skip
 
@@ -263,6 +232,11 @@ def _counted(cases: Sequence[Case], what: str, name: str) -> str:
 
 
 def _beats_raw(measured: Measured) -> tuple[list[Case], str]:
+    """Activations beat the raw input at every FOM.
+
+    the median over latents of MSE / MSE on raw input is below 1 in every FOM bin, for both streams of every block (the
+    input layer is linear, so it is left out)
+    """
     members, middle = measured.bins()
     cases = []
     for name in measured.blocks("residual") + measured.blocks("hidden"):
@@ -273,6 +247,10 @@ def _beats_raw(measured: Measured) -> tuple[list[Case], str]:
 
 
 def _hidden_beats_residual(measured: Measured) -> tuple[list[Case], str]:
+    """Hidden activations beat the residual stream.
+
+    the median MSE on the hidden layer is below that on the same block's residual stream in every FOM bin
+    """
     members, middle = measured.bins()
     cases = []
     for hidden, residual in zip(measured.blocks("hidden"), measured.blocks("residual"), strict=True):
@@ -283,12 +261,16 @@ def _hidden_beats_residual(measured: Measured) -> tuple[list[Case], str]:
 
 
 def _shrinks(measured: Measured) -> tuple[list[Case], str]:
+    """The advantage over the raw input shrinks as FOM grows.
+
+    over latents, FOM and the ratio to raw input have a positive rank correlation, for both streams of every block
+    """
     cases = []
     blocks, weights = measured.draw(np.arange(measured.fom.size))
     for name in measured.blocks("residual") + measured.blocks("hidden"):
         ratio = measured.at(name) / measured.raw
-        ranks = np.stack([rank_correlation(measured.fom, one, weights) for one in ratio])
-        cases.append(Case(label(name), bootstrap(ranks, blocks, null=0).within(-1, 1), low=0))
+        ranks = np.stack([intervals.rank_correlation(measured.fom, one, weights) for one in ratio])
+        cases.append(Case(label(name), intervals.bootstrap(ranks, blocks, null=0).within(-1, 1), low=0))
     largest = max(case.value.p or 0 for case in cases)
     return cases, f"{_counted(cases, 'layers', 'rank correlation')}, p up to {largest:.2g}"
 
@@ -301,14 +283,14 @@ def power_laws(measured: Measured, name: str, least: float = 0.0) -> dict[str, E
     mse = measured.at(name)
     blocks, weights = measured.draw(np.arange(measured.fom.size))
     members, middle = measured.bins(least)
-    medians = [quantiles(mse[:, own], weights[:, own]) for own in members] or [np.ones((len(mse), 1))]
-    slope, intercept, r2 = log_lines(middle if members else np.ones(1), np.stack(medians, 1))
+    medians = [intervals.quantiles(mse[:, own], weights[:, own]) for own in members] or [np.ones((len(mse), 1))]
+    slope, intercept, r2 = intervals.log_lines(middle if members else np.ones(1), np.stack(medians, 1))
     weighted = weights * measured.n
     inside = np.zeros((measured.depths.size, measured.fom.size))
     inside[measured.depth_index, np.arange(measured.fom.size)] = 1
     with np.errstate(invalid="ignore"):
         by_depth = np.stack([inside @ (weighted * one).T / (inside @ weighted.T) for one in mse])
-    depth_slope, _, depth_r2 = log_lines(measured.depths.astype(np.float64), by_depth)
+    depth_slope, _, depth_r2 = intervals.log_lines(measured.depths.astype(np.float64), by_depth)
     z, depth_z = _fisher(r2), _fisher(depth_r2)
     statistics = {
         "slope": slope, "intercept": intercept, "r2": z, "depth_slope": depth_slope, "depth_r2": depth_z,
@@ -316,7 +298,8 @@ def power_laws(measured: Measured, name: str, least: float = 0.0) -> dict[str, E
     }  # fmt: skip
     fitted = blocks[np.concatenate(members)] if members else blocks[:0]
     found = {
-        key: bootstrap(values, blocks if key.startswith("depth") else fitted) for key, values in statistics.items()
+        key: intervals.bootstrap(values, blocks if key.startswith("depth") else fitted)
+        for key, values in statistics.items()
     }
     return found | {key: found[key].through(lambda z: np.tanh(max(0.0, z)) ** 2) for key in ("r2", "depth_r2")}
 
@@ -328,6 +311,11 @@ def _fisher(r2: Floats) -> Floats:
 
 
 def _power(measured: Measured, least: float) -> tuple[list[Case], str]:
+    """MSE follows a power law in FOM, and none in depth: {which}.
+
+    for the last block, log median MSE on log FOM has a slope below 0 and R² above {least_r2}, and a larger R² than log
+    MSE on log depth
+    """
     cases, words = [], []
     for part in ("residual", "hidden"):
         name = measured.blocks(part)[-1]
@@ -346,47 +334,46 @@ def _power(measured: Measured, least: float) -> tuple[list[Case], str]:
     return cases, ". ".join(words)
 
 
-def _layer_rules(multi_cluster: bool) -> list[tuple[str, str, Checked]]:
-    within = f"within {LAYER_CHANGE - 1:.0%} of 1, in both streams"
-    if not multi_cluster:
-        rule = f"the median over latents of MSE at a later block / MSE at block 0 is {within}"
-        return [("There is no trend across layers.", rule, lambda measured: _layers(measured, 0))]
-    return [
-        (
-            "There is no trend across layers, block 0 apart.",
-            (
-                f"the median over latents of MSE at a later block / MSE at block 1 is {within}; the paper makes an "
-                "exception for block 0 of multi-cluster data"
-            ),
-            lambda measured: _layers(measured, 1),
-        ),
-        (
-            "Block 0 has a slightly lower MSE in multi-cluster data.",
-            "the median over latents of MSE at block 0 / MSE at block 1 is below 1, in both streams",
-            _first_block,
-        ),
-    ]
-
-
 def _between(measured: Measured, later: str, earlier: str) -> Estimate:
     blocks, weights = measured.draw(np.arange(measured.fom.size))
-    logs = quantiles(np.log(measured.at(later) / measured.at(earlier)), weights)
-    return bootstrap(logs, blocks).through(np.exp)
+    logs = intervals.quantiles(np.log(measured.at(later) / measured.at(earlier)), weights)
+    return intervals.bootstrap(logs, blocks).through(np.exp)
 
 
-def _layers(measured: Measured, first: int) -> tuple[list[Case], str]:
+def _no_trend(measured: Measured, first: int = 0) -> tuple[list[Case], str]:
+    """There is no trend across layers.
+
+    the median over latents of MSE at a later block / MSE at block 0 is within {change} of 1, in both streams
+    """
     cases = []
     for part in ("residual", "hidden"):
         names = measured.blocks(part)[first:]
         for name in names[1:]:
             value = _between(measured, name, names[0])
             cases.append(Case(f"{label(name)} / block {first}", value, 1 / LAYER_CHANGE, LAYER_CHANGE))
-    return cases, "; ".join(f"{case.what} {case.value}" for case in cases)
+    return cases, _listed(cases)
+
+
+def _no_trend_after_first(measured: Measured) -> tuple[list[Case], str]:
+    """There is no trend across layers, block 0 apart.
+
+    the median over latents of MSE at a later block / MSE at block 1 is within {change} of 1, in both streams; the paper
+    makes an exception for block 0 of multi-cluster data
+    """
+    return _no_trend(measured, 1)
 
 
 def _first_block(measured: Measured) -> tuple[list[Case], str]:
+    """Block 0 has a slightly lower MSE in multi-cluster data.
+
+    the median over latents of MSE at block 0 / MSE at block 1 is below 1, in both streams
+    """
     cases = []
     for part in ("residual", "hidden"):
         names = measured.blocks(part)
         cases.append(Case(f"{label(names[0])} / block 1", _between(measured, names[0], names[1]), high=1))
-    return cases, "; ".join(f"{case.what} {case.value}" for case in cases)
+    return cases, _listed(cases)
+
+
+def _listed(cases: Sequence[Case]) -> str:
+    return "; ".join(f"{case.what} {case.value}" for case in cases)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from percolab.features.scoring import score
 from percolab.ground.arrays import Floats
 from percolab.intervals import log_bins
 from percolab.nn.config import TrainConfig
@@ -34,6 +36,8 @@ class Options:
     """depths of the latents that are probed"""
     features: int = 256
     """features of k-means"""
+    activations: str = ""
+    """folder of activations that take the place of networks"""
 
 
 def options(scale: str, seeds: int, training: TrainConfig) -> Options:
@@ -59,6 +63,17 @@ def columns_of(pairs: list[Siblings]) -> dict[str, Any]:
         name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")
     }
     return {**columns, "factor": np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])}
+
+
+def feature_scores(data: Material, A: torch.Tensor, method: Any, **asked: Any) -> list[Any]:
+    """Fit a method to the activations of scored rows; return how its features score, a table for each hierarchy."""
+    rows = data.scored
+    values = A[torch.from_numpy(rows).to(A.device)].cpu().numpy()
+    codes = method.fit(values).encode(values)
+    least = max(10, data.settings.options.min_size * rows.size // len(data.dataset))
+    return [
+        score(data.dataset, codes, rows, k, min_size=least, draws=1, **asked).concepts for k in range(len(data.truths))
+    ]
 
 
 def fom_bins(fom: Floats) -> Iterator[tuple[NDArray[np.bool_], dict[str, Any]]]:

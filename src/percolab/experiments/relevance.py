@@ -20,16 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 
-from percolab.experiments.points import Options, columns_of, options, pairs_of
+from percolab.experiments.points import Options, columns_of, feature_scores, options, pairs_of
 from percolab.experiments.responses import by_relevance
 from percolab.features.methods import KMeans, Neurons
-from percolab.features.scoring import score
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import equal_bins, kin, mean_interval, share_interval
 from percolab.nn.networks.activations import label
@@ -40,7 +38,7 @@ from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
-from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.pictures import by_layer, by_number, drawn_by
 from percolab.study.report import Line
 from percolab.study.scales import WORLDS
 from percolab.study.settings import Settings
@@ -49,6 +47,7 @@ MEASURES = ("separation", "held-out separation", "accuracy")
 METHODS = ("kmeans", "neurons")
 SCORES = {"f1": "best F1", "f1_union": "F1 of a union"}
 """Scores of concepts by features, and their names; a union is of the features that `percolab.features.score` takes."""
+RATIO = "log ratio,\nrelevant over irrelevant"
 LEAST_SCORE = 1e-2
 LEAST = {"separation": 1e-12, "held-out separation": 1e-12, "accuracy": 1e-2}
 """What a measure is taken to be at least before its logarithm is."""
@@ -135,29 +134,25 @@ def train(s: Settings[Any], here: Here) -> Networks:
 def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     """Measure every pair in every network, layer and epoch kept; features at the last epoch, on held-out samples."""
     data = Material(s, here)
-    pairs, names, K = pairs_of(data), data.layers(networks)[1:], len(data.truths)
-    keep = s.options.keep
-    shape = (len(networks), len(keep), len(names), sum(map(len, pairs)))
-    values = {name: np.full(shape, np.nan, np.float32) for name in MEASURES}
+    pairs, names, by_target = pairs_of(data), data.layers(networks)[1:], (s.seeds, len(data.truths))
     looked = _Looked(data, pairs)
-    raw = looked.measures(data.inputs)
-    scores: list[dict[str, Floats]] = [{} for _ in range(len(networks))]
-    concepts: dict[str, Ints] = {}
-    for i, j, model in data.looks(networks, keep):
-        recorded = data.record(model, names)
-        for k, name in enumerate(names):
-            for measured, found in looked.measures(recorded[name]).items():
-                values[measured][i, j, k] = found
-        if keep[j] == networks.last:
-            scores[i], concepts = _features(data, recorded, names)
+    values = data.measured(networks, s.options.keep, names, lambda look: looked.measures(look.A))
+    tables = [_features(data, model, names) for _, _, model in data.looks(networks, (networks.last,))]
+    scores = {f"{kind}_{method}": np.stack([np.concatenate([table[kind] for table in own[method]]) for own in tables])
+              for method in METHODS for kind in SCORES}  # fmt: skip
+    latents = [table["latent"].to_numpy() for table in tables[0][METHODS[0]]]  # the same for all
+    starts = [truth.forest.latent_start[own] for truth, own in zip(data.truths, latents, strict=True)]
     return Measured(
-        values={name: v.reshape(s.seeds, K, *v.shape[1:]) for name, v in values.items()},
-        raw=raw,
-        scores={key: np.stack([own[key] for own in scores]).reshape(s.seeds, K, -1) for key in scores[0]},
+        values={name: v.reshape(*by_target, *v.shape[1:]) for name, v in values.items()},
+        raw=looked.measures(data.inputs),
+        scores={name: v.reshape(*by_target, -1) for name, v in scores.items()},
         pairs=columns_of(pairs),
-        concepts=concepts,
+        concepts={
+            "place": np.concatenate(starts),
+            "factor": np.repeat(np.arange(len(latents)), list(map(len, latents))),
+        },
         layers=names,
-        epochs=list(keep),
+        epochs=list(s.options.keep),
         training=networks.scores,
     )
 
@@ -187,29 +182,14 @@ class _Looked:
         }
 
 
-def _features(
-    data: Material, recorded: dict[str, torch.Tensor], names: list[str]
-) -> tuple[dict[str, Floats], dict[str, Ints]]:
-    """Return scores of every concept by method, and the concepts: k-means on the last block, and its neurons."""
-    rows, own = data.scored, data.settings.options
-    least = max(10, own.min_size * rows.size // len(data.dataset))
-    sources = {"kmeans": names[-1], "neurons": names[-2:][0]}
-    makers: dict[str, Any] = {"kmeans": KMeans(own.features, batch_size=4096), "neurons": Neurons()}
-    scores: dict[str, Floats] = {}
-    concepts: dict[str, Ints] = {}
-    for method, maker in makers.items():
-        values = recorded[sources[method]][torch.from_numpy(rows).to(data.device)].cpu().numpy()
-        codes = maker.fit(values).encode(values)
-        tables = [
-            score(data.dataset, codes, rows, k, min_size=least, draws=1).concepts for k in range(len(data.truths))
-        ]
-        tables = [one[one["summarised"]] for one in tables]
-        for name in SCORES:
-            scores[f"{name}_{method}"] = np.concatenate([one[name].to_numpy(np.float64) for one in tables])
-        starts = [t.forest.latent_start[one["latent"]] for t, one in zip(data.truths, tables, strict=True)]
-        concepts["place"] = np.concatenate(starts)
-        concepts["factor"] = np.repeat(np.arange(len(tables)), [len(one) for one in tables])
-    return scores, concepts
+def _features(data: Material, model: Any, names: list[str]) -> dict[str, list[Any]]:
+    """Return scores of concepts, by method and hierarchy: k-means on the last block, and its neurons."""
+    recorded = data.record(model, names[-2:])
+    methods = KMeans(data.settings.options.features, batch_size=4096), Neurons()
+    tables = [
+        feature_scores(data, recorded[at], own) for at, own in zip((names[-1], names[-2:][0]), methods, strict=True)
+    ]
+    return {name: [own[own["summarised"]] for own in each] for name, each in zip(METHODS, tables, strict=True)}
 
 
 # ---------------------------------------------------------------------- estimates
@@ -295,44 +275,63 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return [*lines, Line(f"share of pairs with a separation ratio above 1, {label(last)}", share, 1, 0.5)]
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw the log ratios by layer, epoch, size and depth, and the separation itself."""
-    layers = [r["layer"] for r in select(rows, part="share above 0", measure="separation")]
-    end, ratio, title = s.options.keep[-1], "log ratio,\nrelevant over irrelevant", f"{s.data[0]}: "
-    measures = (*MEASURES, *(f"best F1, {method}" for method in METHODS))
-    by_measure = {m: select(rows, part="all", measure=m, epoch=end) for m in measures}
-    null = select(rows, part="null", measure="separation", epoch=end)
-    if null:
-        by_measure["separation, null"] = null
-    streams = [name for name in layers if not name.endswith("hidden")]
-    separation = partial(select, rows, measure="separation")
-    epochs = {label(n): separation(part="all", layer=n) for n in streams}
-    cases = ("relevant", "irrelevant", "raw input")
-    drawn = {
-        "layers": Picture(
-            by_layer(by_measure, layers, f"{title}relevance by layer", ratio),
-            "Log ratio of separation, of held-out accuracy of the linear reading, and of the best F1 of features, "
-            "relevant over irrelevant, after training. 0 is no difference.",
-        ),
-        "epochs": Picture(
-            by_number(
-                epochs, "epoch", f"{title}separation by epoch", "epoch", ratio,
-                symmetric_from=float(s.options.keep[1]), ticks=True,
-            ),
-            "Log ratio of separation by epoch of training. At epoch 0 it is 0 by construction.",
-        ),
-    }  # fmt: skip
-    for column, words in (("size", "number of samples of the smaller sibling"), ("depth", "depth of the siblings")):
-        series = {label(n): separation(part=column, layer=n, epoch=end) for n in streams}
-        figure = by_number(series, "at", f"{title}separation by {column}", words, ratio)
-        drawn[column] = Picture(figure, f"Log ratio of separation by the {words}.")
-    for name, measured, words, caption in (
-        ("accuracy", "accuracy", "held-out accuracy", "Held-out accuracy of the linear reading itself; chance is 0.5."),
-        ("levels", "separation", "mean separation", "Mean separation itself, where the hierarchy is relevant or not."),
-    ):
-        levels = {case: select(rows, part=f"mean, {case}", epoch=end, measure=measured) for case in cases}
-        drawn[name] = Picture(by_layer(levels, layers, f"{title}{words}", words, zero=None), caption)
-    return drawn
+def layers(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Log ratios, relevant over irrelevant, after training; 0 is no difference.
+
+    They are of separation, of held-out accuracy of the linear reading, and of the best F1 of features.
+    """
+    end, measures = s.options.keep[-1], (*MEASURES, *(f"best F1, {method}" for method in METHODS))
+    series = {m: select(rows, part="all", measure=m, epoch=end) for m in measures}
+    series["separation, null"] = select(rows, part="null", measure="separation", epoch=end)
+    series = {name: own for name, own in series.items() if own}
+    return by_layer(series, _measured_layers(rows), f"{s.data[0]}: relevance by layer", RATIO)
 
 
-EXPERIMENT = declared(__name__, options=options, data=WORLDS, own_networks=True)
+def epochs(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Log ratio of separation by epoch of training. At epoch 0 it is 0 by construction."""
+    how: dict[str, Any] = {
+        "symmetric_from": float(s.options.keep[1]),
+        "ticks": True,
+    }
+    return by_number(_separation(rows, "all"), "epoch", f"{s.data[0]}: separation by epoch", "epoch", RATIO, **how)
+
+
+def size(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Log ratio of separation by the number of samples of the smaller sibling."""
+    words = "number of samples of the smaller sibling"
+    return by_number(_separation(rows, "size"), "at", f"{s.data[0]}: separation by size", words, RATIO)
+
+
+def depth(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Log ratio of separation by the depth of the siblings."""
+    words = "depth of the siblings"
+    return by_number(_separation(rows, "depth"), "at", f"{s.data[0]}: separation by depth", words, RATIO)
+
+
+def accuracy(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Held-out accuracy of the linear reading itself; chance is 0.5."""
+    return _by_case(rows, s, "accuracy", "held-out accuracy")
+
+
+def levels(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Mean separation itself, where the hierarchy is relevant or not."""
+    return _by_case(rows, s, "separation", "mean separation")
+
+
+def _measured_layers(rows: Sequence[Row]) -> list[str]:
+    return layers_of(select(rows, part="share above 0", measure="separation"))
+
+
+def _separation(rows: Sequence[Row], part: str) -> dict[str, list[Row]]:
+    streams = [name for name in _measured_layers(rows) if not name.endswith("hidden")]
+    return {label(name): select(rows, measure="separation", part=part, layer=name) for name in streams}
+
+
+def _by_case(rows: Sequence[Row], s: Settings[Options], measured: str, words: str) -> Any:
+    here = select(rows, epoch=s.options.keep[-1], measure=measured)
+    series = {case: select(here, part=f"mean, {case}") for case in ("relevant", "irrelevant", "raw input")}
+    return by_layer(series, _measured_layers(rows), f"{s.data[0]}: {words}", words, zero=None)
+
+
+draw = drawn_by(layers, epochs, size, depth, accuracy, levels)
+EXPERIMENT = declared(__name__, options=options, data=WORLDS, own_networks=True, recorded=True)

@@ -19,7 +19,7 @@ below the least size are left out. So the predictions are something to compare w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ from percolab.study.estimates import Row, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import trained
-from percolab.study.pictures import Picture, by_number
+from percolab.study.pictures import by_number, drawn_by
 from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
@@ -102,22 +102,27 @@ def exponent(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
     blocks
         (T,) blocks of kin among the test rows.
     """
-
-    def statistic(seeds: Ints, rows: Ints) -> float:
-        return _slope(x, errors[seeds][:, :, rows].mean((0, 2)))
-
-    return jackknife(statistic, len(errors), blocks)
+    return _of_means(lambda mean: _slope(x, mean), errors, blocks)
 
 
 def bend(x: Floats, errors: Floats, blocks: Ints) -> Estimate:
     """Return the exponent over the upper half of the numbers less that over the lower half: 0 where one law holds."""
     half = _half(x)
+    return _of_means(lambda mean: _slope(x[-half:], mean[-half:]) - _slope(x[:half], mean[:half]), errors, blocks)
+
+
+def log_ratio(errors: Floats, others: Floats, blocks: Ints) -> Estimate:
+    """Return the log ratio of two mean errors (S, T) on the same test rows, leaving out seeds and blocks in turn."""
 
     def statistic(seeds: Ints, rows: Ints) -> float:
-        mean = errors[seeds][:, :, rows].mean((0, 2))
-        return _slope(x[-half:], mean[-half:]) - _slope(x[:half], mean[:half])
+        return float(np.log(errors[seeds][:, rows].mean() / others[seeds][:, rows].mean()))
 
     return jackknife(statistic, len(errors), blocks)
+
+
+def _of_means(statistic: Callable[[Floats], float], errors: Floats, blocks: Ints) -> Estimate:
+    """Return a statistic of the mean errors (N,), of (S, N, T) by seed and row, leaving out seeds and blocks."""
+    return jackknife(lambda seeds, rows: statistic(errors[seeds][:, :, rows].mean((0, 2))), len(errors), blocks)
 
 
 def _slope(x: Floats, y: Floats) -> float:
@@ -129,15 +134,6 @@ def _slope(x: Floats, y: Floats) -> float:
 def _half(x: Floats) -> int:
     """Return how many numbers make a half; the middle one of an odd number is in both."""
     return max(2, -(-len(x) // 2))
-
-
-def log_ratio(errors: Floats, others: Floats, blocks: Ints) -> Estimate:
-    """Return the log ratio of two mean errors (S, T) on the same test rows, leaving out seeds and blocks in turn."""
-
-    def statistic(seeds: Ints, rows: Ints) -> float:
-        return float(np.log(errors[seeds][:, rows].mean() / others[seeds][:, rows].mean()))
-
-    return jackknife(statistic, len(errors), blocks)
 
 
 def nearest_errors(X: torch.Tensor, y: Floats, train: Ints, test: Ints, block_bytes: int | None = None) -> Floats:
@@ -213,7 +209,7 @@ class Data(Material):
         return [np.random.default_rng((seed, 5)).permutation(rows) for seed in self.settings.network_seeds]
 
 
-def find_rows(s: Settings[Options]) -> Cell[Rows]:
+def first(s: Settings[Options]) -> Cell[Rows]:
     """Return the cell that the others depend on: how many rows the data have."""
     return cell_of(s, "rows", Rows, _rows)
 
@@ -344,32 +340,39 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return lines
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw errors against rows and against parameters, both logarithmic."""
-    errors = select(rows, part="error")
-    by_rows = {f"{d}, {m}": select(errors, data=d, model=m, axis="n") for m in ("network", "1NN") for d in s.data}
-    by_width = {f"{d}, network": select(errors, data=d, axis="parameters") for d in s.data}
-    least = min(r.estimate.value for r in errors) / 100
-    fitted = [r for r in select(rows, part="training error") if r.estimate.value >= least]
-    for axis, series in (("n", by_rows), ("parameters", by_width)):
-        on_training = {f"{d}, network on its training rows": select(fitted, data=d, axis=axis) for d in s.data}
-        series |= {name: own for name, own in on_training.items() if own}
-    aside = "Series are moved apart sideways a little."
-    captions = {
-        "rows": "Test error against the number of training rows. Below: the networks' errors on the rows that they "
-        "were trained on, where these are above a hundredth of the least test error. Where they meet the test errors, "
-        "more steps or a larger network might help rather than more rows. All test errors are of the same rows, so "
-        "they go up and down together: the interval of an exponent is narrower than those of errors suggest.",
-        "parameters": "Test error of networks trained on all rows, against the number of parameters.",
-    }
-    return {
-        name: Picture(
-            by_number(series, "at", f"Test error by {words}", words, "mean squared error", zero=None, log_y=True),
-            f"{captions[name]} {aside}",
-        )
-        for name, series, words in (("rows", by_rows, AXES["n"]), ("parameters", by_width, AXES["parameters"]))
-        if any(series.values())
-    }
+def rows(estimates: Sequence[Row], s: Settings[Options]) -> Any:
+    """Test error against the number of training rows.
+
+    Below: the networks' errors on the rows that they were trained on, where these are above a hundredth of the least
+    test error. Where they meet the test errors, more steps or a larger network might help rather than more rows. All
+    test errors are of the same rows, so they go up and down together: the interval of an exponent is narrower than
+    those of errors suggest. Series are moved apart sideways a little.
+    """
+    errors = select(estimates, part="error", axis="n")
+    series = {f"{d}, {m}": select(errors, data=d, model=m) for m in ("network", "1NN") for d in s.data}
+    return _by_axis(estimates, s, "n", series)
 
 
-EXPERIMENT = declared(__name__, data=HIERARCHY, first=find_rows, own_networks=True, several=True, call="scaling")
+def parameters(estimates: Sequence[Row], s: Settings[Options]) -> Any:
+    """Test error of networks trained on all rows, against the number of parameters.
+
+    Series are moved apart sideways a little.
+    """
+    errors = select(estimates, part="error", axis="parameters")
+    return _by_axis(estimates, s, "parameters", {f"{d}, network": select(errors, data=d) for d in s.data})
+
+
+def _by_axis(estimates: Sequence[Row], s: Settings[Options], axis: str, series: dict[str, list[Row]]) -> Any:
+    """Draw errors against rows or parameters, both logarithmic."""
+    least = min(r.estimate.value for r in select(estimates, part="error")) / 100
+    fitted = [r for r in select(estimates, part="training error", axis=axis) if r.estimate.value >= least]
+    on_training = {f"{d}, network on its training rows": select(fitted, data=d) for d in s.data}
+    series |= {name: own for name, own in on_training.items() if own}
+    if not any(series.values()):
+        return None
+    how: dict[str, Any] = {"zero": None, "log_y": True}
+    return by_number(series, "at", f"Test error by {AXES[axis]}", AXES[axis], "mean squared error", **how)
+
+
+draw = drawn_by(rows, parameters)
+EXPERIMENT = declared(__name__, data=HIERARCHY, own_networks=True, several=True, call="scaling")

@@ -33,20 +33,19 @@ import torch
 from percolab.experiments import points, relevance, responses
 from percolab.experiments.responses import Rest
 from percolab.features.methods import KMeans
-from percolab.features.scoring import score
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import kin, mean_of_known
 from percolab.nn.config import TrainConfig
-from percolab.nn.networks.activations import RAW, activations, label
+from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.probed_latents import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Material
+from percolab.study.material import Look, Material
 from percolab.study.networks import Networks
-from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.pictures import by_layer, by_number, drawn_by
 from percolab.study.report import Line
 from percolab.study.scales import WORLDS
 from percolab.study.settings import STEP, Settings
@@ -57,6 +56,25 @@ LEAST_F1 = 0.3
 """A feature of a concept has at least this F1."""
 LESS_OTHER = "feature less another"
 """The response to a concept's own feature less that to another concept's: what the right feature does."""
+SLOPE = "slope, response over truth"
+ALONG_OWN = {
+    "relevant": ("own", "relevant", "trained"),
+    "irrelevant": ("own", "irrelevant", "trained"),
+    "random direction": ("random", "relevant", "trained"),
+    "untrained": ("own", "relevant", "untrained"),
+}
+"""Series of a picture: direction, case and network of each."""
+ALONG_PROBE = {
+    "relevant": ("probe", "relevant", "trained"),
+    "irrelevant": ("probe", "irrelevant", "trained"),
+    "fresh values (null)": ("fresh probe", "relevant", "trained"),
+    "untrained": ("probe", "relevant", "untrained"),
+}
+ALONG_FEATURE = {
+    "relevant": ("feature", "relevant", "trained"),
+    "irrelevant": ("feature", "irrelevant", "trained"),
+    "feature of an unrelated concept": ("other feature", "relevant", "trained"),
+}
 SAME = "1 if it does not matter where a sample is"
 At = tuple[int, int, int]
 """Epoch, layer and dose, by their numbers."""
@@ -126,24 +144,19 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     probed = data.probed(depths, s.options.min_size)
     units = zip(points.pairs_of(data), probed, strict=True)
     hierarchies = [_Hierarchy(data, k, *own) for k, own in enumerate(units)]
-    epochs = (0, networks.last)
-    names = [RAW, *responses.streams(data.model(networks))]
-    parts: dict[str, list[Floats]] = {}
-    for _, j, model in data.looks(networks, epochs):
-        model.eval()
-        recorded = {RAW: data.inputs, **activations(model, data.inputs, names[1:], device=data.device)}
-        for name in names:
-            A, rest = recorded[name], partial(responses.forward_from, model, name)
-            with_features = epochs[j] > 0 and name not in (RAW, "input")
-            steered = {
-                **_steer_own(A, rest, hierarchies, s),
-                **_steer_probes(A, rest, hierarchies, s),
-                **_steer_features(A, rest, hierarchies, data, with_features),
-            }
-            for key, values in steered.items():
-                parts.setdefault(key, []).append(values)
-    shape = (s.seeds, len(hierarchies), len(epochs), len(names))
-    found = {key: np.stack(v).astype(np.float32).reshape(*shape, *v[0].shape) for key, v in parts.items()}
+    epochs, names = (0, networks.last), [RAW, *responses.streams(data.model(networks))]
+
+    def steered(look: Look) -> dict[str, Floats]:
+        rest = partial(responses.forward_from, look.model, look.layer)
+        with_features = look.epoch > 0 and look.layer not in (RAW, "input")
+        return {
+            **_steer_own(look.A, rest, hierarchies, s),
+            **_steer_probes(look.A, rest, hierarchies, s),
+            **_steer_features(look.A, rest, hierarchies, data, with_features),
+        }
+
+    measured = data.measured(networks, epochs, names, steered)
+    found = {key: v.reshape(s.seeds, len(hierarchies), *v.shape[1:]) for key, v in measured.items()}
     on_concepts = ("own", "random", *FEATURE_KEYS)
     return Measured(
         concepts={key: values for key, values in found.items() if key in on_concepts},
@@ -208,17 +221,14 @@ def _steer_features(
     if not wanted:
         shape = (2, sum(len(h.pairs) for h in hierarchies), len(s.options.doses))
         return {key: np.full(shape, np.nan) for key in FEATURE_KEYS}
-    rows = data.scored
-    values = A[torch.from_numpy(rows).to(A.device)].cpu().numpy()
-    method = KMeans(own.features, batch_size=4096).fit(values)
-    codes = method.encode(values)
+    method = KMeans(own.features, batch_size=4096)
+    tables = points.feature_scores(data, A, method, ratio=1.0)
     centres = torch.from_numpy(np.asarray(method.directions)).to(A.device, torch.float64) - A.double().mean(0)
     units = centres / centres.norm(dim=1, keepdim=True)
-    least = max(10, own.min_size * rows.size // len(data.dataset))
-    parts = []
-    for h in hierarchies:
-        table = score(data.dataset, codes, rows, h.number, min_size=least, draws=1, ratio=1.0).concepts
-        parts.append(_feature_responses(A, rest, h, _best_features(table, h), units, s))
+    parts = [
+        _feature_responses(A, rest, h, _best_features(table, h), units, s)
+        for h, table in zip(hierarchies, tables, strict=True)
+    ]
     return {key: np.concatenate([part[key] for part in parts], 1) for key in FEATURE_KEYS}
 
 
@@ -380,59 +390,44 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return lines
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw slopes and r² by layer and by dose."""
-    names, title, slope = layers_of(rows), f"{s.data[0]}: ", "slope, response over truth"
-
-    def at(direction: str, case: str = "relevant", network: str = "trained", measure: str = "slope") -> list[Row]:
-        return select(rows, measure=measure, direction=direction, case=case, network=network, dose=1.0)
-
-    def along_own(measure: str) -> dict[str, list[Row]]:
-        return {
-            "relevant": at("own", measure=measure),
-            "irrelevant": at("own", "irrelevant", measure=measure),
-            "random direction": at("random", measure=measure),
-            "untrained": at("own", network="untrained", measure=measure),
-        }
-
-    by_dose = partial(select, rows, measure="slope", direction="own", case="relevant", network="trained")
-    probe = {
-        "relevant": at("probe"),
-        "irrelevant": at("probe", "irrelevant"),
-        "fresh values (null)": at("fresh probe"),
-        "untrained": at("probe", network="untrained"),
-    }
-    feature = {
-        "relevant": at("feature"),
-        "irrelevant": at("feature", "irrelevant"),
-        "feature of an unrelated concept": at("other feature"),
-    }
-    drawn = {
-        "own": Picture(
-            by_layer(along_own("slope"), names, title + "own directions", slope),
-            "Slope of the response along a concept's own direction by layer, at dose 1: the whole way to the sibling.",
-        ),
-        "r2": Picture(by_layer(along_own("r2"), names, title + "own directions", "r²"), "r² of the same lines."),
-        "dose": Picture(
-            by_number(
-                {label(n): by_dose(layer=n) for n in names}, "dose", title + "own directions by dose", "dose", slope,
-                ticks=True,
-            ),
-            "Slope by dose where the hierarchy is relevant. A constant slope is a response in proportion.",
-        ),
-        "probe": Picture(
-            by_layer(probe, names, title + "probes' directions", slope),
-            "Slope of the response along a probe's direction, over what the law predicts, at dose 1.",
-        ),
-    }  # fmt: skip
-    with_features = layers_of(feature["relevant"])
-    if with_features:
-        drawn["feature"] = Picture(
-            by_layer(feature, with_features, title + "features' directions", slope),
-            "Slope of the response along the part of the own direction that the concept's feature carries.",
-        )
-    return drawn
+def own(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Slope of the response along a concept's own direction by layer, at dose 1: the whole way to the sibling."""
+    return _by_layer(rows, s, ALONG_OWN, "own directions")
 
 
-train = relevance.train
+def r2(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """r² of the same lines."""
+    return _by_layer(rows, s, ALONG_OWN, "own directions", "r2", "r²")
+
+
+def dose(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Slope by dose where the hierarchy is relevant. A constant slope is a response in proportion."""
+    slopes = _along(rows, ALONG_OWN["relevant"])
+    series = {label(name): select(slopes, layer=name) for name in layers_of(rows)}
+    return by_number(series, "dose", f"{s.data[0]}: own directions by dose", "dose", SLOPE, ticks=True)
+
+
+def probe(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Slope of the response along a probe's direction, over what the law predicts, at dose 1."""
+    return _by_layer(rows, s, ALONG_PROBE, "probes' directions")
+
+
+def feature(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Slope of the response along the part of the own direction that the concept's feature carries."""
+    there = layers_of(_along(rows, ALONG_FEATURE["relevant"]))
+    some = [r for r in rows if r["layer"] in there]
+    return _by_layer(some, s, ALONG_FEATURE, "features' directions") if there else None
+
+
+def _along(rows: Sequence[Row], which: tuple[str, str, str], measure: str = "slope") -> list[Row]:
+    direction, case, network = which
+    return select(rows, measure=measure, direction=direction, case=case, network=network)
+
+
+def _by_layer(rows: Sequence[Row], s: Any, series: Any, title: str, measure: str = "slope", unit: str = SLOPE) -> Any:
+    drawn = {name: select(_along(rows, which, measure), dose=1.0) for name, which in series.items()}
+    return by_layer(drawn, layers_of(rows), f"{s.data[0]}: {title}", unit)
+
+
+train, draw = relevance.train, drawn_by(own, r2, dose, probe, feature)
 EXPERIMENT = declared(__name__, data=WORLDS)

@@ -31,14 +31,15 @@ from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_pla
 from percolab.study.cells import Array, Here
 from percolab.study.estimates import Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
-from percolab.study.material import Material
+from percolab.study.material import Look, Material
 from percolab.study.networks import Networks
-from percolab.study.pictures import Picture, by_layer, by_number
+from percolab.study.pictures import by_layer, by_number, drawn_by
 from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 
 TARGETS = ("z", "sum", "fresh z")
+RELATIVE, RATIO = "error over that of the mean", "log ratio,\ntrained over untrained"
 
 
 # ---------------------------------------------------------------------- statistics
@@ -86,19 +87,14 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     z = np.column_stack([truth.latent_z, fresh_values(truth.forest, 1, seed=s.draw)])
     values = np.column_stack([z[:, 0], path_sums(truth.forest, z[:, :1])[:, 0], z[:, 1]])[probed.latent]
     names = data.layers(networks)
-    shape = (len(networks), len(own.keep), len(names))
-    separation = np.empty((*shape, len(pairs)), np.float32)
-    mse = np.empty((*shape, len(probed), len(TARGETS)), np.float32)
     raw = read_places(data.inputs, probed, values)
-    separation[:, :, 0] = siblings.separation(siblings.sums(data.inputs, whole))
-    mse[:, :, 0] = raw.mse
-    for i, j, model in data.looks(networks, own.keep):
-        recorded = data.record(model, names[1:])
-        for k, name in enumerate(names[1:], start=1):
-            separation[i, j, k] = siblings.separation(siblings.sums(recorded[name], whole))
-            mse[i, j, k] = read_places(recorded[name], probed, values).mse
+
+    def measures(look: Look) -> dict[str, Floats]:
+        read = raw if look.layer == RAW else read_places(look.A, probed, values)
+        return {"separation": siblings.separation(siblings.sums(look.A, whole)), "mse": read.mse}
+
     return Measured(
-        separation=separation, mse=mse, baseline=raw.baseline, pair_place=pairs.place,
+        **data.measured(networks, own.keep, names, measures), baseline=raw.baseline, pair_place=pairs.place,
         latent_place=data.places([probed]), fom=truth.forest.figure_of_merit[probed.latent], layers=names,
         epochs=list(own.keep), targets=list(TARGETS), training=networks.scores,
     )  # fmt: skip
@@ -165,46 +161,58 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     return lines
 
 
-def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
-    """Draw log ratios by layer, errors and separation by epoch, and log ratios by figure of merit."""
-    names = layers_of(rows)
-    own, end, title = [name for name in names if name != RAW], s.options.keep[-1], f"{s.data[0]}: "
+def change(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Log ratio, trained over untrained, by layer after the last epoch.
+
+    Errors: below 0 is better. Separation: above 0 is better.
+    """
+    names = [name for name in layers_of(rows) if name != RAW]
+    last = [r for r in select(rows, epoch=s.options.keep[-1]) if r["layer"] in names]
     measures = ("error on z", "error on sum", "error on fresh z", "separation")
-    change = {m: [r for r in select(rows, measure=f"log ratio, {m}", epoch=end) if r["layer"] in own] for m in measures}
-    shown = [RAW, *(s.layers or (name for name in names if name.endswith("hidden")))]
+    series = {m: select(last, measure=f"log ratio, {m}") for m in measures}
+    return by_layer(series, names, f"{s.data[0]}: trained over untrained", RATIO)
+
+
+def error(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Error of probes of z over that of the mean, by layer: before training, after it, and on fresh values."""
     levels = {
         "untrained": select(rows, measure="error on z", epoch=0),
-        "trained": select(rows, measure="error on z", epoch=end),
-        "trained, fresh z": select(rows, measure="error on fresh z", epoch=end),
+        "trained": select(rows, measure="error on z", epoch=s.options.keep[-1]),
+        "trained, fresh z": select(rows, measure="error on fresh z", epoch=s.options.keep[-1]),
     }
-    fom = {label(n): select(rows, measure="log ratio by FOM, error on z", layer=n) for n in shown[1:]}
-    relative, ratio = "error over that of the mean", "log ratio,\ntrained over untrained"
+    return by_layer(levels, layers_of(rows), f"{s.data[0]}: error on z", RELATIVE, zero=1.0, log=True)
 
-    def by_epoch(measure: str, ylabel: str) -> Any:
-        series = {label(n): select(rows, measure=measure, layer=n) for n in shown}
-        first = float(s.options.keep[1])
-        return by_number(series, "epoch", title + measure, "epoch", ylabel, zero=None, symmetric_from=first, ticks=True)
 
-    return {
-        "change": Picture(
-            by_layer(change, own, title + "trained over untrained", ratio),
-            "Log ratio, trained over untrained, by layer after the last epoch. Errors: below 0 is better. Separation: "
-            "above 0 is better.",
-        ),
-        "error": Picture(
-            by_layer(levels, names, title + "error on z", relative, zero=1.0, log=True),
-            "Error of probes of z over that of the mean, by layer: before training, after it, and on fresh values.",
-        ),
-        "epochs": Picture(
-            by_epoch("error on z", relative),
-            "Error of probes of z over that of the mean, by epoch; epoch 0 is the untrained network.",
-        ),
-        "separation": Picture(by_epoch("separation", "mean separation"), "Mean separation of siblings by epoch."),
-        "fom": Picture(
-            by_number(fom, "at", title + "error on z by FOM", "FOM", ratio),
-            "Log ratio of the error on z, trained over untrained, by figure of merit.",
-        ),
+def epochs(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Error of probes of z over that of the mean, by epoch; epoch 0 is the untrained network."""
+    return _by_epoch(rows, s, "error on z", RELATIVE)
+
+
+def separation(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Mean separation of siblings by epoch."""
+    return _by_epoch(rows, s, "separation", "mean separation")
+
+
+def fom(rows: Sequence[Row], s: Settings[Options]) -> Any:
+    """Log ratio of the error on z, trained over untrained, by figure of merit."""
+    own = select(rows, measure="log ratio by FOM, error on z")
+    series = {label(name): select(own, layer=name) for name in _shown(rows, s)}
+    return by_number(series, "at", f"{s.data[0]}: error on z by FOM", "FOM", RATIO)
+
+
+def _by_epoch(rows: Sequence[Row], s: Settings[Options], measure: str, unit: str) -> Any:
+    series = {label(name): select(rows, measure=measure, layer=name) for name in (RAW, *_shown(rows, s))}
+    how: dict[str, Any] = {
+        "zero": None,
+        "symmetric_from": float(s.options.keep[1]),
+        "ticks": True,
     }
+    return by_number(series, "epoch", f"{s.data[0]}: {measure}", "epoch", unit, **how)
 
 
-EXPERIMENT = declared(__name__, options=options, data=HIERARCHY, own_networks=True)
+def _shown(rows: Sequence[Row], s: Settings[Options]) -> Sequence[str]:
+    return s.layers or [name for name in layers_of(rows) if name.endswith("hidden")]
+
+
+draw = drawn_by(change, error, epochs, separation, fom)
+EXPERIMENT = declared(__name__, options=options, data=HIERARCHY, own_networks=True, recorded=True)

@@ -36,6 +36,11 @@ def one_line(said: BaseException | str) -> str:
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
+def paragraphs(text: str | None) -> list[str]:
+    """Return the paragraphs of a docstring, each in one line."""
+    return [" ".join(part.split()) for part in (text or "").split("\n\n") if part.strip()]
+
+
 # ---------------------------------------------------------------------- for notebooks
 #
 # What notebooks show of an object: a small table, in the notebook's own style.

@@ -22,22 +22,14 @@ import numpy as np
 
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, kin, mean_interval, mean_of_known, over_seeds
-from percolab.study.measured import (
-    LEAST,
-    LOGARITHMIC,
-    LOWER_IS_BETTER,
-    OTHER,
-    PERMUTED,
-    RAW,
-    TRAINED,
-    UNTRAINED,
-    Measured,
-)
+from percolab.study.measured import LOGARITHMIC, LOWER_IS_BETTER, OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured
 
 OWN_OTHER = "own - other"
 TRAINED_UNTRAINED = f"{TRAINED} - {UNTRAINED}"
 TRAINED_RAW = f"{TRAINED} - {RAW}"
 RAW_PERMUTED = f"{RAW} - {PERMUTED}"
+LEAST = 1e-12
+"""Smaller values are taken to be this before their logarithm is."""
 FEWEST_DRAWS = 3
 """Draws of the data from which on an interval is over draws."""
 OVER_DRAWS, OF_THIS_DATA = "draws", "networks and units of this dataset"

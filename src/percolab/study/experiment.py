@@ -36,10 +36,11 @@ from percolab.study import pictures, report, scales
 from percolab.study.cells import Cell, Cells, Here, cell_of
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
 from percolab.study.estimates import Row, combined
-from percolab.study.networks import Networks, find_make
+from percolab.study.networks import Networks, Recorded, find_make
 from percolab.study.readers import as_reader
 from percolab.study.runner import connected
 from percolab.study.settings import Settings
+from percolab.study.sources import folder
 
 if TYPE_CHECKING:
     import pandas
@@ -89,6 +90,8 @@ class Experiment(Generic[O]):
     """by scale"""
     own_networks: bool = False
     """whether it can be run on networks of one's own"""
+    recorded: bool = False
+    """whether activations that were recorded elsewhere can take the place of its networks"""
     several: bool = False
     """whether it is run on several of its data at once"""
     training: Callable[[str, str], Any] = scales.training
@@ -108,6 +111,7 @@ class Experiment(Generic[O]):
         draws: int = 1,
         network: str | None = None,
         layers: Sequence[str] | None = None,
+        activations: str | os.PathLike[str] | None = None,
         readers: Sequence[str] | None = None,
         **options: Any,
     ) -> Settings[O]:
@@ -129,6 +133,8 @@ class Experiment(Generic[O]):
             ``module:function`` of one's own networks: ``make(data, seed)`` returns one, which is trained here.
         layers
             Modules of these networks that are read.
+        activations
+            Folder with ``manifest.json``: activations in place of networks, of the roles "trained" and "untrained".
         readers
             What reads networks, by names with options as for `percolab.compare`, where the experiment can have others
             than its usual ones. More can be added later, in the same directory.
@@ -161,7 +167,7 @@ class Experiment(Generic[O]):
             if value != getattr(own, name):
                 given[name.replace("_", "-")] = f"{value:g}" if isinstance(value, float | int) else value
         command = f"percolab {self.call.format(name=self.name, data=chosen[0])} --scale {scale}"
-        return Settings(
+        found = Settings(
             experiment=self.name,
             scale=scale,
             data=chosen,
@@ -177,6 +183,20 @@ class Experiment(Generic[O]):
             asked=tuple(readers or ()),
             command=command + "".join(f" --{name} {value}" for name, value in given.items() if value),
         )
+        return found if activations is None else self._of_recorded(found, activations)
+
+    def _of_recorded(self, s: Settings[O], activations: str | os.PathLike[str]) -> Settings[O]:
+        """Return settings in which the activations of a folder take the place of networks."""
+        if not self.recorded or s.network:
+            rule = "network is given" if s.network else f"{self.name} trains its networks"
+            raise ValueError(f"activations must be left out: {rule}, got {os.fspath(activations)!r}")
+        kept = folder(activations)
+        networks = Recorded.of(kept, 0, s.training.total)
+        options: Any = s.options
+        options = replace(options, keep=(0, networks.last), activations=str(Path(activations).absolute()))
+        command, digest = f"{s.command} --activations {activations}", s.digest + kept.digest
+        asked: dict[str, Any] = {"layers": tuple(kept.layers), "seeds": len(set(networks.seeds)), "digest": digest}
+        return replace(s, options=options, command=command, **asked)
 
     def _stored(self, chosen: Sequence[str], draws: int) -> Any:
         """Return the data of a store, where one is named; None for data that are known by name."""
@@ -249,12 +269,12 @@ class Experiment(Generic[O]):
             here = Here(place, tell, directory / TRAINING)
             cells = Cells(directory / CELLS, runner, here, keep_failures=self.in_parts, until=until)
             study = Study(self, settings, directory, cells)
-            cells.again = frozenset(name for name in study.names() if again(name))
+            cells.again = frozenset(cell.name for cell in study.all_cells() if cell.lasting and again(cell.name))
             if not study.finished():
                 study.publish()  # so that a run that is killed says that it is not finished
             try:
                 while missing := [*study.missing(), *sorted(cells.again)]:
-                    cells.compute([cell for draw in range(settings.draws) for cell in study.plan(draw)])
+                    cells.compute(study.all_cells())
                     cells.again = frozenset()
                     if study.missing() == missing:
                         break
@@ -309,9 +329,9 @@ class Study(Generic[O]):
         first = own.first(settings)
         return [first, *own.cells(settings, self.cells.read(first))] if self.cells.has(first) else [first]
 
-    def names(self) -> list[str]:
-        """Return the names of all cells that last."""
-        return [cell.name for draw in range(self.settings.draws) for cell in self.plan(draw) if cell.lasting]
+    def all_cells(self) -> list[Cell[Any]]:
+        """Return the cells of all draws."""
+        return [cell for draw in range(self.settings.draws) for cell in self.plan(draw)]
 
     def missing(self) -> list[str]:
         """Return the names of the cells that are not there."""
@@ -322,8 +342,7 @@ class Study(Generic[O]):
 
     def failed(self) -> dict[str, str]:
         """Return why cells failed, by their names."""
-        plans = [cell for draw in range(self.settings.draws) for cell in self.plan(draw)]
-        made = {cell.name: self.cells.made(cell) for cell in plans}
+        made = {cell.name: self.cells.made(cell) for cell in self.all_cells()}
         return {name: one.failed for name, one in made.items() if one is not None and one.failed}
 
     def finished(self) -> list[int]:
@@ -380,7 +399,7 @@ class Study(Generic[O]):
         """Return the time that each stage took, and where."""
         seconds: dict[str, float] = {}
         devices: dict[str, set[str]] = {}
-        for cell in (cell for draw in range(self.settings.draws) for cell in self.plan(draw)):
+        for cell in self.all_cells():
             made, stage = self.cells.made(cell), cell.stage or cell.name.rpartition("/")[2]
             if made is not None:
                 seconds[stage] = seconds.get(stage, 0.0) + made.seconds
@@ -449,8 +468,14 @@ def train_then_measure(
 
     They are made by ``train(s, here)`` and ``measure(s, here, networks)``, which returns a `kind`.
     """
+    if getattr(s.options, "activations", ""):
+        return [cell_of(s, "measures", kind, partial(_measure_recorded, measure))]
     networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
     return [networks, cell_of(s, "measures", kind, measure, networks)]
+
+
+def _measure_recorded(measure: Callable[..., Any], s: Settings[Any], here: Here) -> Any:
+    return measure(s, here, Recorded.of(folder(s.options.activations), s.draw, s.training.total))
 
 
 # ---------------------------------------------------------------------- the tidy table
@@ -459,17 +484,24 @@ def train_then_measure(
 def tidy(by_draw: Sequence[Results]) -> pandas.DataFrame:
     """Return every number that was measured: draw, cell, measure, the places along its axes, value.
 
-    An axis that the result has a list for, such as its layers, has the parts of the list as places.
+    An axis that the result has a list for, such as its layers, has the parts of the list as places. A result that has a
+    method `tidy` makes its part of the table by itself.
     """
     import pandas
 
     parts = []
     for draw, results in enumerate(by_draw):
         for name, result in results.items():
-            for each, kind in get_type_hints(type(result), include_extras=True).items():
-                for along in getattr(kind, "__metadata__", ()):
-                    parts += [part.assign(draw=draw, cell=name) for part in _melted(result, each, along)]
+            own = [result.tidy()] if hasattr(result, "tidy") else _annotated(result)
+            parts += [part.assign(draw=draw, cell=name) for part in own]
     return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+
+
+def _annotated(result: Any) -> Iterator[pandas.DataFrame]:
+    """Yield the arrays of a result whose axes are named, as tables."""
+    for name, kind in get_type_hints(type(result), include_extras=True).items():
+        for along in getattr(kind, "__metadata__", ()):
+            yield from _melted(result, name, along)
 
 
 def _melted(result: Any, name: str, along: Sequence[str]) -> Iterator[pandas.DataFrame]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from percolab.corpora.corpus import Corpus
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import choose_device, on_device
 from percolab.ground.progress import Progress
 from percolab.intervals import places
@@ -22,10 +22,11 @@ from percolab.nn.networks.activations import RAW, activations, representations
 from percolab.nn.probing.probed_latents import Places, find_places
 from percolab.nn.training.training import TrainResult
 from percolab.store.finished import load
-from percolab.study.cells import Here
-from percolab.study.networks import Networks, find_make, self_trained, trained
+from percolab.study.cells import Array, Here
+from percolab.study.networks import Networks, Recorded, find_make, self_trained, trained
 from percolab.study.settings import AnyRecipe, Settings
-from percolab.study.subject import AnyData, n_factors
+from percolab.study.sources import ArraySource
+from percolab.study.subject import AnyData, PointView, n_factors
 from percolab.worlds.generation import generate
 from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import AnyDataset, Truth, truth
@@ -35,6 +36,17 @@ MOST_SCORED = 20_000
 
 _LAST: dict[tuple[AnyRecipe, str], AnyDataset] = {}
 """The data that were made last, which the next cell most likely wants too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """One layer of a network, as it was after an epoch."""
+
+    model: Any
+    epoch: int
+    layer: str
+    A: torch.Tensor
+    """(n, width) activations of every row"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +177,7 @@ class Material:
                 by_lexicon.append(trained(here, corpus.swapped(k), self.configs, self.make))
         return [result for of_seed in zip(*by_lexicon, strict=True) for result in of_seed]
 
-    def looks(self, networks: Networks, epochs: Sequence[int]) -> Iterator[tuple[int, int, Any]]:
+    def looks(self, networks: Networks | Recorded, epochs: Sequence[int]) -> Iterator[tuple[int, int, Any]]:
         """Yield, for networks and epochs in turn, their places and the network, telling progress."""
         total = len(networks) * len(epochs)
         for i in range(len(networks)):
@@ -174,16 +186,35 @@ class Material:
                 yield i, j, self.model(networks, i, epoch)
         self.progress("measures", total, total)
 
-    def model(self, networks: Networks, number: int = 0, epoch: int | None = None) -> Any:
+    def measured(
+        self,
+        networks: Networks | Recorded,
+        epochs: Sequence[int],
+        layers: Sequence[str],
+        measure: Callable[[Look], Mapping[str, Floats]],
+    ) -> dict[str, Array]:
+        """Return (networks, epochs, layers, …) what is measured of every network, epoch and layer."""
+        found: dict[str, list[Floats]] = {}
+        for _, j, model in self.looks(networks, epochs):
+            recorded = {RAW: self.inputs, **self.record(model, [name for name in layers if name != RAW])}
+            for name in layers:
+                for key, values in measure(Look(model, epochs[j], name, recorded[name])).items():
+                    found.setdefault(key, []).append(values)
+        shape = len(networks), len(epochs), len(layers)
+        return {key: np.stack(v).astype(np.float32).reshape(*shape, *v[0].shape) for key, v in found.items()}
+
+    def model(self, networks: Networks | Recorded, number: int = 0, epoch: int | None = None) -> Any:
         """Return a network on the device, as it was after an epoch, None being the last."""
         return networks.model(number, self.data, epoch=epoch, device=self.device)
 
-    def layers(self, networks: Networks) -> list[str]:
+    def layers(self, networks: Networks | Recorded) -> list[str]:
         """Return the representations that are looked at: the input, and all that the paper probes or that are named."""
         return [RAW, *(self.settings.layers or representations(self.model(networks)))]
 
-    def record(self, model: nn.Module, layers: Sequence[str]) -> dict[str, torch.Tensor]:
+    def record(self, model: nn.Module | ArraySource, layers: Sequence[str]) -> dict[str, torch.Tensor]:
         """Return (n, width) activations of every row, by layer."""
+        if isinstance(model, ArraySource):
+            return model.read(PointView(self.dataset, 0, self.split.train, self.split.test), layers, self.device)
         recorded = activations(model, self.inputs, list(layers), device=self.device)
         for name, values in recorded.items():
             if values.ndim != 2:

@@ -19,8 +19,6 @@ LOGARITHMIC = ("separation", "error")
 """Measures that are compared by log ratios; all others are compared by differences."""
 LOWER_IS_BETTER = ("error",)
 """Measures of which a network has more where they are less."""
-LEAST = 1e-12
-"""Smaller values are taken to be this before their logarithm is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +95,10 @@ class Columns:
             for names, (number, place, values) in zip(named, parts, strict=True)
         ]
 
+    def tidy(self) -> pandas.DataFrame:
+        """Return one row for each unit and measure."""
+        return tidy(self.cells(0))
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -115,7 +117,9 @@ def tidy(cells: Sequence[Measured]) -> pandas.DataFrame:
     columns = {name: [getattr(cell, name) for cell in cells] for name in ("draw", "role", "factor", *NAMES[1:6])}
     columns |= {"role": [cell.role_for_units for cell in cells]}
     columns |= {"trained_on": [-1 if on is None else on for on in columns["trained_on"]]}
-    table = {name: np.repeat(np.array(values), sizes) for name, values in columns.items()}
+    table = {
+        name: np.repeat(np.array(v, object if isinstance(v[0], str) else None), sizes) for name, v in columns.items()
+    }
     table["unit"] = np.concatenate([cell.units.number for cell in cells])
     table["value"] = np.concatenate([cell.values for cell in cells])
     return pandas.DataFrame(table)

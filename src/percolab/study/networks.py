@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +21,8 @@ from percolab.nn.training.history import by_epoch
 from percolab.nn.training.subjects import new_mlp, new_transformer
 from percolab.nn.training.training import TrainResult, numbers, train
 from percolab.study.cells import Here
+from percolab.study.measured import TRAINED, UNTRAINED
+from percolab.study.sources import ArraySource, Folder
 from percolab.study.subject import AnyData
 
 CPU = torch.device("cpu")
@@ -97,6 +100,47 @@ class Networks:
         return model.to(device)
 
 
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Networks whose activations were recorded elsewhere: after the last epoch the trained ones, at 0 the untrained."""
+
+    folder: Folder
+    draw: int
+    seeds: list[int]
+    """by network, its place in its list"""
+    factors: list[int | None]
+    last: int
+
+    @classmethod
+    def of(cls, kept: Folder, draw: int, last: int) -> Recorded:
+        """Return the trained networks of a folder: for each place in the lists, those of all hierarchies."""
+        places = kept.places(draw)
+        own = sorted(
+            ((seed, factor) for role, factor, seed in places if role == TRAINED),
+            key=lambda place: (place[0], place[1] or 0),
+        )
+        seeds, factors = [seed for seed, _ in own], [factor for _, factor in own]
+        rule = f"manifest.json must have, for draw {draw}, networks of the roles {TRAINED!r} and {UNTRAINED!r}"
+        if not own or any((UNTRAINED, None, seed) not in places for seed in seeds):
+            raise ValueError(f"{rule} with the same seeds, the untrained ones without a factor")
+        if len({seeds.count(seed) for seed in seeds}) > 1:
+            raise ValueError(f"{rule}, as many {TRAINED} ones for each factor")
+        return cls(kept, draw, seeds, factors, last)
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """How many there are."""
+        return {"test": [], "training_seconds": 0.0, "networks": len(self)}
+
+    def model(self, number: int, data: AnyData, *, epoch: int | None = None, device: torch.device = CPU) -> ArraySource:
+        """Return the activations of a network."""
+        role, factor = (UNTRAINED, None) if epoch == 0 else (TRAINED, self.factors[number])
+        return self.folder.source(role, factor, self.seeds[number], self.draw)
+
+
 def _scores(score: Any) -> dict[str, float]:
     return {} if score is None else numbers(score)
 
@@ -122,6 +166,26 @@ def find_make(name: str) -> Callable[[Any, int], nn.Module]:
         raise ValueError(f"network must be a function make(data, seed), got {name!r}")
     made: Callable[[Any, int], nn.Module] = found
     return made
+
+
+def own_network(name: str, data: AnyData, seed: int) -> nn.Module:
+    """Return the network that ``module:function`` makes: trained elsewhere, or by itself if it has `fit`."""
+    model: Any = find_make(name)(data, seed)
+    if callable(getattr(model, "fit", None)):
+        model.fit(data, seed)
+    found: nn.Module = model
+    return found
+
+
+def with_fresh_weights(model: nn.Module, seed: int) -> nn.Module:
+    """Return a network of the same shape with fresh weights, by PyTorch's default initialisation."""
+    fresh = copy.deepcopy(model).cpu()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for module in fresh.modules():
+            if callable(reset := getattr(module, "reset_parameters", None)):
+                reset()
+    return fresh
 
 
 def trained(

@@ -6,12 +6,13 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from percolab.ground.files import replacing
 from percolab.ground.progress import Progress, silent
+from percolab.ground.text import paragraphs
 from percolab.nn.networks.activations import label
 from percolab.show import dot_rows, style
 from percolab.show.dot_rows import Mark, Panel
@@ -37,6 +38,25 @@ class Picture:
 
     figure: Figure
     caption: str
+
+
+def caption(draw: Callable[..., Any], **given: Any) -> str:
+    """Return what a picture shows: the docstring of the function that draws it, with numbers in their places."""
+    return " ".join(paragraphs(draw.__doc__)).format(**given)
+
+
+def drawn_by(*functions: Callable[[Sequence[Row], Any], Figure | None]) -> Callable[..., dict[str, Picture]]:
+    """Return what draws all pictures of an experiment from its rows and settings.
+
+    A picture is a function: its file has the function's name, its caption is the function's docstring. Where there is
+    nothing to draw, the function returns None.
+    """
+
+    def draw(rows: Sequence[Row], s: Any) -> dict[str, Picture]:
+        figures = {function: function(rows, s) for function in functions}
+        return {made.__name__: Picture(figure, caption(made)) for made, figure in figures.items() if figure is not None}
+
+    return draw
 
 
 def write(drawn: Mapping[str, Figure], folder: Path, progress: Progress = silent) -> None:

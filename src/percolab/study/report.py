@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from percolab.ground.progress import clock
-from percolab.ground.text import counted
+from percolab.ground.text import counted, paragraphs
 from percolab.intervals import verdict
 from percolab.nn.networks.activations import label
 from percolab.show import pages
@@ -96,8 +96,8 @@ class Words:
     @classmethod
     def of(cls, text: str | None) -> Words:
         """Return title, question, and how it is measured."""
-        title, question, *method = (" ".join(part.split()) for part in (text or "An experiment.\n\n?").split("\n\n"))
-        return cls(title.removesuffix("."), question, tuple(part for part in method if part))
+        title, question, *method = paragraphs(text) or ("An experiment.", "?")
+        return cls(title.removesuffix("."), question, tuple(method))
 
 
 @dataclass(frozen=True, eq=False)

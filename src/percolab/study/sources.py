@@ -5,12 +5,14 @@ A source gives one activation vector per row of a view: per point, or per positi
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,7 +25,6 @@ from percolab.nn.networks.activations import activations
 from percolab.study.measured import PERMUTED, RAW
 from percolab.study.subject import DocumentView, View
 
-T = TypeVar("T")
 _POSITION = re.compile(r"(.+)\[(-?\d+)\]")
 """Layer and position: ``blocks.1[-1]`` is the last position of ``blocks.1``."""
 
@@ -136,11 +137,30 @@ class Folder:
     path: Path
     entries: tuple[dict[str, Any], ...]
 
-    def by_place(self, kind: Callable[[str, int | None, int], T], draw: int = 0) -> Iterator[T]:
-        """Yield, for each network of a draw, what `kind` makes of its role, factor and place in its list."""
-        places = [(e["role"], e.get("factor"), e.get("seed", 0)) for e in self.entries if e.get("draw", 0) == draw]
-        for place in dict.fromkeys(places):
-            yield kind(*place)
+    def places(self, draw: int = 0) -> list[tuple[str, int | None, int]]:
+        """Return role, factor and place in its list of every network of a draw."""
+        found = [(e["role"], e.get("factor"), e.get("seed", 0)) for e in self.entries if e.get("draw", 0) == draw]
+        return list(dict.fromkeys(found))
+
+    @property
+    def layers(self) -> list[str]:
+        """The layers, by their names."""
+        return list(dict.fromkeys(e.get("layer", "activations") for e in self.entries))
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that change with what is listed, and with the files' sizes and times."""
+        files = [(self.path / e["file"]).stat() for e in self.entries]
+        known = [self.entries, [(file.st_size, file.st_mtime_ns) for file in files]]
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+
+    def networks(self, factor: int | None) -> dict[str, list[ArraySource]]:
+        """Return the networks of the first draw by role: those of a factor, and those of none in particular."""
+        found: dict[str, list[ArraySource]] = {}
+        for role, on, seed in self.places():
+            if on in (None, factor or 0):
+                found.setdefault(role, []).append(self.source(role, on, seed))
+        return found
 
     def source(
         self, role: str, factor: int | None, seed: int, draw: int = 0, documents: int | None = None

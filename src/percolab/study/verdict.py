@@ -24,6 +24,19 @@ UNDECIDED = "undecided"
 AS_RAW = "no more than in the raw input"
 
 
+READINGS: dict[tuple[str, ...], dict[tuple[bool | None, ...], str]] = {
+    (TRAINED_UNTRAINED, OWN_OTHER): {
+        (True, True): LEARNED, (False, True): KEPT, (True, False): WHATEVER, (False, False): "",
+    },
+    (TRAINED_UNTRAINED,): {(True,): "found more in trained networks than in untrained ones", (False,): ""},
+    (OWN_OTHER,): {(True,): "found more where it matters", (False,): "found as much where it does not matter"},
+    (TRAINED_RAW,): {
+        (True,): "more than in the raw input; untrained networks would tell whether by training", (False,): AS_RAW,
+    },
+}  # fmt: skip
+"""What is said, by the contrasts there are and whether each is above 0; nothing where the raw input decides."""
+
+
 def is_above(contrast: Contrast | None, delta: float | None = None) -> bool | None:
     """Return whether an effect is above 0; None where the data do not decide, or it was not measured."""
     if contrast is None:
@@ -38,34 +51,12 @@ def is_above(contrast: Contrast | None, delta: float | None = None) -> bool | No
 def reading(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
     """Return what the contrasts of one layer, reader and measure say together."""
     by_name = {contrast.contrast: contrast for contrast in contrasts}
-    if TRAINED_UNTRAINED not in by_name and OWN_OTHER not in by_name:
-        return _beside_raw(is_above(by_name.get(TRAINED_RAW), delta))
-    trained, own = (is_above(by_name.get(name), delta) for name in (TRAINED_UNTRAINED, OWN_OTHER))
-    if OWN_OTHER not in by_name and TRAINED_UNTRAINED in by_name:
-        if trained is None:
-            return UNDECIDED
-        return "found more in trained networks than in untrained ones" if trained else _without(by_name, delta)
-    if TRAINED_UNTRAINED not in by_name and OWN_OTHER in by_name:
-        words = {True: "found more where it matters", False: "found as much where it does not matter"}
-        return UNDECIDED if own is None else words[own]
-    if trained is None or own is None:
+    asked = [name for name in (TRAINED_UNTRAINED, OWN_OTHER) if name in by_name] or [TRAINED_RAW]
+    found = tuple(is_above(by_name.get(name), delta) for name in asked)
+    if None in found:
         return UNDECIDED
-    if own:
-        return LEARNED if trained else KEPT
-    return WHATEVER if trained else _without(by_name, delta)
-
-
-def _beside_raw(more: bool | None) -> str:
-    """Return what can be said without untrained networks and other targets."""
-    if more is None:
-        return UNDECIDED
-    return "more than in the raw input; untrained networks would tell whether by training" if more else AS_RAW
-
-
-def _without(by_name: dict[str, Contrast], delta: float | None) -> str:
-    """Return whether the data alone give what training does not."""
     raw = is_above(by_name.get(RAW_PERMUTED), delta)
-    return {True: GIVEN, False: NOWHERE}.get(raw, "not learned") if raw is not None else "not learned"
+    return READINGS[tuple(asked)][found] or {True: GIVEN, False: NOWHERE, None: "not learned"}[raw]
 
 
 def sentence(contrasts: Sequence[Contrast], delta: float | None = None) -> str:
