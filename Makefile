@@ -51,13 +51,14 @@ demo: $(VENV)/.demo ## Make a small dataset and documents, check and draw them; 
 	$(BIN)/percolab draw demo/documents.zarr --document 7 -o demo/document.png --overwrite
 	$(BIN)/percolab represent documents --scale small -o demo/documents
 	$(BIN)/percolab reproduce one-cluster --scale small -o demo/one-cluster
-	@echo "demo/cluster.png: the largest cluster in space, beside its latent tree."
-	@echo "demo/card.html:   what is in the dataset, at a glance; open it in a browser."
-	@echo "demo/explorer.html: its points, its hierarchy and the features of k-means, to walk through; open it in a browser."
-	@echo "demo/verify.html: the laws of the table above, with a figure for each."
-	@echo "demo/document.png: a document over the tree of its tokens: what can be known about its context at each position."
-	@echo "demo/documents/report.html: transformers on documents: own lexicon, the other one, untrained, raw input."
-	@echo "demo/one-cluster/report.html: the paper's experiment on 10,000 points: two networks, controls, baselines, linear probes."
+	@echo; echo "Open these in a browser:"
+	@echo "  demo/card.html                what is in the dataset, at a glance."
+	@echo "  demo/cluster.png              its largest cluster in space, beside its latent tree."
+	@echo "  demo/explorer.html            its points, its hierarchy and the features of k-means, to walk through."
+	@echo "  demo/verify.html              the laws that were checked above, with a figure for each."
+	@echo "  demo/document.png             a document over the tree of its tokens: what can be known about its context at each position."
+	@echo "  demo/documents/report.html    transformers on documents: own lexicon, the other one, untrained, raw input."
+	@echo "  demo/one-cluster/report.html  the paper's experiment on 10,000 points: two networks, controls, baselines, linear probes."
 
 # Types are checked while the tests run; what was found is shown after them.
 test: lint ## Check, and run the tests that take seconds.
@@ -140,5 +141,5 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.pip
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.pip
-	$(INSTALL) -e '.[explore,nn,ray]' --group bench '$(TORCH)'
+	$(INSTALL) -e '.[explore,nn,ray,sae]' --group bench '$(TORCH)'
 	@touch $@

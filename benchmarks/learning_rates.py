@@ -2,11 +2,13 @@
 
     python benchmarks/learning_rates.py documents small
 
-prints recovery on validation rows by role and rate. `percolab.benchmark.tasks` has the best ones.
+prints recovery on validation rows, one line per role and rate as soon as it is known. `percolab.benchmark.tasks` has
+the best ones.
 """
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -25,23 +27,27 @@ TUNING_DRAW = 10_000
 """The draw on which learning rates are chosen, and nothing else is done."""
 
 
-def choose_rates(task: Task, device: str = "auto") -> dict[str, dict[float, float]]:
-    """Return recovery on validation rows by role and learning rate, of a TopK autoencoder at the middle setting.
-
-    The task takes the best rate of each role.
-    """
+def tried(task: Task, device: str = "auto") -> Iterator[tuple[str, float, float]]:
+    """Yield a role, a rate, and the recovery of a TopK autoencoder on validation rows at the middle setting."""
     s = settings(task, only=["topk"], seeds=1).drawn(TUNING_DRAW)
     here = Here(device)
     weights = train(s, here)
-    found: dict[str, dict[float, float]] = {}
+    given = replace(s, options=replace(s.options, rates={}))
     for which in (Representation(TRAINED, 0), Representation(UNTRAINED), Representation(RAW)):
         for rate in RATES:
             one = entry(f"topk@k={MIDDLE}+lr={rate:g}", s.options.budget)
-            cells = judge(which, one, replace(s, options=replace(s.options, rates={})), here, weights).cells(0)
+            cells = judge(which, one, given, here, weights).cells(0)
             own = [c.values[0] for c in cells if c.measure == "validation" and c.factor == 0 and AT not in c.reader]
-            found.setdefault(which.role, {})[rate] = float(np.mean(own))
-    return found
+            yield which.role, rate, float(np.mean(own))
+
+
+def main() -> None:
+    found: dict[str, dict[float, float]] = {}
+    for role, rate, recovery in tried(task(*sys.argv[1:3])):
+        found.setdefault(role, {})[rate] = recovery
+        print(f"{role}, learning rate {rate:g}: {recovery:.4f}", flush=True)
+    print("best:", json.dumps({role: max(by_rate, key=by_rate.__getitem__) for role, by_rate in found.items()}))
 
 
 if __name__ == "__main__":
-    print(json.dumps(choose_rates(task(*sys.argv[1:3])), indent=1))
+    main()

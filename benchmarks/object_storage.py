@@ -21,7 +21,7 @@ import timing
 
 import percolab as pl
 from percolab.loaders.streams import Stream
-from percolab.store import objects, worlds
+from percolab.store import commit, objects
 
 SERVER = """
 import logging, sys, time
@@ -79,7 +79,7 @@ def jobs(dataset: pl.Dataset) -> dict[str, Callable[[], None]]:
 
         target = f"s3://{BUCKET}/{next(count)}.zarr"
         with suppress(InterruptedError):
-            worlds.save(dataset, target, progress=stop_at_half)
+            commit.save(dataset, target, progress=stop_at_half)
         dataset.save(target)  # reads what is there, writes the rest
 
     dataset.save(url)

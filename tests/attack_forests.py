@@ -12,7 +12,7 @@ import percolab as pl
 from percolab import exports
 from percolab.dataset.dataset import Dataset
 from percolab.show import card, cluster_picture, summary
-from percolab.store import finished, worlds
+from percolab.store import finished
 
 HUGE = np.array([-(2**63), -(2**62), -(2**32), -2, -1, 0, 1, 2, 3, 2**31, 2**32, 2**62, 2**63 - 2, 2**63 - 1])
 
@@ -224,7 +224,7 @@ def stored(folder):
         yield columns, partial(read_dataset, store)
     world = pl.superpose([pl.Recipe(100, 3, seeds=1), pl.Recipe(60, 3, seeds=2)])
     world.save(folder / "world.zarr", sync=False)
-    store = worlds.CompleteWorld(folder / "world.zarr")
+    store = finished.Complete(folder / "world.zarr")
     names = ["rows", *(f"factors/1/{name}" for name in FOREST if f"factors/1/{name}" in store.layouts)]
     columns = {name: store.array(name)[:] for name in names}
     yield columns | {"point_id": columns["factors/1/point_id"]}, partial(read_world, store)

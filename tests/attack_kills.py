@@ -18,31 +18,42 @@ import traceback
 from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import zarr.codecs  # before the fork, so that children begin to write at once
 import zarr.storage  # noqa: F401
+from attack_files import columns_of
 
 import percolab as pl
-from percolab import exports
-from percolab.exports import formats
+from percolab.exports import WRITERS, files_of
 from percolab.ground import files
 from percolab.store import runners, schema
 
 OLD, NEW = pl.Recipe(700, 3, seeds=1), pl.Recipe(700, 3, seeds=2)  # as many points, so that parts of both fit together
+CORPUS = pl.Corpus(pl.Recipe(60, 2, "one_cluster", seeds=1), length=8, min_size=4, seed=2)
+OLD_DOCUMENTS, NEW_DOCUMENTS = pl.DocumentRange(CORPUS, 0, 40), pl.DocumentRange(CORPUS, 40, 80)
+AGE = {OLD: "old", OLD_DOCUMENTS: "old", NEW: "new", NEW_DOCUMENTS: "new"}
+BEFORE = {NEW: OLD, NEW_DOCUMENTS: OLD_DOCUMENTS}
+"""What is there before a writer of something new."""
 FINE, REFUSED, BROKEN = 0, 2, 70
 """Exit codes of children; any other, but for that of a kill, is a crash too."""
 
 
-def digest(ds):
-    return tuple(np.asarray(column).tobytes() for column in (ds.X, ds.y, ds.forest.bond, ds.forest.point_id))
+def digest(made):
+    return tuple(np.asarray(column).tobytes() for column in columns_of(made))
 
 
 def prepare():
-    """Return both datasets; let stores have many small chunks, and shards be made in the process that writes."""
-    schema.CELL, schema.CHUNK_BYTES = 256, 1 << 11
+    """Return datasets and documents. Stores have many small chunks, and shards are made in the process that writes."""
+    schema.CELL, schema.CHUNK_BYTES, schema.CELL_POSITIONS = 256, 1 << 11, 128
     runners.run = lambda function, tasks, *_: map(function, tasks)
-    return {recipe: pl.generate(recipe) for recipe in (OLD, NEW)}
+    points = {recipe: pl.generate(recipe) for recipe in (OLD, NEW)}
+    return points | {recipe: in_memory(recipe) for recipe in (OLD_DOCUMENTS, NEW_DOCUMENTS)}
+
+
+def in_memory(recipe):
+    return pl.StoredDocuments(recipe, **recipe.columns(), provenance={})
 
 
 # ---------------------------------------------------------------------- what is killed
@@ -80,12 +91,24 @@ def save_in_steps(made, path, sync):
     made.save(path, sync=sync)
 
 
+def one_by_one(made, path, sync):
+    pl.generate_store(made.recipe, path, sync=sync)
+
+
 def export(made, path, sync):
-    exports.to_npz(made, path.with_name("out"), overwrite=True)
+    WRITERS["npz"](made, path.with_name("out"), overwrite=True)
+
+
+def export_folder(made, path, sync):
+    WRITERS["huggingface"](made, path.with_name("out"), overwrite=True)
 
 
 OVER = (save_over, save_through_a_link, shards_over)
-JOBS = (save, save_in_steps, shards, export, *OVER)
+EXPORTS = {export: "npz", export_folder: "huggingface"}
+OF_POINTS = (save, save_in_steps, shards, *EXPORTS, *OVER)
+OF_DOCUMENTS = (one_by_one, shards, shards_over, *EXPORTS)
+JOBS = (*((job, NEW) for job in OF_POINTS), *((job, NEW_DOCUMENTS) for job in OF_DOCUMENTS))
+"""What writes, and the recipe of what is written."""
 
 
 def fork(function, *arguments):
@@ -111,6 +134,19 @@ def outcome(child):
 # ---------------------------------------------------------------------- what must be there after
 
 
+class Scene(NamedTuple):
+    """What writers write, and where."""
+
+    truth: dict
+    """datasets and documents, by recipe"""
+    kept: Path
+    """what is there before a try, in a folder for each age and kind"""
+    exports: dict
+    """ages of exports, by their bytes"""
+    folder: Path
+    """folder of a try"""
+
+
 def state(path, truth):
     """Return which dataset is at a path, whole and right; or "nothing", "unfinished", "wrong"."""
     try:
@@ -122,63 +158,67 @@ def state(path, truth):
             return "unfinished"
         print(f"wrong: {fault}", file=sys.stderr)
         return "wrong"
-    recipe = next((recipe for recipe in (OLD, NEW) if digest(found) == digest(truth[recipe])), None)
-    return {OLD: "old", NEW: "new", None: "wrong"}[recipe if recipe == found.recipe else None]
+    is_right = found.recipe in AGE and digest(found) == digest(truth[found.recipe])
+    return AGE[found.recipe] if is_right else "wrong"
 
 
-def exported(stem, kept):
-    """Return the state of an export: the files of one of two exports, all of them."""
-    try:
-        exports.read_npz(stem)
-        return kept.get(files_of(stem), "wrong")
-    except FileNotFoundError:
-        return "nothing"
-    except ValueError as fault:
-        print(f"wrong export: {fault}", file=sys.stderr)
-        return "wrong"
-
-
-def files_of(stem):
-    return tuple(path.read_bytes() for path in formats.FORMATS["npz"].paths(stem))
+def exported(job, made, path):
+    """Return the bytes of all files of an export."""
+    return tuple(file.read_bytes() for file in files_of(EXPORTS[job], made, path.with_name("out")))
 
 
 ALLOWED = {
-    save: {"nothing", "new"}, save_in_steps: {"nothing", "new"}, shards: {"nothing", "unfinished", "new"},
+    save: {"nothing", "new"},
+    save_in_steps: {"nothing", "new"},
+    shards: {"nothing", "unfinished", "new"},
+    one_by_one: {"nothing", "unfinished", "new"},
     export: {"old", "new", "nothing"},  # files that are missing, never old ones beside new ones
-}  # fmt: skip
+    export_folder: {"old", "new", "nothing"},
+}
 
 
-def look(job, path, truth):
-    return exported(path.with_name("out"), truth["exports"]) if job is export else state(path, truth)
+def look(job, recipe, path, scene):
+    """Return the state of what a job writes."""
+    if job not in EXPORTS:
+        return state(path, scene.truth)
+    try:
+        return scene.exports.get(exported(job, scene.truth[recipe], path), "wrong")
+    except FileNotFoundError:
+        return "nothing"
 
 
-def place(folder, job, kept):
-    """Lay out a folder as it is before a try."""
-    folder.mkdir()
-    (folder / "notes.txt").write_text("mine")
-    path = folder / "ds.zarr"
-    if job is export:
-        for file in kept.glob("out*"):
-            shutil.copy(file, folder)
+def place(job, recipe, scene):
+    """Lay out the folder of a try as it is before."""
+    scene.folder.mkdir()
+    (scene.folder / "notes.txt").write_text("mine")
+    path = scene.folder / "ds.zarr"
+    if job in EXPORTS:
+        shutil.copytree(scene.kept / kept_name(job, BEFORE[recipe]), scene.folder, dirs_exist_ok=True)
     elif job in OVER:
-        shutil.copytree(kept / "old.zarr", path)
+        shutil.copytree(scene.kept / kept_name(save, BEFORE[recipe]) / "ds.zarr", path)
     if job is save_through_a_link:
-        (folder / "link.zarr").symlink_to("ds.zarr")
+        (scene.folder / "link.zarr").symlink_to("ds.zarr")
     return path
+
+
+def kept_name(job, recipe):
+    return f"{AGE[recipe]}-{type(recipe).__name__}-{job.__name__}"
 
 
 @contextmanager
 def begun():
-    """Yield both datasets, what is there before a try, and the folder of a try."""
+    """Yield a scene: old stores are there, and exports of old and new."""
     truth = prepare()
     with tempfile.TemporaryDirectory() as name:
-        kept = {which: Path(name) / which for which in ("old", "new")}
-        for folder, recipe in zip(kept.values(), (OLD, NEW), strict=True):
+        scene = Scene(truth, Path(name), {}, Path(name) / "try")
+        for (recipe, made), job in itertools.product(truth.items(), (save, *EXPORTS)):
+            folder = scene.kept / kept_name(job, recipe)
             folder.mkdir()
-            assert outcome(fork(export, truth[recipe], folder / "ds.zarr", False)) == FINE
-        assert outcome(fork(save, truth[OLD], kept["old"] / "old.zarr", False)) == FINE
-        truth["exports"] = {files_of(folder / "out"): which for which, folder in kept.items()}
-        yield truth, kept["old"], Path(name) / "try"
+            write = one_by_one if job is save and recipe in (OLD_DOCUMENTS, NEW_DOCUMENTS) else job
+            assert outcome(fork(write, made, folder / "ds.zarr", False)) == FINE
+            if job in EXPORTS:
+                scene.exports[exported(job, made, folder / "ds.zarr")] = AGE[recipe]
+        yield scene
 
 
 def attack(count, seed):
@@ -186,46 +226,43 @@ def attack(count, seed):
     random = np.random.default_rng(seed)
     counts = Counter(tried=count, killed=0, lost=0, wrong=0, crashes=0)
     durations: dict = {}
-    with begun() as (truth, kept, folder):
+    with begun() as scene:
         for k in range(count):
-            job, sync = JOBS[k % len(JOBS)], bool(random.random() < 0.2)
-            path = place(folder, job, kept)
+            (job, recipe), sync = JOBS[k % len(JOBS)], bool(random.random() < 0.2)
+            path = place(job, recipe, scene)
             began = time.monotonic()
-            child = fork(job, truth[NEW], path, sync)
-            if (job, sync) in durations:  # the first runs whole, to see how long it takes
-                time.sleep(random.uniform(0, durations[job, sync]))
+            child = fork(job, scene.truth[recipe], path, sync)
+            if (job, recipe, sync) in durations:  # the first runs whole, to see how long it takes
+                time.sleep(random.uniform(0, durations[job, recipe, sync]))
                 with suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
             code = outcome(child)
-            durations.setdefault((job, sync), time.monotonic() - began)
-            counts["killed"] += code == -signal.SIGKILL
-            counts["crashes"] += code not in (FINE, -signal.SIGKILL)
-            check(job, path, truth, counts)
-            shutil.rmtree(folder)
+            durations.setdefault((job, recipe, sync), time.monotonic() - began)
+            check(job, recipe, code, scene, counts)
     return counts
 
 
 def attack_steps(count, seed):
     """Kill writers before each change that they make, or before about so many of these, chosen evenly."""
     counts = Counter(tried=0, killed=0, changes=0, lost=0, wrong=0, crashes=0)
-    with begun() as (truth, kept, folder):
-        changes = {}
-        for job in JOBS:
-            path = place(folder, job, kept)
-            assert outcome(fork(counting, folder / "changes", job, truth[NEW], path, False)) == FINE
-            changes[job] = int((folder / "changes").read_text())
-            shutil.rmtree(folder)
-        tries = [(job, change) for job, number in changes.items() for change in range(number)]
+    with begun() as scene:
+        tries = [(*job, change) for job in JOBS for change in range(number_of_changes(*job, scene))]
         counts["changes"] = len(tries)
-        for job, change in tries[seed % max(1, len(tries) // count) :: max(1, len(tries) // count)]:
-            path = place(folder, job, kept)
-            code = outcome(fork(dying, change, job, truth[NEW], path, False))
+        step = max(1, len(tries) // count)
+        for job, recipe, change in tries[seed % step :: step]:
+            path = place(job, recipe, scene)
+            code = outcome(fork(dying, change, job, scene.truth[recipe], path, False))
             counts["tried"] += 1
-            counts["killed"] += code == -signal.SIGKILL
-            counts["crashes"] += code not in (FINE, -signal.SIGKILL)
-            check(job, path, truth, counts)
-            shutil.rmtree(folder)
+            check(job, recipe, code, scene, counts)
     return counts
+
+
+def number_of_changes(job, recipe, scene):
+    """Return how many things a writer does to files."""
+    path, counted = place(job, recipe, scene), scene.kept / "changes"
+    assert outcome(fork(counting, counted, job, scene.truth[recipe], path, False)) == FINE
+    shutil.rmtree(scene.folder)
+    return int(counted.read_text())
 
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -261,9 +298,12 @@ def dying(change, job, *arguments):
     job(*arguments)
 
 
-def check(job, path, truth, counts):
-    """Look at what a killed writer left; then run the same again, and look again."""
-    found = look(job, path, truth)
+def check(job, recipe, code, scene, counts):
+    """Look at what a killed writer left; run the same again, look again, and leave nothing."""
+    counts["killed"] += code == -signal.SIGKILL
+    counts["crashes"] += code not in (FINE, -signal.SIGKILL)
+    path, made = scene.folder / "ds.zarr", scene.truth[recipe]
+    found = look(job, recipe, path, scene)
     counts[f"left {found}"] += 1
     allowed = ALLOWED.get(job, {"old", "new"})
     counts["lost"] += found in ("nothing", "unfinished") and found not in allowed
@@ -272,12 +312,19 @@ def check(job, path, truth, counts):
         print(f"left by a killed {job.__name__}", file=sys.stderr)
     if found == "new" and job in (save, save_in_steps):  # it would be refused
         shutil.rmtree(path)
-    code = outcome(fork(job, truth[NEW], path, False))
-    counts["crashes"] += code != FINE
-    counts["wrong"] += look(job, path, truth) != "new"
-    counts["lost"] += (path.parent / "notes.txt").read_text() != "mine"
-    expected = {"notes.txt", "ds.zarr"} | ({"link.zarr"} if job is save_through_a_link else set())
-    if job is export:
-        expected = {"notes.txt", *(file.name for file in formats.FORMATS["npz"].paths(path.with_name("out")))}
-    counts["left over"] += sorted(os.listdir(path.parent)) != sorted(expected)
+    counts["crashes"] += outcome(fork(job, made, path, False)) != FINE
+    counts["wrong"] += look(job, recipe, path, scene) != "new"
+    counts["lost"] += (scene.folder / "notes.txt").read_text() != "mine"
     counts["lost"] += job is save_through_a_link and not path.with_name("link.zarr").is_symlink()
+    counts["left over"] += names_below(scene.folder) != expected_names(job, recipe, scene)
+    shutil.rmtree(scene.folder)
+
+
+def names_below(folder):
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if not file.is_dir() or file.is_symlink()}
+
+
+def expected_names(job, recipe, scene):
+    """Return the names of all files that are there after a job that nobody disturbed."""
+    kept = scene.kept / kept_name(job if job in EXPORTS else save, recipe)
+    return names_below(kept) | {"notes.txt"} | ({"link.zarr"} if job is save_through_a_link else set())

@@ -21,15 +21,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pandas  # noqa: F401  # with pyarrow before the fork, so that children begin to write at once
+import pyarrow.parquet  # noqa: F401
 from attack_files import spoil_file
-from attack_kills import FINE, NEW, OLD, REFUSED, digest, dying, fork, outcome, prepare
+from attack_kills import FINE, NEW, NEW_DOCUMENTS, OLD, OLD_DOCUMENTS, REFUSED, digest, dying, fork, outcome, prepare
 from attack_kills import save as save_new
 
 import percolab as pl
 from percolab import exports
-from percolab.exports import formats
+from percolab.exports.columns import DOCUMENT_TAILS
 
-PATIENCE_S = 60
+PATIENCE_S = 600
+"""After which a child hangs: on a busy machine what has to be compiled first takes minutes."""
 NAMES = ("ds.zarr", "other.zarr", "out.npz", "out.points.parquet", "out.h5", "hub", "README.md", "notes.txt")
 ENDINGS = (
     "replacing", "naming", "next", "old", "lock", "partial-", "partial-old", "partial-00000000", "partial-deadbeef",
@@ -81,10 +84,10 @@ def hide(folder, random):
             os.close(here)
 
 
-def use(made, folder, how):
+def use(truth, folder, how):
     signal.alarm(PATIENCE_S)
     os.chdir(folder)
-    recipe = made.recipe
+    made, documents, recipe = truth[NEW], truth[NEW_DOCUMENTS], NEW
     {
         "load": lambda: pl.load("ds.zarr", verify=True),
         "load nothing": lambda: pl.load("other.zarr"),
@@ -100,14 +103,18 @@ def use(made, folder, how):
         "export over": lambda: exports.to_npz(made, "out", overwrite=True),
         "export a table": lambda: exports.to_parquet(made, "out", overwrite=True),
         "export a folder": lambda: exports.to_huggingface(made, "hub", overwrite=True),
+        "documents": lambda: pl.generate_store(NEW_DOCUMENTS, "ds.zarr", sync=False),
+        "documents over": lambda: pl.generate_store(NEW_DOCUMENTS, "ds.zarr", overwrite=True, sync=False),
+        "documents to another": lambda: pl.generate_store(NEW_DOCUMENTS, "other.zarr", shards=2, sync=False),
+        "export documents": lambda: exports.to_parquet(documents, "out", overwrite=True),
     }[how]()
 
 
-READING = ("load", "load nothing", "read nothing", "read no table", "save", "shards")
+READING = ("load", "load nothing", "read nothing", "read no table", "save", "shards", "documents")
 """What must leave everything as it is: there is something at the path, and nobody asked to overwrite it."""
 WRITING = (
     "save over", "save another", "shards over", "shards to another", "export", "export over", "export a table",
-    "export a folder",
+    "export a folder", "documents over", "documents to another", "export documents",
 )  # fmt: skip
 OUTPUTS = ("ds.zarr", "other.zarr", "out", "hub")
 
@@ -131,7 +138,7 @@ def attack_hidden(count, seed):
                 hide(folder, random)
             how = (*READING, *WRITING)[random.integers(len(READING) + len(WRITING))]
             before = contents(folder.parent)
-            code = outcome(fork(use_refusing, truth[NEW], folder, how))
+            code = outcome(fork(use_refusing, truth, folder, how))
             counts[how] += 1
             counts["refused"] += code == REFUSED
             counts["crashes"] += code not in (FINE, REFUSED)
@@ -141,9 +148,9 @@ def attack_hidden(count, seed):
     return counts
 
 
-def use_refusing(made, folder, how):
+def use_refusing(truth, folder, how):
     try:
-        use(made, folder, how)
+        use(truth, folder, how)
     except (OSError, ValueError) as fault:  # one line for the user, whatever it is
         if "\n" in str(fault):
             raise
@@ -227,18 +234,18 @@ def attack_unfinished(count, seed):
         folder, precious, kept = Path(name) / "here", Path(name) / "precious", []
         precious.mkdir()
         (precious / "notes.txt").write_text("years of work")
-        for change in (20, 60, 120, 160):
-            path = Path(name) / str(change) / "ds.zarr"
+        for recipe, change in [(recipe, change) for recipe in (NEW, NEW_DOCUMENTS) for change in (20, 60, 120, 160)]:
+            path = Path(name) / f"{len(kept)}" / "ds.zarr"
             path.parent.mkdir()
-            assert outcome(fork(dying, change, shards, truth[NEW], path.parent)) == -signal.SIGKILL
-            kept += [path] if path.is_dir() else []
-        assert kept
+            assert outcome(fork(dying, change, shards, truth[recipe], path.parent)) == -signal.SIGKILL
+            kept.append((recipe, path))
         for number in range(count):
             shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(kept[random.integers(len(kept))], folder / "ds.zarr")
+            recipe, path = kept[random.integers(len(kept))]
+            shutil.copytree(path, folder / "ds.zarr")
             spoil_unfinished(folder / "ds.zarr", random, precious)
             before = contents(precious)
-            code = outcome(fork(resume, truth[NEW], folder / "ds.zarr", Path(name) / "said"))
+            code = outcome(fork(resume, truth[recipe], folder / "ds.zarr", Path(name) / "said"))
             counts["resumed"] += code == FINE
             counts["refused"] += code == REFUSED
             counts["wrong"] += code == WRONG
@@ -262,7 +269,7 @@ def shards(made, folder):
 
 def export(form):
     def write(made, folder):
-        formats.FORMATS[form].write(made, folder / "out", overwrite=True)
+        exports.WRITERS[form](made, folder / f"out-{type(made).__name__}-{form}", overwrite=True)
 
     return write
 
@@ -285,18 +292,21 @@ def attack_disks(count, seed):
     """Write so many times to a disk that is full at some point; return how it ended."""
     random = np.random.default_rng(seed)
     truth = prepare()
-    writers = [save, shards, *(export(form) for form in formats.FORMATS)]
+    writers = [(save, OLD, NEW), *((export(form), OLD, NEW) for form in exports.WRITERS)]
+    writers += [(export(form), OLD_DOCUMENTS, NEW_DOCUMENTS) for form in DOCUMENT_TAILS]
+    writers += [(shards, OLD, NEW), (shards, OLD, NEW_DOCUMENTS)]
     counts = Counter(tried=count, refused=0, written=0, lost=0, crashes=0, **{"left over": 0})
     with tempfile.TemporaryDirectory() as name:
         kept, folder = Path(name) / "kept", Path(name) / "here"
         kept.mkdir()
-        for write in writers:
-            assert outcome(fork(write, truth[OLD], kept)) == FINE
+        for write, old, _ in writers:
+            assert outcome(fork(write, truth[old], kept)) == FINE
         for k in range(count):
             shutil.copytree(kept, folder)
             before = contents(folder)
             limit = int(10 ** random.uniform(1, 5))
-            code = outcome(fork(limited, limit, writers[k % len(writers)], truth[NEW], folder))
+            write, _, new = writers[k % len(writers)]
+            code = outcome(fork(limited, limit, write, truth[new], folder))
             counts["written"] += code == FINE
             counts["refused"] += code == REFUSED
             counts["crashes"] += code not in (FINE, REFUSED)
@@ -316,7 +326,9 @@ COMMANDS = (
     ["generate", "--n-points", "60000", "--dim", "20", "--seed", "1", "-o", "new.zarr"],
     ["generate", "--n-points", "60000", "--dim", "20", "--seed", "1", "-o", "ds.zarr", "--overwrite"],
     ["generate", "--n-points", "60000", "--dim", "20", "--seed", "1", "-o", "new.zarr", "--shards", "2"],
-    *(["export", "ds.zarr", "--format", form, "-o", "out"] for form in formats.FORMATS),
+    ["documents", "--tokens", "256", "--count", "10000", "-o", "new.zarr"],
+    ["documents", "--tokens", "256", "--count", "10000", "-o", "new.zarr", "--shards", "2"],
+    *(["export", "ds.zarr", "--format", form, "-o", "out"] for form in exports.WRITERS),
     ["info", "ds.zarr", "--verify"],
     ["verify", "ds.zarr"],
 )
@@ -324,8 +336,16 @@ USUAL_S = 2.0
 """How long a command takes, until one has finished."""
 USUAL_LINES = re.compile("elapsed|^compiling")
 """What commands say on the way."""
-LEAST_S = 0.12
-"""Seconds after which Python has started, and the command begun: before that, what Python says is its own."""
+
+
+def wait_until_begun(process):
+    """Wait until a command has loaded NumPy, or has ended: before percolab is loaded, what is said is Python's own."""
+    loaded = Path(f"/proc/{process.pid}/maps")
+    while process.poll() is None:
+        with suppress(OSError):  # it ends just then
+            if "numpy" in loaded.read_text():
+                return
+        time.sleep(0.002)
 
 
 def attack_interrupts(count, seed):
@@ -341,11 +361,12 @@ def attack_interrupts(count, seed):
             words = COMMANDS[k % len(COMMANDS)]
             shutil.copytree(kept, folder)
             before = contents(folder)
-            began = time.monotonic()
             command = [sys.executable, "-m", "percolab", *words]
             pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
             process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
-            time.sleep(random.uniform(LEAST_S, durations.get(k % len(COMMANDS), USUAL_S)))
+            wait_until_begun(process)
+            began = time.monotonic()
+            time.sleep(random.uniform(0, durations.get(k % len(COMMANDS), USUAL_S)))
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGINT)
             # A command may say how far it is, and that it compiles: neither is a complaint.

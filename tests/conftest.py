@@ -21,9 +21,10 @@ def pytest_sessionstart(session):
 
     Each worker begins with another group. A group is locked while it is compiled; who comes later loads it.
     """
-    from percolab.ground import compiled
+    from percolab.ground import compiled, progress
 
     compiled._logged.append("no test depends on what was compiled before it")
+    progress.LINE_SECONDS = 1e6  # nor on how busy the machine is
     worker = getattr(session.config, "workerinput", {}).get("workerid", "").removeprefix("gw")
     if not worker:
         return

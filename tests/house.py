@@ -27,7 +27,7 @@ WALKS = {
         "engines.native.skeleton", "engines.native.splitting",
     ),
     "`streaming`: a store becomes batches": (
-        "streaming", "loaders.streams", "store.worlds", "store.finished", "store.stored_array", "store.chunks",
+        "streaming", "loaders.streams", "store.finished", "store.stored_array", "store.chunks",
         "store.byte_sources",
     ),
     "`percolab represent`: data become a verdict": (

@@ -115,3 +115,10 @@ def balanced(n):
     left = np.array(sides(n))
     bare = pl.Forest(np.array([0, n]), [0], np.arange(n), left, np.zeros((n - 1, 2), np.int64))
     return replace(bare, bond=np.column_stack([bare.latent_start, bare.latent_start + left]))
+
+
+def rooted(forest):
+    """Return parent (-1 at the first row of each cluster) and height above it of every point, along bonds."""
+    walk = forest._walk
+    row_at = np.argsort(walk.place)
+    return np.where(walk.above < 0, -1, row_at[walk.above])[walk.place], walk.depth[walk.place]

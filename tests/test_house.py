@@ -100,8 +100,3 @@ def test_every_room_of_nn_says_what_is_in_it():
 def test_the_map_is_that_of_the_code():
     """A page that shows another house says how to draw it again: python tests/house.py --write."""
     assert house_map.parted()[1] == house_map.drawn(house_map.read())
-
-
-def test_code_lines_are_neither_comments_nor_docstrings_nor_blank():
-    text = '"""Text."""\n\n# comment\nx = (\n    1,  # 1\n)\n\ndef f():\n    """Two\n    lines."""\n    return x\n'
-    assert house_map.code_lines(text) == 5

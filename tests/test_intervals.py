@@ -1,5 +1,7 @@
 """Intervals: the law against textbook formulas, how often they hold the truth, blocks of kin, weighted statistics."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -102,6 +104,27 @@ def test_a_share_of_independent_units_has_wilsons_interval():
     found = intervals.share_interval(values[None])
     low, high = scipy.stats.binomtest(940, 1000).proportion_ci(method="wilson")
     assert (found.low, found.high) == pytest.approx((low, high), abs=3e-4)
+
+
+def test_a_share_of_few_units_has_wilsons_interval_with_students_t():
+    n, share = 12, 0.25
+    found = intervals.share_interval(np.repeat([1.0, 0.0], [3, 9])[None])
+    trials, t2 = n - 1, scipy.stats.t.ppf(0.975, n - 1) ** 2
+    middle = (share + t2 / (2 * trials)) / (1 + t2 / trials)
+    half = math.sqrt(t2 * (share * (1 - share) / trials + t2 / (4 * trials**2))) / (1 + t2 / trials)
+    assert (found.low, found.high) == pytest.approx((middle - half, middle + half))
+
+
+def test_blocks_of_unequal_sizes_count_as_fewer():
+    assert intervals.effective([3, 3, 3, 3]) == pytest.approx(4)
+    sizes = np.array([12, 6, 4, 3])
+    parts = sizes.sum() ** 2 / (sizes**2).sum()
+    assert intervals.effective(sizes) == pytest.approx(parts)
+    values, blocks = np.random.default_rng(3).standard_normal(25), np.repeat(np.arange(4), sizes)
+    added = np.bincount(blocks, values - values.mean()) / 25
+    half = scipy.stats.t.ppf(0.975, parts - 1) * math.sqrt(((added - added.mean()) ** 2).sum() * parts / (parts - 1))
+    found = intervals.mean_interval(values[None], blocks)
+    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half))
 
 
 # ---------------------------------------------------------------------- how often they hold the truth

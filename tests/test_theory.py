@@ -3,11 +3,13 @@
 import math
 from collections import Counter
 from fractions import Fraction
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 
 import numpy as np
+import planted
 import pytest
 
+import percolab as pl
 from percolab import theory
 
 
@@ -133,15 +135,8 @@ def test_tree_limits():
 
 
 def test_height_and_diameter_of_sampled_trees():
-    import percolab as pl
-    from percolab.checks.independence import Subject
-
-    n, heights = 3000, []
-    for seed in range(60):
-        forest = pl.engines.split_forest(n, seed)
-        dataset = pl.Dataset(pl.Recipe(n, 2, "one_cluster", seeds=seed), forest, *[np.zeros(n)] * 4, {})
-        _, height = Subject(dataset).rooted
-        heights.append(height.max())
+    n = 3000
+    heights = [planted.rooted(pl.engines.split_forest(n, seed))[1].max() for seed in range(60)]
     assert np.mean(heights) == pytest.approx(theory.expected_height(n), rel=0.12)
 
 
@@ -280,7 +275,9 @@ def test_bethe_strength_on_a_real_lattice():
     assert reached / 2000 == pytest.approx(theory.bethe_strength(p, 3), abs=0.04)
 
 
-def test_prufer_codes_are_all_trees():
-    from percolab.checks.merger_trees import _decode
-
-    assert len({frozenset(map(frozenset, _decode(code, 5))) for code in product(range(5), repeat=3)}) == 125
+@pytest.mark.parametrize("n", [256, 600])
+def test_depths_approach_the_rayleigh_law(n):
+    """With the mean shifted as the expansion says, the exact law is within 0.010 of its limit."""
+    law = theory.depth_laws(n)[n]
+    limit = theory.rayleigh_cdf((np.arange(law.size) + 0.5 - theory.depth_shift(n)) / math.sqrt(n))
+    assert np.abs(np.cumsum(law) - limit).max() < 0.010

@@ -1,8 +1,10 @@
 """What a stranger's file, a full disk or a second process cannot do: each test was a fault once."""
 
+import base64
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import socket
@@ -21,7 +23,7 @@ from percolab import exports
 from percolab.cli import errors, main
 from percolab.features import score
 from percolab.show.explorer import explore
-from percolab.store import schema, worlds
+from percolab.store import schema
 
 RECIPE = pl.Recipe(300, 3, "one_cluster", seeds=1)
 GENERATE = ["generate", "--n-points", "300", "--dim", "3", "--mode", "one_cluster", "--seed", "2", "--quiet"]
@@ -35,7 +37,7 @@ def never_hang():
         raise AssertionError("it hangs")
 
     before = signal.signal(signal.SIGALRM, hanging)
-    signal.alarm(120)
+    signal.alarm(600)  # minutes, since a test may have to compile first on a busy machine
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -77,7 +79,7 @@ def refusal(capfd, *words):
     """Run a command that must fail; return its exit code and its one line."""
     code = main.run([str(word) for word in words])
     _, err = capfd.readouterr()
-    lines = [line for line in err.splitlines() if "elapsed" not in line]  # of work that takes seconds
+    lines = err.splitlines()
     assert (code != 0, len(lines)) == (True, 1), err
     assert lines[0].isprintable()
     assert len(lines[0]) < 1200
@@ -88,7 +90,9 @@ def in_a_process(program, *words, **settings):
     """Run a program that may crash; return how it ended and what it said."""
     command = [sys.executable, "-c", program, *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | settings)
-    return done.returncode, done.stdout, done.stderr
+    # On a busy machine, or where nothing is compiled yet, a program also says that it works.
+    said = [line for line in done.stderr.splitlines(keepends=True) if not re.search("elapsed|^compiling", line)]
+    return done.returncode, done.stdout, "".join(said)
 
 
 # ---------------------------------------------------------------------- lost
@@ -394,7 +398,7 @@ for name, change in test_trust.spoilt_checkpoints().items():
         except ValueError as fault:
             good = str(fault).isprintable() and str(fault).startswith("checkpoint must") and len(str(fault)) < 600
             outcome = "refused" if good else f"badly refused: {{fault}}"[:300]
-        if time.process_time() - began > 5:
+        if time.process_time() - began > 30:
             outcome += " late"
         print(f"{{name}}: {{outcome}}", flush=True)
 print("end")
@@ -428,6 +432,23 @@ def test_5_a_checkpoint_of_a_million_blocks_is_refused_before_they_are_made(run_
         code, said = refusal(capfd, *words, "--device", "cpu")
         assert code == errors.BAD_INPUT
         assert "must have the weights of 1 networks as they are configured, got fewer" in said
+
+
+def test_5_a_checkpoint_of_endless_documents_is_refused_before_its_network_is_made(folder, capfd):
+    torch = pytest.importorskip("torch")
+    from percolab import nn
+
+    corpus = pl.Corpus(pl.Recipe(60, 2, "one_cluster", seeds=1), length=8, min_size=4)
+    config = nn.CorpusTrainConfig(
+        d_model=8, n_blocks=1, n_heads=2, steps=1, warmup=1, every=1, batch_size=4, held_out=8
+    )
+    nn.train(corpus, config, run_dir="run", device="cpu")
+    values = torch.load("run/checkpoint.pt", weights_only=True)
+    values["recipe"]["length"] = 2**31 - 1
+    torch.save(values, "run/checkpoint.pt")
+    code, said = refusal(capfd, "diff", "run", "run", "--device", "cpu")
+    assert code == errors.BAD_INPUT
+    assert "must have the weights of 1 networks as they are configured, got fewer" in said
 
 
 def test_5_moments_of_another_shape_are_refused(ds, run_dir, tmp_path):
@@ -663,6 +684,23 @@ def test_12_exports_are_plain_files_and_lead_to_no_others(ds, folder):
             read("pipe")
 
 
+def test_tables_that_unpack_to_more_than_memory(ds, folder, monkeypatch):
+    """A column of one number takes a few bytes, however long it is; a text that is said again takes none."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    exports.to_parquet(ds, "out")
+    longer = pa.table({"cluster": np.zeros(3_000_000, np.int64)})
+    parquet.write_table(longer, "out.points.parquet")
+    assert Path("out.points.parquet").stat().st_size < 50_000
+    monkeypatch.setattr("percolab.ground.memory.available", lambda: 10**7)
+    with pytest.raises(MemoryError, match=r"^what export holds needs 24 MB of memory, and 10 MB are free$"):
+        exports.read_parquet("out")
+    parquet.write_table(pa.table({"cluster": ["ha" * 1000] * 1000}), "out.points.parquet")
+    with pytest.raises(ValueError, match=r"^export must be .*: its columns must be numbers$"):
+        exports.read_parquet("out")
+
+
 # ---------------------------------------------------------------------- the server
 
 
@@ -679,7 +717,7 @@ def serving(folder):
         port = int(server.address.rstrip("/").rsplit(":", 1)[1])
 
         def ask(target, host=None):
-            with socket.create_connection((options.get("host", "127.0.0.1"), port), 10) as line:
+            with socket.create_connection((options.get("host", "127.0.0.1"), port), 300) as line:
                 named = f"{options.get('host', '127.0.0.1')}:{port}" if host is None else host.format(port=port)
                 line.sendall(f"GET {target} HTTP/1.1\r\nHost: {named}\r\nConnection: close\r\n\r\n".encode())
                 return int(line.makefile("rb").readline().split()[1])
@@ -739,8 +777,8 @@ def record(*given):
     Dying()  # Python prints what is raised there, and goes on
     return real(*given)
 
-import percolab.exports.point_tables
-percolab.exports.point_tables.record = record
+import percolab.exports.tables
+percolab.exports.tables.record = record
 sys.argv = ["percolab", "export", "ds.zarr", "--format", "parquet", "-o", "out"]
 main.main()
 """
@@ -806,7 +844,6 @@ def test_18_verify_tells_a_broken_law_from_what_is_no_dataset(ds, folder, capfd)
     chunk.write_bytes(signed(np.asarray(ds.y)[::-1].tobytes()))
     assert reseal(Path("ds.zarr"))
     assert main.run(["verify", "ds.zarr"]) == errors.FAILURE
-    assert worlds.is_world("ds.zarr") is False
 
 
 # ---------------------------------------------------------------------- pickles
@@ -835,6 +872,7 @@ def pickled_files():
         yield ["draw", "ds.zarr", "--colour", name, "-o", "out.png"]
     np.save("codes.npy", np.ones((300, 2)))
     yield ["score", "ds.zarr", "codes.npy", "--rows", "evil.npy"]
+    yield ["diff", "codes.npy", "evil.npy"]
     whole = torch.load("run/checkpoint.pt", weights_only=True)
     kinds = {"whole": Evil(), "inside": {**whole, "recipe": {**whole["recipe"], "dim": Evil()}}}
     for legacy in (False, True):
@@ -842,6 +880,7 @@ def pickled_files():
             torch.save(kind, "run/checkpoint.pt", _use_new_zipfile_serialization=not legacy)
             yield ["score", "ds.zarr", "--run", "run"]
             yield ["train", "ds.zarr", "-o", "run", "--resume"]
+            yield ["diff", "run", "run"]
     with zipfile.ZipFile("run/checkpoint.pt", "w") as archive:
         archive.writestr("constants.pkl", pickle.dumps(Evil()))
         archive.writestr("data.pkl", pickle.dumps(Evil()))
@@ -861,8 +900,52 @@ def test_nothing_in_a_file_is_executed(folder, run_dir, capfd):
         code, _ = refusal(capfd, *words)
         assert code == errors.BAD_INPUT, words
         assert not Path("owned").exists()
-    for stem, read in (("evil", exports.read_npz),):
-        shutil.copy("evil-sparse.npz", f"{stem}_gt_features.npz")
-        with pytest.raises(ValueError):
-            read(stem)
-        assert not Path("owned").exists()
+    shutil.copy("evil-sparse.npz", "evil_gt_features.npz")
+    with pytest.raises(ValueError):
+        exports.read_npz("evil")
+    assert not Path("owned").exists()
+
+
+def test_no_type_in_a_table_is_unpickled(ds, folder):
+    """Arrow once took types from pickles in the metadata of a column."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    exports.to_parquet(ds, "out")
+    table = parquet.read_table("out.points.parquet")
+    words = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickle.dumps(Evil())}
+    schema = pa.schema([field.with_metadata(words) for field in table.schema], table.schema.metadata)
+    parquet.write_table(table.cast(schema), "out.points.parquet")
+    assert b"py_extension_type" in base64.b64decode(
+        parquet.read_metadata("out.points.parquet").metadata[b"ARROW:schema"]
+    )
+    assert exports.read_parquet("out").recipe == ds.recipe
+    assert not Path("owned").exists()
+
+
+LOADING = re.compile(r"\b(?:np|numpy|torch|pickle|joblib|pandas|pd)\.(?:load|loads|memmap|fromfile|read_pickle)\(")
+
+
+def test_arrays_and_weights_are_read_in_one_place():
+    """All that could hold code goes through `ground.foreign_files`; the table of `rng` is part of the package."""
+    sources = Path(pl.__file__).parent
+    found = {str(path.relative_to(sources)) for path in sources.rglob("*.py") if LOADING.search(path.read_text())}
+    assert found == {"ground/foreign_files.py", "rng/pcg64.py"}
+    calls = [line for line in (sources / "ground/foreign_files.py").read_text().splitlines() if LOADING.search(line)]
+    assert all("allow_pickle=False" in line or "weights_only=True" in line or "memmap" in line for line in calls)
+    assert len(calls) == 3
+
+
+# ---------------------------------------------------------------------- modules
+
+
+def test_only_a_module_that_is_named_is_looked_for_here(folder, monkeypatch, capfd):
+    """A stranger's module in the current directory may have the name of a library that is not loaded yet."""
+    pytest.importorskip("torch")
+    installed = [place for place in sys.path if place]
+    monkeypatch.setattr(sys, "path", list(installed))
+    for words in (["benchmark", "--tasks", "none"], ["scaling", "--data", "none"]):
+        refusal(capfd, *words, "-o", "out")
+        assert sys.path == installed
+    refusal(capfd, "scaling", "--data", "none", "--network", "theirs:make", "-o", "out")
+    assert sys.path == [*installed, ""]

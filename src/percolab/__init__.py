@@ -18,10 +18,10 @@ from percolab.model.latent_groups import Partition
 from percolab.model.moments import Moments
 from percolab.model.recipe import Recipe, Seeds
 from percolab.model.target import Target
+from percolab.store.finished import load
 from percolab.store.schema import StoreError
 from percolab.store.shards import StoreReport, generate_store
 from percolab.store.stored_array import StoredArray
-from percolab.store.worlds import load
 from percolab.worlds.generation import PRESETS, generate, make_percolation, superpose
 from percolab.worlds.splits import Split, split_rows
 from percolab.worlds.superposed import Superposed, Truth, truth

@@ -4,8 +4,8 @@
 are samples. Units are nested, so neighbours in a hierarchy are not independent: units count in blocks of kin (`kin`),
 runs of neighbours in leaf order.
 
-**Law.** The interval is value ± t·√V. With V_s the variance along seeds, V_b that along blocks, and V_sb that of what
-varies with both at once, which is in each of the two,
+**Law.** The interval is value ± t·√V. With V_s the variance along seeds, V_b the variance along blocks, and V_sb
+the variance of what varies with both at once, which is part of each of the two,
 
     V = max(V_s, V_b, V_s + V_b - V_sb),
 
@@ -23,8 +23,8 @@ what the statistic is over all networks and all units of the kind. They hold it 
 independently and neither networks nor blocks do; and less often, 82%, for a share near 1 where networks alone differ:
 five of them cannot show that a few are unlike the rest. ``python tests/interval_coverage.py`` measures how often.
 
-Where a single draw falls, rather than a mean, is told by `central` and `prediction`. Beside the law are
-bins of units (`equal_bins`, `log_bins`) and straight lines, which intervals are often about.
+`central` and `prediction` give the range of a single draw rather than of a mean. The module also has bins of units
+(`equal_bins`, `log_bins`) and straight lines, for statistics that intervals are often about.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ def places(forest: Forest, latents: ArrayLike) -> Ints:
     below[n:] = children[np.arange(len(children)), size[children].argmax(1)]
     while (below[n:] >= n).any():  # each round doubles the number of steps
         below = below[below]
-    found: Ints = below[n:][np.asarray(latents)]
-    return found
+    chosen: Ints = below[n:][np.asarray(latents)]
+    return chosen
 
 
 def kin(place: ArrayLike, hierarchy: ArrayLike | None = None, count: int = BLOCKS) -> Ints:
@@ -226,10 +226,10 @@ def kin(place: ArrayLike, hierarchy: ArrayLike | None = None, count: int = BLOCK
     which = np.zeros(where.size, np.int64) if hierarchy is None else np.asarray(hierarchy)
     block = np.zeros(where.size, np.int64)
     for i, name in enumerate(np.unique(which)):
-        own = which == name
-        _, at, sizes = np.unique(where[own], return_inverse=True, return_counts=True)
+        here = which == name
+        _, at, sizes = np.unique(where[here], return_inverse=True, return_counts=True)
         middle = np.cumsum(sizes) - sizes / 2
-        block[own] = i * count + (middle * count / own.sum()).astype(np.int64)[at]
+        block[here] = i * count + (middle * count / here.sum()).astype(np.int64)[at]
     return np.unique(block, return_inverse=True)[1].astype(np.int64)
 
 
@@ -375,15 +375,15 @@ def bootstrap(statistics: Floats, blocks: Ints, *, positive: bool = False, null:
     n, counts = len(statistics), np.unique(blocks, return_counts=True)[1]
     drawn = statistics[:, 1:]
     drawn = drawn[:, np.isfinite(drawn).all(0)]
-    own, means = statistics[:, 0], drawn.mean(0)
+    of_network, means = statistics[:, 0], drawn.mean(0)
     parts = effective(counts) if drawn.size else 0.0
-    by_network = along(float(((own - own.mean()) ** 2).sum()) / n**2, n)
+    by_network = along(float(((of_network - of_network.mean()) ** 2).sum()) / n**2, n)
     by_block = along(float(means.var()) if drawn.size else np.nan, parts)
     both = 0.0
     if by_network is not None and by_block is not None:
         both = float((drawn - means).var(1).sum()) / (n * (n - 1)) * parts / (parts - 1)
     return interval(
-        float(own.mean()), total([by_network, by_block], both), n, blocks.size, positive=positive, null=null
+        float(of_network.mean()), total([by_network, by_block], both), n, blocks.size, positive=positive, null=null
     )
 
 
@@ -397,7 +397,7 @@ def quantiles(values: Floats, weights: Floats, q: float = 0.5) -> Floats:
     """
     total_weight = weights.sum(1)
     at = q * (total_weight - 1)
-    found = np.empty((len(values), len(weights)))
+    between = np.empty((len(values), len(weights)))
     for i, row in enumerate(values):
         order = np.argsort(row)
         up_to = np.cumsum(weights[:, order], 1)
@@ -405,9 +405,9 @@ def quantiles(values: Floats, weights: Floats, q: float = 0.5) -> Floats:
         low = (up_to > np.floor(at)[:, None]).argmax(1)
         high = (up_to > np.ceil(at)[:, None]).argmax(1)
         part = at - np.floor(at)
-        found[i] = ordered[low] * (1 - part) + ordered[high] * part
-    found[:, total_weight == 0] = np.nan
-    return found
+        between[i] = ordered[low] * (1 - part) + ordered[high] * part
+    between[:, total_weight == 0] = np.nan
+    return between
 
 
 def rank_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
@@ -417,22 +417,22 @@ def rank_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
     a = a - (weights * a).sum(1, keepdims=True) / n
     b = b - (weights * b).sum(1, keepdims=True) / n
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Floats = (weights * a * b).sum(1) / np.sqrt((weights * a * a).sum(1) * (weights * b * b).sum(1))
-    return found
+        correlation: Floats = (weights * a * b).sum(1) / np.sqrt((weights * a * a).sum(1) * (weights * b * b).sum(1))
+    return correlation
 
 
 def _ranks(values: Floats, weights: Floats) -> Floats:
     """Return (B, U) ranks of values (U,); equal values have their mean rank."""
     order = np.argsort(values, kind="stable")
     up_to = np.cumsum(weights[:, order], 1)
-    found = np.empty_like(weights)
-    found[:, order] = up_to - weights[:, order] / 2
+    ranks = np.empty_like(weights)
+    ranks[:, order] = up_to - weights[:, order] / 2
     _, place = np.unique(values, return_inverse=True)
     if place.max(initial=-1) + 1 < values.size:
-        sums, counts = (_sums(part, place) for part in (found * weights, weights))
+        sums, counts = (_sums(part, place) for part in (ranks * weights, weights))
         with np.errstate(invalid="ignore"):
-            found = (sums / counts)[:, place]
-    return np.nan_to_num(found)
+            ranks = (sums / counts)[:, place]
+    return np.nan_to_num(ranks)
 
 
 def _sums(values: Floats, place: Ints) -> Floats:
@@ -495,13 +495,8 @@ def log_lines(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
     with np.errstate(invalid="ignore", divide="ignore"):
         u = np.where(good, np.log10(np.where(x > 0, x, 1))[:, None], np.nan)
         v = np.where(good, np.log10(y), np.nan)
-        mean: Callable[[Floats], Floats] = lambda values: _mean_of_good(values, good)  # noqa: E731
-        du, dv = u - mean(u)[..., None, :], v - mean(v)[..., None, :]
-        uu, uv, vv = mean(du * du), mean(du * dv), mean(dv * dv)
+        mean_u, mean_v = mean_of_known(u, -2), mean_of_known(v, -2)
+        du, dv = u - mean_u[..., None, :], v - mean_v[..., None, :]
+        uu, uv, vv = (mean_of_known(product, -2) for product in (du * du, du * dv, dv * dv))
         slope = np.where(good.sum(-2) >= 3, uv / uu, np.nan)
-        return slope, mean(v) - slope * mean(u), np.where(vv > 0, slope * uv / vv, np.nan)
-
-
-def _mean_of_good(values: Floats, good: Any) -> Floats:
-    found: Floats = np.where(good, values, 0).sum(-2) / np.maximum(good.sum(-2), 1)
-    return found
+        return slope, mean_v - slope * mean_u, np.where(vv > 0, slope * uv / vv, np.nan)

@@ -166,16 +166,13 @@ def degree_law(degree: ArrayLike, n_points: int | None = None) -> Floats:
 
     A label occurs once less in a Prüfer code than its degree, and the code is n - 2 uniform labels (Moon 1970).
     """
+    from scipy.stats import binom, poisson
+
     k = np.asarray(degree, np.float64) - 1
     if n_points is None:
-        return np.where(k >= 0, np.exp(-1 - gammaln(np.maximum(k, 0) + 1)), 0.0)
+        return np.asarray(poisson.pmf(k, 1))
     n = check_integer("n_points", n_points, 2)
-    if n == 2:
-        return np.where(k == 0, 1.0, 0.0)
-    inside = (k >= 0) & (k <= n - 2)
-    k = np.where(inside, k, 0)
-    log_choose = gammaln(n - 1) - gammaln(k + 1) - gammaln(n - 1 - k)
-    return np.where(inside, np.exp(log_choose - k * math.log(n) + (n - 2 - k) * math.log1p(-1 / n)), 0.0)
+    return np.asarray(binom.pmf(k, n - 2, 1 / n))
 
 
 def distance_ccdf(distance: ArrayLike, n_points: int) -> Floats:

@@ -10,7 +10,8 @@ pytest.importorskip("torch")
 
 from percolab.benchmark import endpoints
 from percolab.benchmark.endpoints import AT_MATCHED, CAUSE, METHOD, QUESTION
-from percolab.study.estimates import combined, select
+from percolab.intervals import over_seeds
+from percolab.study.estimates import combined, row, select
 from percolab.study.measured import Measured, Units
 
 N = 12
@@ -134,6 +135,23 @@ def test_an_unhealthy_cell_takes_its_pair_along_and_many_leave_it_undecided():
     pairs = endpoints.pair_cells(endpoints.at_chosen(cells), QUESTION, "topk", "f1")
     kept, _ = endpoints.healthy(pairs, endpoints.pair_cells(endpoints.at_chosen(cells), QUESTION, "topk", "dead"))
     assert {(c.factor, c.seed) for c in kept} == {(0, 1), (1, 0), (1, 1)}
+
+
+def test_both_lines_of_an_endpoint_are_corrected_alike():
+    """Without correction, the second line would be below 0 and the first not, so that nothing was decided."""
+    spread = 0.0136 * np.array([-1.2649, -0.6325, 0, 0.6325, 1.2649])
+    values = {"topk": -0.02 + spread, "batchtopk": spread, "matryoshka": spread[::-1]}
+
+    def rows(draw):
+        for name, found in values.items():
+            names = {"endpoint": METHOD, "method": name, "measure": "f1"}
+            yield from (row(over_seeds([found[draw]]), part=part, **names) for part in ("endpoint", "healthy"))
+            yield row(over_seeds([0.1]), part="dropped", **names)
+
+    found = {one.method: one for one in endpoints.tested(combined([list(rows(draw)) for draw in range(5)]))}
+    assert found["topk"].p < 0.05 < found["topk"].holm
+    assert found["topk"].verdict == "not above 0"
+    assert found["batchtopk"].verdict == "undecided"
 
 
 def test_fewer_than_three_draws_decide_nothing():

@@ -20,6 +20,7 @@ from percolab.benchmark import (  # noqa: E402  # noqa: E402
     check,
     declaration,
     envelope,
+    judgement,
     networks_and_controls,
     submissions,
     task,
@@ -29,7 +30,8 @@ from percolab.benchmark.networks_and_controls import Representation, Subject  # 
 from percolab.benchmark.tasks import FROZEN, SPARSITIES, TASKS  # noqa: E402
 from percolab.features.register import entry  # noqa: E402
 from percolab.nn import CorpusTrainConfig, ResidualMLP, TrainConfig  # noqa: E402
-from percolab.study.cells import Here  # noqa: E402
+from percolab.study.cells import Cells, Here  # noqa: E402
+from percolab.study.runner import InProcess  # noqa: E402
 
 TINY = Budget(n_features=24, k=3, steps=5, batch_size=64, lr=1e-3, n_components=3)
 TRAINING = TrainConfig(d_model=8, n_blocks=1, epochs=1, batch_size=64, lr=1e-2)
@@ -74,8 +76,15 @@ def test_a_benchmark_has_its_table_and_its_controls(made):
     assert not results["missing"]
     assert not results["failed"]
     head, rows = results["table"]["head"], results["table"]["rows"]
-    for column in ("recovery", "untrained", "random norms", "other", "raw input", "chance", "trained - raw", "dead"):
-        assert column in head
+    for column in (
+        "recovery", "untrained", "random norms", "other", "raw input", "chance", "trained - raw", "own - other", "L0",
+        "dead", "explained variance", "loss recovered", "threshold 0", "one to one", "AUC", "held-out subtrees",
+        "splitting", "stability", "MCC", "uniqueness", "precision", "recall", "shrinkage", "1-sparse probe",
+        "5-sparse probe", "probe of activations",
+    ):  # fmt: skip
+        assert column in head, column
+    for role in ("trained", "untrained", "other", "raw"):  # curves against L0
+        assert (output / "superposed-2" / "figures" / f"recovery-{role}.png").exists()
     lines = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert list(lines) == ["kmeans", "kmeans-1", "neurons", "oracle"]
     assert float(lines["oracle"]["recovery"]) == 1
@@ -301,3 +310,24 @@ def test_representations_are_named_by_role_factor_and_place():
     assert found[0] == Representation("trained", 0, 0)
     assert len(found) == 4 + 2 + 2 + 1
     assert len({one.name for one in found}) == len(found)
+
+
+def test_what_the_endpoints_need_is_computed_first_and_methods_share_a_representation(tmp_path):
+    s = declaration.settings(WORLD, only=["topk", "neurons", "kmeans", "oracle"], draws=2)
+    plan = [cell for draw in range(2) for cell in declaration.cells(s.drawn(draw))]
+    names = [cell.name for cell in Cells(tmp_path, InProcess()).missing(plan)]
+    first = ["trained-0_0/topk", "trained-0_0/kmeans", "trained-1_0/topk", "trained-1_0/kmeans"]
+    assert names[:10] == [f"{prefix}{name}" for prefix in ("", "draw-1/") for name in ["networks", *first]]
+    assert not any("neurons" in name or "oracle" in name for name in names[: 10 + 2 * 6])
+    assert names[-1] == "draw-1/truth_0/oracle"
+    assert len(names) == 2 * (1 + 3 * 5 + 1)
+
+
+@pytest.mark.slow
+def test_methods_on_one_representation_read_it_once(tmp_path, monkeypatch):
+    read, asked = judgement.read, []
+    monkeypatch.setattr(
+        judgement, "read", lambda data, which, *rest: (asked.append(which), read(data, which, *rest))[1]
+    )
+    benchmark([WORLD], output=tmp_path, only=["neurons", "pca"], device="cpu")
+    assert len(asked) == len(set(asked)) + 1  # the raw input is too large to be kept

@@ -1,5 +1,6 @@
 """Verification: correct data pass, and each planted fault is flagged by the law it breaks, and by no other."""
 
+import html
 import importlib
 import json
 import re
@@ -14,7 +15,7 @@ import planted
 import pytest
 
 import percolab as pl
-from percolab.checks import bond_trees, merger_trees, sizes, space, verdicts
+from percolab.checks import sizes, space, tree_laws, verdicts
 from percolab.checks.independence import Subject
 from percolab.cli import main
 
@@ -41,7 +42,7 @@ def many():
 def test_correct_data_pass(engine, mode):
     outcome = pl.verify(pl.generate(pl.Recipe(30_000, 20, mode, seeds=5, engine=engine)))
     assert outcome.passed, str(outcome)
-    assert sum(check.verdict == "pass" for check in outcome) >= 16
+    assert sum(check.verdict == "pass" for check in outcome) >= 13
 
 
 @pytest.mark.slow
@@ -55,6 +56,11 @@ def test_clusters_of_several_pieces_in_double_precision_pass():
     for seed in range(5):
         ds = pl.generate(pl.Recipe(2500, 11, "one_cluster", seeds=seed, dtype="float64"))
         assert space.bond_lengths(Subject(ds)).verdict == "pass"
+
+
+def test_an_array_is_refused():
+    with pytest.raises(ValueError, match=r"^dataset must be a dataset, a world, a corpus or documents, got ndarray$"):
+        pl.verify(np.zeros((3, 2)))
 
 
 def test_filtered_and_custom_data_pass():
@@ -120,7 +126,7 @@ def test_fair_attachment_passes():
 
 
 def test_attachment_that_forgets_size():
-    assert flagged_sizes(planted.clusters(attach(6000, 1 / 3, 0.7))) == {"attachment", "cluster sizes (CCDF)"}
+    assert flagged_sizes(planted.clusters(attach(6000, 1 / 3, 0.7))) == {"cluster sizes (CCDF)"}
 
 
 def test_wrong_create_prob():
@@ -139,7 +145,7 @@ def test_wrong_exponent():
 # ---------------------------------------------------------------------- trees and latents
 
 
-TREE_LAWS = {"degree", "graph distance", "ends of bonds", "Prüfer codes", "tree and merger tree"}
+TREE_LAWS = {"degree", "graph distance", "ends of bonds"}
 
 
 def test_bonds_that_prefer_the_first_rows():
@@ -164,25 +170,11 @@ def test_splits_biased_only_where_large():
     assert flagged(planted.one_cluster(choose=even)) == {"split law"}
 
 
-def test_sides_out_of_order():
-    def larger_left(rng, size):
-        left = planted.fair_split(rng, size)
-        return max(left, size - left) if rng.random() < 0.1 else left
-
-    assert flagged(planted.one_cluster(choose=larger_left)) == {"left and right alike"}
-
-
-def test_labels_that_follow_the_tree():
-    ds = fair()
-    ordered = replace(ds, forest=replace(ds.forest, point_id=np.arange(ds.forest.n_points)))
-    assert flagged(ordered) == {"Prüfer codes", "tree and merger tree"}
-
-
 def test_balanced_trees():
     forest = planted.balanced(1 << 17)
     subject = Subject(SimpleNamespace(recipe=pl.Recipe(forest.n_points, 2, "one_cluster", seeds=0), forest=forest))
-    found = {check.law for module in (bond_trees, merger_trees) for check in module.checks(subject) if check.failed}
-    assert found >= {"degree", "graph distance", "ends of bonds", "split law", "depth", "depth, Rayleigh limit"}
+    found = {check.law for check in tree_laws.checks(subject) if check.failed}
+    assert found >= {"degree", "graph distance", "ends of bonds", "split law", "depth"}
 
 
 def test_a_broken_forest_is_all_that_is_said():
@@ -283,7 +275,7 @@ def test_directions_to_the_corners_of_a_cube():
 
 def test_walks_that_keep_their_direction():
     ds, rng = many(), np.random.default_rng(0)
-    parent, height = Subject(ds).rooted
+    parent, height = planted.rooted(ds.forest)
     d, step = ds.recipe.dim, ds.recipe.step
     v, X = np.empty(ds.X.shape), np.empty(ds.X.shape)
     for row in np.argsort(height, kind="stable"):
@@ -327,14 +319,14 @@ def test_parts_of_positions_are_enough(monkeypatch):
 def test_permuted_latent_values():
     ds = many()
     swapped = replace(ds, latent_z=np.random.default_rng(0).permutation(ds.latent_z))
-    assert flagged(swapped) == {"targets are sums of z", "intervention on a latent"}
+    assert flagged(swapped) == {"targets are sums of z"}
 
 
 def test_noise_on_targets():
     ds = many()
     y = ds.y.copy()
     y[1234] += 1e-5
-    assert flagged(replace(ds, y=y)) == {"targets are sums of z", "intervention on a latent"}
+    assert flagged(replace(ds, y=y)) == {"targets are sums of z"}
 
 
 def test_values_that_are_too_wide():
@@ -353,66 +345,19 @@ def test_values_that_follow_their_parents():
     assert flagged(tied) == {"z is N(0, 1)"}
 
 
-# ---------------------------------------------------------------------- samplers
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["native", "paper"])
-def test_samplers_grow_every_small_tree_alike(engine):
-    six = merger_trees.small_forest(engine, 6, 500_000, 0)
-    check = merger_trees.prufer(six, (6,))
-    assert check.verdict == "pass"
-    assert "500,000 trees of 6 points, 1,296 codes" in check.note
-    assert merger_trees.joint(merger_trees.small_forest(engine, 5, 200_000, 0), (5,)).verdict == "pass"
-
-
-@pytest.mark.parametrize("engine", ["native", "paper"])
-def test_small_forests_are_forests(engine):
-    forest = merger_trees.small_forest(engine, 5, 1000, 3)
-    forest.validate()
-    assert forest.n_clusters == 1000
-    assert np.array_equal(forest.cluster_size, np.full(1000, 5))
-
-
-def test_the_paper_sampler_is_the_cyclic_coalescent():
-    forest = merger_trees.small_forest("paper", 6, 3, 11)
-    alone = pl.engines.cyclic_coalescent(6, 11)
-    assert forest.cluster(0).equals(alone)
-
-
-def test_trees_are_named_by_their_prufer_codes():
-    for engine in ("native", "paper"):
-        forest = merger_trees.small_forest(engine, 5, 50, 1)
-        code, _ = merger_trees.tree_codes(forest, np.flatnonzero(forest.latent_size == 5), 5)
-        for c in range(50):
-            one = forest.cluster(c)
-            rank = np.argsort(np.argsort(one.point_id))
-            bonds = {frozenset(pair) for pair in rank[one.bond].tolist()}
-            digits = tuple((code[c] // 5 ** (2 - i)) % 5 for i in range(3))
-            assert bonds == {frozenset(pair) for pair in merger_trees._decode(digits, 5)}
-
-
-def test_joint_law_counts_all_orders():
-    for n, cells in ((3, 6), (4, 84), (5, 2040)):
-        law = merger_trees.joint_law(n)
-        assert len(law) == cells
-        assert sum(law.values()) == pytest.approx(1)
+# ---------------------------------------------------------------------- the suite
 
 
 def test_the_suite_has_both_engines_and_modes(monkeypatch):
     module = importlib.import_module("percolab.checks.suite")
     monkeypatch.setattr(module, "SUITE_POINTS", 3000)
     monkeypatch.setattr(module, "SUITE_DIM", 5)
-    monkeypatch.setattr(module, "SMALL_TREES", 10_000)
-    monkeypatch.setattr(module, "PAIRED_TREES", 10_000)
     told = []
     outcome = pl.verify(progress=lambda *step: told.append(step))
     assert outcome.passed, str(outcome)
     assert {check.data for check in outcome} == {
-        "native sampler",
         "native, one_cluster",
         "native, distribution",
-        "paper sampler",
         "paper, one_cluster",
         "paper, distribution",
     }
@@ -425,7 +370,7 @@ def test_the_suite_has_both_engines_and_modes(monkeypatch):
 def test_the_whole_suite_passes():
     outcome = pl.verify()
     assert outcome.passed, str(outcome)
-    assert sum(check.verdict == "pass" for check in outcome) >= 85
+    assert sum(check.verdict == "pass" for check in outcome) >= 63
 
 
 @pytest.mark.slow
@@ -491,9 +436,10 @@ def test_command_line(store, capfd):
     assert "split law" in out
     assert "not enough data" in out
     assert "wrote out/verify.html" in out
-    assert "a.zarr: 2,000 points in 6 dimensions" in out
+    assert "a.zarr: Dataset(2,000 points in R^6" in out
     page = (store / "out" / "verify.html").read_text()
-    assert "a.zarr: 2,000 points in 6 dimensions, mode distribution, engine native, seeds 1, 10001, 20001" in page
+    lead = "a.zarr: Dataset(2,000 points in R^6, mode='distribution', engine='native'), seeds 1, 10001, 20001"
+    assert lead in html.unescape(page)
     assert page.count("data:image/png;base64,") >= 12
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
 
@@ -519,7 +465,7 @@ def test_command_line_refuses(store, capfd):
 
 
 def test_import_is_light():
-    heavy = ("scipy.stats", "matplotlib", "pandas", "powerlaw")
+    heavy = ("scipy.stats", "matplotlib", "pandas")
     program = f"import sys, percolab; percolab.verify; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
 

@@ -279,7 +279,7 @@ def test_generate_in_shards_and_resume(capfd, fails):
     words += ["--shards", "2", "--workers", "1"]
     assert main.run(words) == 0
     out = capfd.readouterr().out
-    assert "s.zarr: 70,000 points in R^3, 1 clusters, 69,999 latents; seeds " in out
+    assert "s.zarr: 70,000 points in R^3, 1 cluster, 69,999 latents; seeds " in out
     assert "\nmade 2 of 2 shards; a worker took up to " in out
     loaded = pl.load("s.zarr", verify=True)
     assert np.array_equal(pl.generate(loaded.recipe).X, loaded.X)

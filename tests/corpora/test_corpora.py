@@ -315,7 +315,7 @@ ONE = grow_forest([40], 0)
         (pl.Recipe(2**31, 2, "one_cluster"), {}, r"n_points of a lexicon must be at most 2\*\*31 - 1, got 2147483648"),
         (ONE, {"renewal": 0}, "renewal must be above 0 and at most 1, got 0"),
         (ONE, {"renewal": 1.5}, "renewal must be above 0 and at most 1, got 1.5"),
-        (ONE, {"renewal": math.nan}, "renewal must be a number"),
+        (ONE, {"renewal": math.nan}, "renewal must be a finite number, got nan"),
         (ONE, {"renewal": 1e-300}, r"renewal must be at least 2\*\*-64"),
         (ONE, {"length": 1}, "length must be at least 2, got 1"),
         (ONE, {"length": 2**31}, r"length must be at most 2\*\*31 - 1, got 2147483648"),

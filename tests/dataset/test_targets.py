@@ -206,6 +206,13 @@ def test_sign_is_a_label():
     assert ds.n_classes == 2
 
 
+def test_labels_that_are_no_groups_of_the_cut_have_no_nodes():
+    ds = made().with_target("classes", n_groups=made().forest.n_clusters + 3)
+    spoilt = dataclasses.replace(ds, y=ds.y[::-1].copy())
+    with refused(f"y must number the {ds.n_classes} groups of {ds.target}, got other labels"):
+        _ = spoilt.class_nodes
+
+
 def test_numbers_have_no_classes():
     assert made().n_classes is None
     assert made().vocabulary is None
@@ -317,7 +324,7 @@ def test_labels_reach_torch_and_parquet(tmp_path):
 
     found = pandas.read_parquet(tmp_path / "ds.points.parquet")
     np.testing.assert_array_equal(found[["y0", "y1"]].to_numpy(), tokens.y)
-    with refused("y must have one number a row for these files, got 2"):
+    with refused("y must have one number per row for these files, got 2"):
         exports.to_npz(tokens, tmp_path / "ds")
 
 
@@ -460,7 +467,7 @@ def test_given_targets_have_no_law():
 def test_silence_that_goes_wrong_is_caught():
     ds = large().with_target("silent")
     loud = dataclasses.replace(ds, y=large().y)
-    assert flagged(loud) == {"targets are sums of z", "intervention on a latent"}
+    assert flagged(loud) == {"targets are sums of z"}
     active = {"latent_active": ds.latent_active.copy(), "point_active": ds.point_active.copy()}
     one = int(np.flatnonzero(~active["latent_active"])[0])
     active["latent_active"][one] = True

@@ -17,7 +17,7 @@ import torch
 
 import percolab as pl
 from percolab import exports
-from percolab.exports import columns, formats, release
+from percolab.exports import columns, release
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.npz"))
 
@@ -314,11 +314,12 @@ def test_foreign_files_are_named(ds, tmp_path):
         exports.read_csv(tmp_path / "t")
 
 
-@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+@pytest.mark.parametrize("name", sorted(exports.WRITERS))
 def test_formats_name_their_files(name, ds, tmp_path):
-    form = formats.FORMATS[name]
-    form.write(ds, tmp_path / "a", overwrite=False, progress=lambda *_: None)
-    assert sorted(form.paths(tmp_path / "a")) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    exports.WRITERS[name](ds, tmp_path / "a", overwrite=False, progress=lambda *_: None)
+    assert sorted(exports.files_of(name, ds, tmp_path / "a")) == sorted(
+        path for path in tmp_path.rglob("*") if path.is_file()
+    )
 
 
 def test_parquet(either, ds, tmp_path, monkeypatch):

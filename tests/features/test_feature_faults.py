@@ -173,7 +173,9 @@ def ties_go_to_the_highest_latent(patch):
             hits = counting.count_pairs(firing, np.full(size.size, f), truth.concepts.start, truth.concepts.stop)
             equal = np.flatnonzero(2.0 * hits / (firing.fired[f] + size) == found.feature_f1[f])
             at[f] = equal[-1] if c >= 0 else -1
-        return counting.complete(firing, truth.concepts, found.feature, found.f1, at, found.feature_f1, found.purity)
+        start, stop = truth.concepts.start[at], truth.concepts.stop[at]
+        hits = counting.count_pairs(firing, np.where(at < 0, -1, np.arange(at.size)), start, stop)
+        return replace(found, concept=at, feature_hits=hits)
 
     changed(patch, scoring, "match", wrong)
 
@@ -338,10 +340,7 @@ def edges_to_the_top_are_summarised(patch):
 
 @fault("concepts.absorption", "concepts.absorption_null", "summary.absorption")
 def absorbers_may_be_as_large(patch):
-    def wrong(upper, size, out):
-        out[:] = upper
-
-    patch.setattr(absorption, "_first_twice_as_large", wrong)
+    patch.setattr(absorption, "_first_twice_as_large", lambda upper, size: upper)
 
 
 @fault("concepts.absorption")
@@ -356,12 +355,8 @@ def absorption_of_poor_concepts_too(patch):
 
 
 @fault("concepts.absorption")
-def absorbers_absorb_from_their_own_concept_alone(patch):
-    def wrong(found_first, found, end, first, lowest):
-        first[:] = found_first
-        lowest[:] = -1
-
-    patch.setattr(absorption, "_lowest", wrong)
+def no_concept_is_absorbed_from(patch):
+    patch.setattr(absorption, "_first_twice_as_large", lambda upper, size: np.full_like(upper, -1))
 
 
 @fault("concepts.absorption_null", "summary.absorption_null")

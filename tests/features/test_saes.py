@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from percolab.features import score
+from percolab.features.dictionaries import Pretrained
 from percolab.features.inputs import as_array
 from percolab.features.saes import BatchTopK, Gated, JumpReLU, Matryoshka, SparseAutoencoder, TopK
 
@@ -113,6 +114,7 @@ def test_files_are_those_of_saelens(name, fitted, activations, tmp_path):
         again = kind.load(tmp_path, "cpu")
         assert abs(again.encode(activations) - codes).nnz == 0
         assert np.array_equal(again.directions, method.directions)
+    assert abs(Pretrained(str(tmp_path), "cpu").fit(activations).encode(activations) - codes).nnz == 0
     other = Gated if name != "gated" else TopK
     with pytest.raises(ValueError, match=rf"^path must hold an SAE of kind {other.architecture}, got "):
         other.load(tmp_path, "cpu")
@@ -245,6 +247,136 @@ def test_on_a_gpu_codes_stay_there(activations):
         as_array(codes) @ method.directions + method.bias, as_array(method.sae(torch.from_numpy(activations).cuda())),
         atol=1e-4,
     )  # fmt: skip
+
+
+def by_saelens(scaled, sae, steps, lr):
+    """Train by SAELens' own trainer; return the loss of every step."""
+    import sae_lens
+    from sae_lens.config import LoggingConfig, SAETrainerConfig
+
+    from percolab.features.saelens import batches
+
+    settings = SAETrainerConfig(
+        total_training_samples=steps * 64, train_batch_size_samples=64, lr=lr, lr_end=lr, lr_decay_steps=steps // 5,
+        device="cpu", dead_feature_window=max(1, steps // 10), logger=LoggingConfig(log_to_wandb=False),
+    )  # fmt: skip
+    trainer, losses = sae_lens.SAETrainer(settings, sae, data_provider=batches(scaled, 64, 3)), []
+    step = trainer._train_step
+    trainer._train_step = lambda **given: (out := step(**given), losses.append(float(out.loss.detach())))[0]
+    trainer.fit()
+    return losses
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
+def test_steps_are_those_of_saelens_trainer(name, activations):
+    """Losses of all steps, weights, threshold and counts: features die and are revived in this run.
+
+    In float64, with rates that float32 holds exactly, since rounding grows from step to step.
+    """
+    import torch
+
+    from percolab.features import saelens
+
+    steps, lr, width = 160, 2**-6, 96
+    method = type(KINDS[name])(**SMALL | {"n_features": width, "steps": steps} | ({} if name == "gated" else {"k": 2}))
+    scaled, options = torch.from_numpy(activations).double(), {**method.options(), "dtype": "float64"}
+    how = {"n_features": width, "frozen": None, "seed": 3}
+    ours, theirs = (saelens.begin(scaled, method.architecture, options, **how) for _ in range(2))
+    theirs.__class__ = type(theirs).__mro__[2]  # SAELens' own, with all that waits
+    training, losses, dead = saelens.Training(ours, 64, steps, lr, soft=False), [], []
+    for step, batch in zip(range(steps), saelens.batches(scaled, 64, 3), strict=False):
+        training.take(step, batch)
+        losses.append(float(training.loss))
+        dead.append(int((training.silent > training.window).sum()))
+    training.finish()
+    np.testing.assert_allclose(losses, by_saelens(scaled, theirs, steps, lr), rtol=1e-7)
+    for key, value in theirs.state_dict().items():
+        np.testing.assert_allclose(as_array(ours.state_dict()[key]), as_array(value), rtol=1e-6, atol=1e-8, err_msg=key)
+    assert ours.cfg.metadata.num_dead_features == theirs.cfg.metadata.num_dead_features
+    assert ours.cfg.metadata.l0 == pytest.approx(theirs.cfg.metadata.l0, rel=1e-4)
+    if name not in ("gated", "jumprelu"):  # SAELens revives no others
+        assert max(dead) > 5
+        assert np.diff(dead).min() < 0
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
+def test_what_learns_stays_where_it_is(name, activations):
+    """A CUDA graph knows tensors by their addresses; gradients are of one step alone."""
+    import torch
+
+    from percolab.features import saelens
+
+    method, values = KINDS[name], torch.from_numpy(activations)
+    sae = saelens.begin(values, method.architecture, method.options(), n_features=24, frozen=None, seed=0)
+    training = saelens.Training(sae, 64, 40, 1e-3, soft=True)
+
+    def addresses():
+        kept = [*sae.state_dict().values(), training.optimizer.param_groups[0]["lr"], *training.coefficients.values()]
+        kept += [value for state in training.optimizer.state.values() for value in state.values()]
+        return [one.data_ptr() for one in (*kept, training.batch, training.silent, training.fired, training.loss)]
+
+    training.take(0, values[:64])
+    before = addresses()
+    for step, reviving in enumerate([False, True, False]):
+        training.silent[step] = 1000 * reviving
+        training.take(step + 1, values[:64])
+        assert addresses() == before
+        assert all(parameter.grad is None for parameter in sae.parameters())
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("reviving", [False, True])
+def test_python_waits_for_nothing_within_a_step(name, reviving, activations):
+    """A step asks for no number and no count of rows, so that a CUDA graph can hold it; steps of SAELens do."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from percolab.features import saelens
+
+    class Waits(TorchDispatchMode):
+        """Notes what waits for a GPU: numbers that Python reads or sends, shapes that depend on values."""
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            name = function.__name__.partition(".")[0]
+            masks = any(one.dtype == torch.bool for one in args[1] if one is not None) if name == "index" else False
+            if name in ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh") or masks:
+                waits.append(name)
+            return function(*args, **kwargs or {})
+
+    method, values, waits = KINDS[name], torch.from_numpy(activations), []
+    begun = {"n_features": 24, "frozen": None, "seed": 0}
+    sae = saelens.begin(values, method.architecture, method.options(), **begun)
+    training = saelens.Training(sae, 64, 40, 1e-3, soft=True)
+    training.take(0, values[:64])
+    training.silent[:5] = 1000
+    with Waits():
+        training._step(reviving)
+    assert not waits
+    if name in ("topk", "batchtopk", "matryoshka"):
+        sae.__class__ = type(sae).__mro__[2]
+        with Waits():
+            training._step(reviving=True)
+        assert waits
+
+
+@pytest.mark.sae
+@pytest.mark.parametrize("name", KINDS)
+def test_on_a_gpu_graphs_take_the_same_steps(name, activations, monkeypatch):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    from percolab.features import saelens
+
+    given = SMALL | {"n_features": 96, "steps": 160, "device": "cuda"} | ({} if name == "gated" else {"k": 2})
+    graphs = type(KINDS[name])(**given).fit(activations)
+    monkeypatch.setattr(saelens, "WARM_UP", 1000)  # so that nothing is recorded
+    steps = type(KINDS[name])(**given).fit(activations)
+    np.testing.assert_allclose(graphs.directions, steps.directions, rtol=1e-3, atol=1e-4)
+    again = type(KINDS[name])(**given).fit(activations)
+    assert np.array_equal(again.directions, steps.directions)
 
 
 @pytest.mark.sae

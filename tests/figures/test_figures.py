@@ -132,7 +132,7 @@ def test_a_card_says_how_to_make_it_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for recipe in (pl.Recipe(300, 4, "custom", 0.25, seeds=3, min_cluster_size=2, dtype="float64"), pl.Recipe(99, 3)):
         ds = pl.generate(recipe)
-        assert main.run([*dataset_card.command(ds).split()[1:], "-q", "-o", "again.zarr", "--overwrite"]) == 0
+        assert main.run([*dataset_card.command(ds.recipe).split()[1:], "-q", "-o", "again.zarr", "--overwrite"]) == 0
         again = pl.load("again.zarr")
         assert again.recipe == recipe
         assert np.array_equal(np.asarray(again.X), ds.X)

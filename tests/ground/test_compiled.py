@@ -138,11 +138,12 @@ def test_rehearsals_call_kernels_as_the_real_thing_does():
     """Else the second process would compile what nobody needs."""
     pl.generate(pl.Recipe(3000, 4, seeds=1, mode="one_cluster"))
     dataset = pl.generate(pl.Recipe(20_000, 4, seeds=2))
-    half = np.zeros((dataset.forest.n_points, 2), np.float32)
-    largest = np.argmax(dataset.forest.latent_size)
-    first, size = dataset.forest.latent_start[largest], dataset.forest.latent_size[largest]
-    half[first : first + size // 2, 0] = half[first + size // 2 : first + size, 1] = 1
-    pl.features.score(dataset, half, threads=1)
+    forest = dataset.forest
+    latents = forest.concepts()
+    halves = np.zeros((forest.n_points, 2 * latents.size), np.float32)  # each says half of a concept
+    for i, (first, size) in enumerate(zip(forest.latent_start[latents], forest.latent_size[latents], strict=True)):
+        halves[first : first + size // 2, 2 * i] = halves[first + size // 2 : first + size, 2 * i + 1] = 1
+    pl.features.score(dataset, halves, threads=1)
     before = kernels()
     native.rehearse("float32")
     scoring.rehearse()
@@ -162,9 +163,8 @@ print(*sorted(k.py_func.__name__ for k in gc.get_objects() if type(k) is _Kernel
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        "_cover", "_covered_by_own", "_draw_pieces", "_first_twice_as_large", "_grow", "_lowest", "_sort_by_concept",
-        "draw_skeleton", "enter_tips", "follow_anchors", "origin_anchors", "shift", "split_skeleton", "start_anchors",
-        "walk_pieces",
+        "_cover", "_covered_by_own", "_draw_pieces", "_grow", "_sort_by_concept", "draw_skeleton", "enter_tips",
+        "follow_anchors", "origin_anchors", "shift", "split_skeleton", "start_anchors", "walk_pieces",
     ]  # fmt: skip
 
 

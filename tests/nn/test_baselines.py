@@ -116,5 +116,5 @@ def test_bad_input(dataset):
     X[3, 0] = np.inf
     with pytest.raises(ValueError, match=r"X must be finite, got inf in row 3"):
         baselines(dataclasses.replace(dataset, X=X), device="cpu")
-    with pytest.raises(ValueError, match=r"y must be one number or label a row, \(700,\), got shape \(700, 2\)"):
+    with pytest.raises(ValueError, match=r"y must be one number or label per row, \(700,\), got shape \(700, 2\)"):
         baselines(dataset.with_target("path_tokens", levels=2, ratio=4), device="cpu")

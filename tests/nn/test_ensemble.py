@@ -249,11 +249,11 @@ def test_bad_members(dataset):
         train(dataset, TINY, keep=[5], device="cpu")
     with pytest.raises(ValueError, match=r"weight_seed must be .*, got -1"):
         TrainConfig(weight_seed=-1)
-    with pytest.raises(ValueError, match=r"y must be one number or label a row, \(300,\), got shape \(300, 4\)"):
+    with pytest.raises(ValueError, match=r"y must be one number or label per row, \(300,\), got shape \(300, 4\)"):
         train(dataset.with_target("path_tokens"), TINY, device="cpu")
     with pytest.raises(ValueError, match=r"labels must not be negative, got -1"):
         train(dataset, [TINY], targets=np.full((1, 300), -1), device="cpu")
-    with pytest.raises(ValueError, match=r"model must give 2 numbers a point, one a class, got 1"):
+    with pytest.raises(ValueError, match=r"model must give 2 numbers per point, one per class, got 1"):
         train(dataset.with_target("sign"), TINY, model=ResidualMLP(8, 4, 1), device="cpu")
     with pytest.raises(ValueError, match=r"split must have validation rows, got none"):
         train(dataset, TINY, split=pl.split_rows(dataset, fractions=(0.5, 0, 0.5)), device="cpu")

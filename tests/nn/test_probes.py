@@ -325,6 +325,7 @@ def test_activations_that_do_not_fit(dataset):
         activations(ResidualMLP(7, 4, 1), dataset.X, device="cpu")
     with pytest.raises(ValueError, match=r"names must be modules of the model \(input, .*\), got 'nope'"):
         activations(ResidualMLP(6, 4, 1), dataset.X, ["nope"], device="cpu")
+    assert list(activations(ResidualMLP(6, 4, 1), dataset.X, "blocks.0", device="cpu")) == ["blocks.0"]
     with pytest.raises(
         ValueError, match=r"names must be given for a model other than ResidualMLP or Transformer, got a Linear"
     ):

@@ -58,6 +58,11 @@ def test_model_computes_what_the_paper_writes():
     assert torch.allclose(model(x), (h @ model.output.weight.T + model.output.bias)[:, 0], atol=1e-6)
 
 
+def test_arrays_are_no_dataset():
+    with pytest.raises(ValueError, match=r"^data must be a dataset, a world or a corpus, got ndarray$"):
+        train(np.zeros((9, 2)), np.zeros(9))
+
+
 def test_another_activation():
     smooth, plain = ResidualMLP(4, 6, 2, seed=1, activation=torch.nn.GELU), ResidualMLP(4, 6, 2, seed=1)
     assert torch.equal(weights(smooth), weights(plain))
@@ -65,7 +70,9 @@ def test_another_activation():
         block.hidden = torch.nn.GELU()
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
     assert torch.equal(smooth(x), plain(x))
-    with pytest.raises(ValueError, match=r"activation must be a class of torch.nn or a function, got 'gelu'"):
+    with pytest.raises(
+        ValueError, match=r"activation must be a class, such as torch.nn.GELU, or a function, got 'gelu'"
+    ):
         ResidualMLP(4, activation="gelu")
 
 
@@ -206,7 +213,7 @@ def test_any_module_trains(dataset):
 def test_model_of_another_dimension(dataset):
     with pytest.raises(ValueError, match=r"model must take points of dimension 8, got one of 9"):
         train(dataset, TINY, model=ResidualMLP(9, 4, 1), device="cpu")
-    with pytest.raises(ValueError, match=r"model must give one number a point, got 3"):
+    with pytest.raises(ValueError, match=r"model must give one number per point, got 3"):
         train(dataset, TINY, model=torch.nn.Linear(8, 3), device="cpu")
 
 

@@ -15,7 +15,7 @@ from percolab.features import score
 from percolab.features.inputs import read_codes
 from percolab.ground.progress import silent
 from percolab.show import explore
-from percolab.show.explorer import data, firing, planes, trees
+from percolab.show.explorer import data, planes, shown_features, trees
 from percolab.show.explorer.packing import pack, unpack
 
 N = 400
@@ -64,7 +64,7 @@ def test_the_same_values_pack_to_the_same_bytes(dataset):
 
 @given(st.lists(st.integers(0, 2**31)))
 def test_varints_are_read_back(numbers):
-    found, left = [], bytearray(firing.varints(np.array(numbers, np.int64)))
+    found, left = [], bytearray(shown_features.varints(np.array(numbers, np.int64)))
     while left:
         value, shift = 0, 0
         while True:
@@ -199,8 +199,8 @@ def test_where_features_fire_is_sent(dataset, codes):
 def test_features_that_match_best_are_kept_where_there_is_no_room(dataset, codes, monkeypatch):
     noisy = codes.toarray()
     noisy[:, 5] = np.random.default_rng(0).random(N) > 0.5
-    monkeypatch.setattr(firing, "BYTES_OF_TREE", 0)
-    monkeypatch.setattr(firing, "MOST_BYTES", 2 * int((noisy[:, :5] > 0).sum()))
+    monkeypatch.setattr(shown_features, "BYTES_OF_TREE", 0)
+    monkeypatch.setattr(shown_features, "MOST_BYTES", 2 * int((noisy[:, :5] > 0).sum()))
     sent = overview(explore(dataset, codes=noisy, scores=score(dataset, noisy)))["features"]
     assert sorted(sent["shown"]) == [0, 1, 2, 3, 4]
 

@@ -84,7 +84,7 @@ def whole(ds, tmp_path_factory):
 
 
 def contents(url):
-    return {key: bytes(objects.fetch(url, key, 1 << 30)) for key in objects.keys(url)}
+    return {key: bytes(objects.fetch(url, key, 1 << 30)) for key in dict(objects.sizes(url))}
 
 
 @pytest.mark.slow
@@ -150,10 +150,10 @@ def wait_for(condition, process, seconds=120):
 @pytest.mark.slow
 def test_resumed_after_a_kill(url, whole):
     process = start(url)
-    wait_for(lambda: sum(key.startswith("unfinished/point/c") for key in objects.keys(url)) >= 3, process)
+    wait_for(lambda: sum(key.startswith("unfinished/point/c") for key in dict(objects.sizes(url))) >= 3, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert exclusion.LOCK in set(objects.keys(url))  # it could not give it back
+    assert exclusion.LOCK in set(dict(objects.sizes(url)))  # it could not give it back
     with pytest.raises(pl.StoreError, match="unfinished write"):
         pl.load(url)
     made = pl.generate_store(RECIPE, url, shards=10)
@@ -164,7 +164,7 @@ def test_resumed_after_a_kill(url, whole):
 @pytest.mark.slow
 def test_a_second_run_is_refused(url, whole):
     process = start(url)
-    wait_for(lambda: any(key.startswith("unfinished/point/c") for key in objects.keys(url)), process)
+    wait_for(lambda: any(key.startswith("unfinished/point/c") for key in dict(objects.sizes(url))), process)
     with pytest.raises(pl.StoreError, match=rf"is being written by another process \(process {process.pid} on '"):
         pl.generate_store(RECIPE, url, shards=10)
     assert process.communicate()[1] == ""
@@ -193,7 +193,7 @@ def test_of_many_that_begin_at_once_one_gets_the_lock(url):
     assert outcomes.count("got it") == 1
     assert all("is being written by another process" in said for said in outcomes if said != "got it")
     held[0].release()
-    assert list(objects.keys(url)) == []
+    assert list(dict(objects.sizes(url))) == []
 
 
 def stale(url, **changes):
@@ -209,7 +209,7 @@ def test_a_lock_is_believed_for_a_while(url, ds, monkeypatch):
         ds.save(url)
     monkeypatch.setattr(exclusion, "LEASE_S", 0.0)
     ds.save(url)
-    assert exclusion.LOCK not in set(objects.keys(url))
+    assert exclusion.LOCK not in set(dict(objects.sizes(url)))
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_a_lock_that_nobody_wrote(text, url, ds, monkeypatch):
         ds.save(url)
     monkeypatch.setattr(exclusion, "LEASE_S", 0.0)
     exclusion.Lease(url).release()
-    assert list(objects.keys(url)) == []
+    assert list(dict(objects.sizes(url))) == []
 
 
 def test_a_lock_is_renewed_and_its_loss_is_noticed(url, monkeypatch):
@@ -242,7 +242,7 @@ def test_a_lock_is_renewed_and_its_loss_is_noticed(url, monkeypatch):
     with pytest.raises(pl.StoreError, match="was taken over by another run, since this one could not renew its lock"):
         lease.check()
     lease.release()
-    assert exclusion.LOCK in set(objects.keys(url))  # it is another's now
+    assert exclusion.LOCK in set(dict(objects.sizes(url)))  # it is another's now
 
 
 def test_a_lock_that_cannot_be_renewed_for_too_long_is_not_trusted(url):

@@ -11,7 +11,7 @@ import pytest
 
 import percolab as pl
 from percolab import exports
-from percolab.exports import formats
+from percolab.exports.columns import paths
 from percolab.ground import files
 from percolab.store import runners, shards
 
@@ -140,7 +140,7 @@ def state(write, folder):
 def exported(folder):
     """Return the seeds of the datasets whose files are there."""
     exports.read_npz(folder / "out")
-    there = [path.read_bytes() for path in formats.FORMATS["npz"].paths(folder / "out")]
+    there = [path.read_bytes() for path in paths("npz", folder / "out")]
     return {seeds for seeds, known in EXPORTED.items() if known == there}
 
 
@@ -153,7 +153,7 @@ def made(tmp_path_factory):
     for recipe, dataset in found.items():
         folder = tmp_path_factory.mktemp("exported")
         export(dataset, folder, False)
-        EXPORTED[recipe.seeds] = [path.read_bytes() for path in formats.FORMATS["npz"].paths(folder / "out")]
+        EXPORTED[recipe.seeds] = [path.read_bytes() for path in paths("npz", folder / "out")]
     return found
 
 

@@ -71,7 +71,7 @@ def test_nodes_that_always_die_end_the_run(cluster):
     cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     with (
-        runners.ready("ray", None, cluster.address),
+        runners.connected(None, cluster.address),
         pytest.raises(runners.WorkerError, match="workers died 3 times at the same task: "),
     ):
         list(runners.run(die_with_the_node, [1], "ray", 1))

@@ -13,7 +13,7 @@ import pytest
 
 import percolab as pl
 from percolab.ground import files, locks
-from percolab.store import commit, finished, runners, schema, shards, unfinished, worlds
+from percolab.store import commit, finished, runners, schema, shards, unfinished
 
 OLD = pl.Recipe(400, 3, seeds=1)
 NEW = pl.Recipe(500, 3, seeds=2)
@@ -55,7 +55,7 @@ def contents(path):
 
 
 def save(dataset, path, **options):
-    worlds.save(dataset, path, **options)
+    commit.save(dataset, path, **options)
 
 
 def make(dataset, path, **options):
@@ -346,7 +346,7 @@ def test_a_world_that_finds_its_target_taken_is_kept(tmp_path):
         (tmp_path / "world.zarr" / "notes").touch()
 
     with pytest.raises(FileExistsError, match=r"output must not exist unless .*; the new dataset is kept at") as caught:
-        worlds.save(world, tmp_path / "world.zarr", progress=take_the_target)
+        commit.save(world, tmp_path / "world.zarr", progress=take_the_target)
     kept = str(caught.value).rsplit("'", 2)[1]
     assert (pl.load(kept, verify=True).X[:] == world.X).all()
     assert [file.name for file in (tmp_path / "world.zarr").iterdir()] == ["notes"]

@@ -110,14 +110,14 @@ def test_a_failed_write_leaves_what_was_there(ds, path, monkeypatch):
 
 KILLED = """
 import sys, time, percolab as pl
-from percolab.store import schema, worlds
+from percolab.store import commit, schema
 schema.CHUNK_BYTES = 1 << 12
 def report(stage, done, total):
     if done > total / 2:
         print("half", flush=True)
         time.sleep(60)
 ds = pl.generate(pl.Recipe(3000, 6, seeds=3, engine="paper"))
-worlds.save(ds, sys.argv[1], overwrite=True, progress=report)
+commit.save(ds, sys.argv[1], overwrite=True, progress=report)
 """
 
 

@@ -18,7 +18,7 @@ import zarr
 
 import percolab as pl
 from percolab.engines import paper
-from percolab.store import finished, schema, unfinished, worlds
+from percolab.store import commit, finished, schema, unfinished
 from percolab.store.schema import COLUMNS, ROW_KINDS
 from percolab.store.unfinished import Unfinished
 
@@ -656,7 +656,7 @@ def test_an_interrupted_save_to_a_url_is_resumed(ds, files, memory):
         raise Killed
 
     with pytest.raises(Killed):
-        worlds.save(ds, memory, progress=stop)
+        commit.save(ds, memory, progress=stop)
     with pytest.raises(FileExistsError, match="cell of the store at"):
         begin(ds, memory)
     with pytest.raises(FileExistsError, match="min_cluster_size of the store at"):

@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -74,6 +75,21 @@ def test_what_is_needed_is_computed_first_and_only_if_it_is_needed(kept):
     kept.file(middle).unlink()
     assert kept.compute([last, middle, deep]) == []
     assert len(CALLS) == 3
+
+
+def test_progress_begins_before_the_first_cell_is_computed(kept):
+    told = []
+    kept.here = Here("cpu", lambda *report: told.append((*report, len(CALLS))))
+    kept.compute([cell(), cell("two")])
+    kept.compute([cell()])
+    assert told == [("cells", 0, 2, 0), ("cells", 1, 2, 1), ("cells", 2, 2, 2)]
+
+
+def test_lower_ranks_come_first_with_what_they_need(kept):
+    late, deep = cell("late", partial(make, size=1), rank=1), cell("deep", partial(make, size=2), lasting=False)
+    first, second = cell("first", partial(make, size=3), [deep]), cell("second", partial(make, size=4))
+    kept.compute([late, deep, first, second])
+    assert CALLS == [2, 3, 4, 1]
 
 
 def test_a_fault_is_raised_or_kept_with_its_reason(kept):

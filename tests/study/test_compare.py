@@ -105,7 +105,7 @@ def test_a_position_is_named_and_never_flattened_in_silence(points):
 
     with pytest.raises(ValueError, match=r"spread must name a position, as spread\[-1\] does"):
         compare(points, {"trained": Positions(), "raw": None}, layers=["spread"])
-    found = compare(points, {"trained": Positions(), "raw": None}, layers=["spread[-1]"])
+    found = compare(points, {"trained": Positions(), "raw": None}, layers="spread[-1]")
     assert set(found.contrasts["layer"]) == {"spread[-1]"}
 
 
@@ -159,7 +159,7 @@ HALF = np.ones((3000, 2))
         ({"networks": {"trained": [np.ones((3000, 2))]}}, "networks must say which of the 2 factors the trained ones"),
         ({"networks": {"trained": {5: np.ones((3000, 2))}}}, "factors of networks must be below 2, got 5"),
         ({"networks": {"untrained": [HALF, HALF]}}, "networks must differ, .*, got the same one twice as 'untrained'"),
-        ({"readers": ["nonsense"]}, r"readers must be names \(separation, accuracy"),
+        ({"readers": ["nonsense"]}, r"readers must be names \(separation, accuracy.*got 'nonsense': method must"),
         ({"readers": []}, "readers must not be empty"),
         ({"readers": [KMeans]}, r"readers must be names or objects, got the class KMeans: give KMeans\(…\)"),
         ({"networks": {"Untrained": np.ones((3000, 2))}}, "networks must have the role 'untrained', got 'Untrained'"),

@@ -19,6 +19,7 @@ from attack_studies import EXPERIMENT, SETTINGS, WORLD, made_results, state_of, 
 from percolab.benchmark import declaration, envelope, submissions  # noqa: E402
 from percolab.cli import main  # noqa: E402
 from percolab.features.dictionaries import Pretrained  # noqa: E402
+from percolab.ground.devices import on_device  # noqa: E402
 from percolab.ground.foreign_files import parse_json  # noqa: E402
 from percolab.study.cells import RECORD  # noqa: E402
 from percolab.study.sources import folder as read_activations  # noqa: E402
@@ -27,7 +28,7 @@ from percolab.study.sources import folder as read_activations  # noqa: E402
 @pytest.fixture(autouse=True)
 def never_hang():
     """End a test that waits for a pipe."""
-    signal.alarm(120)
+    signal.alarm(600)  # minutes, since a test may have to compile first on a busy machine
     yield
     signal.alarm(0)
 
@@ -196,6 +197,36 @@ def test_activations_are_rows_of_numbers(values, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"^0\.npy must "):
         read_activations(activations(tmp_path / "in", values))
     assert not Path("owned").exists()
+
+
+NOT_ROWS = {
+    "text": np.full((50, 4), "x"),
+    "complex": np.ones((50, 4), complex),
+    "dates": np.zeros((50, 4), "M8[s]"),
+    "records": np.zeros((50, 4), [("a", "f4")]),
+    "one value": np.float32(3),
+    "no width": np.ones((50, 0)),
+}
+
+
+@pytest.mark.parametrize("values", NOT_ROWS.values(), ids=NOT_ROWS)
+def test_activations_of_two_networks_are_rows_of_numbers(values, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save("good.npy", np.ones((50, 4)))
+    np.save("bad.npy", values)
+    for names in (["good.npy", "bad.npy"], ["bad.npy", "bad.npy"]):
+        assert main.run(["diff", *names, "--method", "kmeans@n_features=2", "--device", "cpu"]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(("error: activations must ", "error: --data must have at least 2 rows"))
+        assert said[:-1].isprintable()
+
+
+def test_arrays_on_disk_are_read_if_memory_holds_them(tmp_path, monkeypatch):
+    """A file may have holes, which take no disk."""
+    whole = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", np.uint8, (10**6, 100))
+    monkeypatch.setattr("percolab.ground.memory.available", lambda: 10**8)
+    with pytest.raises(MemoryError, match=r"^activations of shape \(1000000, 100\) need 400 MB of memory"):
+        on_device("activations", whole, torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize("file", ["\x1b[2J.npy", "../0.npy", "0.npy/..", "a\x00.npy", "\u202e.npy"])

@@ -15,7 +15,6 @@ from percolab import exports
 from percolab.cli import main
 from percolab.loaders.streams import Stream
 from percolab.show import card, cluster_picture, distributions, latent_colours, summary
-from percolab.store import worlds
 
 FOREST = tuple(field.name for field in fields(pl.Forest))
 CYCLES, LONGER = 1, 2
@@ -144,7 +143,7 @@ def test_splits_name_the_factor(world):
         pl.split_rows(world, by="cluster")
     with pytest.raises(ValueError, match="factor must be between 0 and 2, got 3"):
         pl.split_rows(world, by="cluster", factor=3)
-    with pytest.raises(ValueError, match="factor must be 0 or left out for a forest, got 1"):
+    with pytest.raises(ValueError, match="factor must be 0 or left out for a dataset of one hierarchy, got 1"):
         pl.split_rows(world.factors[0].forest, by="subtree", max_size=5, factor=1)
 
 
@@ -249,11 +248,11 @@ def page_of(dataset, tmp_path, **how):
 @pytest.mark.slow
 def test_cards_of_worlds_and_of_their_factors(world, tmp_path):
     page = page_of(world, tmp_path, name="w.zarr")
-    assert "300 samples in 5 dimensions, each with a point of each of 3 factors; y from factors 0 and 1" in page
+    assert "300 samples in R^5 of 3 factors, y from 0 and 1; seed 4" in page
     assert page.count("data:image/png") == 1 + 3
     assert "irrelevant" in page
     assert "percolab generate --recipe recipe.json" in page
-    assert "120 points in 5 dimensions" in page_of(world, tmp_path, factor=CYCLES)
+    assert "120 points in R^5" in page_of(world, tmp_path, factor=CYCLES)
     changed = replace(world, y=world.y + 1)
     assert "Its recipe does not make it: arrays replaced by hand." in page_of(changed, tmp_path)
 
@@ -405,8 +404,8 @@ def test_bad_words_are_one_line(one, words, message, capfd):
 
 
 def test_the_store_of_a_world_is_told_from_that_of_a_dataset(one, stored):
-    assert worlds.is_world(stored)
-    assert not worlds.is_world("a.zarr")
+    assert isinstance(pl.load(stored), pl.Superposed)
+    assert isinstance(pl.load("a.zarr"), pl.Dataset)
 
 
 def test_the_law_of_depths_is_exact_for_small_clusters():

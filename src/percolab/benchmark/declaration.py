@@ -47,7 +47,7 @@ from percolab.ground.devices import Device
 from percolab.ground.progress import Progress
 from percolab.ground.validation import check_integer, check_number
 from percolab.show import pages
-from percolab.store.worlds import load
+from percolab.store.finished import load
 from percolab.study.cells import Cell, Cells, cell_of
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
@@ -83,6 +83,8 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of the table: role and measure, or a contrast; and their headings."""
 CONTROLS = (OTHER, UNTRAINED, RAW)
+GPUS = 0.25
+"""Share of a GPU that a cell needs on a Ray cluster: it is scored on the processor for longer than it is fitted."""
 BRIEF = 9
 """Columns of the table that the terminal shows."""
 
@@ -91,7 +93,11 @@ BRIEF = 9
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
-    """Return the cells of a draw: the networks, and every method on every representation, methods in their order."""
+    """Return the cells of a draw: the networks, and every method on every representation.
+
+    What the endpoints need is computed first, then the confirmatory methods on all else, then other methods; methods on
+    the same representation follow each other, and share it.
+    """
     made_from = s.to_dict()
     named = {
         name: made_from[name] for name in ("percolab", "recipes", "training", "seeds", "draw", "network", "digest")
@@ -101,15 +107,23 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     asked = {name: value for name, value in made_from["options"].items() if name != "budget"} | {"store": s.store}
     asked |= {name: value for name, value in named.items() if name != "seeds"}  # more networks go on from fewer
     found: list[Cell[Any]] = [] if s.options.activations else [networks]
-    for one in (entry(name, s.options.budget) for name in s.asked):
-        places = [Representation(TRUTH)] if one.method in ORACLES else representations(s)
-        for which in places:
-            needs = (networks,) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
+    entries = [entry(name, s.options.budget) for name in s.asked]
+    for which in (*representations(s), Representation(TRUTH)):
+        needs = (networks,) if which.role in (TRAINED, RENORMED) and not s.options.activations else ()
+        for one in entries:
+            if (one.method in ORACLES) != (which.role == TRUTH):
+                continue
             own = {**asked, "method": one.name, "options": one.options, "source": source(one)}
             own = json.loads(json.dumps({**own, "representation": which.name}))
-            make, how = partial(judge, which, one), {"made_from": own, "stage": one.name}
+            make, how = partial(judge, which, one), {"made_from": own, "stage": one.name, "gpus": GPUS}
+            how["rank"] = 2 if one.name not in CONFIRMATORY else int(which.role not in _asked_about(s))
             found.append(cell_of(s, f"{which.name}/{one.slug}", Columns, make, *needs, **how))
     return found
+
+
+def _asked_about(s: Settings[Options]) -> tuple[str, ...]:
+    """Return the roles of networks that endpoints compare."""
+    return (TRAINED,) if n_factors(s.recipe) > 1 else (TRAINED, UNTRAINED)
 
 
 def measured_in(s: Settings[Options], results: Results) -> list[Measured]:

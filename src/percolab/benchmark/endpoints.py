@@ -11,7 +11,7 @@ Holm's correction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -260,14 +260,16 @@ def tested(rows: Sequence[Row]) -> list[Tested]:
     for endpoint in ENDPOINTS:
         main = {m: r for m in CONFIRMATORY for r in select(rows, part="endpoint", **_names(endpoint, m))}
         p = {method: t_test(one.by_draw) for method, one in main.items()}
-        corrected = dict(zip(p, holm(np.array(list(p.values()))), strict=True))
+        corrected = _corrected(p)
+        kept = {m: next(iter(select(rows, part="healthy", **_names(endpoint, m))), None) for m in main}
+        again = _corrected({m: np.nan if one is None else t_test(one.by_draw) for m, one in kept.items()})
         spread = {m: float(np.std(r.by_draw, ddof=1)) if len(r.by_draw) > 1 else np.nan for m, r in main.items()}
         for method, one in main.items():
-            second = next(iter(select(rows, part="healthy", **_names(endpoint, method))), None)
+            second = kept[method]
             dropped = select(rows, part="dropped", **_names(endpoint, method))[0].estimate.value
             planted = [r.estimate.value for r in select(rows, part="planted", **_names(endpoint, method))]
             smallest = smallest_effect(planted, method, spread, len(one.by_draw))
-            said = ruling(one, corrected[method], second, dropped)
+            said = ruling(one, corrected[method], second, again[method] if dropped else corrected[method], dropped)
             found.append(Tested(endpoint, method, one, p[method], corrected[method], second, dropped, smallest, said))
     return found
 
@@ -287,6 +289,10 @@ def t_test(values: Sequence[float]) -> float:
     return float(ttest_1samp(values, 0.0).pvalue)
 
 
+def _corrected(p: Mapping[str, float]) -> dict[str, float]:
+    return dict(zip(p, holm(np.array(list(p.values()))), strict=True))
+
+
 def holm(p: Any) -> Any:
     """Return p values corrected by Holm's method along the last axis; NaN stays NaN and counts as a test."""
     p = np.asarray(p, np.float64)
@@ -298,13 +304,12 @@ def holm(p: Any) -> Any:
     return corrected
 
 
-def ruling(main: Row, p: float, second: Row | None, dropped: float) -> str:
-    """Return the verdict of an endpoint: above 0, below 0, not above 0, or undecided."""
+def ruling(main: Row, p: float, second: Row | None, p_second: float, dropped: float) -> str:
+    """Return the verdict of an endpoint: above 0, below 0, not above 0, or undecided; both p are corrected."""
     said = _said(main, p)
     if second is None or dropped > MOST_DROPPED:
         return UNDECIDED
-    again = _said(second, t_test(second.by_draw) if dropped else p)
-    return said if again == said else UNDECIDED
+    return said if _said(second, p_second) == said else UNDECIDED
 
 
 def _said(found: Row, p: float) -> str:

@@ -5,8 +5,9 @@ Every measure is a column of numbers, one per concept, or one number. `UNITS` an
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,7 +54,7 @@ from percolab.nn.networks.activations import LossRecovered, loss_recovered, repl
 from percolab.nn.networks.excess import token_losses
 from percolab.study.causes import bridged
 from percolab.study.cells import Here
-from percolab.study.measured import TRAINED, Columns, Measured, Units
+from percolab.study.measured import RAW, TRAINED, Columns, Measured, Units
 from percolab.study.networks import Networks
 from percolab.study.subject import DocumentView, PointView, View
 from percolab.worlds.splits import split_rows
@@ -104,19 +105,45 @@ def settings_of(entry: Entry) -> list[tuple[str, Entry]]:
 
 def judge(which: Representation, entry: Entry, s: S, here: Here, networks: Networks | None = None) -> Columns:
     """Return all measures of a method on a representation, at all settings and for every hierarchy."""
-    subject = Subject(s, here)
-    model = model_of(subject, which, networks)
     measured: list[Measured] = []
-    for views in groups(subject, apart=entry.method in ("true-directions", *ORACLES)):
-        A = read(subject, which, model, views) if which.role != TRUTH else None
-        bench = _Bench(subject, which, model, A, subject.rows(views[0]))
-        rated = _rated(s, which, entry)
-        for view in views:
-            bench.prepare(view)
-        for reader, setting, method in bench.fitted(rated, views):
+    for bench, views in _benches(which, s, here, networks, apart=entry.method in ("true-directions", *ORACLES)):
+        for reader, setting, method in bench.fitted(_rated(s, which, entry), views):
             for view in views:
                 measured += bench.measured(view, reader, setting, method)
     return Columns.of(measured)
+
+
+_LAST: dict[str, list[tuple[_Bench, list[View]]]] = {}
+"""What measured the method before this one, which the next cell most likely wants too."""
+
+
+def _benches(
+    which: Representation, s: S, here: Here, networks: Networks | None, *, apart: bool
+) -> Iterable[tuple[_Bench, list[View]]]:
+    """Return what measures methods on a representation; methods that follow each other share activations and truth.
+
+    The raw input is too large to be kept, and what is read from files may have changed.
+    """
+    if which.role == RAW or s.options.activations or s.store or s.network:
+        return _prepared(which, s, here, networks, apart=apart)
+    key = json.dumps([s.to_dict(), which.name, here.device, apart], sort_keys=True)
+    if key not in _LAST:
+        _LAST.clear()
+        _LAST[key] = list(_prepared(which, s, here, networks, apart=apart))
+    return _LAST[key]
+
+
+def _prepared(
+    which: Representation, s: S, here: Here, networks: Networks | None, *, apart: bool
+) -> Iterator[tuple[_Bench, list[View]]]:
+    subject = Subject(s, here)
+    model = model_of(subject, which, networks)
+    for views in groups(subject, apart=apart):
+        A = read(subject, which, model, views) if which.role != TRUTH else None
+        bench = _Bench(subject, which, model, A, subject.rows(views[0]))
+        for view in views:
+            bench.prepare(view)
+        yield bench, views
 
 
 def _rated(s: S, which: Representation, entry: Entry) -> Entry:

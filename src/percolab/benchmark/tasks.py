@@ -86,6 +86,9 @@ _RATES: Mapping[tuple[str, str], Mapping[str, float]] = {
     ("documents", "small"): _DOCUMENTS,
     (TUNED, "small"): _DOCUMENTS,
     ("superposed-2", "small"): {"trained": 1e-3, "untrained": 1e-2, "raw": 3e-2},
+    ("superposed-4", "small"): {"trained": 1e-2, "untrained": 3e-2, "raw": 3e-2},
+    ("paper-one-cluster", "small"): {"trained": 1e-3, "untrained": 1e-3, "raw": 3e-3},
+    ("paper-multi-cluster", "small"): {"trained": 3e-2, "untrained": 1e-2, "raw": 1e-2},
 }
 """By task and scale, by benchmarks/learning_rates.py. Where none was chosen, that of the budget is taken."""
 
@@ -129,12 +132,12 @@ FROZEN: Mapping[str, str] = {
     "small/documents": "50ab8a8b32319c6a",
     "small/documents-tuned": "d05162ca136ef0f1",
     "small/superposed-2": "87dd2a533b6b9ba9",
-    "small/superposed-4": "c25db8d1a9a93eef",
-    "small/paper-one-cluster": "3c06680c4a93c27a",
-    "small/paper-multi-cluster": "46a0633df9608ee1",
+    "small/superposed-4": "147602aad5285041",
+    "small/paper-one-cluster": "99d0302210bb55e6",
+    "small/paper-multi-cluster": "3f5fea37a1a578ea",
     "small/superposed-2-tenth": "25bf86a29c8b41ef",
-    "small/superposed-4-tenth": "ab5233bbf4f3b239",
-    "small/paper-one-cluster-tenth": "76237786fcd9bfc7",
-    "small/paper-multi-cluster-tenth": "aa7e022fd9982311",
+    "small/superposed-4-tenth": "cd7b8a6bc8197324",
+    "small/paper-one-cluster-tenth": "7f3560e92e3b7769",
+    "small/paper-multi-cluster-tenth": "03d4f79fd7be982f",
 }
 """Digests of the tasks, by SCALE/NAME."""

@@ -1,7 +1,7 @@
 """Checks of what edits did: values that they set, and directions that they drew again.
 
-Values that were set are no draws from N(0, 1), so the laws of z and y leave them out. Moves have no check of their own:
-they are taken back, see `independence`, and then bonds must have their length.
+Values that edits set are not drawn from N(0, 1), so the laws of z and y leave them out. Moves have no check here:
+`independence` subtracts them again, and then bonds must have their length.
 """
 
 from __future__ import annotations
@@ -12,15 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks.independence import Subject
+from percolab.checks.independence import Subject, Walk
 from percolab.checks.verdicts import Check, exact, too_small
-from percolab.dataset.replay import WALK_ROOT, turned_directions
-from percolab.engines import embedding
-from percolab.engines.native import positions
+from percolab.dataset.replay import turned_directions
 from percolab.model.edits import Do, Turn
-
-ROUNDING = 64
-"""Rounding errors granted to a step, in units of the type's precision at the size of X."""
 
 
 def checks(subject: Subject) -> Iterator[Check]:
@@ -57,7 +52,7 @@ def _last_values(subject: Subject) -> tuple[dict[int, float], dict[int, float]]:
 
 
 def drawn(subject: Subject) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which latents and which points have the value that they were given by the draw."""
+    """Return which latents and which points still have the value that was drawn for them."""
     masks = np.ones(subject.forest.n_latents, np.bool_), np.ones(subject.forest.n_points, np.bool_)
     for mask, nodes in zip(masks, _last_values(subject), strict=True):
         mask[list(nodes)] = False
@@ -67,7 +62,7 @@ def drawn(subject: Subject) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 def turned(subject: Subject) -> Check:
     """Check that rows below a turned latent are one step from the row before, in the direction that its seed draws.
 
-    The row before is that on the walk; its root has none and is left out.
+    The row before is the parent on the walk. The root has none and is left out.
     """
     law, expected, part = "turned directions", "as drawn from their seed", subject.part
     unit = subject.recipe.step * np.sqrt(subject.recipe.dim)
@@ -79,8 +74,7 @@ def turned(subject: Subject) -> Check:
         return too_small(law, expected, "1 row that was read", "0")
     ends = part.X[at[seen]].astype(np.float64), part.X[last[seen]].astype(np.float64)
     error = np.linalg.norm((ends[0] - ends[1]) / unit - vectors[seen], axis=1)
-    reach = sum(np.linalg.norm(end, axis=1) for end in ends) + subject.slack
-    granted = ROUNDING * float(np.finfo(part.X.dtype).eps) * (1 + reach / unit) + positions.UNIT / subject.recipe.step
+    granted = subject.granted(sum(np.linalg.norm(end, axis=1) for end in ends) / unit)
     worst = int(np.argmax(error / granted))
     note = f"{int(seen.sum()):,} rows below turned latents"
     return exact(law, expected, f"within {error.max():.0e}", float(error[worst]), float(granted[worst]), note)
@@ -101,13 +95,8 @@ def _drawn_again(subject: Subject) -> tuple[NDArray[np.int64], NDArray[Any]]:
 
 def _walk_parents(subject: Subject, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the row before each on its cluster's walk, -1 at the root."""
-    forest, recipe = subject.forest, subject.recipe
-    before = np.empty(forest.n_points, np.int64)
-    for cluster in np.unique(forest.point_cluster[rows]).tolist():
-        first, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
-        latents = slice(first - cluster, stop - cluster - 1)
-        root = WALK_ROOT[recipe.engine](recipe, forest, cluster) - first
-        work = embedding.walk_work(stop - first)
-        _, parent = embedding.plan_walk(first, forest.left_size[latents], forest.bond[latents], root, work)
-        before[first:stop] = np.where(parent >= 0, parent + first, -1)
+    before = np.empty(subject.forest.n_points, np.int64)
+    for cluster in np.unique(subject.forest.point_cluster[rows]).tolist():
+        walk = Walk.of(subject.dataset, cluster)
+        before[walk.start :][: walk.parent.size] = np.where(walk.parent >= 0, walk.parent + walk.start, -1)
     return before[rows]

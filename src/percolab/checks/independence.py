@@ -17,20 +17,22 @@ from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset
 from percolab.dataset.replay import WALK_ROOT, shift_vector
+from percolab.engines import embedding
+from percolab.engines.native import positions
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.model.edits import Move, Shift, Turn
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 
-LARGEST_BLOCK = 1024
-"""Most points of a block."""
+LARGEST_BLOCK, FEWEST_BLOCKS = 1024, 100
+"""Most points of a block, and the fewest blocks that a law is tried on."""
 MOST_ENTRIES = 150_000_000
 """Entries of X that are read; of a larger dataset, some clusters and latents."""
+ROUNDING = 64
+"""Rounding errors granted to a vector between two points, in units of the type's precision at the size of X."""
 SEED = 20_240_611
 """Seed of the choices that checks make, with the recipe: the same data always get the same verdict."""
-Rooted = tuple[Ints, Ints]
-"""Parent and height of every row along bonds, from the first row of each cluster."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,20 +70,12 @@ class Subject:
 
     def choices(self, purpose: str) -> np.random.Generator:
         """Return a generator for the choices of one check of this dataset: which points, which pairs."""
-        words = (self.recipe.to_json(), purpose)
-        return np.random.default_rng([SEED, *(zlib.crc32(word.encode()) for word in words)])
+        return np.random.default_rng([SEED, *(zlib.crc32(text.encode()) for text in (self.recipe.to_json(), purpose))])
 
     @cached_property
     def blocks(self) -> Blocks:
         """Blocks of at most `LARGEST_BLOCK` points."""
         return blocks(self.forest, LARGEST_BLOCK)
-
-    @cached_property
-    def rooted(self) -> tuple[Ints, Ints]:
-        """Parent (-1 at the first row of each cluster) and height above it of every point, along bonds."""
-        walk = self.forest._walk
-        row_at = np.argsort(walk.place)
-        return np.where(walk.above < 0, -1, row_at[walk.above])[walk.place], walk.depth[walk.place]
 
     @cached_property
     def pairs(self) -> tuple[Blocks, Ints, Ints]:
@@ -101,14 +95,28 @@ class Subject:
 
     @cached_property
     def moved(self) -> list[Moved]:
-        """What edits moved: the edits of a subsample were made to what it was taken from."""
+        """What edits moved; nothing in a subsample, whose edits were made to the dataset that it was taken from."""
         has_moves = any(isinstance(edit, Shift | Move) for edit in self.recipe.edits)
-        return moves(self.dataset, self.rooted) if has_moves and self.dataset.source_row is None else []
+        return moves(self.dataset) if has_moves and self.dataset.source_row is None else []
 
     @property
-    def slack(self) -> float:
-        """What moves add to the size of numbers that were rounded, as a length."""
-        return reach(self.recipe) + sum(moved.slack for moved in self.moved)
+    def precision(self) -> float:
+        """Precision of the type of X."""
+        return float(np.finfo(self.part.X.dtype).eps)
+
+    def granted(self, reach: Floats) -> Floats:
+        """Return what rounding may add to vectors between points this far from 0, all in units of a bond's length."""
+        unit = self.recipe.step * np.sqrt(self.recipe.dim)
+        slack = (moves_reach(self.recipe) + sum(moved.slack for moved in self.moved)) / unit
+        # The native engine puts pieces of a cluster in place by multiples of a unit, which shows in double precision.
+        return np.asarray(ROUNDING * self.precision * (1 + reach + slack) + positions.UNIT / self.recipe.step)
+
+    @property
+    def largest(self) -> tuple[int, NDArray[np.floating] | None]:
+        """The size of the largest cluster, and its rows of X if they were read."""
+        size = int(self.forest.cluster_size[0]) if self.forest.n_clusters else 0
+        first, last = self.part.place(np.array([0, max(size - 1, 0)])) if size else (-1, -1)
+        return size, self.part.X[first : last + 1] if min(first, last) >= 0 else None
 
     @cached_property
     def part(self) -> Part:
@@ -174,11 +182,10 @@ def _sum_distances(depth, above, total):
 
 # ---------------------------------------------------------------------- moves taken back
 #
-# Moves taken back, so that positions can be checked against their laws.
 # A `Move` lengthens one bond, and a `Shift` all bonds that lead into a latent or out of it. What they added is
-# subtracted again: for a move from all rows beyond the bond, found here by cutting the bond in the tree. Then every
-# bond must have its length, and all other laws of positions hold. A `Turn` draws steps anew from the same law:
-# nothing needs to be taken back, and what earlier edits added to these steps is gone.
+# subtracted again, for a move from all rows beyond the bond, so that every bond must have its length and all other laws
+# of positions hold. A `Turn` draws steps anew from the same law: nothing needs to be subtracted, and what earlier edits
+# added to these steps is gone.
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +206,7 @@ class Moved:
         return (times[1] - times[0]) * self.shift
 
 
-def moves(dataset: Dataset, rooted: Rooted) -> list[Moved]:
+def moves(dataset: Dataset) -> list[Moved]:
     """Return what shifts and moves of a dataset added, the last first, as far as later turns left it."""
     forest, taken = dataset.forest, list[Moved]()
     turned = np.zeros(forest.n_points, np.bool_)
@@ -208,18 +215,18 @@ def moves(dataset: Dataset, rooted: Rooted) -> list[Moved]:
             turned[forest.points_of(edit.latent)] = True
         if not isinstance(edit, Shift | Move):
             continue
-        tree = Tree.of(dataset, rooted, edit.latent)
-        times = np.zeros(tree.parent.size, np.int8)
+        walk = Walk.of(dataset, int(forest.latent_cluster[edit.latent]))
+        times = np.zeros(walk.parent.size, np.int8)
         if isinstance(edit, Shift):
             rows = forest.points_of(edit.latent)
-            times[rows.start - tree.start : rows.stop - tree.start] = 1
+            times[rows.start - walk.start : rows.stop - walk.start] = 1
             vector, slack = shift_vector(edit, dataset.recipe.dim), 0.0
         else:
-            near, far, times[:] = tree.beyond(*forest.bond[edit.latent])
+            near, far, times[:] = walk.beyond(*forest.bond[edit.latent])
             vector, slack = _move_vector(dataset, edit, near, far, taken)
-        tree.forget(turned, times)
+        walk.forget(turned, times)
         if times.any():
-            taken.append(Moved(tree.start, times, vector, slack))
+            taken.append(Moved(walk.start, times, vector, slack))
     return taken
 
 
@@ -234,7 +241,7 @@ def _move_vector(dataset: Dataset, edit: Move, near: int, far: int, later: list[
     return grown * vector, abs(grown) * float(np.linalg.norm(ends, axis=1).sum())
 
 
-def reach(recipe: Recipe) -> float:
+def moves_reach(recipe: Recipe) -> float:
     """Return how far moves led away at most, undone ones included: rows were rounded where they were."""
     total, shifted, length = 0.0, 0.0, dict[int, float]()
     for edit in recipe.edits:
@@ -252,49 +259,43 @@ def reach(recipe: Recipe) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
-    """The bonds of one cluster, as a tree from its first row; rows are counted from that one."""
+class Walk:
+    """The walk along the bonds of one cluster, as its positions were made; rows are counted from its first row."""
 
     start: int
+    """the cluster's first row"""
     parent: Ints
-    """-1 for the first row"""
+    """the row before each, -1 at the root"""
     order: Ints
     """rows, parents first"""
-    root: int
-    """where the walk starts"""
 
     @classmethod
-    def of(cls, dataset: Dataset, rooted: Rooted, latent: int) -> Tree:
-        """Return the tree of the cluster of a latent."""
-        forest, (parent, height) = dataset.forest, rooted
-        cluster = int(forest.latent_cluster[latent])
+    def of(cls, dataset: Dataset, cluster: int) -> Walk:
+        """Return the walk of a cluster."""
+        forest = dataset.forest
         start, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
-        root = WALK_ROOT[dataset.recipe.engine](dataset.recipe, forest, cluster)
-        order = np.argsort(height[start:stop], kind="stable")
-        return cls(start, np.maximum(parent[start:stop] - start, -1), order, root - start)
+        latents = slice(start - cluster, stop - cluster - 1)
+        root = WALK_ROOT[dataset.recipe.engine](dataset.recipe, forest, cluster) - start
+        work = embedding.walk_work(stop - start)
+        order, parent = embedding.plan_walk(start, forest.left_size[latents], forest.bond[latents], root, work)
+        return cls(start, parent, order)
 
     def beyond(self, a: int, b: int) -> tuple[int, int, NDArray[np.bool_]]:
-        """Return the near and the far end of a bond, seen from the walk's root, and which rows are beyond it."""
-        lower, upper = (a, b) if self.parent[a - self.start] == b - self.start else (b, a)
+        """Return the near and the far end of a bond, and which rows are beyond it."""
+        near, far = (a, b) if self.parent[b - self.start] == a - self.start else (b, a)
         below = np.zeros(self.parent.size, np.bool_)
-        _mark_below(self.parent, self.order, lower - self.start, below)
-        return (lower, upper, ~below) if below[self.root] else (upper, lower, below)
+        _mark_below(self.parent, self.order, far - self.start, below)
+        return near, far, below
 
     def forget(self, turned: NDArray[np.bool_], times: NDArray[np.int8]) -> None:
-        """Take out of an edit what was added to the steps of turned rows; a step leads to a row, from the walk's root.
+        """Take out of an edit what was added to the steps of turned rows; a step leads to a row, and the root has none.
 
-        The root has no step: a turn leaves it where it was, but for its own direction.
+        A turn leaves the root where it was, but for its own direction.
         """
-        steps = times - np.where(self.parent >= 0, times[self.parent], 0)
-        leads_to = np.arange(self.parent.size)
-        row = self.root
-        while self.parent[row] >= 0:  # here the walk goes up the tree
-            leads_to[row] = self.parent[row]
-            row = int(self.parent[row])
-        steps[turned[self.start : self.start + self.parent.size][leads_to]] = 0
-        kept = times[self.root]
+        has_step = self.parent >= 0
+        steps = times - np.where(has_step, times[self.parent], 0)
+        steps[turned[self.start : self.start + self.parent.size] & has_step] = 0
         _add_up(self.parent, self.order, steps, times)
-        times += kept - times[self.root]
 
 
 @kernel

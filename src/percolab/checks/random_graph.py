@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
-from percolab.checks import merger_trees, verdicts
+from percolab.checks import verdicts
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, p_of_score, statistical, too_small, two_sided
 from percolab.ground.arrays import Ints
-from percolab.model.forest import Forest
 
 FEWEST_IN_BIN = 30
 FROM_THRESHOLD = 10.0
@@ -26,23 +25,6 @@ def checks(subject: Subject) -> Iterator[Check]:
     yield number_of_clusters(subject)
     yield giant(subject)
     yield cycles(subject)
-    free = free_of_cycles(subject.forest)
-    yield merger_trees.prufer(subject.forest, (6, 5, 4), free)
-    yield merger_trees.joint(subject.forest, (5, 4), free)
-
-
-def free_of_cycles(forest: Forest) -> NDArray[np.bool_]:
-    """Tell for each latent whether no bond closed a cycle in its points before it came to be.
-
-    Then its points were joined by a tree, all trees and all orders of their bonds equally likely. A bond that came
-    under a latent i that was the top closes a cycle in all latents above i.
-    """
-    below = np.zeros(forest.n_latents + 1, np.int64)
-    np.add.at(below, forest.extra_latent + 1, 1)
-    before = np.cumsum(below)
-    first = np.arange(forest.n_latents)
-    # The latents below latent i are i + 1 … i + size - 2.
-    return np.asarray(before[first + forest.latent_size - 1] == before[first + 1])
 
 
 def number_of_bonds(subject: Subject) -> Check:
@@ -86,9 +68,8 @@ def tree_clusters(subject: Subject) -> Check:
     difference = counts - means
     square = float(difference @ np.linalg.solve(covariance, difference))
     note = f"{counts.size} bins of sizes up to {sizes[edges[-1] - 1]:,}; exact means"
-    draw = verdicts.bars(
-        sizes[edges[:-1]], counts, means, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy"
-    )
+    spread = np.sqrt(np.diag(covariance))
+    draw = verdicts.curve(sizes[edges[:-1]], counts, means, "size s, by bin from", error=spread, log="xy")
     p = float(chi2.sf(square, counts.size))
     return statistical(law, f"χ² about {counts.size}", f"χ² = {square:.1f}", p, note, draw)
 
@@ -114,7 +95,7 @@ def number_of_clusters(subject: Subject) -> Check:
         return too_small(law, text, "min_cluster_size 1 and a spread of 10", f"{spread:.3g}")
     n_clusters = subject.forest.n_clusters
     return statistical(
-        law, text, f"{n_clusters:,}", p_of_score((n_clusters - expected) / spread), "(1-S)(1 - c(1-S)/2) a point"
+        law, text, f"{n_clusters:,}", p_of_score((n_clusters - expected) / spread), "(1-S)(1 - c(1-S)/2) per point"
     )
 
 
@@ -150,7 +131,7 @@ def cycles(subject: Subject) -> Check:
     spread = np.sqrt(n * theory.random_graph_variances(c)[2])
     p = p_of_score((n_cycles - expected) / spread)
     return statistical(
-        law, f"{expected:,.0f} ± {spread:,.0f}", f"{n_cycles:,}", p, "c/2 - 1 + (1-S)(1 - c(1-S)/2) a point"
+        law, f"{expected:,.0f} ± {spread:,.0f}", f"{n_cycles:,}", p, "c/2 - 1 + (1-S)(1 - c(1-S)/2) per point"
     )
 
 

@@ -1,10 +1,9 @@
-"""Checks of the cluster sizes: how many clusters, how they grow, how large they get."""
+"""Checks of the cluster sizes: how many clusters, how large they get."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,16 +12,14 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import SEED, Subject
-from percolab.checks.verdicts import Check, exact, p_of_score, p_of_uniforms, statistical, too_small
+from percolab.checks.verdicts import Check, exact, p_of_score, statistical, too_small
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
-from percolab.ground.extras import needing
-from percolab.show.distributions import FEWEST_FITTED, FITTED_SIZE
+from percolab.show import style
+from percolab.show.distributions import FEWEST_FITTED, FITTED_SIZE, draw_sizes, fit_exponent, size_law
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from percolab.checks.verdicts import Draw
 
 
 FEWEST_IN_BIN = 100
@@ -36,7 +33,6 @@ def checks(subject: Subject) -> Iterator[Check]:
         yield _only_count(subject, p)
         return
     yield number_of_clusters(subject, p)
-    yield attachment(subject)
     yield exponent(subject, p)
     yield distribution(subject, p)
 
@@ -65,59 +61,13 @@ def number_of_clusters(subject: Subject, p: float) -> Check:
 
     def draw(axes: Axes) -> None:
         x = np.linspace(expected - 5 * spread, expected + 5 * spread, 200)
-        axes.plot(x, np.exp(-(((x - expected) / spread) ** 2) / 2), color=verdicts.INK, linestyle=":", label="expected")
-        axes.axvline(n_clusters, color=verdicts.BLUE, label="measured")
+        axes.plot(x, np.exp(-(((x - expected) / spread) ** 2) / 2), color=style.INK, linestyle=":", label="expected")
+        axes.axvline(n_clusters, color=style.BLUE, label="measured")
         axes.set(xlabel="number of clusters", yticks=[])
         axes.legend()
 
     note = "exact: 1 + Binomial(n - 1, p)"
     return statistical(law, text, f"{n_clusters:,}", binomtest(n_clusters - 1, n - 1, p).pvalue, note, draw)
-
-
-def attachment(subject: Subject) -> Check:
-    """Check that a point joins a cluster with probability proportional to its size.
-
-    Birth numbers hold the whole history. When point i joins a cluster, the points of clusters born before that one,
-    plus a uniform share of its own, divided by i, are uniform and independent of everything before.
-    """
-    law, expected, forest = "attachment", "proportional to size", subject.forest
-    if subject.recipe.min_cluster_size > 1:
-        return too_small(law, expected, "min_cluster_size 1", f"{subject.recipe.min_cluster_size}")
-    joined = forest.n_points - forest.n_clusters
-    if joined < 100:
-        return too_small(law, expected, "100 points that join", f"{joined}")
-    labels = np.empty(forest.n_points, np.int64)
-    labels[forest.point_id] = forest.cluster_id[forest.point_cluster]
-    place = np.empty(joined)
-    _join_places(labels, subject.choices("attachment").random(joined), place)
-    p = p_of_uniforms(place)
-    note = "exact: place of the joined cluster among those there, by birth"
-    measured = f"mean place {place.mean():.4f} (½)"
-    return statistical(law, expected, measured, p, note, verdicts.uniforms(place, "place of the joined cluster"))
-
-
-@kernel
-def _join_places(labels, share, place):
-    """Fill, for each point that joins a cluster, the cluster's place among those there; a Fenwick tree sums sizes."""
-    n = labels.size
-    total, size = np.zeros(n + 1, np.int64), np.zeros(n, np.int64)
-    born = joined = 0
-    for i in range(n):
-        c = labels[i]
-        if c == born:
-            born += 1
-        else:
-            before, j = 0, c
-            while j > 0:
-                before += total[j]
-                j -= j & -j
-            place[joined] = (before + share[joined] * size[c]) / i
-            joined += 1
-        size[c] += 1
-        j = c + 1
-        while j <= n:
-            total[j] += 1
-            j += j & -j
 
 
 # ---------------------------------------------------------------------- the exponent
@@ -137,23 +87,14 @@ def exponent(subject: Subject, p: float) -> Check:
     if fitted.size < FEWEST_FITTED:
         return too_small(law, f"{tau:.3g}", f"{FEWEST_FITTED} clusters of {least} points", f"{fitted.size}")
     expected = expected_exponent(subject.recipe.n_points, p, least)
-    alpha = fit_exponent(fitted, least)
+    alpha, _ = fit_exponent(size, least)
     error = (expected - 1) / np.sqrt(fitted.size)
     # 1/(alpha - 1) is a mean of logarithms, hence closer to normal than alpha.
     score = (1 / (alpha - 1) - 1 / (expected - 1)) * (expected - 1) * np.sqrt(fitted.size)
-    note = f"{tau:.4g} for s → ∞; {fitted.size:,} clusters, maximum likelihood by powerlaw"
+    note = f"{tau:.4g} for s → ∞; {fitted.size:,} clusters, maximum likelihood"
     measured = f"{alpha:.3f} ± {error:.3f}"
-    return statistical(law, f"{expected:.3f}", measured, p_of_score(score), note, _draw_ccdf(size, p, alpha, least))
-
-
-def fit_exponent(size: Ints, least: int) -> float:
-    """Return the exponent of a discrete power law for sizes from `least` on, by maximum likelihood."""
-    with needing("this check needs", "verify"):
-        import powerlaw
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of small fits; what they are worth is in our own error bar
-        fit = powerlaw.Fit(size[size >= least], xmin=least, discrete=True, verbose=False)
-        return float(fit.power_law.alpha)
+    draw = partial(draw_sizes, size=size, law=partial(size_law, subject.dataset), fit_from=least)
+    return statistical(law, f"{expected:.3f}", measured, p_of_score(score), note, draw)
 
 
 def expected_exponent(n: int, p: float, least: int) -> float:
@@ -208,7 +149,8 @@ def distribution(subject: Subject, p: float) -> Check:
     square = float(difference @ np.linalg.solve(covariance, difference))
     p_value = float(f.sf(square * (SIMULATIONS - k + 1) / (SIMULATIONS * k), k, SIMULATIONS - k + 1))
     note = f"{k} bins; exact means for this n, covariance of {SIMULATIONS} simulated runs"
-    draw = verdicts.bars(edges, counts, expected, np.sqrt(np.diag(covariance)), "size s, by bin from", log="xy")
+    spread = np.sqrt(np.diag(covariance))
+    draw = verdicts.curve(edges, counts, expected, "size s, by bin from", error=spread, log="xy")
     return statistical(law, f"χ² about {k}", f"χ² = {square:.1f}", p_value, note, draw)
 
 
@@ -259,20 +201,3 @@ def _simulated_sizes(u, p):
         born += labels[i] == born
         size[labels[i]] += 1
     return size[:born]
-
-
-def _draw_ccdf(size: Ints, p: float, alpha: float, least: int) -> Draw:
-    s, count = np.unique(size, return_counts=True)
-    share = np.cumsum(count[::-1])[::-1] / size.size
-
-    def draw(axes: Axes) -> None:
-        axes.loglog(s, share, ".", color=verdicts.BLUE, label="measured")
-        reference = theory.size_ccdf(s, p)
-        axes.loglog(s, reference * share[0] / reference[0], ":", color=verdicts.INK, label="theory, large n")
-        tail = s >= least
-        start = share[tail][0] * (s[tail] / s[tail][0]) ** (1 - alpha)
-        axes.loglog(s[tail], start, "--", color=verdicts.ORANGE, label=f"fit, exponent {alpha:.3f}")
-        axes.set(xlabel="cluster size s", ylabel="share of clusters with size ≥ s")
-        axes.legend()
-
-    return draw

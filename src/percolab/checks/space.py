@@ -13,25 +13,22 @@ from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small, two_sided
-from percolab.engines.native import positions
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import kernel
+from percolab.show import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from percolab.checks.verdicts import Draw
 
 
 FEWEST_SINGLETONS = 100
 FEWEST_PAIRS = 200
 FEWEST_BONDS = 1000
+BONDS_AT_A_TIME = 1 << 15
 LEAST_CLUSTER = 32
 """Points of a cluster whose directions count in the check of isotropy: the root's own is not seen."""
 LARGE_CLUSTER, FEWEST_AXES, SAMPLED_PAIRS = 1000, 10, 20_000
 ROTATIONS, ROTATED_BONDS = 24, 20_000
-ROUNDING = 64
-"""Rounding errors granted to the length of a bond, in units of the type's precision at the size of X."""
 NEAREST = 16
 """Square of the least R of the window, in steps: the graph distance that such a gap in space has on average."""
 WINDOW = 4
@@ -65,13 +62,18 @@ def bond_vectors(subject: Subject, most: int | None = None) -> tuple[NDArray[np.
     ends = ends[(ends >= 0).all(axis=1)]
     if most is not None and len(ends) > most:
         ends = ends[np.sort(subject.choices("bonds").choice(len(ends), most, replace=False))]
-    vectors = np.empty((len(ends), subject.recipe.dim))
-    reach = np.empty(len(ends))
-    for lo in range(0, len(ends), 1 << 15):
-        a, b = (np.asarray(part.X[ends[lo : lo + (1 << 15), side]], np.float64) for side in (0, 1))
-        vectors[lo : lo + len(a)] = (a - b) / unit
-        reach[lo : lo + len(a)] = (np.linalg.norm(a, axis=1) + np.linalg.norm(b, axis=1)) / unit
-    return vectors, reach
+    vectors, reach = [np.empty((0, subject.recipe.dim))], [np.empty(0)]
+    for a, b in _both_ends(subject, ends):
+        vectors.append((a - b) / unit)
+        reach.append((np.linalg.norm(a, axis=1) + np.linalg.norm(b, axis=1)) / unit)
+    return np.concatenate(vectors), np.concatenate(reach)
+
+
+def _both_ends(subject: Subject, ends: NDArray[np.int64]) -> Iterator[tuple[Floats, Floats]]:
+    """Yield the positions at both ends of bonds, some bonds at a time."""
+    for lo in range(0, len(ends), BONDS_AT_A_TIME):
+        a, b = ends[lo : lo + BONDS_AT_A_TIME].T
+        yield subject.part.X[a].astype(np.float64), subject.part.X[b].astype(np.float64)
 
 
 def bond_lengths(subject: Subject) -> Check:
@@ -81,10 +83,7 @@ def bond_lengths(subject: Subject) -> Check:
     if not len(vectors):
         return too_small(law, f"{unit:.6g}", "1 bond", "0")
     length = np.linalg.norm(vectors, axis=1)
-    precision = float(np.finfo(subject.part.X.dtype).eps)
-    reach = reach + subject.slack / unit
-    # The native engine puts pieces of a cluster in place by multiples of a unit, which shows in double precision.
-    granted = ROUNDING * precision * (1 + reach) + positions.UNIT / subject.recipe.step
+    precision, granted = subject.precision, subject.granted(reach)
     worst = int(np.argmax(np.abs(length - 1) / granted))
     measured = f"{length.min() * unit:.6g} to {length.max() * unit:.6g}"
     note = f"{length.size:,} bonds; rounding of {subject.part.X.dtype} allows a relative {granted[worst]:.1g}"
@@ -148,24 +147,16 @@ def isotropy(subject: Subject) -> Check:
     square = float(np.sum((M - N / d * np.eye(d)) ** 2)) * freedom / variance
     p = two_sided(chi2(freedom), square)
     values = np.linalg.eigvalsh(M) * d / N
-
-    def draw(axes: Axes) -> None:
-        axes.plot(np.arange(1, d + 1), values, "o", markersize=3, color=verdicts.BLUE, label="principal directions")
-        axes.plot(np.arange(1, d + 1), np.sort(np.diag(M)) * d / N, ".", color=verdicts.ORANGE, label="axes, sorted")
-        axes.axhline(1, color=verdicts.INK, linestyle=":")
-        axes.set(xlabel="direction", ylabel="mean square of bonds along it, times d")
-        axes.legend()
-
+    mean = "mean square of bonds, times d"
+    draw = verdicts.curve(np.arange(1, d + 1), values, np.ones(d), "principal direction", mean)
     note = f"{N:,} bonds; mean square of bonds by direction is {values[0]:.3f} to {values[-1]:.3f} of 1/d"
     return statistical(law, f"χ² about {freedom:,}", f"χ² = {square:,.0f}", p, note, draw)
 
 
 def _second_moment(subject: Subject, ends: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return Σ u uᵀ over bonds, u being their unit vectors."""
-    d = subject.recipe.dim
-    total = np.zeros((d, d))
-    for lo in range(0, len(ends), 1 << 15):
-        a, b = (np.asarray(subject.part.X[ends[lo : lo + (1 << 15), side]], np.float64) for side in (0, 1))
+    total = np.zeros((subject.recipe.dim, subject.recipe.dim))
+    for a, b in _both_ends(subject, ends):
         u = (a - b) / np.linalg.norm(a - b, axis=1, keepdims=True)
         total += u.T @ u
     return total
@@ -219,9 +210,9 @@ def axes(subject: Subject) -> Check:
     p = p_of_score(score, ROTATIONS - 1)
 
     def draw(axes: Axes) -> None:
-        axes.plot(turned, np.arange(ROTATIONS), "o", color=verdicts.BLUE, markersize=4, label="after a random rotation")
-        axes.axvline(moment, color=verdicts.ORANGE, label="as they are")
-        axes.axvline(expected, color=verdicts.INK, linestyle=":", label="3/(d+2)")
+        axes.plot(turned, np.arange(ROTATIONS), "o", color=style.BLUE, markersize=4, label="after a random rotation")
+        axes.axvline(moment, color=style.VERMILION, label="as they are")
+        axes.axvline(expected, color=style.INK, linestyle=":", label="3/(d+2)")
         axes.locator_params(axis="x", nbins=4)
         axes.set(xlabel="mean of Σ u⁴ over bonds", yticks=[])
         axes.legend()
@@ -264,14 +255,8 @@ def square_distances(subject: Subject) -> Check:
     ]
     error = ratio.std(ddof=1) / math.sqrt(ratio.size)
     note = f"{ratio.size:,} pairs, one in each of so many independent trees; also near and far pairs alone"
-    return statistical(
-        law,
-        "1",
-        f"{ratio.mean():.4f} ± {error:.4f}",
-        smallest(*p_values),
-        note,
-        _draw_squares(distance, square),
-    )
+    draw = verdicts.curve(distance, square, distance, "graph distance", "|ΔX|² / (d · step²)", log="xy")
+    return statistical(law, "1", f"{ratio.mean():.4f} ± {error:.4f}", smallest(*p_values), note, draw)
 
 
 def _mean_is_one(ratio: Floats) -> float:
@@ -279,17 +264,6 @@ def _mean_is_one(ratio: Floats) -> float:
     if spread < 1e-6:  # pairs all but one bond apart: their ratio is exactly 1
         return 1.0 if abs(ratio.mean() - 1) < 1e-4 else 0.0
     return p_of_score(float((ratio.mean() - 1) / spread), ratio.size - 1)
-
-
-def _draw_squares(distance: NDArray[np.int64], square: Floats) -> Draw:
-    def draw(axes: Axes) -> None:
-        axes.loglog(distance, square, ".", markersize=2, color=verdicts.BLUE, label="pairs")
-        ends = np.array([1, distance.max()])
-        axes.loglog(ends, ends, ":", color=verdicts.INK, label="expected mean")
-        axes.set(xlabel="graph distance", ylabel="|ΔX|² / (d · step²)")
-        axes.legend()
-
-    return draw
 
 
 def feature_variance(subject: Subject) -> Check:
@@ -301,15 +275,14 @@ def feature_variance(subject: Subject) -> Check:
     """
     from scipy.stats import gamma
 
-    law, forest, d = "feature variance", subject.forest, subject.recipe.dim
-    size = int(forest.cluster_size[0]) if forest.n_clusters else 0
-    inside = subject.part.place(np.array([0, max(size - 1, 0)])) if size else np.array([-1])
-    if size < LARGE_CLUSTER or d < FEWEST_AXES or inside.min() < 0:
+    law, d = "feature variance", subject.recipe.dim
+    size, X = subject.largest
+    if size < LARGE_CLUSTER or d < FEWEST_AXES or X is None:
         need = f"a cluster of {LARGE_CLUSTER:,} points in {FEWEST_AXES} dimensions"
         return too_small(law, "step² Σ k(s-k)/s²", need, f"{size:,} in {d}")
     mean, relative = _walk_variance(subject, size)
     expected = subject.recipe.step**2 * mean
-    variance = np.asarray(subject.part.X[inside[0] : inside[1] + 1], np.float64).var(axis=0)
+    variance = np.asarray(X, np.float64).var(axis=0)
     spread = gamma(d / relative, scale=expected * relative / d)
     measured = float(variance.mean())
     p = two_sided(spread, measured)
@@ -360,39 +333,31 @@ def fractal_dimension(subject: Subject) -> Check:
     Pairs are counted around random centres; the error bar is the spread from one cluster to another.
     """
     law, d = "fractal dimension", subject.recipe.dim
-    size = int(subject.forest.cluster_size[0]) if subject.forest.n_clusters else 0
-    place = subject.part.place(np.array([0, max(size - 1, 0)])) if size else np.array([-1])
-    if size < LEAST_SIZE or d < LEAST_DIM or place.min() < 0:
+    size, X = subject.largest
+    if size < LEAST_SIZE or d < LEAST_DIM or X is None:
         need = f"a cluster of {LEAST_SIZE:,} points in {LEAST_DIM} dimensions"
         return too_small(law, f"{theory.EXPONENTS.fractal_dimension}", need, f"{size:,} in {d}")
     low, high = window(size)
     radius = np.geomspace(1.2, 3 * high, 25)
     ends = np.array([low, high])
     unit = subject.recipe.step * math.sqrt(d)
-    X = np.asarray(subject.part.X[place[0] : place[1] + 1], np.float32) / np.float32(unit)
     centres = np.sort(subject.choices("centres").choice(size, CENTRES, replace=False))
-    counts = pair_counts(X, centres, np.concatenate([radius, ends]))
+    scaled = np.asarray(X, np.float32) / np.float32(unit)
+    counts = pair_counts(scaled, centres, np.concatenate([radius, ends]))
     near, far = counts[:, -2:].sum(axis=0)
     width = math.log(high / low)
     slope, error = math.log(max(far, 1) / max(near, 1)) / width, math.sqrt(TREE_VARIANCE + SPACE_VARIANCE / d) / width
     expected = expected_slope(size, d)
     p = p_of_score((slope - expected) / error)
     share = counts.mean(axis=0)[:-2] / (size - 1)
+    expected_share = expected_integral(radius, size, d)
+    curve = verdicts.curve(radius, share, expected_share, "R / (step √d)", "share of pairs closer than R", log="xy")
 
     def draw(axes: Axes) -> None:
-        axes.axvspan(low, high, color=verdicts.BLUE, alpha=0.12, linewidth=0, label="scaling window")
-        seen = share > 0
-        axes.loglog(radius[seen], share[seen], "o", markersize=4, color=verdicts.BLUE, label="measured")
-        axes.loglog(
-            radius, expected_integral(radius, size, d), color=verdicts.INK, linestyle=":", label="theory, this n"
-        )
-        guide = np.array([low, high])
-        at = float(expected_integral(np.array([math.sqrt(low * high)]), size, d)[0])
-        axes.loglog(guide, 2 * at * (guide / math.sqrt(low * high)) ** 4, "--", color=verdicts.ORANGE, label="slope 4")
-        powers = [2**i for i in range(8) if 2**i < radius[-1]]
-        axes.set_xticks(powers, [str(power) for power in powers])
-        axes.set_xticks([], minor=True)
-        axes.set(xlabel="R / (step √d)", ylabel="share of pairs closer than R")
+        curve(axes)
+        axes.axvspan(low, high, color=style.BLUE, alpha=0.12, linewidth=0, label="scaling window")
+        middle = expected_integral(np.array([math.sqrt(low * high)]), size, d)
+        axes.plot(ends, 2 * middle * (ends / math.sqrt(low * high)) ** 4, "--", color=style.VERMILION, label="slope 4")
         axes.legend()
 
     note = f"slope for {low:.1f} < R/(step√d) < {high:.1f}, {CENTRES} centres; 4 for n → ∞"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks import bond_trees, edited, labels, merger_trees, random_graph, sizes, space, value_laws
+from percolab.checks import edited, random_graph, sizes, space, tree_laws, value_laws
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import ALARM, Check, does_not_apply, sound
 from percolab.corpora.collection import StoredDocuments
@@ -30,11 +30,14 @@ from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset, construct
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown, silent
+from percolab.ground.text import counted
 from percolab.ground.validation import check_finite, check_shape
 from percolab.ground.version import __version__
 from percolab.model.recipe import ENGINE_NAMES, Recipe, Seeds
 from percolab.show import dot_rows, pages, style
-from percolab.worlds.superposed import Superposed, remade
+from percolab.show.distributions import panel
+from percolab.show.summary import one_line, summarise_documents
+from percolab.worlds.superposed import AnyDataset, Superposed, remade
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,16 +46,14 @@ if TYPE_CHECKING:
 
 
 SUITE_POINTS, SUITE_DIM, SUITE_SEED = 200_000, 100, 0
-SMALL_TREES, PAIRED_TREES = 500_000, 200_000
-"""Trees of 6 points for Prüfer codes, and of 5 for pairs of a tree and its merger tree, grown by each sampler."""
 
-SUITE_WORDS = "the standard suite: data made by both engines for the purpose"
+SUITE_SUBJECT = "the standard suite: data made by both engines for the purpose"
 
 UNTRIED = ("not enough data", "does not apply")
 STYLES = {"pass": "green", "fail": "bold red", "not enough data": "yellow", "does not apply": "dim"}
-_KINDS = (sizes, bond_trees, merger_trees, space, value_laws, labels, edited)
-_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, value_laws, labels, edited)
-_KINDS_OF_A_SUBSAMPLE = (value_laws, labels)
+_KINDS = (sizes, tree_laws, space, value_laws, edited)
+_KINDS_OF_A_RANDOM_GRAPH = (random_graph, space, value_laws, edited)
+_KINDS_OF_A_SUBSAMPLE = (value_laws,)
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ class Verification:
         """Whether the data obey the laws, in a sentence."""
         tried = [check for check in self.checks if check.verdict not in UNTRIED]
         names = ", ".join(check.law for check in self.failures)
-        found = f"{len(self.failures)} of {len(tried)} laws fail: {names}" if names else f"All {len(tried)} laws hold"
+        outcome = f"{len(self.failures)} of {len(tried)} laws fail: {names}" if names else f"All {len(tried)} laws hold"
         untried = len(self.checks) - len(tried)
-        return f"{found}; {untried} could not be tried on these data." if untried else f"{found}."
+        return f"{outcome}; {untried} could not be tried on these data." if untried else f"{outcome}."
 
     def table(self) -> Table:
         """Return the outcome as a table for the terminal; below it, why laws were not tried."""
@@ -155,63 +156,46 @@ class Verification:
 
 
 def verify(
-    dataset: Dataset | Superposed | Corpus | StoredDocuments | None = None, *, progress: bool | Progress = False
+    dataset: AnyDataset | Corpus | StoredDocuments | None = None, *, progress: bool | Progress = False
 ) -> Verification:
     """Check every law that applies to a dataset or a corpus, or to a standard suite if none is given.
 
-    A law whose p-value is below 1e-5 fails; one that the data are too few for says how many it needs, and one that they
-    are not subject to, being edited, taken, or with another target, says why. P-values come
-    from independent parts of the data, so correct data fail a law less than once in 10,000 times. The checks make their
-    choices from a fixed seed: the same data always get the same verdict.
+    A law fails if its p-value is below 1e-5. A law that needs more data says how much it needs. A law that does not
+    apply says why: the data were edited or subsampled, or have another target. P-values come from independent parts of
+    the data, so correct data fail a law less than once in 10,000 times. The checks make their choices from a fixed
+    seed: the same data always get the same verdict.
 
-    The suite is both engines in modes one_cluster and distribution, 200,000 points in 100 dimensions each, and each
-    engine's sampler alone on 500,000 trees of 6 points and 200,000 of 5.
+    The suite is both engines in modes one_cluster and distribution, 200,000 points in 100 dimensions each.
 
     Parameters
     ----------
     dataset
-        What to check; of X at most 150 million entries are read. Of a superposed world, the laws of how factors are
-        put together, and all laws of each factor, whose positions are made again. Of a corpus, or of
-        documents in a store, how contexts and tokens are drawn in the first documents, and whether beliefs are true as
-        often as they say.
+        What to check; at most 150 million entries of X are read. In a superposed world: how factors are combined, and
+        all laws of each factor, whose positions are made again. In a corpus or in stored documents: how contexts and
+        tokens of the first documents are drawn, and whether beliefs are true as often as they say.
     progress
         True shows a bar; a function is called with (data, kinds of laws done, kinds in all).
     """
     with shown(progress) as tell:
+        if dataset is None:
+            return Verification(tuple(_suite(tell)), SUITE_SUBJECT)
         if isinstance(dataset, Corpus | StoredDocuments):
-            return Verification(tuple(_documents(dataset, tell)), describe_documents(dataset))
-        if isinstance(dataset, Superposed):
-            return Verification(tuple(_world(dataset, tell)), f"{_name(dataset.provenance)}{dataset!r}")
-        if dataset is not None:
-            return Verification(tuple(all_checks(dataset, tell)), describe(dataset))
-        return Verification(tuple(_suite(tell)), SUITE_WORDS)
+            checks = _documents(dataset, tell)
+        elif isinstance(dataset, Dataset | Superposed):
+            checks = _world(dataset, tell) if isinstance(dataset, Superposed) else all_checks(dataset, tell)
+        else:
+            raise ValueError(f"dataset must be a dataset, a world, a corpus or documents, got {type(dataset).__name__}")
+        return Verification(tuple(checks), describe(dataset))
 
 
-def describe(dataset: Dataset) -> str:
-    """Return which dataset this is, in a sentence: its name where it was loaded, its sizes and its recipe."""
-    recipe = dataset.recipe
-    seeds = f"{recipe.seeds.graph}, {recipe.seeds.embed}, {recipe.seeds.value}"
-    return (
-        f"{_name(dataset.provenance)}{len(dataset):,} points in {recipe.dim} dimensions, mode {recipe.mode}, "
-        f"engine {recipe.engine}, seeds {seeds}"
-    )
-
-
-def describe_documents(documents: Corpus | StoredDocuments) -> str:
-    """Return which documents these are, in a sentence."""
-    corpus = documents if isinstance(documents, Corpus) else documents.corpus
-    stored = "" if isinstance(documents, Corpus) else f"{_name(documents.provenance)}{len(documents):,} "
-    count = len(corpus.lexicons)
-    return (
-        f"{stored}documents of {corpus.length:,} tokens out of {corpus.n_tokens:,}, "
-        f"{count} lexicon{'s' * (count > 1)}, renewal {corpus.renewal:g}, "
-        f"contexts of at least {corpus.min_size} tokens, seed {corpus.seed}"
-    )
-
-
-def _name(provenance: dict[str, Any]) -> str:
-    origin = provenance.get("loaded_from", "")
-    return f"{PurePath(origin).name}: " if origin else ""
+def describe(data: AnyDataset | Corpus | StoredDocuments) -> str:
+    """Return which data these are: their name if they were loaded, sizes and seeds. Damaged arrays are not read."""
+    origin = "" if isinstance(data, Corpus) else data.provenance.get("loaded_from", "")
+    name = f"{PurePath(origin).name}: " if origin else ""
+    if isinstance(data, StoredDocuments):
+        return name + one_line(summarise_documents(data.recipe))
+    seeds = f", seeds {', '.join(map(str, astuple(data.recipe.seeds)))}" if isinstance(data, Dataset) else ""
+    return f"{name}{data!r}{seeds}"
 
 
 def _world(world: Superposed, progress: Progress) -> Iterator[Check]:
@@ -222,7 +206,7 @@ def _world(world: Superposed, progress: Progress) -> Iterator[Check]:
         yield replace(check, data="world")
     progress("world", 1, 1)
     for k, factor in enumerate(world.factors):
-        # Its own X goes with it, or all would stay in memory.
+        # The factor is remade inside the loop, so that only one X is in memory at a time.
         for check in all_checks(remade(factor), progress, f"factor {k}"):
             yield replace(check, data=f"factor {k}")
 
@@ -241,7 +225,6 @@ def _documents(documents: Corpus | StoredDocuments, progress: Progress) -> Itera
 
 def _suite(progress: Progress) -> Iterator[Check]:
     for engine in ENGINE_NAMES:
-        yield from _sampler(engine, progress)
         for mode in ("one_cluster", "distribution"):
             recipe = Recipe(SUITE_POINTS, SUITE_DIM, mode, seeds=Seeds.from_int(SUITE_SEED), engine=engine)
             name = f"{engine}, {mode}"
@@ -249,22 +232,11 @@ def _suite(progress: Progress) -> Iterator[Check]:
                 yield replace(check, data=name)
 
 
-def _sampler(engine: str, progress: Progress) -> Iterator[Check]:
-    name = f"{engine} sampler"
-    progress(name, 0, 2)
-    yield replace(merger_trees.prufer(merger_trees.small_forest(engine, 6, SMALL_TREES, SUITE_SEED), (6,)), data=name)
-    progress(name, 1, 2)
-    yield replace(merger_trees.joint(merger_trees.small_forest(engine, 5, PAIRED_TREES, SUITE_SEED), (5,)), data=name)
-    progress(name, 2, 2)
-
-
 # ---------------------------------------------------------------------- laws
 #
-# The laws that a dataset must obey, each as a check that can fail.
-# One module for each kind of law: `sizes`, `bond_trees`, `merger_trees`, `space`, `value_laws`; `random_graph` in
-# place of the first three where clusters have cycles, `labels` for targets that are not sums,
-# `edited` for what edits set. Every check takes what it needs from a `Subject` and returns a `Check`. `suite.verify`
-# runs them.
+# The laws that a dataset must obey, each as a check that can fail, one module per kind of law: `sizes`, `tree_laws`,
+# `space`, `value_laws`, and `edited` for values that edits set; `random_graph` replaces the first two where clusters
+# have cycles. Every check takes what it needs from a `Subject` and returns a `Check`.
 
 
 def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws") -> Iterator[Check]:
@@ -293,7 +265,7 @@ def all_checks(dataset: Dataset, progress: Progress = silent, stage: str = "laws
 
 def _structure(subject: Subject) -> Check:
     """Check the invariants of the forest, and that all arrays fit it and the recipe, and are finite."""
-    note = f"{subject.forest.n_points:,} points, {subject.forest.n_clusters:,} clusters"
+    note = f"{counted(subject.forest.n_points, 'point')}, {counted(subject.forest.n_clusters, 'cluster')}"
     return sound("every invariant holds", lambda: _validate_arrays(subject), note)
 
 
@@ -347,10 +319,10 @@ FILE_NAME = "verify.html"
 NO_BREAK = "\u00a0"
 LOOKS = {"pass": "good", "fail": "bad", "not enough data": "mixed", "does not apply": "mixed"}
 """How a page shows each verdict."""
-WORDS = (
-    "One line for each law: what theory expects, what was measured, and how likely data as far off would be if the law "
+DEFINITIONS = (
+    "One line per law: what theory expects, what was measured, and how likely data as far off would be if the law "
     "holds (p), or the largest deviation from a law that holds exactly (error). A law fails below p = 0.00001. A law "
-    "that these data are too few for says what it would need."
+    "that needs more data than these says how much."
 )
 LEAST_P = 1e-8
 """What smaller p-values are drawn at."""
@@ -368,8 +340,8 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
     groups = [(data, [*group]) for data, group in groupby(outcome.checks, lambda check: check.data)]
     with style.sheet():
         body = [_p_values(outcome.checks), *(html for data, checks in groups for html in _table(data, checks))]
-        body += [pages.definitions(WORDS), pages.heading("A figure for each law")]
-        body += [pages.grid(_picture(check) for check in outcome.checks if check.draw is not None)]
+        body += [pages.definitions(DEFINITIONS), pages.heading("A figure for each law")]
+        body += [pages.grid(panel(check.draw, _caption(check)) for check in outcome.checks if check.draw is not None)]
     target.parent.mkdir(parents=True, exist_ok=True)
     lead = f"{outcome.subject or 'Data without a name'}. percolab {__version__}."
     look = "good" if outcome.passed else "bad"
@@ -379,15 +351,15 @@ def write_report(outcome: Verification, path: str | os.PathLike[str]) -> Path:
 
 
 def _p_values(checks: Sequence[Check]) -> str:
-    """Return one picture of all laws that have a p-value: those left of the line fail."""
+    """Return one picture of all laws that have a p-value; laws left of the line fail."""
     tried = [check for check in checks if check.p_value is not None]
     if not tried:
         return ""
     named = {f"{check.data}: {check.law}" if check.data else check.law: check.p_value or 0.0 for check in tried}
     marks = {"law": {name: dot_rows.Mark(max(p, LEAST_P)) for name, p in named.items()}}
-    words = "p: how likely data as far from the law are, if it holds"
-    panel = dot_rows.Panel([*named], marks, words, zero=ALARM, log=True, colours={"law": style.BLUE})
-    return pages.picture(dot_rows.draw(panel), "The p-value of every law. Left of the line, at 0.00001, a law fails.")
+    xlabel = "p: how likely data as far from the law are, if it holds"
+    picture = dot_rows.Panel([*named], marks, xlabel, zero=ALARM, log=True, colours={"law": style.BLUE})
+    return pages.picture(dot_rows.draw(picture), "The p-value of every law. Left of the line, at 0.00001, a law fails.")
 
 
 def _table(data: str, checks: list[Check]) -> list[str]:
@@ -401,8 +373,5 @@ def _table(data: str, checks: list[Check]) -> list[str]:
     return [*([pages.heading(data)] if data else []), table]
 
 
-def _picture(check: Check) -> str:
-    assert check.draw is not None
-    figure = style.new_figure(4.6, 3.2)
-    check.draw(figure.subplots())
-    return pages.picture(figure, f"{check.law}: {check.verdict}. {check.note}")
+def _caption(check: Check) -> str:
+    return f"{check.law}: {check.verdict}. {check.note}"

@@ -23,14 +23,14 @@ from percolab.ground.arrays import Floats
 from percolab.ground.validation import check_shape
 
 POSITIONS = 1 << 21
-"""Positions that are checked, of the first documents."""
+"""Most positions that are checked, in the first documents."""
 PREDICTED = 1 << 25
 """Probabilities of next tokens that are summed."""
-JUDGED, SHOWN = 1 << 19, 16
-"""Positions at which beliefs are compared with contexts, and how many contexts of a lexicon."""
+JUDGED, MOST_CONTEXTS = 1 << 19, 16
+"""Most positions at which beliefs are compared with contexts, and most contexts per lexicon."""
 FEWEST = 1000
 """Documents that statistical laws need."""
-ROUNDING = 1e-9
+RELATIVE_ROUNDING = 1e-9
 """Relative differences that are due to rounding."""
 LEAST_COUNT = 10
 """Expected count that cells of a chi-square test have, neighbours taken together."""
@@ -38,7 +38,7 @@ LEAST_COUNT = 10
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Documents of a corpus, and what is said of them."""
+    """Documents of a corpus with the beliefs about them: exact ones, or those that a store holds."""
 
     corpus: Corpus
     documents: Documents
@@ -52,7 +52,7 @@ class Sample:
 
     @classmethod
     def stored(cls, stored: StoredDocuments) -> Sample:
-        """Return the first documents of a store, and what it says of them."""
+        """Return the first documents of a store, with the beliefs that it holds."""
         part = slice(0, min(len(stored), -(-POSITIONS // stored.corpus.length)))
         read = {name: np.asarray(getattr(stored, name)[part]) for name in COLUMNS}
         columns = read["tokens"], read["context"], read["lexicon"], stored.number[part], read["renewed"] == 1
@@ -93,7 +93,7 @@ def structure(sample: Sample) -> Check:
 
 
 def remade(stored: StoredDocuments) -> Check:
-    """Check that the first documents of a store, and what it says of them, are what its recipe makes, to the bit."""
+    """Check that the first documents and beliefs of a store are those that its recipe makes, to the bit."""
     n = min(len(stored), -(-POSITIONS // stored.corpus.length))
     made = stored.recipe.part(0, n).columns()
     wrong = [name for name, column in made.items() if not np.array_equal(getattr(stored, name)[:n], column)]
@@ -132,7 +132,7 @@ def _rows(corpus: Corpus, k: int) -> NDArray[np.int64]:
 
 
 def shares(sample: Sample) -> Check:
-    """Check that documents are of each lexicon with the probability of its share; of none whose share is 0."""
+    """Check that each lexicon has its share of the documents, and none if its share is 0."""
     chances = np.array(sample.corpus.shares)
     counts = np.bincount(sample.documents.lexicon, minlength=chances.size)
     return _counted("shares of lexicons", counts, chances * len(sample.documents), "documents by lexicon")
@@ -156,7 +156,9 @@ def renewal(sample: Sample) -> Check:
 
     counts = np.bincount(sample.documents.renewed[:, 1:].sum(axis=1), minlength=sample.corpus.length)
     law = binom(sample.corpus.length - 1, sample.corpus.renewal)
-    return _counted("renewals", counts, law.pmf(np.arange(counts.size)) * len(sample.documents), "renewals a document")
+    return _counted(
+        "renewals", counts, law.pmf(np.arange(counts.size)) * len(sample.documents), "renewals per document"
+    )
 
 
 def tokens(sample: Sample) -> Check:
@@ -190,7 +192,7 @@ def unigram(sample: Sample) -> Check:
 
 
 def _counted(law: str, counts: NDArray[np.int64], expected: Floats, what: str) -> Check:
-    """Check independent draws among cells; one that cannot be drawn must not be."""
+    """Check independent draws among cells; a cell of probability 0 must have no draw."""
     total = int(counts.sum())
     if total < FEWEST:
         return too_small(law, "independent draws", f"{FEWEST:,} draws", f"{total:,}")
@@ -199,10 +201,11 @@ def _counted(law: str, counts: NDArray[np.int64], expected: Floats, what: str) -
         return too_small(law, "independent draws", f"two {what}", "one")
     cells = _together(counts[expected > 0], expected[expected > 0])
     p = 0.0 if impossible else p_of_counts(*cells)
-    pull = np.abs(cells[0] - cells[1]) / np.sqrt(cells[1])
-    measured = f"{impossible:,} impossible" if impossible else f"largest score {pull.max(initial=0):.2f}"
-    note = f"{total:,} draws, {cells[0].size:,} cells of {what}"
-    return statistical(law, "independent draws", measured, p, note, verdicts.pulls(*cells, "cells"))
+    scores = (cells[0] - cells[1]) / np.sqrt(cells[1])
+    measured = f"{impossible:,} impossible" if impossible else f"largest score {np.abs(scores).max(initial=0):.2f}"
+    note = f"{total:,} draws, {scores.size:,} cells of {what}"
+    draw = verdicts.histogram(scores, "(count - expected) / standard error of a cell", normal=True)
+    return statistical(law, "independent draws", measured, p, note, draw)
 
 
 def _together(counts: NDArray[np.int64], expected: Floats) -> tuple[Floats, Floats]:
@@ -218,7 +221,7 @@ def _together(counts: NDArray[np.int64], expected: Floats) -> tuple[Floats, Floa
 
 
 def floor(sample: Sample) -> Check:
-    """Check that floors are -log of probabilities that tokens come up with.
+    """Check that floors are -log of the probabilities of the tokens.
 
     Given the tokens before, a floor has the entropy of the exact distribution as its mean, and differences from that
     mean are uncorrelated. Their sum, over the standard deviation, is nearly normal.
@@ -239,8 +242,8 @@ def floor(sample: Sample) -> Check:
     if positions < FEWEST:
         return too_small(law, expected, f"{FEWEST:,} positions", f"{positions:,}")
     measured = f"{(total + gap) / positions:.5f} nats"
-    certain = spread <= ROUNDING * total  # all tokens are equally likely, always
-    p = float(abs(gap) <= ROUNDING * total) if certain else p_of_score(gap / math.sqrt(spread))
+    certain = spread <= RELATIVE_ROUNDING * total  # all tokens are equally likely, always
+    p = float(abs(gap) <= RELATIVE_ROUNDING * total) if certain else p_of_score(gap / math.sqrt(spread))
     return statistical(law, f"{total / positions:.5f} nats", measured, p, f"{positions:,} positions")
 
 
@@ -262,13 +265,13 @@ def beliefs(sample: Sample) -> Check:
 
 
 def _scores(sample: Sample, k: int, n: int) -> Iterator[float]:
-    """Yield how far lexicon k, some of its contexts, and those that are believed are from what is said of them."""
+    """Yield the scores of lexicon k, of some of its contexts, and of the contexts that are believed most."""
     corpus, context = sample.corpus, sample.documents.context[:n]
     of_lexicon = (sample.documents.lexicon[:n] == k)[:, None]
     said, size = corpus.beliefs(sample.documents.tokens[:n]), corpus.forest(k).latent_size
     yield _score(of_lexicon - said.lexicon[:, :, k])
     contexts = corpus.contexts(k)
-    chosen = contexts[:: -(-contexts.size // SHOWN)]
+    chosen = contexts[:: -(-contexts.size // MOST_CONTEXTS)]
     for j, chances in enumerate(np.moveaxis(said.inside(chosen, k), 2, 0)):
         yield _score((of_lexicon & (context >= chosen[j]) & (context < chosen[j] + size[chosen[j]] - 1)) - chances)
     at = sample.beliefs.believed_lexicon[:n] == k
@@ -279,10 +282,10 @@ def _scores(sample: Sample, k: int, n: int) -> Iterator[float]:
 
 
 def _score(difference: Floats) -> float:
-    """Return how many standard errors the mean over documents is from 0; not a number where nothing is in doubt."""
+    """Return how many standard errors the mean over documents is from 0; NaN where nothing is in doubt."""
     sums = difference.sum(axis=1)
     spread = float(sums.std(ddof=1)) / math.sqrt(sums.size)
-    if spread > ROUNDING:
+    if spread > RELATIVE_ROUNDING:
         return float(sums.mean()) / spread
-    in_doubt = abs(sums.sum()) > ROUNDING * difference.size
+    in_doubt = abs(sums.sum()) > RELATIVE_ROUNDING * difference.size
     return math.copysign(math.inf, sums.mean()) if in_doubt else math.nan

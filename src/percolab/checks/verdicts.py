@@ -25,7 +25,7 @@ PASS, FAIL, TOO_SMALL, ELSEWHERE = "pass", "fail", "not enough data", "does not 
 ALARM = 1e-5
 """A law fails if its p-value is below this. P-values rest on independent parts and on exact or cautious variances; this
 leaves room for what is approximate in them, so that correct data fail a law less than once in 10,000 times."""
-BLUE, ORANGE, INK = style.BLUE, style.VERMILION, style.INK
+
 BAND = 2.23
 """Kolmogorov's statistic times √n stays below this with probability 0.9999."""
 
@@ -83,20 +83,20 @@ def sound(expected: str, validate: Callable[[], None], note: str, law: str = "da
     """Return whether data obey the data model: `validate` raises ValueError where they do not."""
     try:
         validate()
-    except StoreError:  # what cannot be read breaks no law
+    except StoreError:  # data that cannot be read are not data that break a law
         raise
     except ValueError as error:
         return exact(law, expected, "broken", 1, 0, f"{error}; no other law was tried")
     return exact(law, expected, "they do", 0, 0, note)
 
 
-def too_small(law: str, expected: str, need: str, found: str) -> Check:
-    """Return the verdict on data that cannot decide: what would be needed, and what there is."""
-    return Check(law, expected, "", TOO_SMALL, note=f"needs {need}, has {found}")
+def too_small(law: str, expected: str, need: str, have: str) -> Check:
+    """Return the verdict on data that are too few: what the law needs, and what the data have."""
+    return Check(law, expected, "", TOO_SMALL, note=f"needs {need}, has {have}")
 
 
 def does_not_apply(law: str, expected: str, why: str) -> Check:
-    """Return the verdict on data that the law is not about: edited, taken, or with another target."""
+    """Return the verdict where a law does not apply: data that are edited, subsampled or have another target."""
     return Check(law, expected, "", ELSEWHERE, note=why)
 
 
@@ -153,16 +153,6 @@ def p_of_counts(counts: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(chi2.sf(np.sum((counts - expected) ** 2 / expected), len(counts) - 1))
 
 
-def of_counts(
-    law: str, counts: NDArray[Any], expected: NDArray[Any], note: str, what: str, impossible: int = 0
-) -> Check:
-    """Return the check of independent draws among cells; `impossible` is the number of draws outside of all cells."""
-    square = float(np.sum((counts - expected) ** 2 / expected))
-    p = 0.0 if impossible else p_of_counts(counts, expected)
-    draw = pulls(counts, expected, what)
-    return statistical(law, f"χ² about {counts.size - 1:,}", f"χ² = {square:,.0f}", p, note, draw)
-
-
 # ---------------------------------------------------------------------- figures, each on an Axes it is given
 
 
@@ -173,56 +163,35 @@ def uniforms(values: NDArray[np.float64], what: str) -> Draw:
     gap = np.searchsorted(np.sort(values), level, side="right") / n - level
 
     def draw(axes: Axes) -> None:
-        axes.axhspan(-BAND / np.sqrt(n), BAND / np.sqrt(n), color=BLUE, alpha=0.15, linewidth=0)
-        axes.axhline(0, color=INK, linestyle=":", linewidth=1)
-        axes.plot(level, gap, color=BLUE)
+        axes.axhspan(-BAND / np.sqrt(n), BAND / np.sqrt(n), color=style.BLUE, alpha=0.15, linewidth=0)
+        axes.axhline(0, color=style.INK, linestyle=":", linewidth=1)
+        axes.plot(level, gap, color=style.BLUE)
         axes.set(xlabel=what, ylabel="observed share - expected", title=f"{n:,} independent values; band: 99.99%")
 
     return draw
 
 
-def bars(
+def curve(
     x: NDArray[Any],
-    counts: NDArray[Any],
-    expected: NDArray[Any],
-    error: NDArray[Any],
+    measured: NDArray[Any],
+    expected: NDArray[Any] | None,
     xlabel: str,
+    ylabel: str = "count",
     *,
-    log: str = "y",
+    error: NDArray[Any] | None = None,
+    log: str = "",
 ) -> Draw:
-    """Draw counts with error bars, and what was expected."""
+    """Draw what was measured, with error bars if there are any, beside the line that was expected."""
+    order = np.argsort(x, kind="stable")
 
     def draw(axes: Axes) -> None:
-        axes.errorbar(x, counts, yerr=error, fmt="o", markersize=4, color=BLUE, capsize=2, label="measured")
-        axes.plot(x, expected, color=INK, linestyle=":", marker="_", markersize=9, label="expected")
+        axes.errorbar(x, measured, yerr=error, fmt="o", markersize=3, color=style.BLUE, capsize=2, label="measured")
+        if expected is not None:
+            axes.plot(x[order], expected[order], color=style.INK, linestyle=":", label="expected")
+        axes.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+        axes.set(xlabel=xlabel, ylabel=ylabel)
         if "x" in log:
-            axes.set_xscale("log")
-        if "y" in log:
-            axes.set_yscale("log")
-        axes.set(xlabel=xlabel, ylabel="count")
-        axes.legend()
-
-    return draw
-
-
-def pulls(counts: NDArray[Any], expected: NDArray[Any], what: str) -> Draw:
-    """Draw how many standard errors the counts of many cells lie from what was expected, against the normal law."""
-    pull = (counts - expected) / np.sqrt(expected)
-
-    def draw(axes: Axes) -> None:
-        edges = np.linspace(-5, 5, 41)
-        centres = (edges[1:] + edges[:-1]) / 2
-        axes.stairs(
-            np.histogram(np.clip(pull, -5, 5), edges)[0],
-            edges,
-            fill=True,
-            color=BLUE,
-            alpha=0.7,
-            label=f"{counts.size:,} {what}",
-        )
-        normal = np.exp(-(centres**2) / 2) / np.sqrt(2 * np.pi) * counts.size * (edges[1] - edges[0])
-        axes.plot(centres, normal, color=INK, linestyle=":", label="normal law")
-        axes.set(xlabel="(count - expected) / standard error", ylabel=what)
+            style.plain_numbers(axes.xaxis)
         axes.legend()
 
     return draw
@@ -234,13 +203,13 @@ def histogram(values: NDArray[np.float64], xlabel: str, *, mean: float | None = 
     count, edges = np.histogram(values, bins=60, range=(low, high if high > low else low + 1), density=True)
 
     def draw(axes: Axes) -> None:
-        axes.stairs(count, edges, fill=True, color=BLUE, alpha=0.7, label="measured")
+        axes.stairs(count, edges, fill=True, color=style.BLUE, alpha=0.7, label="measured")
         if normal:
             x = np.linspace(-5, 5, 201)
-            axes.plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), color=INK, linestyle=":", label="normal law")
+            axes.plot(x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), color=style.INK, linestyle=":", label="normal law")
         if mean is not None:
-            axes.axvline(mean, color=INK, linestyle=":", label="expected mean")
-            axes.axvline(float(values.mean()), color=ORANGE, label="measured mean")
+            axes.axvline(mean, color=style.INK, linestyle=":", label="expected mean")
+            axes.axvline(float(values.mean()), color=style.VERMILION, label="measured mean")
         axes.set(xlabel=xlabel, ylabel="density")
         axes.legend()
 

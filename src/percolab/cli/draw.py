@@ -10,12 +10,13 @@ import typer
 
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, integer, number_option, word_option
+from percolab.cli.output import print_wrote
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
 from percolab.ground.validation import check_choice, check_numbers
+from percolab.show.latent_colours import NAMED
 
-FORMATS = (".png", ".pdf", ".svg")
-NAMED = ("y", "z")
+PICTURE_SUFFIXES = (".png", ".pdf", ".svg")
 
 
 @command(
@@ -42,33 +43,33 @@ def draw(
         ),
     ] = None,
     factor: Factor = None,
-    document: Annotated[int, number_option("--document", "Of stored documents: which one.", default=0)] = 0,
+    document: Annotated[int, number_option("--document", "Which of the stored documents.", default=0)] = 0,
     overwrite: Overwrite = False,
 ) -> None:
     """Draw a cluster in space beside its latent tree, in the same colours; or a document over the tree of its lexicon.
 
-    Bonds and branches of the tree are those of latents.
-    They show the latent's own z, or the mean of y or of the given values over its points.
-    Of a superposed world, --factor says whose cluster it is: it is drawn in that factor's own space.
-    Of documents, one is drawn: its tokens, the exact belief in every context along it, and the floor of the loss.
+    Each bond and each branch of the tree belongs to a latent.
+    It shows the z of the latent, or the mean of y or of the given values over its points.
+    In a superposed world --factor picks the factor, and its cluster is drawn in the factor's own space.
+    A document is drawn with its tokens, the exact belief in every context along it, and the floor of the loss.
     """
     from percolab import show
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
-    from percolab.store import worlds
+    from percolab.store import finished
 
-    form = check_choice("output", output.suffix, FORMATS).removeprefix(".")
+    form = check_choice("output", output.suffix, PICTURE_SUFFIXES).removeprefix(".")
     files.check_output(output, overwrite=overwrite)
     chosen = {} if colour is None else _colouring(colour)
     with bar(label="drawing"):
-        data = worlds.load(path)
+        data = finished.load(path)
         if isinstance(data, StoredDocuments):
             figure = show.draw(data, document)
         else:
             figure = show.draw(data, cluster, factor=factor, **chosen)
         with files.new_files(output, overwrite=overwrite) as (file,):
             figure.savefig(file, format=form, dpi=200)
-    print(f"wrote {output}")
+    print_wrote(output)
 
 
 def _colouring(word: str) -> dict[str, Any]:
@@ -96,9 +97,7 @@ def _values(name: str, column: str | None) -> Any:
 
 
 @command(
-    "percolab figures -o figures",
-    "# the distribution of cluster sizes alone",
-    "percolab figures --only 8 -o figures",
+    "percolab figures -o figures", "# the distribution of cluster sizes alone", "percolab figures --only 8 -o figures"
 )
 def figures(
     output: Annotated[Path, word_option("-o --output", "FOLDER", "Where to write them.")] = Path("figures"),
@@ -122,4 +121,4 @@ def figures(
         raise FileExistsError(f"output must be a folder, got the file {str(output)!r}")
     files.check_directory(output)
     for path in write(output, only or (), quick=quick, progress=True):
-        print(f"wrote {path}")
+        print_wrote(path)

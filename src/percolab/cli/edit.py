@@ -16,6 +16,7 @@ from percolab.cli.options import (
     Quiet,
     Store,
     TargetWord,
+    Threads,
     choice_option,
     number,
     number_option,
@@ -121,10 +122,7 @@ def take(
     output: Output,
     size: Annotated[int | None, number_option("--size", "Number of rows, drawn at random.")] = None,
     seed: Annotated[int, number_option("--seed", "What they are drawn from.", seed_number, default=0)] = 0,
-    rows: Annotated[
-        Path | None,
-        word_option("--rows", "FILE", "Row numbers, or a mask, as .npy."),
-    ] = None,
+    rows: Annotated[Path | None, word_option("--rows", "FILE", "Row numbers, or a mask, as .npy.")] = None,
     y: Annotated[str, choice_option("--y", ("kept", "recomputed"), "kept", "The targets: ")] = "kept",
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -176,7 +174,7 @@ def superpose(
         typer.Option("--rotate/--no-rotate", help="Rotate each factor first. Default: where dimensions differ."),
     ] = None,
     seed: Annotated[int | None, number_option("--seed", "Of permutations and rotations.", seed_number)] = None,
-    threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
+    threads: Threads = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -202,7 +200,7 @@ def superpose(
 
 def _factor(word: str) -> Recipe:
     """Return the recipe of a factor: of a preset, of a file of JSON, or of a dataset as its recipe makes it."""
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
     if word in PRESETS:
         return PRESETS[word]
@@ -235,9 +233,9 @@ def _list(name: str, text: str | None, *, whole: bool = False) -> Any:
 def _dataset(path: str) -> Dataset:
     """Open a dataset, and refuse a world."""
     from percolab.dataset.dataset import Dataset
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
-    found = load_points(path)
-    if not isinstance(found, Dataset):
+    dataset = load_points(path)
+    if not isinstance(dataset, Dataset):
         raise ValueError(f"path must be a dataset of one hierarchy, got the superposed world {path!r}")
-    return found
+    return dataset

@@ -1,4 +1,4 @@
-"""What a command that cannot go on says: one line, in terms of its own options, and an exit code."""
+"""Errors of commands: one line in terms of the command's own options, and an exit code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "score": {**_RUN, "names": "layer"},
     "represent": {"experiment": "name"},
 }
-"""By command, what the library calls that has another name among the command's options."""
+"""By command: names in messages of the library, and the option of the command that each stands for."""
 
 NO_ROOM = (
     "can't allocate memory",
@@ -139,7 +139,7 @@ def describe(error: Exception) -> tuple[str, int] | None:
             return text, INTERRUPTED
         case StoreError() | WorkerError():
             return text, FAILURE
-        case ImportError() | RuntimeError() if any(words in text.lower() for words in NO_ROOM):
+        case ImportError() | RuntimeError() if any(phrase in text.lower() for phrase in NO_ROOM):
             return f"out of memory: {text.splitlines()[0]}", BAD_INPUT
         case ImportError():
             return text, FAILURE
@@ -180,7 +180,7 @@ def option_names(params: Iterable[Any], library: Mapping[str, str]) -> dict[str,
     for param in params:
         spelling = _spelling(param)
         names[param.name] = names[spelling.lstrip("-").replace("-", "_").lower()] = spelling
-    return names | {name: names[own] for name, own in library.items()}
+    return names | {name: names[option] for name, option in library.items()}
 
 
 def _spelling(param: Any) -> str:
@@ -199,7 +199,7 @@ def in_options(message: str, names: Mapping[str, str]) -> str:
     known = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     subject = re.match(rf"(?:{known})(?: (?:and|or) (?:{known}))*(?= must\b)", head)
     if subject:
-        head = re.sub(known, lambda found: names[found[0]], subject[0]) + head[subject.end() :]
+        head = re.sub(known, lambda match: names[match[0]], subject[0]) + head[subject.end() :]
     head = re.sub(rf"(?<![-.\w])({known})=(?:'([^']*)'|(\w+))", lambda m: f"{names[m[1]]} {m[2] or m[3]}", head)
     head = re.sub(rf"\b(unless|with|without|and|or) ({known})(?![-.\w'])", lambda m: f"{m[1]} {names[m[2]]}", head)
     return head if value == "None" else head + got + value  # what was left out is not worth repeating

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.options import AsJson, Quiet, choice_option, completion, number, number_option, word_option
+from percolab.cli.options import AsJson, Overwrite, Quiet, choice_option, completion, number, number_option, word_option
 from percolab.cli.options import seed as seed_number
+from percolab.cli.output import print_json, print_wrote
 from percolab.corpora.corpus import KIND as CORPUS
 from percolab.corpora.corpus import Corpus
 from percolab.experiments import FORMERLY, REPRESENT
@@ -24,22 +24,18 @@ from percolab.ground.validation import check_choice
 from percolab.nn.config import FITTED_FOM, SCALES
 from percolab.study.scales import DATA, HIERARCHY
 
-Device = Annotated[
-    str,
-    word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda")),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
+Device = Annotated[str, word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda"))]
+OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
 ExperimentOutput = Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: EXPERIMENT-SCALE.")]
+Scale = Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
 Network = Annotated[
-    str | None,
-    word_option("--network", "MODULE:FUNCTION", "Networks of your own: make(data, seed) returns one."),
+    str | None, word_option("--network", "MODULE:FUNCTION", "Networks of your own: make(data, seed) returns one.")
 ]
 Layers = Annotated[str | None, word_option("--layers", "A,B", "Modules of --network that are read.")]
 Ray = Annotated[
-    str | None,
-    word_option("--ray", "ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."),
+    str | None, word_option("--ray", "ADDRESS", "Compute on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto.")
 ]
 
 
@@ -51,6 +47,12 @@ def need_packages() -> None:
     absent = [name for module, name in needed.items() if importlib.util.find_spec(module) is None]
     if absent:
         raise missing("this command needs", ", ".join(absent), "nn")
+
+
+def look_here(*names: str | None) -> None:
+    """Let a module that the user names be found in the current directory, if nothing installed has its name."""
+    if any(":" in name for name in names if name):
+        sys.path.append("")
 
 
 @contextmanager
@@ -73,12 +75,12 @@ def run_in(directory: Path, run: Callable[..., dict[str, Any]], *, quiet: bool, 
         return run(output=directory, progress=display, **given)
 
 
-def print_report(directory: Path, results: dict[str, Any], words: str = "") -> None:
+def print_report(directory: Path, results: dict[str, Any], finding: str = "") -> None:
     """Print where the report is, and the time that all stages took."""
     from percolab.ground.progress import clock
     from percolab.study.directory import REPORT
 
-    print(f"{directory / REPORT}: {words}{clock(sum(results['seconds'].values()))} in all")
+    print(f"{directory / REPORT}: {finding}{clock(sum(results['seconds'].values()))} in all")
 
 
 @command(
@@ -92,7 +94,7 @@ def reproduce(
         str,
         typer.Argument(metavar="EXPERIMENT", help=f"{' or '.join(HIERARCHY)}.", autocompletion=completion(HIERARCHY)),
     ],
-    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
+    scale: Scale = "paper",
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
     seeds: Annotated[
@@ -102,7 +104,7 @@ def reproduce(
         float, number_option("--fit-from", "FOM from which a second power law is fitted.", number, FITTED_FOM)
     ] = FITTED_FOM,
     draws: Draws = 1,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
     ray: Ray = None,
     quiet: Quiet = False,
@@ -141,7 +143,7 @@ def represent(
             metavar="EXPERIMENT", help=f"One of {', '.join(REPRESENT)}.", autocompletion=completion(REPRESENT)
         ),
     ],
-    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
+    scale: Scale = "paper",
     data: Annotated[
         str | None,
         word_option(
@@ -162,7 +164,7 @@ def represent(
     readers: Annotated[
         str | None, word_option("--readers", "A,B", "What reads networks on documents, such as beliefs,kmeans.")
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
     ray: Ray = None,
     quiet: Quiet = False,
@@ -194,16 +196,15 @@ def represent(
     "percolab scaling --scale small",
 )
 def scaling(
-    scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")] = "paper",
+    scale: Scale = "paper",
     data: Annotated[
-        str | None,
-        word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all."),
+        str | None, word_option("--data", "A,B", f"Some of {', '.join(HIERARCHY)}, or a store. Default: all.")
     ] = None,
     seeds: Annotated[int, number_option("--seeds", "Chains of nested training rows.", default=5)] = 5,
     output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: scaling-SCALE.")] = None,
     draws: Draws = 1,
     network: Network = None,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
     ray: Ray = None,
     quiet: Quiet = False,
@@ -259,44 +260,43 @@ def diff(
 
     if output is not None:
         files.check_output(output, overwrite=overwrite)
-    (one, known), (other, also_known) = (network_of(place, data, device) for place in (first, second))
+    (network_a, known_a), (network_b, known_b) = (network_of(place, data, device) for place in (first, second))
     options: dict[str, Any] = {"layer": layer, "documents": documents, "method": method, "seed": seed}
     inputs: Any = None
-    if isinstance(known, Corpus) and isinstance(also_known, Corpus):
-        lexicons = [{k for k, share in enumerate(corpus.shares) if share} for corpus in (known, also_known)]
-        inputs = known.replace(shares=[float(k in lexicons[0] | lexicons[1]) for k in range(len(known.lexicons))])
-        if inputs != also_known.replace(shares=inputs.shares):
+    if isinstance(known_a, Corpus) and isinstance(known_b, Corpus):
+        lexicons = [{k for k, share in enumerate(corpus.shares) if share} for corpus in (known_a, known_b)]
+        inputs = known_a.replace(shares=[float(k in lexicons[0] | lexicons[1]) for k in range(len(known_a.lexicons))])
+        if inputs != known_b.replace(shares=inputs.shares):
             raise ValueError("A and B must be runs on corpora that differ in nothing but shares, got others")
         options["trained_on"] = lexicons
-    elif known is not None and also_known is not None:
-        inputs = getattr(known, "X", known)
-    elif known is not also_known:
+    elif known_a is not None and known_b is not None:
+        inputs = getattr(known_a, "X", known_a)
+    elif known_a is not known_b:
         raise ValueError("A and B must both be runs, or both be activations, got one of each")
     with bar(label="reading") as display:
-        found = run(one, other, inputs, device=device, progress=display, **options)
+        result = run(network_a, network_b, inputs, device=device, progress=display, **options)
     if output is not None:
-        found.save(output, overwrite=overwrite)
-    listed = found.one_sided(features)
+        result.save(output, overwrite=overwrite)
+    listed = result.one_sided(features)
     if as_json:
-        places = [found.firing(feature).to_dict("records") for feature in listed["feature"]]
+        places = [result.firing(feature).to_dict("records") for feature in listed["feature"]]
         rows = [{**row, "fires": where} for row, where in zip(listed.to_dict("records"), places, strict=True)]
-        concepts = None if found.concepts is None else found.concepts.to_dict("records")
-        numbers = {name: value if value == value else None for name, value in found.summary.items()}
-        print(json.dumps({**numbers, "one_sided": rows, "concept_table": concepts}, indent=1))
+        concepts = None if result.concepts is None else result.concepts.to_dict("records")
+        print_json({**result.summary, "one_sided": rows, "concept_table": concepts})
         return
-    print(found)
-    if found.concepts is not None:
-        print(found.matched.groupby(["lexicon", "owner"])["share"].describe()[["count", "min", "50%", "max"]].round(2))
-    print(listed.assign(fires=[found.places(feature, 2) for feature in listed["feature"]]).to_string(index=False))
+    print(result)
+    if result.concepts is not None:
+        print(result.matched.groupby(["lexicon", "owner"])["share"].describe()[["count", "min", "50%", "max"]].round(2))
+    print(listed.assign(fires=[result.places(feature, 2) for feature in listed["feature"]]).to_string(index=False))
     if output is not None:
-        print(f"wrote {output}")
+        print_wrote(output)
 
 
 def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
     """Return a network and its data: a run on documents has its corpus, one on points needs the dataset's path."""
     from percolab.nn.training import checkpoint
     from percolab.nn.training.training import load_model
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if place.suffix == ".npy":
         return read_array("activations", place), None
@@ -306,7 +306,7 @@ def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
     elif data is None:
         raise ValueError(f"data must be given for runs on points, got None for {str(place)!r}")
     else:
-        trained_on = worlds.load_points(data)
+        trained_on = finished.load_points(data)
     return load_model(place, trained_on, device=device), trained_on
 
 
@@ -316,9 +316,9 @@ def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, q
     from percolab.experiments.runs import find
     from percolab.intervals import Estimate
 
-    sys.path.insert(0, "")  # where networks of one's own are looked for
-    found, directory = find(name), output or Path(f"{name}-{scale}")
-    results = run_in(directory, found.run, settings=found.settings(scale, **given), quiet=quiet, **how)
+    look_here(given.get("network"))
+    experiment, directory = find(name), output or Path(f"{name}-{scale}")
+    results = run_in(directory, experiment.run, settings=experiment.settings(scale, **given), quiet=quiet, **how)
     for line in results["headline"] if not quiet else ():
         note = f" ({line['note']})" if line["note"] else ""
         number = Estimate(*(line["estimate"][part] for part in ("value", "low", "high"))).text()

@@ -10,6 +10,7 @@ import typer
 from percolab.cli.errors import command
 from percolab.cli.options import Overwrite, Store, number_option, word_option
 from percolab.cli.options import seed as seed_number
+from percolab.cli.output import print_wrote
 from percolab.corpora.collection import StoredDocuments
 from percolab.ground import files
 
@@ -30,12 +31,10 @@ def explore(
     path: Store,
     output: Annotated[Path | None, word_option("-o --output", "FILE", "The page, .html.")] = None,
     run: Annotated[
-        list[Path] | None,
-        word_option("--run", "DIR", "A run of percolab train; of documents it may be repeated."),
+        list[Path] | None, word_option("--run", "DIR", "A run of percolab train; for documents it may be repeated.")
     ] = None,
     features: Annotated[
-        Path | None,
-        word_option("--features", "FILE", "Codes of features, .npz or .npy; they are scored."),
+        Path | None, word_option("--features", "FILE", "Codes of features, .npz or .npy; they are scored.")
     ] = None,
     points: Annotated[int, number_option("--points", "Most points that are drawn.", default=100_000)] = 100_000,
     min_size: Annotated[int, number_option("--min-size", "Fewest points of a concept.", default=20)] = 20,
@@ -49,78 +48,61 @@ def explore(
 ) -> None:
     """Write a page in which a dataset is seen: points in space beside the tree of latents, linked both ways.
 
-    The page opens offline in any browser. Of more points than --points a uniform random sample is drawn, and says so.
+    The page opens offline in any browser. If there are more points than --points, it shows a uniform random sample of
+    them and says so.
     FILE of --features is what scipy.sparse.save_npz wrote, a .npy with an array (rows, features), or a .npz with an
     array named codes; rows in the .npz name the dataset's row of each row of the codes.
-    Of documents, the page shows each as a strip of tokens with the beliefs over its lexicon's tree; codes are of the
-    first documents, one row for each position. With --run it shows what a linear probe reads from that network, and
-    from an untrained one, below the exact beliefs.
+    The page of documents shows each as a strip of tokens with the beliefs over its lexicon's tree; codes belong to the
+    first documents, one row per position. With --run it shows what a linear probe reads from that network, and from an
+    untrained one, below the exact beliefs.
     With --serve the points of a latent are read from the store when they are looked at, and nothing is written. It
     listens on this machine alone unless --host is given; whoever can reach that address can then see the dataset.
     """
     from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar
     from percolab.show.explorer import explore as build
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if (output is None) != serve:
         raise ValueError(f"output must be {'left out with' if serve else 'given unless'} serve, got {output}")
     if output is not None:
         files.check_output(output, overwrite=overwrite)
     given = {} if features is None else read_codes("features", features)
-    codes, rows = given.get("codes"), given.get("rows")
-    dataset = worlds.load(path)
-    if isinstance(dataset, StoredDocuments):
-        _explore_documents(dataset, PurePath(path).name, given, output, overwrite, points, run or [])
-        return
-    if len(run or []) > 1:
-        raise ValueError(f"run must be given once for points, got {len(run or [])}")
+    dataset, runs = finished.load(path), run or []
+    shown: dict[str, Any] = {"codes": given.get("codes"), "name": PurePath(path).name, "n_points": points}
     with bar(label="reading") as display:
-        page = build(
-            dataset,
-            prediction=_predictions(run[0], dataset) if run else None,
-            codes=codes,
-            rows=rows,
-            scores=None if features is None else _scores(dataset, codes, rows, min_size),
-            name=PurePath(path).name,
-            features_name="" if features is None else features.name,
-            n_points=points,
-            min_size=min_size,
-            seed=seed,
-            progress=display,
-        )
+        if isinstance(dataset, StoredDocuments):
+            if serve or "rows" in given:
+                raise ValueError("serve and rows must be left out for documents")
+            shown["scores"] = _document_scores(dataset, shown["codes"])
+            shown["beliefs"] = _beliefs(dataset, runs, points) if runs else None
+        else:
+            if len(runs) > 1:
+                raise ValueError(f"run must be given once for points, got {len(runs)}")
+            shown |= {"rows": given.get("rows"), "min_size": min_size, "seed": seed, "progress": display}
+            shown["prediction"] = _predictions(runs[0], dataset) if runs else None
+            if features is not None:
+                shown["scores"] = _scores(dataset, shown["codes"], shown["rows"], min_size)
+                shown["features_name"] = features.name
+        page: Any = build(dataset, **shown)
     if output is not None:
         page.save(output, overwrite=overwrite)
-        print(f"wrote {output}")
+        print_wrote(output)
     else:
         server = page.serve(host=host, port=port)
         print(f"{server.address} (Ctrl-C ends it)", flush=True)
         server.run()
 
 
-def _explore_documents(
-    documents: StoredDocuments,
-    name: str,
-    given: dict[str, Any],
-    output: Path | None,
-    overwrite: bool,
-    points: int,
-    runs: list[Path],
-) -> None:
-    """Write a page of stored documents."""
+def _document_scores(documents: StoredDocuments, codes: Any) -> list[Any] | None:
+    """Return a score for each lexicon, of codes at the positions of the first documents."""
     from percolab.features import score
-    from percolab.show.explorer import explore as build
 
-    if output is None or "rows" in given:
-        raise ValueError("serve and rows must be left out for documents")
-    codes, corpus, scores = given.get("codes"), documents.corpus, None
-    if codes is not None:
-        shown = corpus.documents(documents.recipe.lo, documents.recipe.lo + codes.shape[0] // corpus.length)
-        scores = [score(corpus, codes, factor=k, documents=shown) for k in range(len(corpus.lexicons))]
-    beliefs = _beliefs(documents, runs, points) if runs else None
-    page = build(documents, codes=codes, scores=scores, beliefs=beliefs, name=name, n_points=points)
-    page.save(output, overwrite=overwrite)
-    print(f"wrote {output}")
+    if codes is None:
+        return None
+    corpus, first = documents.corpus, documents.recipe.lo
+    coded = corpus.documents(first, first + codes.shape[0] // corpus.length)
+    return [score(corpus, codes, factor=k, documents=coded) for k in range(len(corpus.lexicons))]
 
 
 def _beliefs(documents: StoredDocuments, runs: list[Path], points: int) -> Any:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from percolab.cli.errors import command
 from percolab.cli.options import Factor, Overwrite, Store, word_option
-from percolab.exports import formats
-from percolab.exports.columns import TAILS
+from percolab.cli.output import print_wrote
+from percolab.exports import WRITERS, files_of
 from percolab.ground import files
 
 
@@ -22,10 +22,7 @@ from percolab.ground import files
 )
 def export(
     path: Store,
-    form: Annotated[
-        str,
-        word_option("--format", "|".join(TAILS), "What to write.", tuple(TAILS)),
-    ],
+    form: Annotated[str, word_option("--format", "|".join(WRITERS), "What to write.", tuple(WRITERS))],
     output: Annotated[Path, word_option("-o --output", "STEM", "What the file names begin with.")],
     factor: Factor = None,
     overwrite: Overwrite = False,
@@ -35,17 +32,16 @@ def export(
     npz: the authors' files, STEM.npz, STEM_gt_features.npz and STEM_gt_metadata.npz.
     parquet, or huggingface: a folder STEM with a table of points, one of latents and a card, which
     datasets.load_dataset opens. csv: the two tables as text. hdf5: one file with the columns of the data model.
-    Of a superposed world, hdf5 holds all; the others hold its samples with the truth of one --factor.
-    Documents: npz, or parquet, where tokens are input_ids.
+    For a superposed world, hdf5 holds everything; the other formats hold its samples with the truth of one --factor.
+    Documents are written as npz, or as parquet with tokens as input_ids.
     """
     from percolab.ground.progress import bar
-    from percolab.store import worlds
+    from percolab.store import finished
 
-    dataset = worlds.load(path)
-    write, paths_of = formats.format_of(form, dataset)
-    paths = paths_of(output)
+    dataset = finished.load(path)
+    paths = files_of(form, dataset, output)
     for file in paths if form not in ("parquet", "huggingface") else ():  # there the folder is made first
         files.check_output(file, overwrite=overwrite)
     with bar(label="exporting") as display:
-        write(dataset, output, factor=factor, overwrite=overwrite, progress=display)
-    print(f"wrote {' and '.join(map(str, paths))}")
+        WRITERS[form](dataset, output, factor=factor, overwrite=overwrite, progress=display)
+    print_wrote(" and ".join(map(str, paths)))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from percolab.benchmark.tasks import TASKS
 from percolab.cli.errors import UnfinishedError, command
-from percolab.cli.experiments import Device, Draws, Network, Ray, need_packages, run_in
+from percolab.cli.experiments import Device, Draws, Network, OverwriteRun, Ray, look_here, need_packages, run_in
 from percolab.cli.options import (
     AsJson,
+    Factor,
     Overwrite,
     Quiet,
     Store,
@@ -24,6 +26,7 @@ from percolab.cli.options import (
     word_option,
 )
 from percolab.cli.options import seed as seed_number
+from percolab.cli.output import aligned, print_json, write
 from percolab.features.register import METHODS, TRUTHFUL
 from percolab.ground import files
 from percolab.ground.foreign_files import read_array
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 _METHODS = tuple(name for name, (method, *_) in METHODS.items() if method not in TRUTHFUL)
 """Those that make features of activations."""
 SUFFIXES = (".html", ".csv", ".json")
-SHOWN = (
+PRINTED_MEASURES = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "absorption", "absorption_null", "l0",
     "explained_variance", "cosine", "features", "dead", "dense",
 )  # fmt: skip
@@ -59,8 +62,7 @@ def score(
         ),
     ] = None,
     run: Annotated[
-        Path | None,
-        word_option("--run", "DIR", "Instead of codes: a run of percolab train on this dataset."),
+        Path | None, word_option("--run", "DIR", "Instead of codes: a run of percolab train on this dataset.")
     ] = None,
     method: Annotated[
         list[str] | None,
@@ -78,14 +80,13 @@ def score(
     rows: Annotated[
         Path | None, word_option("--rows", "FILE", "An .npy: the dataset's row of each row of the codes.")
     ] = None,
-    factor: Annotated[int | None, number_option("--factor", "Which hierarchy of a superposed world.")] = None,
+    factor: Factor = None,
     min_size: Annotated[int, number_option("--min-size", "Fewest rows of a concept.", default=20)] = 20,
     threshold: Annotated[float, number_option("--threshold", "A feature fires above it.", number, default=0)] = 0.0,
     draws: Annotated[int, number_option("--draws", "Draws of chance.", default=5)] = 5,
     seed: Annotated[int, number_option("--seed", "Seed of the draws.", seed_number, default=0)] = 0,
     output: Annotated[
-        Path | None,
-        word_option("-o --output", "FILE", ".html: tables and plots; .csv: concepts; .json: everything."),
+        Path | None, word_option("-o --output", "FILE", ".html: tables and plots; .csv: concepts; .json: everything.")
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -104,156 +105,107 @@ def score(
         if output.suffix not in known:
             raise ValueError(f"output must end in {' or '.join(known)}, got {output.name!r}")
         files.check_output(output, overwrite=overwrite)
-    options: dict[str, Any] = {
-        "factor": factor,
-        "min_size": min_size,
-        "threshold": threshold,
-        "draws": draws,
-        "seed": seed,
-    }
+    options = {"factor": factor, "min_size": min_size, "threshold": threshold, "draws": draws, "seed": seed}
     if run is not None:
         if rows is not None:
             raise ValueError("rows must come with codes, got --run")
-        chosen = {"layer": layer, "device": device, **options}
-        _score_run(path, run, method or ["neurons", "kmeans"], chosen, output, overwrite, as_json)
-    elif codes is not None:
+        scored = _score_run(path, run, method or ["neurons", "kmeans"], layer=layer, device=device, **options)
+    else:
         for name, value in (("method", method), ("layer", layer), ("device", device != "auto")):
             if value:
                 raise ValueError(f"{name} must come with run, got CODES")
-        _score_codes(path, codes, rows, options, output, overwrite, as_json)
+        assert codes is not None
+        scored = _score_codes(path, codes, rows, options)
+    if output is not None:
+        write(output, scored.content(output.suffix), overwrite=overwrite, as_json=as_json)
+    if as_json:
+        print_json(scored.values)
+    else:
+        print(scored.text)
 
 
-def _score_codes(
-    path: str,
-    codes: Path,
-    rows: Path | None,
-    options: dict[str, Any],
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+class Scored(NamedTuple):
+    """What `score` shows: a file by its suffix, values for programs, and text."""
+
+    content: Callable[[str], bytes]
+    values: Any
+    text: str
+
+
+def _score_codes(path: str, codes: Path, rows: Path | None, options: dict[str, Any]) -> Scored:
     """Score the codes in a file."""
     from percolab import features
     from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
     given = read_codes("codes", codes)
     if rows is not None:
         given["rows"] = read_array("rows", rows)
     with bar(label="reading") as display:
-        found = features.score(load_points(path), progress=display, **options, **given)
-    if output is not None:
-        title = f"{codes.name} against {PurePath(path).name}"
-        _write(output, _content(found, output.suffix, title), overwrite=overwrite, as_json=as_json)
-    if as_json:
-        print(json.dumps({name: _plain(value) for name, value in found.summary.items()}, indent=1))
-        return
-    print(_text(found))
+        score = features.score(load_points(path), progress=display, **options, **given)
+    content = partial(_content, score, title=f"{codes.name} against {PurePath(path).name}")
+    return Scored(content, score.summary, _text(score))
 
 
-def _score_run(
-    path: str,
-    run: Path,
-    methods: list[str],
-    options: dict[str, Any],
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+def _score_run(path: str, run: Path, methods: list[str], *, layer: str | None, device: str, **options: Any) -> Scored:
     """Score methods on a network of a run."""
     need_packages()
     from percolab.benchmark import one_network
     from percolab.ground.progress import bar
     from percolab.nn.training.training import load_model
-    from percolab.store.worlds import load_points
+    from percolab.store.finished import load_points
 
-    _look_here(methods)
+    look_here(*methods)
     with bar(label="reading") as display:
         dataset = load_points(path)
-        model = load_model(run, dataset, device=options["device"])
-        options["layer"] = options["layer"] or f"blocks.{len(model.blocks) - 1}"
-        found = one_network.compare(dataset, model, methods, progress=display, **options)
-    if output is not None:
-        page = one_network.page(found, f"Features of the network in {run}", options["layer"])
-        _write(output, page, overwrite=overwrite, as_json=as_json)
-    if as_json:
-        values = [{"method": one.method, "network": one.network, **one.score.summary} for one in found]
-        print(json.dumps([{key: _plain(value) for key, value in row.items()} for row in values], indent=1))
-        return
-    print(_aligned(one_network.rows(found), 2))
-    print(one_network.ONE_EACH)
+        model = load_model(run, dataset, device=device)
+        read = layer or f"blocks.{len(model.blocks) - 1}"
+        scores = one_network.compare(dataset, model, methods, layer=read, device=device, progress=display, **options)
+    values = [{"method": row.method, "network": row.network, **row.score.summary} for row in scores]
+    text = f"{aligned(one_network.rows(scores), 2)}\n{one_network.ONE_EACH}"
+    return Scored(lambda _: one_network.page(scores, f"Features of the network in {run}", read), values, text)
 
 
-def _write(output: Path, content: bytes, *, overwrite: bool, as_json: bool) -> None:
-    """Write a file and say so; what appeared there meanwhile stays unless `overwrite`."""
-    with files.new_files(output, overwrite=overwrite) as (file,):
-        file.write(content)
-    print(f"wrote {output}", file=sys.stderr if as_json else sys.stdout)
-
-
-def _look_here(methods: Iterable[str]) -> None:
-    """Let a module beside the user be found, as `python -m` does, if a method is in one."""
-    if any(":" in name for name in methods):
-        sys.path.insert(0, "")
-
-
-def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
-    """Return rows as text in columns; the first `left` are set flush left, the others right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
-            word.ljust(width) if i < left else word.rjust(width)
-            for i, (word, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _plain(value: Any) -> Any:
-    return value if value == value else None
-
-
-def _text(found: Score) -> str:
+def _text(score: Score) -> str:
     """Return the summary and the table by size as text."""
     from percolab.features.result import number
 
     lines = [
-        f"{name.replace('_', ' '):20}{number(name, found.summary[name]):>10}"
-        for name in SHOWN
-        if _plain(found.summary.get(name, float("nan"))) is not None
+        f"{name.replace('_', ' '):20}{number(name, score.summary[name]):>10}"
+        for name in PRINTED_MEASURES
+        if not math.isnan(score.summary.get(name, math.nan))
     ]
     columns = ("concepts", "recovery", "chance", "recovered", "splitting", "absorption", "absorption_null")
     rows = [["rows of a concept", *(name.replace("_", " ") for name in columns)]]
-    for _, row in found.by("size").iterrows():
+    for _, row in score.by("size").iterrows():
         ends = f"{row['from']:,.0f} to {row['to'] - 1:,.0f}"
         rows.append([ends, *(number(name, row[name]) for name in columns)])
-    return "\n".join([*lines, "", f"means over {found.counted}", "", _aligned(rows, 0)])
+    return "\n".join([*lines, "", f"means over {score.counted}", "", aligned(rows, 0)])
 
 
-def _content(found: Score, suffix: str, title: str) -> bytes:
+def _content(score: Score, suffix: str, title: str) -> bytes:
     """Return a score as a page, a table of concepts or all of its numbers, by the suffix of its file."""
     if suffix == ".html":
         from percolab.features.result import MEANINGS
         from percolab.show import pages
 
         caption = "Recovery by size over chance, purity of features, splitting by size, absorption by depth."
-        body = [pages.picture(found.plot(), caption, wide=True), found._repr_html_(), pages.definitions(MEANINGS)]
-        lead = f"{found.settings['rows']:,} rows, concepts of at least {found.settings['min_size']:,}."
-        return pages.page(title, lead, body, verdict=found.verdict)
+        body = [pages.picture(score.plot(), caption, wide=True), score._repr_html_(), pages.definitions(MEANINGS)]
+        lead = f"{score.settings['rows']:,} rows, concepts of at least {score.settings['min_size']:,}."
+        return pages.page(title, lead, body, verdict=score.verdict)
     if suffix == ".csv":
-        return str(found.concepts.to_csv(index=False)).encode()
-    tables = {name: getattr(found, name).to_dict("list") for name in ("concepts", "features")}
-    by = {f"by_{name}": found.by(name).to_dict("list") for name in ("size", "depth", "fom")}
-    return files.json_text({"summary": found.summary, "settings": found.settings, **by, **tables})
+        return str(score.concepts.to_csv(index=False)).encode()
+    tables = {name: getattr(score, name).to_dict("list") for name in ("concepts", "features")}
+    by = {f"by_{name}": score.by(name).to_dict("list") for name in ("size", "depth", "fom")}
+    return files.json_text({"summary": score.summary, "settings": score.settings, **by, **tables})
 
 
 # ---------------------------------------------------------------------- the benchmark
 
 
-def _split(words: str | None) -> list[str] | None:
-    return None if words is None else [word for word in words.split(",") if word]
+def _split(names: str | None) -> list[str] | None:
+    return None if names is None else [name for name in names.split(",") if name]
 
 
 @command(
@@ -300,8 +252,7 @@ def benchmark(
         str | None, word_option("--layer", "NAME", "The module that is read. Default: that of the task.")
     ] = None,
     activations: Annotated[
-        Path | None,
-        word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json."),
+        Path | None, word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json.")
     ] = None,
     data: Annotated[
         Path | None, word_option("--data", "STORE", "Points of your own in place of the task's data.")
@@ -310,10 +261,9 @@ def benchmark(
         float | None, number_option("--time-limit", "Seconds after which no further cell is begun.", number)
     ] = None,
     check: Annotated[
-        Path | None,
-        word_option("--check", "DIR", "Run nothing: check result files and make the table from them."),
+        Path | None, word_option("--check", "DIR", "Run nothing: check result files and make the table from them.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again where there is another study.")] = False,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
     ray: Ray = None,
     quiet: Quiet = False,
@@ -333,7 +283,7 @@ def benchmark(
     if check is not None:
         _check(check)
         return
-    sys.path.insert(0, "")  # where networks and methods of one's own are looked for
+    look_here(network, only, again, *(method or ()))
     directory = output or Path(f"benchmark-{scale}")
     results = run_in(
         directory, run, quiet=quiet, tasks=_split(tasks) or TASKS, scale=scale, methods=method or (),
@@ -342,23 +292,23 @@ def benchmark(
     )  # fmt: skip
     if not quiet and only is None and not has_sae_lens():
         print("left out, since SAELens is not installed: sparse autoencoders (pip install 'percolab[sae]')")
-    left = {name: len(set(found["missing"]) - set(found["failed"])) for name, found in results.items()}
-    failed = {f"{name} {cell}": why for name, found in results.items() for cell, why in found["failed"].items()}
-    for name, found in results.items() if not quiet else ():
-        table = found.get("table", {"head": [], "rows": []})
+    left = {name: len(set(result["missing"]) - set(result["failed"])) for name, result in results.items()}
+    failed = {f"{name} {cell}": why for name, result in results.items() for cell, why in result["failed"].items()}
+    for name, result in results.items() if not quiet else ():
+        table = result.get("table", {"head": [], "rows": []})
         if table["rows"]:
-            print(_aligned([line[: BRIEF + 1] for line in ([name, *table["head"][1:]], *table["rows"])], 1))
-        for line in found["headline"]:
+            print(aligned([line[: BRIEF + 1] for line in ([name, *table["head"][1:]], *table["rows"])], 1))
+        for line in result["headline"]:
             print(f"{line['what']}: {line['verdict']} ({line['note']})")
-        state = f"{left[name]} cells left" if left[name] else "done" if not found["failed"] else "failed"
+        state = f"{left[name]} cells left" if left[name] else "done" if not result["failed"] else "failed"
         print(f"{directory / name / 'report.html'}: {state}")
     if failed:
         cell, why = next(iter(failed.items()))
         print(f"error: the first of {len(failed)} that failed is {cell}: {why}", file=sys.stderr)
         raise typer.Exit(1)
     if any(left.values()):
-        words = ", ".join(f"{count} cells of {name}" for name, count in left.items() if count)
-        raise UnfinishedError(f"unfinished: {words} are left; the same command resumes")
+        cells = ", ".join(f"{count} cells of {name}" for name, count in left.items() if count)
+        raise UnfinishedError(f"unfinished: {cells} are left; the same command resumes")
 
 
 def _check(directory: Path) -> None:
@@ -367,10 +317,10 @@ def _check(directory: Path) -> None:
     from percolab.benchmark.endpoints import tested
     from percolab.benchmark.submissions import REPORT, check
 
-    for found in check(directory):
-        head, lines = table(found.rows)
-        print(found.title)
-        print(_aligned([line[: BRIEF + 1] for line in (head, *lines)], 1))
-        for one in tested(found.rows):
-            print(f"{one.endpoint}: {one.method}, {one.estimate.estimate.text()}: {one.verdict} ({one.words})")
+    for task in check(directory):
+        head, lines = table(task.rows)
+        print(task.title)
+        print(aligned([line[: BRIEF + 1] for line in (head, *lines)], 1))
+        for test in tested(task.rows):
+            print(f"{test.endpoint}: {test.method}, {test.estimate.estimate.text()}: {test.verdict} ({test.words})")
     print(f"{directory / REPORT}: all files are as they should be")

@@ -21,6 +21,7 @@ from percolab.cli.options import (
     Runner,
     Shards,
     TargetWord,
+    Threads,
     Workers,
     choice_option,
     completion,
@@ -81,7 +82,8 @@ def generate(
         float | None, number_option("--create-prob", "Chance of a new cluster, 0 to 1; implies mode custom.", number)
     ] = None,
     mean_degree: Annotated[
-        float | None, number_option("--mean-degree", "Bonds a point; implies mode random_graph.", number)
+        float | None,
+        number_option("--mean-degree", "Mean number of bonds at a point; implies mode random_graph.", number),
     ] = None,
     seed: Annotated[int | None, number_option("--seed", "S for the seeds S, S+10000, S+20000.", seed_number)] = None,
     graph_seed: Annotated[
@@ -95,11 +97,8 @@ def generate(
     ] = None,
     dtype: Annotated[str | None, choice_option("--dtype", DTYPES, "the engine's own")] = None,
     target: TargetWord = None,
-    recipe_file: Annotated[
-        Path | None,
-        word_option("--recipe", "FILE", "A recipe as JSON, of any kind."),
-    ] = None,
-    threads: Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")] = None,
+    recipe_file: Annotated[Path | None, word_option("--recipe", "FILE", "A recipe as JSON, of any kind.")] = None,
+    threads: Threads = None,
     shards: Shards = None,
     runner: Runner = None,
     workers: Workers = None,
@@ -112,8 +111,8 @@ def generate(
 
     Either name a preset, or give --recipe, or at least --n-points and --dim.
     A preset or a recipe fixes all but --dtype, --min-cluster-size, --target and --threads.
-    That of a superposed world fixes all but --threads.
-    A recipe in a file may have edits or several factors: what to_json() of a recipe returns in Python.
+    The preset or recipe of a superposed world fixes all but --threads.
+    A recipe in a file may have edits or several factors; in Python, to_json() of a recipe returns its text.
     Seeds not given are drawn, printed and recorded.
     The same recipe gives the same data.
     With --shards nothing larger than a shard is held in memory, and the same command resumes what was interrupted.
@@ -194,12 +193,12 @@ def make(made_with: Callable[..., AnyDataset], output: str, *, overwrite: bool, 
     """Make a dataset or a world in memory, write it, and say what it is; `made_with` is given `progress`."""
     from percolab.ground import progress
     from percolab.show import summary
-    from percolab.store import commit, worlds
+    from percolab.store import commit
 
     commit.check_target(output, overwrite=overwrite)
     with progress.bar(visible=not quiet, label="making") as display:
         made = made_with(progress=display)
-        worlds.save(made, output, overwrite=overwrite, sync=sync, progress=display)
+        commit.save(made, output, overwrite=overwrite, sync=sync, progress=display)
     if not quiet:
         print(f"{output}: {summary.one_line(summary.summarise(made))}")
 
@@ -220,10 +219,10 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
         return
     if isinstance(recipe, Recipe):
         sizes = {"n_points": made.n_points, "n_clusters": made.n_clusters, "n_latents": made.n_points - made.n_clusters}
-        found = {"recipe": recipe.to_dict(), "dim": recipe.dim, **sizes}
+        made_of = {"recipe": recipe.to_dict(), "dim": recipe.dim, **sizes}
     else:
-        found = summary.summarise_documents(recipe)
-    print(f"{output}: {summary.one_line(found)}")
+        made_of = summary.summarise_documents(recipe)
+    print(f"{output}: {summary.one_line(made_of)}")
     if made.shards_made and how["shards"] is None:
         print(f"{made.rows_made:,} documents were missing and are written")
     elif made.shards_made:
@@ -257,20 +256,17 @@ def documents(
     length: Annotated[int | None, number_option("--length", "Tokens of a document.", default=64)] = None,
     lexicons: Annotated[int | None, number_option("--lexicons", "Number of lexicons.", default=1)] = None,
     shares: Annotated[
-        str | None,
-        word_option("--shares", "NUMBERS", "Share of each lexicon, as 1,3. Default: all the same."),
+        str | None, word_option("--shares", "NUMBERS", "Share of each lexicon, as 1,3. Default: all the same.")
     ] = None,
     renewal: Annotated[
         float | None, number_option("--renewal", "Chance of a fresh context at a position.", number, 1 / 16)
     ] = None,
     min_size: Annotated[int | None, number_option("--min-size", "Fewest tokens of a context.", default=32)] = None,
     seed: Annotated[
-        int | None,
-        number_option("--seed", "Seed of documents and ids; lexicon k has it + k.", seed_number, 0),
+        int | None, number_option("--seed", "Seed of documents and ids; lexicon k has it + k.", seed_number, 0)
     ] = None,
     recipe_file: Annotated[
-        Path | None,
-        word_option("--recipe", "FILE", "A corpus as JSON, in place of the above."),
+        Path | None, word_option("--recipe", "FILE", "A corpus as JSON, in place of the above.")
     ] = None,
     shards: Shards = None,
     runner: Runner = None,

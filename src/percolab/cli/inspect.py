@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path, PurePath
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from percolab.cli.errors import FAILURE, Judge, command
 from percolab.cli.options import AsJson, Factor, Overwrite, Store, word_option
+from percolab.cli.output import print_json, print_wrote
 from percolab.ground import files
 
 TABLE_WIDTH = 110
@@ -34,25 +34,23 @@ def info(
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and compare it with its digests.")] = False,
     as_json: AsJson = False,
     html: Annotated[
-        Path | None,
-        word_option("--html -o --output", "FILE", "Write the dataset's card, a page with figures."),
+        Path | None, word_option("--html -o --output", "FILE", "Write the dataset's card, a page with figures.")
     ] = None,
     explorer: Annotated[
-        Path | None,
-        word_option("--explorer", "FILE", "A page of percolab explore for the card to link to."),
+        Path | None, word_option("--explorer", "FILE", "A page of percolab explore for the card to link to.")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Print what a dataset holds: recipe, sizes, clusters, latents, depths, targets, provenance.
 
     X is read only with --verify, and one cluster of it with --html, so this is quick for a dataset of any size.
-    Of more than 20 million points, depths and targets are not read either.
-    Of a superposed world it prints the factors; with --factor, what one of them holds. Of documents, their lexicons.
+    For more than 20 million points, depths and targets are not read either.
+    For a superposed world it prints the factors, or one of them with --factor; for documents, their lexicons.
     """
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
     from percolab.show import summary
-    from percolab.store import worlds
+    from percolab.store import finished, locations
     from percolab.worlds.superposed import truth
 
     if explorer is not None and html is None:
@@ -63,29 +61,29 @@ def info(
         files.check_output(html, overwrite=overwrite)
     with bar(label="reading") as display:
         if verify:
-            worlds.opened(path).verify(display)
-        dataset = worlds.load(path)
+            finished.Complete(path).verify(display)
+        dataset = finished.load(path)
         if isinstance(dataset, StoredDocuments) and (factor is not None or html is not None):
             raise ValueError(f"{'html' if factor is None else 'factor'} must be left out for documents, got {path!r}")
         if html is not None:
             from percolab import show
 
             show.card(dataset, html, name=PurePath(path).name, factor=factor, explorer=explorer, overwrite=overwrite)
-        found = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
-    found["store_bytes"] = summary.store_bytes(path)
+        described = summary.summarise_store(path, dataset if factor is None else truth(dataset, factor).dataset)
+    described["store_bytes"] = locations.n_bytes(path)
     if verify:
-        found["sha256"] = worlds.opened(path).sha256
+        described["sha256"] = finished.Complete(path).sha256
     if as_json:
-        print(json.dumps(found, indent=2))
+        print_json(described)
     else:
-        _print_table(summary.table(found, str(path) if factor is None else f"{path}, factor {factor}"))
+        _print_table(summary.table(described, str(path) if factor is None else f"{path}, factor {factor}"))
     if html is not None:
-        print(f"wrote {html}", file=sys.stderr if as_json else sys.stdout)
+        print_wrote(html, as_json=as_json)
 
 
 @command(
     "percolab verify one.zarr",
-    "# also a page with a figure for each law",
+    "# also a page with one figure per law",
     "percolab verify one.zarr --report out",
     "# both engines, on data made for the purpose; takes half a minute",
     "percolab verify",
@@ -96,37 +94,36 @@ def verify(
         str | None, typer.Argument(metavar="[PATH]", help="A dataset; none for a standard suite.", show_default=False)
     ] = None,
     report: Annotated[
-        Path | None,
-        word_option("--report -o --output", "FOLDER", "Write a page with a figure for each law."),
+        Path | None, word_option("--report -o --output", "FOLDER", "Write a page with one figure per law.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a dataset against theory: sizes, trees, hierarchy, positions, targets.
 
-    Prints one line for each law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
+    Prints one line per law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
     The exit status is 0 if no law fails, 1 if one does, and 2 if there is no dataset, or it cannot be read.
-    Laws that a dataset is too small for say what they would need.
-    Of a superposed world, how its factors are put together, and the laws of each.
-    Of documents, how contexts and tokens are drawn, and whether beliefs are true as often as they say.
+    Laws that need a larger dataset say what they need.
+    For a superposed world: how its factors are combined, and the laws of each.
+    For documents: how contexts and tokens are drawn, and whether beliefs are true as often as they say.
     """
     from percolab.checks.suite import verify as check
     from percolab.ground.progress import bar
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if report is not None:
         if report.is_file() and report.suffix != ".html":
             raise FileExistsError(f"report must be a folder or end in .html, got the file {str(report)!r}")
         files.check_directory(report)
-    dataset = None if path is None else worlds.load(path)
+    dataset = None if path is None else finished.load(path)
     with bar() as display:
         outcome = check(dataset, progress=display)
         written = None if report is None else outcome.report(report)
     if as_json:
-        print(json.dumps(outcome.to_dicts(), indent=2))
+        print_json(outcome.to_dicts())
     else:
         _print_table(outcome.table(), None if sys.stdout.isatty() else TABLE_WIDTH)
     if written is not None:
-        print(f"wrote {written}", file=sys.stderr if as_json else sys.stdout)
+        print_wrote(written, as_json=as_json)
     if not outcome.passed:
         raise typer.Exit(FAILURE)
 

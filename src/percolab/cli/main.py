@@ -66,7 +66,7 @@ def main() -> None:
         sys.exit(_say("standard output must be open, got a closed one", BAD_INPUT))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a name that cannot be shown is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # a name that cannot be shown must not fail the command
     if signal.getsignal(signal.SIGINT) in (machine.leave, signal.default_int_handler):  # else they are not for us
         interrupts = _Interrupts()
         signal.signal(signal.SIGINT, interrupts.press)

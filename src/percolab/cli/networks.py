@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path, PurePath
@@ -11,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from percolab.cli.errors import command
-from percolab.cli.experiments import Device, Overwrite, need_packages, resumable
-from percolab.cli.options import AsJson, Quiet, Store, given, integer, number, number_option, word_option
+from percolab.cli.experiments import Device, OverwriteRun, need_packages, resumable
+from percolab.cli.options import AsJson, Factor, Quiet, Store, given, integer, number, number_option, word_option
 from percolab.cli.options import seed as seed_number
+from percolab.cli.output import print_json
 from percolab.ground import files
 from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_integer
@@ -60,19 +60,16 @@ def train(
     seed: Annotated[int | None, config_option("seed", "Seed of split, weights and shuffles.", seed_number)] = None,
     tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="TF32 matrix products on CUDA.")] = TrainConfig.tf32,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
-    overwrite: Overwrite = False,
-    log: Annotated[
-        str | None,
-        word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS),
-    ] = None,
+    overwrite: OverwriteRun = False,
+    log: Annotated[str | None, word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS)] = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Train the paper's residual MLP on a dataset, or a transformer on the documents of a corpus.
 
     DIR gets config.json, metrics.csv, checkpoint.pt, training.png and result.json.
-    Of documents the corpus alone is used: training takes as many as it needs, and tests on others.
-    Their loss stands beside the floor, which no predictor is below on average; excess.png shows both.
+    Training on documents uses their corpus alone: it draws as many documents as it needs, and tests on others.
+    The loss is compared with the floor, below which no predictor is on average; excess.png shows both.
     Ctrl-C stops after the epoch or step and keeps it; --resume goes on to the same final weights.
     With --resume and no other option the run's own configuration is used.
     On CUDA an epoch, or a step on documents, is one CUDA graph; products are in TF32 unless --no-tf32 is given.
@@ -103,11 +100,11 @@ def train(
     measure = "excess" if isinstance(data, Corpus) else objective(data.y).measure_name
     logged = [] if log is None else [logger(log, output, asdict(config), measure)]
     with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
-        told = [by_epoch(display, measure), *logged]
+        listeners = [by_epoch(display, measure), *logged]
 
         def tell(epoch: int, epochs: int, loss: float, score: float) -> None:
-            for one in told:
-                one(epoch, epochs, loss, score)
+            for listener in listeners:
+                listener(epoch, epochs, loss, score)
 
         result = training.train(
             data, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
@@ -129,10 +126,10 @@ def train(
 def _training_data(path: str) -> Any:
     """Return the dataset, the world or the corpus at a path."""
     from percolab.corpora.corpus import Corpus
-    from percolab.store import worlds
+    from percolab.store import finished
 
     if not path.endswith(".json"):
-        stored = worlds.load(path)
+        stored = finished.load(path)
         return getattr(stored, "corpus", stored)  # of stored documents the corpus alone is used
     return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
 
@@ -143,15 +140,15 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
     need_packages()
     from percolab.nn.networks import baseline
     from percolab.nn.networks.objective import NAMES
-    from percolab.store import worlds
+    from percolab.store import finished
 
-    scores = baseline.baselines(worlds.load_points(path), device=device, progress=True)
-    found = {name: asdict(score) for name, score in scores.items()}
+    scores = baseline.baselines(finished.load_points(path), device=device, progress=True)
+    by_name = {name: asdict(score) for name, score in scores.items()}
     if as_json:
-        print(json.dumps(found, indent=1))
+        print_json(by_name)
         return
-    print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(found.values()))))
-    for name, score in found.items():
+    print(" " * 27 + "".join(f"{NAMES[name]:>10}" for name in next(iter(by_name.values()))))
+    for name, score in by_name.items():
         print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 
 
@@ -161,8 +158,7 @@ def probe(
     run: Annotated[Path, word_option("--run", "DIR", "A run of percolab train on this dataset.")],
     output: Annotated[Path, word_option("-o --output", "DIR", "Directory for tables and figures.")],
     min_latent_size: Annotated[
-        int,
-        number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size),
+        int, number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size)
     ] = ProbeConfig.min_latent_size,
     max_depth: Annotated[
         int, number_option("--max-depth", f"Deepest depth, in steps of {DEPTH_STEP}.", default=ProbeConfig.depths[-1])
@@ -173,8 +169,8 @@ def probe(
     untrained: Annotated[
         int, number_option("--untrained", "Untrained networks of the same shape, as a control.", default=UNTRAINED)
     ] = UNTRAINED,
-    factor: Annotated[int | None, number_option("--factor", "Which hierarchy of a superposed world.")] = None,
-    overwrite: Overwrite = False,
+    factor: Factor = None,
+    overwrite: OverwriteRun = False,
     device: Device = "auto",
 ) -> None:
     """Probe every layer of a trained network for the latents of its dataset, beside untrained networks.
@@ -185,7 +181,7 @@ def probe(
     need_packages()
     from percolab.experiments import paper_figures
     from percolab.nn.probing import controls, probed_networks
-    from percolab.store import worlds
+    from percolab.store import finished
     from percolab.study import pictures
     from percolab.worlds.superposed import truth
 
@@ -196,16 +192,16 @@ def probe(
     depths = tuple(range(0, check_integer("max_depth", max_depth, 0) + 1, DEPTH_STEP))
     config = ProbeConfig(depths=depths, min_latent_size=min_latent_size, draws=draws)
     check_integer("untrained", untrained, 1)
-    dataset = worlds.load_points(path)
+    dataset = finished.load_points(path)
     forest = truth(dataset, factor).forest
-    found = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
+    probes = probed_networks.probe_run(dataset, run, config, untrained, factor=factor, device=device, progress=True)
     output.mkdir(parents=True, exist_ok=True)
-    for words in found.skipped:
-        print(f"not probed: {words}")
-    pictures.write(paper_figures.of_probes(forest, found.by_protocol, PurePath(path).name), output)
-    for stem, table in controls.of_kinds(forest, found.by_protocol).items():
+    for skipped in probes.skipped:
+        print(f"not probed: {skipped}")
+    pictures.write(paper_figures.of_probes(forest, probes.by_protocol, PurePath(path).name), output)
+    for stem, table in controls.of_kinds(forest, probes.by_protocol).items():
         files.write_table(table, output / stem)
-    shown = [row for row in controls.table(found.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
+    shown = [row for row in controls.table(probes.by_protocol["random"], ("z",)) if row["kind"] != controls.RANDOM]
     for row in shown:
         print(f"{row['kind']:10} {row['representation']:16} z: relative error {row['z']['value']:.3f}")
-    print(f"{output}: {found.networks} networks, {found.seconds:.1f} s of probing")
+    print(f"{output}: {probes.networks} networks, {probes.seconds:.1f} s of probing")

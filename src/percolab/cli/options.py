@@ -18,16 +18,6 @@ Store = Annotated[str, typer.Argument(metavar="PATH", help="A dataset written by
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing output once the new one is complete.")
 ]
-Factor = Annotated[
-    int | None,
-    typer.Option(
-        "--factor",
-        parser=lambda text: integer(text),
-        metavar="INTEGER",
-        help="Which factor, in a superposed world of several.",
-        show_default=False,
-    ),
-]
 TargetWord = Annotated[
     str | None,
     typer.Option(
@@ -85,8 +75,8 @@ def _quoted(word: str) -> str:
 def number_option(name: str, text: str, parser: Callable[[object], float] = integer, default: object = None) -> Any:
     """Return an option that takes a number; its default is in the help text."""
     metavar = "NUMBER" if parser is number else "INTEGER"
-    words = text if default is None else f"{text} Default: {default}."
-    return typer.Option(name, parser=parser, metavar=metavar, help=words, show_default=False)
+    described = text if default is None else f"{text} Default: {default}."
+    return typer.Option(name, parser=parser, metavar=metavar, help=described, show_default=False)
 
 
 def word_option(names: str, metavar: str, text: str, values: Sequence[str] = ()) -> Any:
@@ -96,8 +86,8 @@ def word_option(names: str, metavar: str, text: str, values: Sequence[str] = ())
 
 def choice_option(name: str, values: Sequence[str], default: str, text: str = "") -> Any:
     """Return an option that takes one of some words, which the library checks and the shell completes."""
-    words = f"{text}One of {', '.join(values)}. Default: {default}."
-    return typer.Option(name, metavar="NAME", help=words, show_default=False, autocompletion=completion(values))
+    described = f"{text}One of {', '.join(values)}. Default: {default}."
+    return typer.Option(name, metavar="NAME", help=described, show_default=False, autocompletion=completion(values))
 
 
 def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
@@ -109,6 +99,8 @@ def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
     return complete
 
 
+Factor = Annotated[int | None, number_option("--factor", "Which factor, in a superposed world of several.")]
+Threads = Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")]
 Output = Annotated[str, word_option("-o --output", "PATH", "Zarr store to write, or a URL.")]
 Shards = Annotated[
     int | None, number_option("--shards", "Make it in this many shards, none of which has to fit with another.")
@@ -116,17 +108,16 @@ Shards = Annotated[
 Runner = Annotated[str | None, choice_option("--runner", RUNNERS, "local, in processes")]
 Workers = Annotated[int | None, number_option("--workers", "Shards made at a time.", default="one for each processor")]
 Address = Annotated[
-    str | None,
-    word_option("--address", "ADDRESS", "Address of the Ray cluster. Default: one on this machine."),
+    str | None, word_option("--address", "ADDRESS", "Address of the Ray cluster. Default: one on this machine.")
 ]
 
 
 def read_target(word: str) -> Target:
     """Read a target, such as classes:n_groups=20."""
-    found = Target.from_word(word)
-    if not found.is_rule:
+    target = Target.from_word(word)
+    if not target.is_rule:
         raise ValueError(f"target must be one of {', '.join(RULES)}, got {word!r}")
-    return found
+    return target
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from percolab.ground import parallel
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import inlined, kernel
 from percolab.ground.intrinsics import bits_of_double, double_of_bits
-from percolab.ground.validation import listed, one
+from percolab.ground.validation import check_index, listed
 from percolab.rng import philox
 
 TASK = 1 << 16
@@ -88,7 +88,7 @@ class Filter:
 
     def inside(self, tokens: NDArray[np.int32], threads: int, latents: ArrayLike, k: int) -> Floats:
         """Return `Beliefs.inside` of (n, T) tokens."""
-        lexicon = self.lexicons[one("k", k, len(self.lexicons))]
+        lexicon = self.lexicons[check_index("k", k, len(self.lexicons))]
         chosen = listed("latents", latents, lexicon.forest.n_latents)
         holders = _holders(lexicon, chosen)
         out = np.zeros((*tokens.shape, chosen.size))
@@ -104,9 +104,9 @@ class Filter:
     def _run(self, function: Any, threads: int, arrays: tuple[NDArray[Any], ...], *rest: Any) -> None:
         """Call a kernel on some documents at a time; all `arrays` have one line per document."""
         n, length = arrays[0].shape
-        step = max(1, TASK // max(length, 1))
-        parts = [tuple(array[i : i + step] for array in arrays) for i in range(0, n, step)]
-        parallel.run([(function, (self.tables, self.shares, *part, *rest)) for part in parts], threads)
+        parts = parallel.ranges(n, max(1, TASK // max(length, 1)))
+        documents = [tuple(array[i:end] for array in arrays) for i, end in parts]
+        parallel.run([(function, (self.tables, self.shares, *some, *rest)) for some in documents], threads)
 
 
 def _holders(lexicon: Lexicon, latents: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:

@@ -1,4 +1,4 @@
-"""Documents kept together: a range of the documents of a corpus, with what is true of them."""
+"""Collections of documents: a range of the documents of a corpus, with the truth at every position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from percolab.store.stored_array import StoredArray
 
 KIND = "documents"
-"""What the JSON of a range says it is."""
+"""The ``kind`` in the JSON of a range."""
 VERSION = 1
 """Version of documents and beliefs: the same corpus and version give the same data."""
 MOST_TOKENS = 1 << 24
@@ -30,7 +30,7 @@ COLUMNS: Mapping[str, np.dtype[Any]] = {**INTEGERS, "renewed": np.dtype(np.uint8
 
 
 @dataclass(frozen=True)
-class DocumentRange(Written):
+class DocumentRange(Written, kind=KIND):
     """Documents lo … hi - 1 of a corpus: the recipe of what `generate_store` writes."""
 
     corpus: Corpus
@@ -46,7 +46,7 @@ class DocumentRange(Written):
         return self.hi - self.lo
 
     def columns(self, names: Iterable[str] = COLUMNS, threads: int | None = None) -> dict[str, NDArray[Any]]:
-        """Make the documents and what is true of them, or some of it."""
+        """Make the documents with their truth; `names` are the columns to return."""
         wanted, documents = tuple(names), self.corpus.documents(self.lo, self.hi, threads=threads)
         columns = {**vars(documents), "renewed": documents.renewed.view(np.uint8)}
         if not set(wanted) <= set(columns):
@@ -58,22 +58,17 @@ class DocumentRange(Written):
         """Return documents lo … hi - 1 of these."""
         return DocumentRange(self.corpus, self.lo + lo, self.lo + hi)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the recipe as plain values, ready for JSON."""
-        return {"kind": KIND, "corpus": self.corpus.to_dict(), "lo": self.lo, "hi": self.hi}
-
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a recipe from what `to_dict` returned; it may come from a stranger."""
-        if set(values) != {"kind", "corpus", "lo", "hi"} or values["kind"] != KIND:
-            raise ValueError(f"a range of documents must have kind, corpus, lo and hi, got {', '.join(values)}")
-        if not isinstance(values["corpus"], Mapping):
-            raise ValueError(f"corpus must be an object of JSON, got {values['corpus']!r}")
-        sources = values["corpus"].get("lexicons")
+    def _of_plain(cls, given: dict[str, Any]) -> Self:
+        if set(given) != {"corpus", "lo", "hi"}:
+            raise ValueError(f"a range of documents must have kind, corpus, lo and hi, got {', '.join(given)}")
+        if not isinstance(given["corpus"], Mapping):
+            raise ValueError(f"corpus must be an object of JSON, got {given['corpus']!r}")
+        sources = given["corpus"].get("lexicons")
         sizes = [source.get("n_points", 0) for source in sources or () if isinstance(source, Mapping)]
         if sum(check_integer("n_points", size, 0) for size in sizes) > MOST_TOKENS:
             raise ValueError(f"lexicons must have at most {MOST_TOKENS:,} tokens in all, got {sum(sizes):,}")
-        return cls(Corpus.from_dict(values["corpus"]), values["lo"], values["hi"])
+        return cls(Corpus.from_dict(given["corpus"]), given["lo"], given["hi"])
 
 
 @dataclass(frozen=True, eq=False)

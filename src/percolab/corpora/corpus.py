@@ -16,14 +16,14 @@ from percolab.corpora import sampler
 from percolab.corpora.beliefs import Beliefs, Filter
 from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
-from percolab.ground import parallel, text
-from percolab.ground.validation import check_integer, check_number, check_probability, check_seed, fill, indices, one
+from percolab.ground import parallel, text, validation
+from percolab.ground.validation import check_index, check_integer, check_seed, indices
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe, Written
 from percolab.model.target import Target
 
 KIND = "corpus"
-"""What the JSON of a corpus says it is."""
+"""The ``kind`` in the JSON of a corpus."""
 MOST = 2**31 - 1
 """Tokens and positions are counted in int32."""
 HELD_OUT = 2**40
@@ -35,7 +35,7 @@ Source = Recipe | Forest | Dataset
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Corpus(Written):
+class Corpus(Written, kind=KIND):
     """A recipe of documents: sequences of tokens drawn from contexts that change now and then.
 
     A lexicon is a forest whose points are tokens, with ids that say nothing about it. Its contexts are the concepts of
@@ -82,7 +82,7 @@ class Corpus(Written):
         seed: int = 0,
     ) -> None:
         sources = _as_sources(lexicons)
-        fill(
+        validation.fill(
             self,
             lexicons=sources,
             length=_at_most("length", check_integer("length", length, 2)),
@@ -176,7 +176,7 @@ class Corpus(Written):
         return chances
 
     def _lexicon(self, k: int) -> lexicons_.Lexicon:
-        return self._filter.lexicons[one("k", k, len(self.lexicons))]
+        return self._filter.lexicons[check_index("k", k, len(self.lexicons))]
 
     # ------------------------------------------------------------------ the truth at every position
 
@@ -220,7 +220,7 @@ class Corpus(Written):
         threads
             Number of threads; None takes all cores.
         """
-        share = check_probability("decay", decay)
+        share = validation.check_probability("decay", decay)
         return sampler.decayed(self._as_tokens(tokens), self.n_tokens, share, parallel.thread_count(threads))
 
     def _as_tokens(self, tokens: ArrayLike) -> NDArray[np.int32]:
@@ -233,7 +233,7 @@ class Corpus(Written):
 
     def swapped(self, k: int) -> Corpus:
         """Return the corpus whose documents are all of lexicon k; the other lexicons stay known."""
-        only = one("k", k, len(self.lexicons))
+        only = check_index("k", k, len(self.lexicons))
         return self.replace(shares=[float(other == only) for other in range(len(self.lexicons))])
 
     def replace(self, **changes: Any) -> Corpus:
@@ -241,15 +241,11 @@ class Corpus(Written):
         return Corpus(**{**{field.name: getattr(self, field.name) for field in fields(self)}, **changes})
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Corpus) and self._key() == other._key() and all(map(_same, self.lexicons, other.lexicons))
-        )
+        return isinstance(other, Corpus) and hash(self) == hash(other) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[Any, ...]:
-        return (len(self.lexicons), self.n_tokens, self.length, self.renewal, self.min_size, self.shares, self.seed)
+        sizes = len(self.lexicons), self.n_tokens
+        return hash((*sizes, self.length, self.renewal, self.min_size, self.shares, self.seed))
 
     def _repr_html_(self) -> str:
         lines = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lexicons"}
@@ -259,21 +255,11 @@ class Corpus(Written):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the corpus as plain values, ready for JSON; a lexicon without a recipe as its columns."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["lexicons"] = [_source_to_dict(source) for source in self.lexicons]
-        return {"kind": KIND, **values, "shares": list(self.shares)}
+        return super().to_dict() | {"lexicons": [_source_to_dict(source) for source in self.lexicons]}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a corpus from what `to_dict` returned."""
-        if values.get("kind") != KIND:
-            raise ValueError(f"kind must be {KIND!r}, got {values.get('kind')!r}")
-        given = {name: value for name, value in values.items() if name != "kind"}
-        cls._check_names(given, "corpus")
-        sources = given.get("lexicons")
-        if not isinstance(sources, list | tuple) or not all(isinstance(source, Mapping) for source in sources):
-            raise ValueError(f"lexicons must be a list of recipes or forests, got {sources!r}")
-        return cls(**{**given, "lexicons": [_source_from_dict(source) for source in sources]})
+    def _of_plain(cls, given: dict[str, Any]) -> Self:
+        return cls(**{**given, "lexicons": cls._parts(given, "lexicons", "recipes or forests", _source_from_dict)})
 
 
 # ---------------------------------------------------------------------- fields
@@ -308,7 +294,7 @@ def _at_most(name: str, value: int) -> int:
 
 
 def _as_renewal(renewal: object) -> float:
-    value = check_number("renewal", renewal, -math.inf)
+    value = validation.check_number("renewal", renewal)
     if not 0 < value <= 1:
         raise ValueError(f"renewal must be above 0 and at most 1, got {value}")
     if value < LEAST_RENEWAL:
@@ -320,21 +306,12 @@ def _as_shares(shares: object, count: int) -> tuple[float, ...]:
     """Return one share for each lexicon, with sum 1."""
     if shares is None:
         return (1 / count,) * count
-    given = tuple(shares) if isinstance(shares, Iterable) and not isinstance(shares, str) else ()
-    if len(given) != count:
-        raise ValueError(f"shares must be {count} numbers, one for each lexicon, got {shares!r}")
-    numbers = [check_number("shares", share, 0) for share in given]
+    numbers = validation.check_one_each("shares", shares, count, "lexicon", 0)
     total = math.fsum(numbers)
     if not 0 < total < math.inf:
         raise ValueError(f"shares must have a sum above 0, got {shares!r}")
     # What sums to 1 but for rounding stays as it is, so that a corpus read from JSON is the one that was written.
-    return tuple(numbers) if abs(total - 1) < 1e-12 else tuple(number / total for number in numbers)
-
-
-def _same(one: Recipe | Forest, other: Recipe | Forest) -> bool:
-    if isinstance(one, Forest) and isinstance(other, Forest):
-        return one.equals(other)
-    return one == other
+    return numbers if abs(total - 1) < 1e-12 else tuple(number / total for number in numbers)
 
 
 def _source_to_dict(source: Recipe | Forest) -> dict[str, Any]:

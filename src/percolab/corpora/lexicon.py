@@ -125,20 +125,20 @@ def tables(lexicons: Sequence[Lexicon], renewal: float) -> Tables:
     """Return the tables of several lexicons over the same tokens."""
     first = np.cumsum([0] + [lexicon.contexts.size for lexicon in lexicons])
     shifted = list(zip(lexicons, first.tolist(), strict=False))
-    above = np.concatenate([np.where(one.above < 0, -1, one.above + base) for one, base in shifted])
-    size = np.concatenate([one.forest.latent_size[one.contexts] for one in lexicons])
-    chain_start = np.cumsum(np.concatenate([[0], *(one.level + 1 for one in lexicons)]))
+    above = np.concatenate([np.where(lexicon.above < 0, -1, lexicon.above + base) for lexicon, base in shifted])
+    size = np.concatenate([lexicon.forest.latent_size[lexicon.contexts] for lexicon in lexicons])
+    chain_start = np.cumsum(np.concatenate([[0], *(lexicon.level + 1 for lexicon in lexicons)]))
     chain = np.empty(chain_start[-1], np.int64)
     _chains(above, chain_start, chain)
-    of_row = np.stack([one.deepest + base for one, base in shifted]).astype(np.int32)
-    ids = np.stack([one.ids for one in lexicons])
+    of_row = np.stack([lexicon.deepest + base for lexicon, base in shifted]).astype(np.int32)
+    ids = np.stack([lexicon.ids for lexicon in lexicons])
     of_token = np.empty_like(of_row)
     np.put_along_axis(of_token, ids.astype(np.int64), of_row, axis=1)
-    begin = np.concatenate([one.prior for one in lexicons]) / size
+    begin = np.concatenate([lexicon.prior for lexicon in lexicons]) / size
     return Tables(
         first,
-        np.concatenate([one.contexts for one in lexicons]).astype(np.int32),
-        np.concatenate([one.forest.latent_start[one.contexts] for one in lexicons]).astype(np.uint64),
+        np.concatenate([lexicon.contexts for lexicon in lexicons]).astype(np.int32),
+        np.concatenate([lexicon.forest.latent_start[lexicon.contexts] for lexicon in lexicons]).astype(np.uint64),
         size.astype(np.uint64),
         above,
         chain_start,

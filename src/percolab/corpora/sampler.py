@@ -82,12 +82,9 @@ def draw(drawn_by: Plan, tables: Tables, lo: int, hi: int, length: int, threads:
     tokens, context = np.empty((n, length), np.int32), np.empty((n, length), np.int32)
     renewed, lexicon = np.empty((n, length), np.bool_), np.empty(n, np.int32)
     number = np.arange(lo, hi, dtype=np.int64)
-    step = max(1, TASK // length)
-    tasks = []
-    for i in range(0, n, step):
-        part = slice(i, i + step)
-        arrays = (number[part], tokens[part], context[part], lexicon[part], renewed[part])
-        tasks.append((_draw, (drawn_by, tables, *arrays)))
+    arrays = number, tokens, context, lexicon, renewed
+    parts = parallel.ranges(n, max(1, TASK // length))
+    tasks = [(_draw, (drawn_by, tables, *(array[i:end] for array in arrays))) for i, end in parts]
     parallel.run(tasks, threads)
     return Documents(tokens, context, lexicon, number, renewed)
 
@@ -283,9 +280,8 @@ def decayed(tokens: NDArray[np.int32], n_tokens: int, decay: float, threads: int
     """Return (n, T, V) the decayed bag of tokens after each token."""
     n, length = tokens.shape
     bags = np.empty((n, length, n_tokens), np.float32)
-    step = max(1, BAG_TASK // max(1, length * n_tokens))
-    tasks = [(_decay, (tokens[i : i + step], np.float32(decay), bags[i : i + step])) for i in range(0, n, step)]
-    parallel.run(tasks, threads)
+    parts = parallel.ranges(n, max(1, BAG_TASK // max(1, length * n_tokens)))
+    parallel.run([(_decay, (tokens[i:end], np.float32(decay), bags[i:end])) for i, end in parts], threads)
     return bags
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 BY_HAND, GIVEN = "arrays replaced by hand", "y given as an array"
-"""What a dataset says of itself that its recipe does not make."""
+"""How a dataset is described that its recipe does not make."""
 ENGINES = {"native": native, "paper": paper}
 """The modules that make data, by the name of the engine; each has a `VERSION`."""
 
@@ -66,9 +66,11 @@ Kind = TypeVar("Kind", bound="SampleSet")
 
 
 def locked(values: Any) -> Any:
-    """Return an array that cannot be written to, in the same memory; what is no array is returned as it is."""
+    """Return arrays that cannot be written to, in the same memory; what has no arrays is returned as it is."""
     if isinstance(values, dict):
         return {name: locked(column) for name, column in values.items()}
+    if isinstance(values, Forest):
+        values.__dict__.update({field.name: locked(getattr(values, field.name)) for field in fields(values)})
     if isinstance(values, np.ndarray) and values.flags.writeable:
         values = values.view()
         values.setflags(write=False)
@@ -138,18 +140,13 @@ def vouch(samples: Kind) -> Kind:
     return samples
 
 
-class Save(Protocol):
-    """Writes a dataset or a world to a path or a URL."""
-
-    def __call__(self, dataset: Any, path: str | os.PathLike[str], /, *, overwrite: bool, sync: bool) -> None:
-        """Write it."""
-
-
+Save = Callable[..., None]
+"""Writes a dataset or a world to a path or a URL: called with both, `overwrite` and `sync`."""
 _SAVE: list[Save] = []
 
 
 def save_with(save: Save) -> None:
-    """Take what `SampleSet.save` calls: the store is built on samples, so it comes to them, not they to it."""
+    """Set the function that `SampleSet.save` calls. The store imports this module, so it registers itself here."""
     _SAVE[:] = [save]
 
 
@@ -225,6 +222,8 @@ class Dataset(SampleSet):
         if max_cluster_size is not None:
             most = check_integer("max_cluster_size", max_cluster_size, 1)
             small = self.filter(min_cluster_size)
+            if most < min_cluster_size:
+                raise ValueError(f"max_cluster_size must be at least min_cluster_size, {min_cluster_size}, got {most}")
             first = small.forest.cluster_start[np.count_nonzero(small.forest.cluster_size > most)]
             return small.take(np.arange(first, len(small)), y="recomputed" if self.target.is_rule else "kept")
         least = max(check_integer("min_cluster_size", min_cluster_size, 1), self.recipe.min_cluster_size)
@@ -506,11 +505,11 @@ class Dataset(SampleSet):
         """(n_classes,) the node of every class of target ``"classes"``: row r as r, latent i as n + i."""
         if self.target.kind != "classes":
             raise ValueError(f"target must be 'classes' for classes to be nodes, got {self.target.kind!r}")
-        return target_rules.class_nodes(self.forest, self.y)
+        return target_rules.class_nodes(self.forest, self.target, self.y)
 
 
 LATENT_COLUMNS = ("latent_active",)
-"""Extra columns with a line for each latent; the others have one for each point."""
+"""Extra columns with one entry per latent; the others have one per point."""
 ACTIVE_COLUMNS = ("latent_active", "point_active")
 
 

@@ -3,7 +3,7 @@
 Rows stay in leaf order. A latent stays if it keeps rows on both sides, so each is the lowest that holds two
 neighbouring kept rows, and every two neighbours of a cluster have their own. Let B[r] be the latent that splits between
 rows r - 1 and r. Latents are in preorder, in which a latent comes before all below it, so the lowest latent above rows
-a < b is the least of B[a + 1 … b]: no way through the tree is ever followed, however deep it is.
+a < b is the least of B[a + 1 … b]: no path through the tree is followed, however deep it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import check_integer, check_seed, indices
+from percolab.ground.validation import check_integer, check_seed, listed
 from percolab.model.forest import Forest
 from percolab.rng import philox
 
@@ -134,14 +134,7 @@ def _nearest_kept(splits, new_row, nearest):
 
 def as_rows(rows: ArrayLike, n_points: int) -> Ints:
     """Return rows, given as numbers or as a mask, sorted; or say what is wrong with them."""
-    numbers = np.asarray(rows)
-    if numbers.dtype == np.bool_ and numbers.shape == (n_points,):
-        return np.flatnonzero(numbers)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise ValueError(
-            f"rows must be numbers or a mask of {n_points} rows, got {numbers.dtype} of shape {numbers.shape}"
-        )
-    numbers = np.sort(indices("rows", numbers, n_points))
+    numbers = np.sort(listed("rows", rows, n_points))
     again = numbers[1:][numbers[1:] == numbers[:-1]]
     if again.size:
         raise ValueError(f"rows must not repeat, got {again[0]} more than once")

@@ -90,8 +90,8 @@ def effective(
     """Return the values that a target sums: those of silent nodes are 0."""
     if target.kind != "silent":
         return latent_z, point_z
-    found = active or silence(forest, target.seed)
-    return np.where(found.latent, latent_z, 0.0), np.where(found.point, point_z, 0.0)
+    carrying = active or silence(forest, target.seed)
+    return np.where(carrying.latent, latent_z, 0.0), np.where(carrying.point, point_z, 0.0)
 
 
 def silence(forest: Forest, seed: int | None) -> Active:
@@ -126,25 +126,15 @@ def classes(forest: Forest, max_size: int | None = None, n_groups: int | None = 
     return np.repeat(_rank(size), size)
 
 
-def class_nodes(forest: Forest, y: Ints) -> Ints:
+def class_nodes(forest: Forest, target: Target, y: Ints) -> Ints:
     """Return the node of every class: row r as r, latent i as n_points + i, as in `Forest.latent_children`."""
-    n = forest.n_points
-    starts = np.flatnonzero(np.diff(y, prepend=-1))
-    size = np.diff(np.append(starts, n))
-    several = size > 1
-    nodes = starts.copy()
-    # No two latents have the same first row and size.
-    key = forest.latent_start * n + forest.latent_size
-    order, wanted = np.argsort(key), starts[several] * n + size[several]
-    at = np.searchsorted(key, wanted, sorter=order)
-    there = np.append(key[order], -1)[at] == wanted
-    # A dataset on disk may say anything.
-    if not there.all() or not np.array_equal(np.sort(y[starts]), np.arange(starts.size)):
-        raise ValueError(f"y must number the groups of a cut through the forest, got {starts.size} runs of labels")
-    nodes[several] = n + order[at]
-    node_of = np.empty(starts.size, np.int64)
-    node_of[y[starts]] = nodes
-    return node_of
+    groups = forest.cut(target.max_size, n_groups=target.n_groups)
+    label = _rank(groups.sizes)
+    if not np.array_equal(y, np.repeat(label, groups.sizes)):  # a dataset on disk may say anything
+        raise ValueError(f"y must number the {len(groups)} groups of {target}, got other labels")
+    nodes = np.empty(len(groups), np.int64)
+    nodes[label] = groups.nodes
+    return nodes
 
 
 def path_tokens(forest: Forest, levels: int, ratio: int) -> Ints:

@@ -17,7 +17,7 @@ from percolab.ground.intrinsics import prefetch
 Labels = NDArray[np.signedinteger[Any]]
 
 MOST_SCANS = 8
-"""Threads that share a pass over labels: each reads all of them."""
+"""The most threads that share a pass over labels: each reads all labels."""
 LARGE_CLUSTER = 1 << 16
 """Size from which on clusters are sorted one by one; there are few."""
 _BUFFER = 512
@@ -61,10 +61,6 @@ class Clusters:
         if not self.point_id.size:
             return np.zeros(hi - lo, np.int64)
         return self.point_id[self.start[lo:hi]].astype(np.int64)
-
-    def batches(self, points: int) -> list[tuple[int, int]]:
-        """Cut the clusters into runs of about this many points."""
-        return batches(self.size, points)
 
     @classmethod
     def single(cls, n_points: int, keep: bool = True) -> Clusters:

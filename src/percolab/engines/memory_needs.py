@@ -1,4 +1,4 @@
-"""What making a dataset takes in memory, and a refusal before work starts."""
+"""How much memory making a dataset takes, and a refusal before work starts."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def of_table(recipe: Recipe, limb_rows: int) -> int:
 
 
 def require(needed: int, recipe: Recipe) -> None:
-    """Raise MemoryError, in one line, if `needed` bytes are not there."""
+    """Raise MemoryError, in one line, unless `needed` bytes are free."""
     points = f"{recipe.n_points:,} points in {recipe.dim} dimensions"
     memory.require(needed, f"n_points must fit in memory: {points} need about")

@@ -17,22 +17,19 @@ equal to the bit. Files are complete or not there. Documents of a store are writ
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from percolab.corpora.collection import DocumentRange, StoredDocuments
 from percolab.corpora.corpus import Corpus
+from percolab.exports.columns import DOCUMENT_TAILS, TAILS, paths
 from percolab.exports.hdf5 import read_hdf5, to_hdf5
-from percolab.exports.point_tables import (
-    read_csv,
-    read_huggingface,
-    read_parquet,
-    to_csv,
-    to_huggingface,
-    to_parquet,
-)
 from percolab.exports.release import Release, read_npz, to_npz
+from percolab.exports.tables import read_csv, read_huggingface, read_parquet, to_csv, to_huggingface, to_parquet
 from percolab.ground.extras import needing, surface
 from percolab.ground.files import PathLike
+from percolab.ground.validation import check_choice
 from percolab.worlds.superposed import AnyDataset
 
 if TYPE_CHECKING:
@@ -66,6 +63,21 @@ __all__ = [
 _HOMES = {"loaders.torch_data": "StreamingDataset TokenDataset TorchDataset"}
 
 __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="torch")
+
+
+# ---------------------------------------------------------------------- by name
+
+WRITERS: Mapping[str, Callable[..., None]] = {
+    "npz": to_npz, "parquet": to_huggingface, "csv": to_csv, "hdf5": to_hdf5, "huggingface": to_huggingface,
+}  # fmt: skip
+"""What writes each format, by the name that the command line has for it: Parquet is a folder that `datasets` opens."""
+
+
+def files_of(form: str, dataset: AnyDataset | StoredDocuments, stem: PathLike) -> tuple[Path, ...]:
+    """Return the files that the writer of a format makes of a stem; refuse a format that documents do not have."""
+    tails = DOCUMENT_TAILS if isinstance(dataset, StoredDocuments) else TAILS
+    check_choice("format", form, tuple(tails))
+    return paths("huggingface" if form == "parquet" else form, stem, tails)
 
 
 # ---------------------------------------------------------------------- for torch and Ray

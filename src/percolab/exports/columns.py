@@ -1,8 +1,4 @@
-"""A dataset as two tables, one of points and one of latents, and back.
-
-Of a superposed world the table of points has a line for each sample, with the truth of one factor, and the other table
-has the latents of that factor. These are no dataset, and are not read back as one.
-"""
+"""What exports share: names of files, blocks of rows, what files say of themselves, and a dataset read back."""
 
 from __future__ import annotations
 
@@ -10,24 +6,22 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import LATENT_COLUMNS, Dataset, vouch
-from percolab.ground.extras import needing
 from percolab.ground.files import PathLike
 from percolab.ground.foreign_files import parse_json
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers, check_shape
 from percolab.model.forest import Forest
-from percolab.model.graphs import latent_columns
 from percolab.model.recipe import Recipe
-from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
+from percolab.worlds.superposed import AnyDataset, Superposed
 from percolab.worlds.superposition import KIND
 
 EXPORT_BYTES = 1 << 24
@@ -35,8 +29,8 @@ EXPORT_BYTES = 1 << 24
 EXPORT = "an export of percolab"
 
 RECIPE, PROVENANCE, DIGEST, FACTOR = (f"percolab.{word}" for word in ("recipe", "provenance", "sha256", "factor"))
-"""Keys under which files keep, as JSON, the recipe, the provenance, the digest of all arrays, and of which factor they
-tell."""
+"""Keys under which files keep, as JSON, the recipe, the provenance, the digest of all arrays, and the number of the
+factor whose truth they hold."""
 TAILS: Mapping[str, tuple[str, ...]] = {
     "npz": (".npz", "_gt_features.npz", "_gt_metadata.npz"),
     "parquet": (".points.parquet", ".latents.parquet"),
@@ -44,85 +38,17 @@ TAILS: Mapping[str, tuple[str, ...]] = {
     "hdf5": (".h5",),
     "huggingface": ("/README.md", "/points.parquet", "/latents.parquet"),
 }
-"""How the files of each format are called, after their stem: with a slash, they are in a folder of that name."""
+"""Names of the files of each format after the stem; a slash puts them in a folder of that name."""
 DOCUMENT_TAILS: Mapping[str, tuple[str, ...]] = {
     "npz": (".npz",),
     "parquet": (".documents.parquet", ".contexts.parquet"),
     "huggingface": ("/README.md", "/documents.parquet", "/contexts.parquet"),
 }
-"""And those of documents."""
-CARD = """---
-pretty_name: {title}
-tags:
-- percolation
-- interpretability
-- synthetic
-configs:
-- config_name: {first}
-  data_files: {first}.parquet
-  default: true
-- config_name: {second}
-  data_files: {second}.parquet
----
-
-# {title}
-
-{what} Written by percolab {version}.
-
-```python
-from datasets import load_dataset
-
-{first} = load_dataset(PATH, "{first}", split="train").with_format("torch")
-{second} = load_dataset(PATH, "{second}", split="train")
-```
-
-{columns}This recipe makes {it} again:
-
-```json
-{recipe}
-```
-"""
-"""What the README.md of a folder of the Hugging Face Hub says."""
+"""The same for documents."""
 VALUES = ("y", "latent_z", "point_z")
 FOREST = tuple(field.name for field in fields(Forest))
 
 Columns = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """What a table of points has a line for: the rows of a dataset, or the samples of a world."""
-
-    data: AnyDataset
-    known: Truth
-    """the hierarchy that is told of, and the row of it that each sample has"""
-    factor: int | None
-    """which factor it is of, in a world"""
-
-    @classmethod
-    def of(cls, dataset: AnyDataset, factor: int | None) -> Self:
-        """Return the samples of a dataset, or of a world with the truth of one factor."""
-        known = truth(dataset, factor)
-        return cls(dataset, known, (factor or 0) if isinstance(dataset, Superposed) else None)
-
-    @property
-    def forest(self) -> Forest:
-        """The hierarchy."""
-        return self.known.forest
-
-    def place(self, rows: slice) -> slice | NDArray[np.int64]:
-        """Return the rows of the hierarchy that some samples have."""
-        return rows if self.factor is None else self.known.rows[rows]
-
-    @property
-    def release_order(self) -> NDArray[np.int64]:
-        """The samples by cluster, then by birth of their points, as in the authors' release."""
-        order = self.forest.release_order
-        if self.factor is None:
-            return order
-        rank = np.empty(order.size, np.int64)
-        rank[order] = np.arange(order.size)
-        return np.argsort(rank[self.known.rows], kind="stable")
 
 
 def paths(form: str, path: PathLike, tails: Mapping[str, tuple[str, ...]] = TAILS) -> tuple[Path, ...]:
@@ -144,52 +70,19 @@ def blocks(dataset: AnyDataset | StoredDocuments, progress: Progress) -> Iterato
         progress("exporting", min(lo + step, n), n)
 
 
-def point_columns(samples: Samples, rows: slice) -> dict[str, NDArray[Any]]:
-    """Return some rows of the table of points but for X, by column; a y of several columns is y0, y1 and so on."""
-    forest, dataset, at = samples.forest, samples.known.dataset, samples.place(rows)
-    cluster = forest.point_cluster[at]
-    y = np.asarray(samples.data.y)[rows]
-    targets = {"y": y} if y.ndim == 1 else {f"y{j}": column for j, column in enumerate(y.T)}
-    columns = {
-        "z": dataset.point_z[at],
-        "cluster": cluster,
-        "cluster_id": forest.cluster_id[cluster],
-        "point_id": forest.point_id[at],
-        "depth": forest.point_depth[at],
-    }
-    if isinstance(at, np.ndarray):
-        return targets | {"row": at} | columns
-    return targets | columns | {name: column[at] for name, column in _extra(dataset, latents=False).items()}
-
-
-def position_columns(samples: Samples, rows: slice) -> dict[str, NDArray[Any]]:
-    """Return some rows of X, as columns x0, x1 and so on."""
-    X = np.ascontiguousarray(np.asarray(samples.data.X[rows]).T)
-    return {f"x{j}": column for j, column in enumerate(X)}
-
-
-def latent_table_columns(samples: Samples) -> dict[str, NDArray[Any]]:
-    """Return the table of latents, by column."""
-    dataset = samples.known.dataset
-    return latent_columns(dataset.forest, dataset.latent_z) | _extra(dataset, latents=True)
-
-
-def _extra(dataset: Dataset, *, latents: bool) -> dict[str, NDArray[Any]]:
-    """Return the columns that only some datasets have, of latents or of points."""
-    return {name: np.asarray(column) for name, column in dataset.extra.items() if (name in LATENT_COLUMNS) == latents}
-
-
 # ---------------------------------------------------------------------- what files say of themselves
 
 
-def record(samples: Samples) -> dict[str, str]:
-    """Return what makes the data again, and where they came from, as JSON, by key; and a digest of all arrays."""
-    data = samples.data
-    modified = {"modified": data.modification} if data.modification else {}
+def record(data: AnyDataset | StoredDocuments, factor: int | None = None) -> dict[str, str]:
+    """Return what makes the data again, and where they came from, as JSON, by key.
+
+    Added to it is the factor of a world whose truth the file holds, or the digest of all arrays if it holds them all.
+    """
+    modified = {} if isinstance(data, StoredDocuments) or not data.modification else {"modified": data.modification}
     facts = {RECIPE: data.recipe.to_json(), PROVENANCE: json.dumps({**data.provenance, **modified})}
-    if isinstance(data, Superposed):
-        return facts | {FACTOR: json.dumps(samples.factor)}
-    return facts | {DIGEST: json.dumps(digest(data))}
+    if factor is not None:
+        return facts | {FACTOR: json.dumps(factor)}
+    return facts if isinstance(data, StoredDocuments) else facts | {DIGEST: json.dumps(digest(data))}
 
 
 def digest(data: AnyDataset) -> str:
@@ -214,13 +107,6 @@ def is_intact(data: AnyDataset, facts: Mapping[str, str]) -> bool:
 def numpy_columns(table: Any) -> Columns:
     """Return the columns of an Arrow table, which must be numbers."""
     return {name: check_numbers(name, table[name].to_numpy()) for name in table.column_names}
-
-
-def require_trees(forest: Forest) -> None:
-    """Raise, in one line, if a table of latents would not hold all bonds."""
-    if forest.n_extra_bonds:
-        count = forest.n_extra_bonds
-        raise ValueError(f"forest must have no bonds that close cycles in a table of latents, got {count}; use hdf5")
 
 
 def assemble(X: NDArray[Any], points: Columns, latents: Columns, facts: Mapping[str, str]) -> Dataset:
@@ -274,11 +160,3 @@ def positions(columns: Columns) -> NDArray[Any]:
 
 def _count(letter: str, columns: Columns) -> int:
     return sum(name[0] == letter and name[1:].isdigit() for name in columns)
-
-
-def arrow(what: str) -> Any:
-    """Return pyarrow, or say that it is needed, and pandas with it."""
-    with needing(f"{what} needs", "frames"):
-        import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
-        import pyarrow
-    return pyarrow

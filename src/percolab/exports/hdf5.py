@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,20 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.dataset.dataset import Dataset, vouch
-from percolab.exports.columns import (
-    DIGEST,
-    EXPORT,
-    FOREST,
-    PROVENANCE,
-    RECIPE,
-    VALUES,
-    blocks,
-    check_column,
-    checked,
-    digest,
-    is_intact,
-    paths,
-)
+from percolab.exports import columns
 from percolab.ground import memory
 from percolab.ground.extras import needing
 from percolab.ground.files import PathLike, new_files
@@ -34,7 +20,7 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_numbers
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-from percolab.store import worlds
+from percolab.store import finished
 from percolab.worlds.superposed import AnyDataset, RemadeArray, Superposed
 from percolab.worlds.superposition import KIND, Superposition
 
@@ -56,11 +42,11 @@ def to_hdf5(
     h5py = _h5py()
     if factor is not None and isinstance(dataset, Superposed):
         raise ValueError(f"factor must be left out with hdf5, which holds all factors, got {factor}")
-    with new_files(*paths("hdf5", path), overwrite=overwrite) as (output,), _writing(h5py, output.name) as (file, sink):
-        modified = {"modified": dataset.modification} if dataset.modification else {}
-        file.attrs[RECIPE] = dataset.recipe.to_json()
-        file.attrs[PROVENANCE] = json.dumps({**dataset.provenance, **modified})
-        file.attrs[DIGEST] = json.dumps(digest(dataset))
+    with (
+        new_files(*columns.paths("hdf5", path), overwrite=overwrite) as (output,),
+        _writing(h5py, output.name) as (file, sink),
+    ):
+        file.attrs.update(columns.record(dataset))
         if isinstance(dataset, Superposed):
             for name in ("y", "rows", "sigma"):
                 file[name] = np.asarray(getattr(dataset, name))
@@ -69,7 +55,7 @@ def to_hdf5(
         else:
             _write_truth(file, dataset)
         X = file.create_dataset("X", dataset.X.shape, dataset.X.dtype)
-        for rows in blocks(dataset, progress):
+        for rows in columns.blocks(dataset, progress):
             X[rows] = dataset.X[rows]
             sink.check()
 
@@ -120,10 +106,10 @@ def _writing(h5py: Any, name: str) -> Iterator[tuple[Any, _Sink]]:
 def _write_truth(group: Any, dataset: Dataset) -> None:
     """Write all of a dataset but X."""
     n, n_latents = dataset.forest.n_points, dataset.forest.n_latents
-    for name, length in zip(VALUES, (n, n_latents, n), strict=True):
+    for name, length in zip(columns.VALUES, (n, n_latents, n), strict=True):
         values = getattr(dataset, name)
         group.create_dataset(name, (length, *values.shape[1:]), data=values)
-    for name in FOREST:
+    for name in columns.FOREST:
         group[name] = getattr(dataset.forest, name)
     for name, column in dataset.extra.items():
         group[f"extra/{name}"] = column
@@ -132,19 +118,19 @@ def _write_truth(group: Any, dataset: Dataset) -> None:
 def read_hdf5(path: PathLike) -> AnyDataset:
     """Read the dataset, or the superposed world, that `to_hdf5` wrote, into memory."""
     h5py = _h5py()
-    (name,) = paths("hdf5", path)
-    with reading("export", name, EXPORT) as plain, h5py.File(plain, "r") as file:
-        return _read_world(file) if parse_json(file.attrs[RECIPE]).get("kind") == KIND else _read_dataset(file)
+    (name,) = columns.paths("hdf5", path)
+    with reading("export", name, columns.EXPORT) as plain, h5py.File(plain, "r") as file:
+        return _read_world(file) if parse_json(file.attrs[columns.RECIPE]).get("kind") == KIND else _read_dataset(file)
 
 
 def _read_dataset(file: Any) -> Dataset:
-    recipe, provenance = Recipe.from_json(file.attrs[RECIPE]), parse_json(file.attrs[PROVENANCE])
+    recipe, provenance = Recipe.from_json(file.attrs[columns.RECIPE]), parse_json(file.attrs[columns.PROVENANCE])
     dataset = Dataset(recipe=recipe, X=_column(file, "X"), provenance=provenance, **_read_truth(file))
-    return checked(dataset, file.attrs)
+    return columns.checked(dataset, file.attrs)
 
 
 def _read_world(file: Any) -> Superposed:
-    recipe, provenance = Superposition.from_json(file.attrs[RECIPE]), parse_json(file.attrs[PROVENANCE])
+    recipe, provenance = Superposition.from_json(file.attrs[columns.RECIPE]), parse_json(file.attrs[columns.PROVENANCE])
     factors = []
     for k, part in enumerate(recipe.factors):
         fields = _read_truth(file[f"factors/{k}"])
@@ -153,20 +139,20 @@ def _read_world(file: Any) -> Superposed:
     X, y, rows, sigma = (_column(file, name) for name in ("X", "y", "rows", "sigma"))
     shapes = {"X": (len(X), recipe.dim), "y": (len(X), *y.shape[1:]), "rows": (len(X), len(factors))}
     for name, column in (("X", X), ("y", y), ("rows", rows), ("sigma", sigma)):
-        check_column(name, column, shapes.get(name, (len(factors),)))
+        columns.check_column(name, column, shapes.get(name, (len(factors),)))
     if rows.dtype != np.int64:
         raise ValueError(f"rows must be int64, got {rows.dtype}")
-    worlds.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
+    finished.check_rows(rows, [factor.forest.n_points for factor in factors], "it")
     world = Superposed(recipe, X, y, np.asfortranarray(rows), tuple(factors), sigma, provenance)
-    return vouch(world) if is_intact(world, file.attrs) else world
+    return vouch(world) if columns.is_intact(world, file.attrs) else world
 
 
 def _read_truth(group: Any) -> dict[str, Any]:
-    """Return all fields of a dataset that files hold but X. The forest is checked."""
-    forest = Forest(*(_column(group, key) for key in FOREST))
+    """Return all fields of a dataset that files hold but X. The forest is columns.checked."""
+    forest = Forest(*(_column(group, key) for key in columns.FOREST))
     forest.validate()
     extra = {key: _column(group, f"extra/{key}") for key in group.get("extra", {})}
-    return {"forest": forest, "extra": extra, **{key: _column(group, key) for key in VALUES}}
+    return {"forest": forest, "extra": extra, **{key: _column(group, key) for key in columns.VALUES}}
 
 
 def _column(group: Any, key: str) -> NDArray[Any]:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
 from percolab.exports import sequences
-from percolab.exports.columns import Samples, paths
+from percolab.exports.columns import paths
+from percolab.exports.point_tables import PointTables
 from percolab.ground.arrays import Ints
 from percolab.ground.files import PathLike, new_files
 from percolab.ground.foreign_files import arrays, from_archive
@@ -78,10 +79,10 @@ def to_npz(
         sequences.to_npz(dataset, stem, overwrite=overwrite, progress=progress)
         return
     if dataset.y.ndim > 1:
-        raise ValueError(f"y must have one number a row for these files, got {dataset.y.shape[1]}")
-    samples = Samples.of(dataset, factor)
-    forest, order = samples.forest, samples.release_order
-    place = samples.known.rows[order]
+        raise ValueError(f"y must have one number per row for these files, got {dataset.y.shape[1]}")
+    tables = PointTables.of(dataset, factor)
+    forest, order = tables.forest, tables.release_order
+    place = tables.known.rows[order]
     cluster = forest.point_cluster[place]
     metadata = {
         "cluster_id": forest.cluster_id[cluster],
@@ -89,7 +90,7 @@ def to_npz(
         "latent_tree_height": forest.point_depth[place],
     }
     with new_files(*paths("npz", stem), overwrite=overwrite) as (points_file, features_file, metadata_file):
-        _write_latent_values(samples.known.dataset, place, features_file, progress)
+        _write_latent_values(tables.known.dataset, place, features_file, progress)
         X, y = np.asarray(dataset.X), dataset.y[order]
         with zipfile.ZipFile(points_file, "w", zipfile.ZIP_DEFLATED) as archive:
             rows = max(1, BLOCK_MEMBERSHIPS // X.shape[1])

@@ -8,7 +8,7 @@ most half its size. Independent misses look the same, so beside it stands the pr
 
 A concept's absorbers are absorbers of all above it. So for a feature and a row it fires on there is a deepest concept
 over that row which the feature absorbs from, and with the deepest one over all features, row by row, every count is a
-sum over a subtree. Rows know nothing of each other, so tasks are ranges of them.
+sum over a subtree. Rows are independent of each other, so tasks are ranges of rows.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ def on_edges(firing: Firing, concepts: Concepts, matches: Matches) -> Floats:
 
 def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: int) -> Absorbers:
     """Return which concepts each feature absorbs from, and the deepest such concept on every row."""
-    twice = np.empty(len(concepts), np.int64)
-    _first_twice_as_large(concepts.upper, concepts.size, twice)
-    feature, absorbed = np.repeat(np.arange(firing.fired.size), np.diff(pairs.good_first)), twice[pairs.good]
-    sorted_by_feature = np.lexsort((absorbed, feature))
-    first, lowest = np.zeros(firing.fired.size + 1, np.int64), np.empty(pairs.good.size, np.int64)
-    _lowest(pairs.good_first, absorbed[sorted_by_feature], concepts.end, first, lowest)
-    lowest = lowest[: first[-1]]
+    feature = np.repeat(np.arange(firing.fired.size), np.diff(pairs.good_first))
+    absorbed = _first_twice_as_large(concepts.upper, concepts.size)[pairs.good]
+    absorbed = absorbed[np.lexsort((absorbed, feature))]
+    # Of the concepts of a feature the innermost count. In preorder the next one lies inside a concept, if any does.
+    innermost = absorbed >= 0
+    innermost[:-1] &= (feature[1:] != feature[:-1]) | (absorbed[1:] >= concepts.end[absorbed[:-1]])
+    member, lowest = feature[innermost], absorbed[innermost]
+    first = np.searchsorted(member, np.arange(firing.fired.size + 1))
     where = deepest, by, second = tuple(np.full(firing.n_rows, -1, np.int64) for _ in range(3))
     tree = concepts.start, concepts.stop, concepts.upper
-    member = np.repeat(np.arange(firing.fired.size), np.diff(first))
     wide = np.flatnonzero(firing.slot[member] >= 0)
     wide = wide[np.argsort(lowest[wide], kind="stable")]
     given = first, lowest, lowest[wide], member[wide], *tree, firing.columns, *where
@@ -89,7 +89,8 @@ def on_rows(
     given = most, concepts.start, concepts.stop, matches.feature, firing.columns, *where, on_own, on_own_by_others
     # Large concepts are listed beside each other, so each task takes them from the whole list.
     step = TASKS_PER_THREAD * threads
-    tasks: list[Task] = [(_covered_by_own, (np.flatnonzero(asked)[i::step], *given)) for i in range(step)]
+    shares = (np.ascontiguousarray(np.flatnonzero(asked)[i::step]) for i in range(step))
+    tasks: list[Task] = [(_covered_by_own, (share, *given)) for share in shares]
     run(tasks, threads)
     size = concepts.size
     absorbed = covered - on_own  # where the concept's own feature is silent, absorbers are others
@@ -105,32 +106,17 @@ def deepest_latent(absorbers: Absorbers, concepts: Concepts, order: Ints) -> Int
     return latents
 
 
+def _first_twice_as_large(upper: Ints, size: Ints) -> Ints:
+    """Return the lowest concept above each that has at least twice its rows, or -1."""
+    above = upper.copy()
+    small = np.arange(size.size)
+    while small.size:
+        small = small[(above[small] >= 0) & (size[above[small]] < 2 * size[small])]
+        above[small] = upper[above[small]]
+    return above
+
+
 # ---------------------------------------------------------------------- kernels
-
-
-@kernel
-def _first_twice_as_large(upper, size, out):
-    """Write the lowest concept above each that has at least twice its rows, or -1."""
-    for c in range(size.size):
-        above = upper[c]
-        while above >= 0 and size[above] < 2 * size[c]:
-            above = upper[above]
-        out[c] = above
-
-
-@kernel
-def _lowest(found_first, found, end, first, lowest):
-    """Keep, of the concepts found for each feature, increasing, those that hold no other: the innermost ones."""
-    used = 0
-    for f in range(found_first.size - 1):
-        last = found_first[f + 1] - 1
-        for j in range(found_first[f], last + 1):
-            c = found[j]
-            # In preorder the next one lies inside this one, if any does.
-            if c >= 0 and (j == last or found[j + 1] >= end[c]):
-                lowest[used] = c
-                used += 1
-        first[f + 1] = used
 
 
 @kernel

@@ -1,7 +1,7 @@
-"""Sets of rows as bits, 64 a word: counting, joining, and ranks at the edges of intervals.
+"""Sets of rows as bits, 64 per word: counting, joining, and ranks at the edges of intervals.
 
-Bit p & 63 of word p >> 6 is position p. Words are uint64, and every shift is by a uint64: numba makes a float of a
-signed and an unsigned integer.
+Bit p & 63 of word p >> 6 is position p. Words are uint64, and every shift is by a uint64: numba turns a mix
+of signed and unsigned integers into floats.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def count(words, start, stop):
     if a == b:
         return ones(words[a] & from_bit(start) & upto_bit(stop - 1))
     total = ones(words[a] & from_bit(start)) + ones(words[b] & upto_bit(stop - 1))
-    for w in range(np.uint64(a + 1), np.uint64(b)):  # numba asks of no unsigned index whether it counts from the end
+    for w in range(np.uint64(a + 1), np.uint64(b)):  # unsigned: numba then skips the test for indices from the end
         total += ones(words[w])
     return total
 

@@ -100,7 +100,7 @@ def random_set(n_rows, count, state, words):
 def _draw_set(n_rows, count, state, words):
     """Fill bits with a uniform random set of at most half of the positions.
 
-    Independent coins give, whatever their bias, a set that is uniform among those of its size; adding or removing
+    Independent coins of any bias give a set that is uniform among the sets of its size; adding or removing
     uniform positions until the size is right keeps it so. The bias is rounded down to 1/256, so mostly some are added.
     """
     words[:] = bits.ZERO

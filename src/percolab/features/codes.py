@@ -1,4 +1,4 @@
-"""Codes of any kind behind one face: dense or sparse, read by blocks."""
+"""Codes of any kind behind one interface: dense, sparse or on a device, read in blocks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import scipy.sparse
 
-    from percolab.features.concepts import ConceptIntervals
-    from percolab.features.counting import Matches
-    from percolab.features.firing import Firing
-
 COPY_BYTES = 1 << 28
-"""Memory for one block of dense codes that must be copied: those of another type than float, or not row by row."""
+"""Memory for one block of dense codes that must be copied: not float, or not stored row by row."""
 BLOCK_CELLS = 1 << 24
 """Cells of a block of rows."""
 
@@ -32,7 +28,7 @@ class Codes(ABC):
         """Return some rows, as an array or a CSR array."""
 
     def row_slices(self) -> Iterator[slice]:
-        """Yield slices that cover all rows, a block each."""
+        """Yield slices that cover all rows, one per block."""
         step = max(1, BLOCK_CELLS // self.shape[1])
         for lo in range(0, self.shape[0], step):
             yield slice(lo, min(lo + step, self.shape[0]))
@@ -44,6 +40,17 @@ class Codes(ABC):
             rest = np.asarray(values[part], np.float64) - self.take(part) @ directions - bias
             total += float((rest * rest).sum())
         return total
+
+    def refuse(self) -> NoReturn:
+        """Raise, naming the first code that is negative or not finite."""
+        for part in self.row_slices():
+            block = self.take(part)
+            block = block.toarray() if hasattr(block, "toarray") else block
+            for row, feature in np.argwhere(~(np.isfinite(block) & (block >= 0)))[:1]:
+                value, cell = block[row, feature], f"row {part.start + row} of feature {feature}"
+                way_out = "; features.Neurons makes codes of signed activations" if value < 0 else ""
+                raise ValueError(f"codes must be finite and not negative, got {value} in {cell}{way_out}")
+        raise AssertionError("no code is negative or not finite")
 
 
 class DenseCodes(Codes):
@@ -69,16 +76,6 @@ class DenseCodes(Codes):
         small = self.values.dtype.itemsize <= 2 or self.values.dtype == np.float32
         return np.ascontiguousarray(self.values[:, lo:hi], np.float32 if small else np.float64), 0
 
-    def refuse(self) -> NoReturn:
-        """Say where the first code is that is negative or not finite."""
-        for part in self.row_slices():
-            block = self.values[part]
-            bad = ~(np.isfinite(block) & (block >= 0))
-            if bad.any():
-                row, feature = np.argwhere(bad)[0]
-                refuse(block[row, feature], part.start + row, feature)
-        raise AssertionError("no code is negative or not finite")
-
 
 class SparseCodes(Codes):
     """A SciPy sparse matrix or array, by rows."""
@@ -94,26 +91,10 @@ class SparseCodes(Codes):
         """Return some rows."""
         return self.matrix[rows]
 
-    def refuse(self) -> NoReturn:
-        """Say where the first code is that is negative or not finite."""
-        data = self.matrix.data
-        at = int(np.argmax(~(np.isfinite(data) & (data >= 0))))
-        refuse(data[at], np.searchsorted(self.matrix.indptr, at, side="right") - 1, self.matrix.indices[at])
-
 
 class DeviceCodes(Codes):
-    """Codes that stay on a device, which packs and matches them by itself."""
+    """Codes that stay on a device, which packs them by itself."""
 
     @abstractmethod
     def packed(self, order: NDArray[np.int64], threshold: NDArray[np.float64]) -> Iterator[NDArray[np.uint64]]:
         """Yield the bits of firing rows, in leaf order, by blocks of features: each (features, words)."""
-
-    @abstractmethod
-    def match(self, firing: Firing, truth: ConceptIntervals, threshold: NDArray[np.float64]) -> Matches:
-        """Return the best feature of every concept and the best concept of every feature."""
-
-
-def refuse(value: Any, row: Any, feature: Any) -> NoReturn:
-    """Say which code is negative or not finite."""
-    way_out = "; features.Neurons makes codes of signed activations" if value < 0 else ""
-    raise ValueError(f"codes must be finite and not negative, got {value} in row {row} of feature {feature}{way_out}")

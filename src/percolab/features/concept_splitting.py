@@ -1,10 +1,10 @@
-"""Splitting: how many features it takes to say a concept, by a greedy union.
+"""Splitting: how many features it takes to cover a concept, by a greedy union.
 
 Start with the best feature; add, of all features, the one that raises F1 of the union most, ties to the lowest; stop
 when the raise is below 0.03. Exact: candidates are left out only where a bound shows that they cannot win.
 
-Many concepts have the same best feature, and then often the same second one. All unions grow by a feature a round, and
-concepts whose unions are the same are looked at together: a feature is counted once, between their edges.
+Many concepts have the same best feature, and then often the same second one. Each round adds one feature to
+every union. Concepts with the same union are handled together: a feature is counted once, between their edges.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ def unions(
     firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, threads: int
 ) -> tuple[Ints, NDArray[np.float64]]:
     """Return, for every concept, how many features its union takes (0 if the best F1 is 0) and the F1 it reaches."""
+    import scipy.sparse
+
     f1, hits, chosen = matches.f1.copy(), matches.hits.copy(), matches.feature
     held = np.where(chosen >= 0, firing.fired[chosen], 0)
     taken, members = np.zeros(len(concepts), np.int64), np.empty((len(concepts), 0), np.int64)
-    count = np.bincount(pairs.candidate[:, 1], minlength=len(concepts))
-    first = np.cumsum(count) - count
-    candidate = np.empty((len(pairs.candidate), 2), np.int32)
-    _sort_by_concept(pairs.candidate, first.copy(), candidate)
+    feature, concept, within = pairs.candidate.T
+    by_concept = scipy.sparse.coo_array((within, (feature, concept)), shape=(firing.fired.size, len(concepts))).tocsc()
+    candidate = np.column_stack([by_concept.indices, by_concept.data])
+    first, count = by_concept.indptr[:-1].astype(np.int64), np.diff(by_concept.indptr).astype(np.int64)
     while True:
         taken += chosen >= 0
         members = np.sort(np.column_stack([members, chosen]), axis=1)  # which feature came first does not matter
@@ -65,7 +67,7 @@ def _by_union(growing: Ints, members: Ints) -> tuple[Ints, Ints]:
 
 
 def _edges(growing: Ints, starts: Ints, concepts: Concepts) -> tuple[Ints, Ints, Ints]:
-    """Return the edges of each union's concepts, increasing, two a concept, and which of them are each concept's."""
+    """Return the edges of each union's concepts, two per concept, increasing; and the left and right edge of each."""
     union = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     edges = np.concatenate([concepts.start[growing], concepts.stop[growing]])
     order = np.lexsort((edges, np.tile(union, 2)))
@@ -76,21 +78,12 @@ def _edges(growing: Ints, starts: Ints, concepts: Concepts) -> tuple[Ints, Ints,
 
 
 def _even_shares(work: Ints, n_tasks: int) -> Ints:
-    """Return marks that cut a list of pieces of work into at most so many tasks of about the same."""
+    """Return marks that cut a list of amounts of work into at most so many tasks of about equal work."""
     done = np.cumsum(work)
     return np.unique([0, *np.searchsorted(done, np.arange(1, n_tasks) * (done[-1] / n_tasks)), work.size])
 
 
 # ---------------------------------------------------------------------- kernels
-
-
-@kernel
-def _sort_by_concept(pairs, cursor, out):
-    """Write feature and hits of the pairs, sorted by concept, then feature; `cursor` says where each concept starts."""
-    for j in range(pairs.shape[0]):
-        c = pairs[j, 1]
-        out[cursor[c], 0], out[cursor[c], 1] = pairs[j, 0], pairs[j, 2]
-        cursor[c] += 1
 
 
 @kernel
@@ -217,5 +210,5 @@ def _next_feature(lo, candidate, begin, count, read):
 
 @kernel
 def _wins(new, f1, best):
-    """Return whether an F1, or a bound on it, is a raise to speak of and above the best so far: of equals the first."""
+    """Return whether an F1, or a bound on it, is a raise large enough and above the best; of equals the first wins."""
     return new - f1 >= LEAST_RAISE and new > best

@@ -1,6 +1,6 @@
-"""Concepts: the latents that can be told from their parent and their sibling, as intervals of the rows that are there.
+"""Concepts: the latents that differ enough from their parent and their sibling, as intervals of the given rows.
 
-Most latents are one point away from their child, so a best match among all of them says little. In points a concept is
+Most latents are one point away from their child, so a best match among all latents means little. In points a concept is
 the top of a cluster, or a child of a latent both of whose children have enough rows. In documents it is a context with
 enough positions.
 """
@@ -58,6 +58,11 @@ class Labels:
         """Return where the rows of each latent are when rows are sorted by label: the first, and one past the last."""
         return self.below[self.first[latents]], self.below[self.stop[latents]]
 
+    @cached_property
+    def sizes(self) -> Ints:
+        """(n_latents,) how many rows each latent has."""
+        return self.below[self.stop] - self.below[self.first]
+
     def above(self, latents: Ints) -> Ints:
         """Return what each of the concepts is a part of: its parent, or the nearest context above; -1 for none."""
         if self.contexts is None:
@@ -72,7 +77,7 @@ def by_row(forest: Forest, rows: Ints) -> Labels:
 
 @dataclass(frozen=True, eq=False)
 class Concepts:
-    """The concepts of a forest, in preorder, over the rows that are there.
+    """The concepts of a forest, in preorder, over the given rows.
 
     Rows are numbered by *position*: their place when sorted by label. A concept is an interval of positions, and the
     concepts inside concept c are those from c + 1 to ``end[c]`` - 1.
@@ -102,9 +107,7 @@ class Concepts:
 
 def find_concepts(labels: Labels, min_size: int, ratio: float) -> Concepts:
     """Return the concepts of the rows that have these labels."""
-    forest = labels.forest
-    start, stop = labels.intervals(np.arange(forest.n_latents))
-    size = stop - start
+    forest, size = labels.forest, labels.sizes
     latent = _candidates(labels, size, min_size)
     if not latent.size:
         most = size.max(initial=0)
@@ -113,7 +116,7 @@ def find_concepts(labels: Labels, min_size: int, ratio: float) -> Concepts:
     above, end = forest.nearest_above(latent), np.searchsorted(latent, latent + forest.latent_size[latent] - 1)
     upper = np.where(above < 0, -1, np.searchsorted(latent, above))
     counted = thinned(forest, latent, size, SUMMARY_RATIO) & (size[latent] < len(labels))
-    return Concepts(latent, start[latent], stop[latent], upper, end, counted)
+    return Concepts(latent, *labels.intervals(latent), upper, end, counted)
 
 
 def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:
@@ -130,7 +133,7 @@ def _candidates(labels: Labels, size: Ints, min_size: int) -> Ints:
 class Edges:
     """The distinct ends of the concepts' intervals, and where each concept's are among them.
 
-    Indices are unsigned: numba then asks of none whether it counts from the end, and loops over them run in lanes.
+    Indices are unsigned: numba then skips the test for indices from the end, and loops over them are vectorised.
     """
 
     edges: Ints
@@ -145,7 +148,7 @@ class Edges:
 
 @dataclass(frozen=True, eq=False)
 class ConceptIntervals:
-    """The concepts over the rows that are there, as intervals of rows sorted by label."""
+    """The concepts over the given rows, as intervals of rows sorted by label."""
 
     labels: Labels
     order: Ints

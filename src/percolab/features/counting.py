@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from percolab.features import bits
-from percolab.features.concepts import ConceptIntervals, Concepts
+from percolab.features.concepts import ConceptIntervals
 from percolab.features.firing import Firing, count_in
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
@@ -43,7 +43,7 @@ class Matches:
 
 
 def even_ranges(count: int, threads: int) -> list[tuple[int, int]]:
-    """Return ranges of features, or of what else there are `count` of, one a task; none is empty."""
+    """Return ranges of features, or of any `count` things, one range per task; none is empty."""
     tasks = min(count, 1 if threads == 1 else TASKS_PER_THREAD * threads)
     marks = np.linspace(0, count, tasks + 1).astype(np.int64)
     return [(int(lo), int(hi)) for lo, hi in pairwise(marks)]
@@ -64,24 +64,11 @@ def match(firing: Firing, truth: ConceptIntervals, threads: int) -> Matches:
     ]
     run(tasks, threads)
     best = np.argmax(f1, axis=0)  # the first range of equals: the lowest feature
-    every = np.arange(n_concepts)
-    return complete(firing, concepts, feature[best, every], f1[best, every], concept, feature_f1, purity)
-
-
-def complete(
-    firing: Firing,
-    concepts: Concepts,
-    feature: Ints,
-    f1: Floats,
-    concept: Ints,
-    feature_f1: Floats,
-    purity: Floats,
-) -> Matches:
-    """Return matches with the counts behind them."""
-    hits = count_pairs(firing, feature, concepts.start, concepts.stop)
-    start, stop = concepts.start[concept], concepts.stop[concept]
-    feature_hits = count_pairs(firing, np.where(concept < 0, -1, np.arange(concept.size)), start, stop)
-    return Matches(feature, f1, hits, concept, feature_f1, feature_hits, purity)
+    best_feature, best_f1 = (column[best, np.arange(n_concepts)] for column in (feature, f1))
+    hits = count_pairs(firing, best_feature, concepts.start, concepts.stop)
+    matched = np.where(concept < 0, -1, np.arange(n_features))
+    feature_hits = count_pairs(firing, matched, concepts.start[concept], concepts.stop[concept])
+    return Matches(best_feature, best_f1, hits, concept, feature_f1, feature_hits, purity)
 
 
 def count_pairs(firing: Firing, feature: Ints, start: Ints, stop: Ints) -> Ints:

@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from percolab.features.codes import BLOCK_CELLS
 from percolab.features.inputs import as_array
-from percolab.features.methods import Decodes, check_activations, largest
+from percolab.features.methods import Decodes, Floats, check_activations, in_blocks, largest
 from percolab.features.saes import SparseAutoencoder
 from percolab.ground import foreign_files
 from percolab.ground.validation import check_choice
-
-Floats = NDArray[np.floating[Any]]
 
 CLASSES = (
     "AutoEncoder", "AutoEncoderNew", "GatedAutoEncoder", "JumpReluAutoEncoder", "AutoEncoderTopK", "BatchTopKSAE",
@@ -40,7 +36,7 @@ class Pretrained(Decodes):
     _encoder: Any = field(default=None, init=False, repr=False, compare=False)
 
     def fit(self, activations: Any) -> Self:
-        """Read the folder; activations are only looked at for their width."""
+        """Read the folder; of the activations only the width is used."""
         folder = Path(self.path)
         if (folder / "ae.pt").exists():
             self._encoder = read_dictionary(folder)
@@ -102,23 +98,18 @@ class Dictionary:
     offset: Floats
     """(features,) of the encoder"""
     centre: Floats
-    """(d,) what is taken away before the encoder"""
+    """(d,) what is subtracted before the encoder"""
     directions: Floats
     bias: Floats
     threshold: Any = 0.0
     """what must be exceeded: a number, or (features,)"""
     k: int | None = None
     magnitude: tuple[Floats, Floats] | None = None
-    """of gated ones, what multiplies and what is added"""
+    """of gated autoencoders, the factor and the offset of the magnitudes"""
 
     def encode(self, activations: Any) -> Any:
         """Return the codes."""
-        import scipy.sparse
-
-        values = check_activations(activations)
-        step = max(1, BLOCK_CELLS // len(self.directions))
-        blocks = (self._codes(values[lo : lo + step]) for lo in range(0, len(values), step))
-        return scipy.sparse.vstack([scipy.sparse.csr_array(block) for block in blocks], format="csr")
+        return in_blocks(check_activations(activations), len(self.directions), self._codes)
 
     def _codes(self, values: Floats) -> Floats:
         linear = (values - self.centre) @ self.weight

@@ -11,7 +11,7 @@ from percolab.features.absorption import Absorbers
 from percolab.features.codes import BLOCK_CELLS, Codes
 from percolab.features.concepts import ConceptIntervals, Concepts
 from percolab.features.counting import Matches
-from percolab.features.firing import Firing, fires_at, place
+from percolab.features.firing import Firing, decode, fires_at, place
 from percolab.features.limits import CARRIED, GOOD
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
@@ -83,6 +83,8 @@ def carried(
     It carries it where its part along the concept's direction u, c_j d_j·u, is at least 0.4 of the sum of all
     features' and that sum is positive. NaN where F1 is below 0.5 and at tops.
     """
+    import scipy.sparse
+
     concepts = truth.concepts
     asked = np.flatnonzero((matches.f1 >= GOOD) & np.isfinite(concept_direction[:, 0]))
     share = np.full(len(concepts), np.nan)
@@ -95,7 +97,7 @@ def carried(
             count = 0
             for first in range(0, positions.size, n_rows):
                 some = positions[first : first + n_rows]
-                rows = _by_rows(codes.take(truth.order[some]))
+                rows = scipy.sparse.csr_array(codes.take(truth.order[some]))
                 given = some, rows.indptr, rows.indices, rows.data, firing.columns
                 count += _carried(c, concepts.end[c], *given, absorbers.first, absorbers.lowest, part[j])
             share[c] = count / concepts.size[c]
@@ -104,17 +106,12 @@ def carried(
 
 def _absorbed(c: int, firing: Firing, concepts: Concepts, matches: Matches, absorbers: Absorbers) -> Ints:
     """Return the positions of a concept where its feature is silent and an absorber fires."""
-    positions = np.arange(concepts.start[c], concepts.stop[c])
-    positions = positions[absorbers.deepest[positions] >= c]
-    silent = np.empty(positions.size, np.bool_)
-    _silent(matches.feature[c], positions, firing.columns, silent)
-    return positions[silent]
-
-
-def _by_rows(block: Any) -> Any:
-    import scipy.sparse
-
-    return scipy.sparse.csr_array(block)
+    start, stop = int(concepts.start[c]), int(concepts.stop[c])
+    fires_on = np.empty(firing.fired[matches.feature[c]], np.int32)
+    decode(matches.feature[c], firing.columns, fires_on)
+    absorbed = absorbers.deepest[start:stop] >= c
+    absorbed[fires_on[(fires_on >= start) & (fires_on < stop)] - start] = False
+    return np.flatnonzero(absorbed) + start
 
 
 # ---------------------------------------------------------------------- kernels
@@ -128,12 +125,6 @@ def _sums_between(values, centre, order, edges, out):
             row = order[p]
             for k in range(values.shape[1]):
                 out[j, k] += values[row, k] - centre[k]
-
-
-@kernel
-def _silent(feature, at, firing, out):
-    for j in range(at.size):
-        out[j] = not fires_at(feature, at[j], firing)
 
 
 @kernel

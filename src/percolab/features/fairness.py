@@ -42,7 +42,7 @@ def sparse(codes: Any) -> scipy.sparse.csr_array:
 def choose_thresholds(labels: Labels, codes: scipy.sparse.csr_array, min_size: int) -> tuple[Floats, float]:
     """Return for each feature the threshold of its best F1 on these rows, and the recovery that they give together.
 
-    Tried are those that leave shares of the feature's firing rows; equals go to the lowest threshold.
+    Each threshold tried keeps a share of the feature's firing rows; of equals the lowest threshold is taken.
     """
     known, threads = find_truth(labels, min_size, SUMMARY_RATIO), thread_count(None)
     tried = kept_shares(codes)
@@ -56,7 +56,7 @@ def choose_thresholds(labels: Labels, codes: scipy.sparse.csr_array, min_size: i
 
 
 def kept_shares(codes: scipy.sparse.csr_array) -> Floats:
-    """Return (shares, features) thresholds above which these shares of each feature's firings are."""
+    """Return (shares, features) thresholds that keep these shares of each feature's firings."""
     columns = codes.tocsc()
     limits = np.zeros((len(SHARES), codes.shape[1]))
     for f in range(codes.shape[1]):
@@ -245,8 +245,8 @@ class Reading:
     def edges(self, values: NDArray[Any], members: Members, upper: Ints, recall: Floats) -> Floats:
         """Return recall outside minus inside each concept, of the reading of the concept above it.
 
-        Its threshold gives it the recall that is asked for on the concept above: that of a feature which it is the
-        control of. NaN where there is no concept above.
+        The reading is a control for a feature: its threshold gives it the feature's recall on the concept above. NaN
+        where there is no concept above.
         """
         edge = np.full(upper.size, np.nan)
         for c, u in enumerate(upper):

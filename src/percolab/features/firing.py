@@ -66,10 +66,11 @@ def pack(codes: Codes, order: Ints, threshold: NDArray[np.float64], threads: int
     if isinstance(codes, SparseCodes):
         return _pack_sparse(codes, order, threshold)
     if isinstance(codes, DeviceCodes):
-        return gather(order.size, codes.shape[1], codes.packed(order, threshold))
-    if isinstance(codes, DenseCodes):
-        return gather(order.size, codes.shape[1], _dense_blocks(codes, order, threshold, threads))
-    raise TypeError(f"codes must be packed by themselves, dense or sparse, got {type(codes).__name__}")
+        blocks = codes.packed(order, threshold)
+    else:
+        assert isinstance(codes, DenseCodes)
+        blocks = _dense_blocks(codes, order, threshold, threads)
+    return gather(order.size, codes.shape[1], blocks)
 
 
 def gather(n_rows: int, n_features: int, blocks: Iterator[NDArray[np.uint64]]) -> Firing:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from percolab.ground import foreign_files, memory
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.foreign_files import as_csr, from_archive
 from percolab.ground.text import shown
-from percolab.ground.validation import check_choice, check_numbers, indices, one
+from percolab.ground.validation import check_choice, check_index, check_numbers, indices
 from percolab.model.forest import Forest
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ ABOUT, TRUTHS = ("context", "token"), ("believed", "true")
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of documents: which documents, about contexts or tokens, and by which truth."""
+    """Which documents are scored, about contexts or tokens, and by which truth."""
 
     documents: Documents | None = None
     about: str = "context"
@@ -116,7 +115,7 @@ def _of_documents(corpus: Corpus, k: int, asked: Asked) -> Labels:
 def _check_factor(factor: int | None, count: int, kind: str) -> int:
     if factor is None and count > 1:
         raise ValueError(f"factor must be given for a {kind} of {count} hierarchies, got None")
-    return one("factor", factor or 0, count)
+    return check_index("factor", factor or 0, count)
 
 
 def _check_rows(rows: Any, n: int, n_codes: int) -> Ints | None:
@@ -163,24 +162,22 @@ def as_codes(codes: Any) -> Codes:
         codes = codes.detach()
         if "sparse" in str(codes.layout):
             codes = _from_sparse_tensor(codes)
-        elif codes.device.type != "cpu":
-            from percolab.features.on_torch import TorchCodes
-
-            _check_shape(codes.shape)
-            return TorchCodes(codes)
-        else:
+        elif codes.device.type == "cpu":
             codes = as_array(codes)
-    if scipy.sparse.issparse(codes):
-        matrix: Any = codes
-        _check_shape(matrix.shape)
-        return SparseCodes(as_csr("codes", matrix))
-    values = as_numbers("codes", codes)
-    _check_shape(values.shape)
-    return DenseCodes(values)
+    on_device, is_sparse = hasattr(codes, "detach"), scipy.sparse.issparse(codes)
+    values: Any = codes if on_device or is_sparse else as_numbers("codes", codes)
+    if len(values.shape) != 2 or 0 in values.shape:
+        raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(values.shape)}")
+    memory.require(FEATURE_BYTES * values.shape[1], f"codes of {values.shape[1]} features need")
+    if on_device:
+        from percolab.features.on_torch import TorchCodes
+
+        return TorchCodes(values)
+    return SparseCodes(as_csr("codes", values)) if is_sparse else DenseCodes(values)
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Return an array, a tensor of any type and device, or what NumPy makes an array of, as an array."""
+    """Return anything that NumPy takes, or a tensor of any type and device, as an array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if "bfloat16" in str(values.dtype):  # NumPy has no such type
@@ -204,12 +201,6 @@ def _from_sparse_tensor(codes: Any) -> scipy.sparse.coo_array:
     entries = codes.cpu().to_sparse_coo().coalesce()
     parts = as_array(entries.values()), tuple(as_array(entries.indices()))
     return scipy.sparse.coo_array(parts, shape=tuple(entries.shape))
-
-
-def _check_shape(shape: Sequence[int]) -> None:
-    if len(shape) != 2 or 0 in shape:
-        raise ValueError(f"codes must have shape (rows, features), at least 1 of each, got {tuple(shape)}")
-    memory.require(FEATURE_BYTES * shape[1], f"codes of {shape[1]} features need")
 
 
 def check_threshold(threshold: Any, n_features: int) -> Floats:

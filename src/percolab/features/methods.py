@@ -7,7 +7,7 @@ it has ``directions`` (features, d) and ``bias`` (d,) after the fit; else these 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -212,8 +212,27 @@ class Neurons(Decodes):
         return signed_halves(values) if self._halves else values
 
 
+class _Projections(Decodes):
+    """Directions of unit length: the code of a row is its k largest positive projections, about the mean of the fit."""
+
+    k: int
+
+    def _project_on(self, vectors: Floats, values: Floats) -> Self:
+        check_integer("k", self.k, 1)
+        self.directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        self.bias = values.mean(axis=0, dtype=np.float64)
+        return self
+
+    def encode(self, activations: Any) -> Any:
+        """Return at most k codes per row."""
+        vectors, mean = _fitted(self)
+        k = check_integer("k", self.k, 1)
+        values = check_activations(activations)
+        return in_blocks(values, len(vectors), lambda rows: largest((rows - mean) @ vectors.T, k))
+
+
 @dataclass
-class RandomDictionary(Decodes):
+class RandomDictionary(_Projections):
     """Uniform random directions that are never learned; a row's code is its k largest positive projections."""
 
     n_features: int
@@ -223,20 +242,13 @@ class RandomDictionary(Decodes):
     def fit(self, activations: Any) -> Self:
         """Take the mean and draw the directions."""
         values = check_activations(activations)
-        check_integer("k", self.k, 1)
         shape = check_integer("n_features", self.n_features, 1), values.shape[1]
         drawn = np.random.default_rng(check_seed("seed", self.seed)).standard_normal(shape)
-        self.directions = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-        self.bias = values.mean(axis=0, dtype=np.float64)
-        return self
-
-    def encode(self, activations: Any) -> Any:
-        """Return at most k codes per row."""
-        return project(check_activations(activations), *_fitted(self), self.k)
+        return self._project_on(drawn, values)
 
 
 @dataclass
-class TrueDirections(Decodes):
+class TrueDirections(_Projections):
     """The true directions of concepts with a TopK encoder: the ceiling in the class of sparse autoencoders.
 
     The direction of a concept leads from the mean activation of its sibling to its own, on the rows of the fit. A
@@ -256,13 +268,7 @@ class TrueDirections(Decodes):
         vectors = vectors[np.isfinite(vectors).all(1) & (np.linalg.norm(vectors, axis=1) > 0)]
         if not len(vectors):
             raise ValueError("labels must have concepts below a top, got none")
-        self.directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        self.bias = values.mean(axis=0, dtype=np.float64)
-        return self
-
-    def encode(self, activations: Any) -> Any:
-        """Return at most k codes per row."""
-        return project(check_activations(activations), *_fitted(self), check_integer("k", self.k, 1))
+        return self._project_on(vectors, values)
 
 
 @dataclass
@@ -352,12 +358,12 @@ def signed_halves(values: Floats) -> Floats:
     return np.concatenate([np.maximum(values, 0), np.maximum(-values, 0)], axis=1)
 
 
-def project(values: Floats, vectors: Floats, mean: Floats, k: int) -> Any:
-    """Return the k largest positive projections of each row on vectors, as a sparse array."""
+def in_blocks(values: Floats, n_features: int, encode: Callable[[Floats], Floats]) -> Any:
+    """Return the codes that a function gives for all rows, some at a time, as a sparse array."""
     import scipy.sparse
 
-    step = max(1, BLOCK_CELLS // len(vectors))
-    blocks = (largest((values[lo : lo + step] - mean) @ vectors.T, k) for lo in range(0, len(values), step))
+    step = max(1, BLOCK_CELLS // n_features)
+    blocks = (encode(values[lo : lo + step]) for lo in range(0, len(values), step))
     return scipy.sparse.vstack([scipy.sparse.csr_array(block) for block in blocks], format="csr")
 
 

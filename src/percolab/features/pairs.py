@@ -1,7 +1,7 @@
 """Pairs of a feature and a concept that matter: good matches, and features that could extend a concept's union.
 
-F1 of every feature with every concept is too much to keep. It is computed again, once the best matches are known, and
-only these pairs are written down.
+F1 of every feature with every concept is too much to keep. Once the best matches are known it is computed again, and
+only these pairs are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Pairs:
     """Pairs of a feature and a concept, sorted by feature, then concept."""
 
     candidate: Table
-    """(P, 3) feature, concept and hits of those that could extend the concept's union"""
+    """(P, 3) feature, concept and hits, where the feature could extend the concept's union"""
     good_first: Ints
     """(F+1,) the concepts that feature f matches with F1 of at least `GOOD` are those from good_first[f] on"""
     good: Ints
@@ -60,13 +60,13 @@ def find_pairs(firing: Firing, truth: ConceptIntervals, matches: Matches, thread
     recovering = np.zeros((len(ranges), len(concepts)), np.int64)
     limits = least_hits, most_fired, matches.feature, concepts.summarised
     places = edges.edges, edges.start, edges.stop, edges.bin, size
-    found: list[list[tuple[Table, Table]]] = [[] for _ in ranges]
+    tables_of: list[list[tuple[Table, Table]]] = [[] for _ in ranges]
     tasks: list[Task] = [
-        (_collect, (found[i], *ends, firing.columns, *places, *limits, recovering[i], recovered))
+        (_collect, (tables_of[i], *ends, firing.columns, *places, *limits, recovering[i], recovered))
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
-    candidate, good = (np.concatenate(tables) for tables in zip(*itertools.chain(*found), strict=True))
+    candidate, good = (np.concatenate(tables) for tables in zip(*itertools.chain(*tables_of), strict=True))
     return Pairs(
         candidate=candidate,
         good_first=np.concatenate([[0], np.cumsum(np.bincount(good[:, 0], minlength=firing.fired.size))]),

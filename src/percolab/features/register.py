@@ -100,7 +100,7 @@ CONSTANTS = {"True": True, "False": False, "None": None}
 
 @dataclass(frozen=True)
 class Budget:
-    """How large methods are and how long they learn, where they ask for it."""
+    """How large methods are and how long they train, where they have such options."""
 
     n_features: int = 4096
     k: int = 32
@@ -113,7 +113,7 @@ class Budget:
 
 
 MODEST = Budget(n_features=512, k=16, steps=1000, batch_size=1024, lr=2e-3, n_components=32)
-"""Of methods that are asked for by name and without sizes, outside the benchmark."""
+"""For methods given by name without sizes, outside the benchmark."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ def entry(spec: str, budget: Budget) -> Entry:
     """Return a method as it is asked for: NAME, package.module:Class, or either with @option=value+option=value.
 
     Values are numbers, True, False, None, or else text.
-    A class of someone else gets those fields of the budget that its constructor has.
+    A user's class gets those fields of the budget that its constructor has.
     """
-    name, given = _parts(spec)
+    name, given = take_options(spec)
     known, values = METHODS.get(name), asdict(budget)
     if known is not None:
         method, taken, fixed = known
@@ -156,7 +156,7 @@ def has_sae_lens() -> bool:
 
 
 def needs_sae_lens(asked: Entry) -> bool:
-    """Return whether a method is one of SAELens."""
+    """Return whether SAELens trains the method."""
     return issubclass(find_method(asked.method), SparseAutoencoder)
 
 
@@ -187,7 +187,7 @@ def make(asked: Entry, seed: int, device: str, width: int | None = None) -> Any:
 
 
 def source(asked: Entry) -> str | None:
-    """Return the sha256 of the file that a method of someone else is in; percolab's own are known by its version."""
+    """Return the sha256 of the file that defines a user's method; percolab's own are known by its version."""
     if asked.method in CLASSES:
         return None
     kind: Any = find_method(asked.method)
@@ -213,17 +213,11 @@ def _parameters(method: str) -> Mapping[str, Any]:
     return inspect.signature(find_method(method)).parameters
 
 
-def _parts(spec: str) -> tuple[str, dict[str, Any]]:
-    """Return the name of a method and the options after it."""
-    name, _, changes = spec.partition("@")
-    return name, dict(_option(part, spec) for part in changes.split("+")) if changes else {}
-
-
-def take_options(spec: str, names: Collection[str]) -> tuple[str, dict[str, Any]]:
-    """Return a spec without the options of these names, and these options."""
+def take_options(spec: str, names: Collection[str] | None = None) -> tuple[str, dict[str, Any]]:
+    """Return a spec without the options of these names, or without any, and these options."""
     name, _, changes = spec.partition("@")
     texts = changes.split("+") if changes else []
-    rest = [text for text in texts if text.partition("=")[0] not in names]
+    rest = [text for text in texts if names is not None and text.partition("=")[0] not in names]
     return "@".join([name, *(["+".join(rest)] if rest else [])]), dict(_option(t, spec) for t in texts if t not in rest)
 
 

@@ -23,11 +23,11 @@ MEANINGS = (
     "recovery with the rows, or whole documents, of every feature permuted. Purity is the mean over features of the "
     "best F1 over concepts. "
     "Splitting is how many features are taken for a concept, each because it raises F1 of their union by 0.03. "
-    "Absorption is the share of a concept's rows where its feature is silent and that of a smaller concept inside "
-    "fires; absorption null is what independent misses would give; absorption edge is recall of the upper concept's "
-    "feature outside the lower one minus inside. L0 is how many features fire on a row."
+    "Absorption is the share of a concept's rows where its feature is silent and the feature of a smaller concept "
+    "inside fires; absorption null is what independent misses would give; absorption edge is recall of the upper "
+    "concept's feature outside the lower one minus inside. L0 is how many features fire on a row."
 )
-"""What the words of a summary mean, for pages."""
+"""What the names in a summary mean, for pages."""
 CONTROL = (
     "chance is not the control: the control is the same method on an untrained network and on the raw input, see "
     "percolab.compare"
@@ -53,7 +53,7 @@ class Score:
       shares, which independent misses give; ``absorption_carried``: the share where one absorber also has 0.4 of what
       all codes have along the concept's direction. NaN where the concept's own F1 is below 0.5.
     - ``cosine``: of the best feature's decoder vector with the mean activation of the concept minus its sibling's, in
-      documents minus that of the other positions of the nearest context above; NaN at tops.
+      documents minus the mean of the other positions of the nearest context above; NaN at tops.
 
     Columns of `features`, one row per feature: ``feature``, ``fired`` (on how many rows), ``dead`` (on none), ``dense``
     (on more than half), ``latent`` and ``f1`` of the best match over the concepts listed (-1 and 0 if there is none),
@@ -81,15 +81,12 @@ class Score:
 
     @property
     def counted(self) -> str:
-        """How many concepts the means are over, and which of those listed are left out, in words."""
+        """How many concepts the means are over, and which of the listed ones they leave out, in words."""
         count, listed = int(self.summary["concepts"]), len(self.concepts)
-        nested = ", nor any of more than 2/3 of the rows of the one above" if self._lists_nested else ""
+        lists_nested = self.settings.get("ratio", SUMMARY_RATIO) > SUMMARY_RATIO
+        nested = ", nor any of more than 2/3 of the rows of the one above" if lists_nested else ""
         left_out = f" of {listed:,}" if count < listed else ""
         return f"{count:,}{left_out} concepts{f' (not the one of all rows{nested})' if left_out else ''}"
-
-    @property
-    def _lists_nested(self) -> bool:
-        return bool(self.settings.get("ratio", SUMMARY_RATIO) > SUMMARY_RATIO)
 
     def __repr__(self) -> str:
         means, sizes = self.summary, f"{len(self.features):,} features, {self.counted}"
@@ -99,10 +96,10 @@ class Score:
     @property
     def verdict(self) -> str:
         """What was found, in a sentence."""
-        found = self.summary
+        means = self.summary
         return (
-            f"{len(self.features):,} features recover {found['recovered']:.0%} of {int(found['concepts']):,} concepts; "
-            f"the mean best F1 is {found['recovery']:.3f}, by chance {found['chance']:.3f}."
+            f"{len(self.features):,} features recover {means['recovered']:.0%} of {int(means['concepts']):,} concepts; "
+            f"the mean best F1 is {means['recovery']:.3f}, by chance {means['chance']:.3f}."
         )
 
     def by(self, column: str = "size") -> pandas.DataFrame:

@@ -1,32 +1,35 @@
-"""Sparse autoencoders by SAELens: its classes, its trainer, its files. Nothing imports this module until one is fitted.
+"""Sparse autoencoders by SAELens: its classes, losses and files. Nothing imports this module until one is fitted.
 
-SAELens trains from any iterator of tensors, so activations need no store. What is added here is that stream, a scale
-for it, seeds, and gradients that are off. Importing SAELens takes 5 to 10 seconds.
+`Training` takes the steps of SAELens' trainer, with its forward passes and losses, and gives the same weights. SAELens'
+trainer waits for the device several times per step; here Python never waits within a step, so that on a GPU a step is
+one CUDA graph. Importing SAELens takes 5 to 10 seconds.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from percolab.ground.devices import on_device
+from percolab.ground.devices import on_device, recorded, tf32, warmed_up
 from percolab.ground.progress import Progress
 
 try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the many packages that it imports
         import sae_lens
-        from sae_lens.config import LoggingConfig, SAETrainerConfig
         from sae_lens.registry import get_sae_training_class
+        from sae_lens.saes.sae import TrainStepInput
+        from sae_lens.saes.topk_sae import act_times_W_dec
 except ImportError as error:
     raise ImportError(f"this method needs SAELens: pip install 'percolab[sae]' ({error})") from error
 
@@ -34,6 +37,10 @@ ENCODED_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Codes that are made at once."""
 SOFT = 0.8
 """Least cosine of a decoder vector with its start, where the decoder is softly frozen."""
+COUNTED_STEPS = 2000
+"""Steps after which SAELens begins anew to count how many features fire on a row."""
+WARM_UP = 3
+"""Steps of a kind that are taken before it is recorded as a CUDA graph."""
 
 
 def as_tensor(activations: Any, device: torch.device) -> torch.Tensor:
@@ -69,53 +76,160 @@ def train(
     """Train an autoencoder on rows (n, d) and return it as SAELens uses it after training.
 
     It trains on activations times sqrt(d) over their mean norm, and this factor is then folded into its weights. Its
-    decoder bias starts at their mean. The learning rate falls to 0 over the last fifth of the steps.
+    decoder bias starts at their mean. The learning rate falls to 0 over the last fifth of the steps. On CUDA, matrix
+    products are in TF32.
     """
     scale = float(values.shape[1] ** 0.5 / values.norm(dim=1).mean().clamp(min=1e-12))
-    scaled, device, size = values * scale, str(values.device), min(batch_size, len(values))
-    with _seeded(seed, values.device):
-        kind, config = get_sae_training_class(architecture)
-        sae = kind(config(d_in=values.shape[1], d_sae=n_features, device=device, **options))
-    sae.b_dec.data = scaled.mean(0)
-    if frozen in ("decoder", "encoder"):
-        getattr(sae, "W_dec" if frozen == "decoder" else "W_enc").requires_grad_(False)
-    stream = _counted(batches(scaled, size, seed), steps, progress)
-    settings = SAETrainerConfig(
-        total_training_samples=steps * size,
-        train_batch_size_samples=size,
-        lr=lr,
-        lr_end=lr,
-        lr_decay_steps=steps // 5,
-        device=device,
-        dead_feature_window=max(1, steps // 10),
-        logger=LoggingConfig(log_to_wandb=False, eval_every_n_wandb_logs=2**31 - 1),
-    )
-    start = sae.W_dec.detach().clone()
-    if frozen == "soft":
-        stream = _held(stream, sae.W_dec, start)
-    trainer = sae_lens.SAETrainer(settings, sae, data_provider=stream)
-    with redirect_stderr(io.StringIO()):  # its bar
-        trainer.fit()
-    if frozen == "soft":
-        hold(sae.W_dec, start)
-    trained = _for_use(sae, device)
+    scaled, size = values * scale, min(batch_size, len(values))
+    sae = begin(scaled, architecture, options, n_features=n_features, frozen=frozen, seed=seed)
+    training = Training(sae, size, steps, lr, soft=frozen == "soft")
+    with tf32(values.is_cuda):
+        for step, batch in zip(range(steps), batches(scaled, size, seed), strict=False):
+            if step % max(1, steps // 100) == 0:
+                progress("autoencoder", step, steps)
+            training.take(step, batch)
+    training.finish()
+    trained = for_use(sae, str(values.device))
     trained.fold_activation_norm_scaling_factor(scale)
     return trained
 
 
-def _counted(stream: Iterator[torch.Tensor], steps: int, progress: Progress) -> Iterator[torch.Tensor]:
-    """Yield the batches of a stream, and report how many of the steps are done, about a hundred times."""
-    for step, batch in enumerate(stream):
-        if step % max(1, steps // 100) == 0:
-            progress("autoencoder", min(step, steps), steps)
-        yield batch
+def begin(
+    values: torch.Tensor, architecture: str, options: dict[str, Any], *, n_features: int, frozen: str | None, seed: int
+) -> Any:
+    """Return an autoencoder of SAELens as it begins to learn from rows (n, d)."""
+    with _seeded(seed, values.device):
+        kind, config = get_sae_training_class(architecture)
+        sae = type(kind.__name__, (Unhindered, kind), {})(
+            config(d_in=values.shape[1], d_sae=n_features, device=str(values.device), **options)
+        )
+    sae.b_dec.data = values.mean(0)
+    if frozen in ("decoder", "encoder"):
+        getattr(sae, "W_dec" if frozen == "decoder" else "W_enc").requires_grad_(False)
+    return sae
 
 
-def _held(stream: Iterator[torch.Tensor], vectors: torch.Tensor, start: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the batches of a stream, and before each bring vectors back to where their cosines are large enough."""
-    for batch in stream:
-        hold(vectors, start)
-        yield batch
+class Training:
+    """The steps that an autoencoder of SAELens learns in: Adam on SAELens' losses, with gradients of norm 1 at most.
+
+    A feature is dead if it has been silent for more than a tenth of all steps. The loss that revives dead features is
+    computed only while there may be any. Python waits for the device when it looks for that, every fortieth of the
+    steps, and at no other time.
+
+    Parameters
+    ----------
+    sae
+        From `begin`.
+    size
+        Rows of a batch.
+    steps, lr
+        How many steps there are, and the learning rate before it falls.
+    soft
+        Whether decoder vectors are held near their start.
+    """
+
+    def __init__(self, sae: Any, size: int, steps: int, lr: float, *, soft: bool) -> None:
+        device, dtype = sae.W_dec.device, sae.W_dec.dtype
+        self.sae, self.steps, self.lr = sae.train(), steps, lr
+        rate = torch.tensor(lr, device=device)
+        self.optimizer = torch.optim.Adam(sae.parameters(), rate, fused=True, capturable=device.type == "cuda")
+        self.batch = torch.zeros(size, sae.cfg.d_in, device=device, dtype=dtype)
+        self.loss = torch.zeros((), device=device, dtype=dtype)
+        self.silent, self.fired = torch.zeros(2, sae.cfg.d_sae, device=device)
+        """(features,) steps since each one fired, and rows that it fired on"""
+        self.start = sae.W_dec.detach().clone() if soft else None
+        self.coefficients = {name: torch.zeros((), device=device) for name in sae.get_coefficients()}
+        self.window = max(1, steps // 10)
+        self._look, self._reviving = max(1, self.window // 4), False
+        self._times: Counter[bool] = Counter()
+        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
+
+    def take(self, step: int, batch: torch.Tensor) -> None:
+        """Take a step on a batch (size, d); afterwards `loss` is its loss."""
+        self.batch.copy_(batch)
+        falling = max(1, self.steps // 5)
+        self.optimizer.param_groups[0]["lr"].fill_(self.lr * min(1.0, (self.steps - step) / falling))
+        for name, given in self.sae.get_coefficients().items():
+            value, rising = (given, 0) if isinstance(given, (int, float)) else (given.value, given.warm_up_steps)
+            self.coefficients[name].fill_(value * min(1.0, step / rising if rising else 1.0))
+        if step % COUNTED_STEPS == 0:
+            self.fired.zero_()
+        if step % self._look == 0:
+            self._reviving = float(self.silent.max()) + self._look > self.window
+        self._advance(partial(self._step, self._reviving), self._reviving)
+
+    def _advance(self, work: Callable[[], None], kind: bool) -> None:
+        """Do work of a kind; on CUDA, after it was done a few times, by a CUDA graph of it."""
+        self._times[kind] += 1
+        if not self.batch.is_cuda:
+            work()
+        elif self._times[kind] <= WARM_UP:
+            warmed_up(work)
+        else:
+            if kind not in self._graphs:
+                self._graphs[kind] = recorded(work)
+            self._graphs[kind].replay()
+
+    def _step(self, reviving: bool) -> None:
+        if self.start is not None:
+            hold(self.sae.W_dec, self.start)
+        dead = self.silent > self.window if reviving else None
+        out = self.sae.training_forward_pass(TrainStepInput(self.batch, self.coefficients, dead, 0, False))
+        with torch.no_grad():
+            rows = (out.feature_acts != 0).sum(0)
+            self.fired += rows
+            self.silent.add_(1).masked_fill_(rows > 0, 0)
+            self.loss.copy_(out.loss)
+        out.loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.sae.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def finish(self) -> None:
+        """Let the autoencoder say how many of its features fire on a row, and how many are dead, as SAELens does."""
+        if self.start is not None:
+            hold(self.sae.W_dec, self.start)
+        rows = len(self.batch) * ((self.steps - 1) % COUNTED_STEPS + 1)
+        self.sae.cfg.metadata.l0 = float(self.fired.sum()) / rows
+        self.sae.cfg.metadata.num_dead_features = int((self.silent > self.window).sum())
+
+
+class Unhindered:
+    """The methods of SAELens' autoencoders that make Python wait for the device, with the same results without that."""
+
+    W_dec: torch.Tensor
+    cfg: Any
+    topk_threshold: torch.Tensor
+
+    def calculate_topk_aux_loss(
+        self,
+        sae_in: torch.Tensor,
+        sae_out: torch.Tensor,
+        hidden_pre: torch.Tensor,
+        dead_neuron_mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return the loss that revives dead features: how far the largest of them are from what the others miss.
+
+        They are d / 2 at most. SAELens asks how many are dead before it takes them; here the others have codes of 0.
+        """
+        if dead_neuron_mask is None:
+            return sae_out.new_zeros(())
+        most = sae_in.shape[-1] // 2
+        share = (dead_neuron_mask.sum() / max(1, most)).clamp(max=1.0)
+        dead = hidden_pre.masked_fill(~dead_neuron_mask, -torch.inf)
+        values, places = dead.topk(min(most, dead.shape[-1]), sorted=False)
+        codes = torch.zeros_like(dead).scatter(-1, places, values.masked_fill(values.isneginf(), 0.0))
+        decoded: torch.Tensor = act_times_W_dec(codes, self.W_dec, self.cfg.rescale_acts_by_decoder_norm)
+        missed = (sae_in - sae_out).detach()
+        weight: float = self.cfg.aux_loss_coefficient
+        return weight * share * (decoded - missed).pow(2).sum(-1).mean()
+
+    @torch.no_grad()
+    def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:
+        """Move the threshold of a BatchTopK autoencoder towards the least code that fires, if any does."""
+        least = acts_topk.masked_fill(acts_topk <= 0, torch.inf).min().to(self.topk_threshold.dtype)
+        towards = torch.where(least.isfinite(), least, self.topk_threshold)
+        self.topk_threshold.lerp_(towards, self.cfg.topk_threshold_lr)
 
 
 def hold(vectors: torch.Tensor, start: torch.Tensor) -> None:
@@ -129,7 +243,7 @@ def hold(vectors: torch.Tensor, start: torch.Tensor) -> None:
         vectors.copy_(torch.where(along < SOFT * length, held, vectors))
 
 
-def _for_use(sae: Any, device: str) -> Any:
+def for_use(sae: Any, device: str) -> Any:
     """Return a trained autoencoder as SAELens gives it away: a file is the only way there."""
     with tempfile.TemporaryDirectory() as folder:
         sae.save_inference_model(folder)

@@ -1,9 +1,9 @@
 """Sparse autoencoders of SAELens as methods: TopK, BatchTopK, JumpReLU, Gated, Matryoshka.
 
-Each is trained by SAELens' own trainer (extra ``sae``), which is imported at the first fit. With ``frozen="decoder"``
-or ``"encoder"`` the weights of that part stay at their random start, and all else learns: what is then found, the
-dictionary did not have to be learned for. With ``"soft"`` every decoder vector keeps a cosine of at least 0.8 with its
-start.
+Each is SAELens' own module (extra ``sae``), imported at the first fit, and takes the steps of SAELens' trainer
+(`percolab.features.saelens`). With ``frozen="decoder"`` or ``"encoder"`` the weights of that part stay at their random
+start, and all else learns: what is then found, the dictionary did not have to be learned for. With ``"soft"`` every
+decoder vector keeps a cosine of at least 0.8 with its start.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from percolab.corpora.sampler import Documents
 from percolab.features.absorption import Absorbers, deepest_latent, find_absorbers, on_edges, on_rows
 from percolab.features.chance import chance
-from percolab.features.codes import Codes, DeviceCodes
+from percolab.features.codes import Codes
 from percolab.features.concept_splitting import unions
 from percolab.features.concepts import ConceptIntervals, Concepts, find_truth
 from percolab.features.counting import Matches, match
@@ -69,9 +70,9 @@ def score(
     position without a believed context, or of another lexicon, belongs to no concept, but is a row like any other. For
     `chance` whole documents are permuted.
 
-    Time is O(firings + features * concepts), some times over. Memory, beside the codes: 4 bytes a firing or a bit a
-    cell, whichever is less; one block of features; and the pairs of a feature and a concept that it could help to say.
-    With directions, some tables of (concepts, d) numbers too.
+    Time is O(firings + features * concepts), some times over. Memory, beside the codes: 4 bytes per firing or one
+    bit per cell, whichever is less; one block of features; and the pairs of a feature and a concept whose union it
+    could extend. With directions, some tables of (concepts, d) numbers too.
 
     Parameters
     ----------
@@ -79,8 +80,8 @@ def score(
         A `Dataset`, a `Forest`, anything with a ``forest``, a world of several factors, or a `Corpus`.
     codes
         (rows, features) activations of features, not negative: an array, a memory map, a torch tensor, a SciPy sparse
-        array (of which formats other than CSR are copied). Tensors on a GPU are packed and matched there. Of documents
-        also (documents, positions, features).
+        array (of which formats other than CSR are copied). Tensors on a GPU are packed there. Of documents also
+        (documents, positions, features).
     rows
         Row i of the codes is row ``rows[i]`` of the dataset; any order, repeats counted. None: all rows in order.
     factor
@@ -124,28 +125,34 @@ def score(
     """
     if hasattr(dataset, "shape") and not hasattr(codes, "shape"):
         raise ValueError("dataset must come first, then codes, got them the other way round")
-    workers, stages = thread_count(threads), _Stages(progress or silent)
+    workers, done = thread_count(threads), partial(_report, progress or silent)
     asked = Asked(documents, about, truth)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
     with ahead("features.scoring", threads=workers) as wait_for_kernels:
         table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
         decoder = check_decoder(directions, bias, asked.flat("activations", activations), table.shape)
-        firing, matches = _match(table, known, limit, workers, stages)
+        firing = pack(table, known.order, limit, workers)
+        if not firing.fired.any():
+            raise ValueError(f"codes must be above the threshold somewhere, got none in {table.shape[1]} features")
+        done("packing")
+        matches = match(firing, known, workers)
+        done("matching")
         drawn = chance(firing, known, n_draws, key, workers)
-        stages.done("chance")
+        done("chance")
         pairs = find_pairs(firing, known, matches, workers)
+        depth = known.forest.latent_depth[known.concepts.latent]
         wait_for_kernels()
     taken, reached = unions(firing, known.concepts, matches, pairs, workers)
-    stages.done("splitting")
+    done("splitting")
     absorbers = find_absorbers(firing, known.concepts, pairs, workers)
     columns = _concept_columns(firing, known, matches, pairs, absorbers, workers)
-    columns |= {"chance": drawn.mean(axis=0), "k": taken, "f1_union": reached}
-    stages.done("absorption")
+    columns |= {"depth": depth, "chance": drawn.mean(axis=0), "k": taken, "f1_union": reached}
+    done("absorption")
     extra = {"l0": float(firing.fired.sum() / firing.n_rows)}
     if decoder is not None:
         columns |= _direction_columns(decoder, table, firing, known, matches, absorbers)
         extra["explained_variance"] = explained_variance(table, decoder.directions, decoder.bias, decoder.activations)
-    stages.done("directions")
+    done("directions")
     settings: dict[str, Any] = {"rows": firing.n_rows, "min_size": int(min_size), "ratio": float(ratio)}
     settings |= {"threshold": _plain(limit), "draws": n_draws, "seed": key}
     if documents is not None:
@@ -155,12 +162,12 @@ def score(
 
 
 def rehearse() -> None:
-    """Call every kernel that `score` calls once pairs are found: each of two features says one of two rows."""
-    zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
-    concepts = Concepts(zero, zero, 2 * one, -one, one, np.ones(1, np.bool_))
+    """Call every kernel that `score` calls once pairs are found: each of two features fires on one of two rows."""
+    zero, unit = np.zeros(1, np.int64), np.ones(1, np.int64)
+    concepts = Concepts(zero, zero, 2 * unit, -unit, unit, np.ones(1, np.bool_))
     positions, words = np.arange(2, dtype=np.int32), np.empty((0, 1), np.uint64)
     firing = Firing(2, np.ones(2, np.int64), np.full(2, -1), np.arange(3), positions, words)
-    matches = Matches(zero, one * 2 / 3, one, zero, one * 2 / 3, one, one * 2 / 3)
+    matches = Matches(zero, unit * 2 / 3, unit, zero, unit * 2 / 3, unit, unit * 2 / 3)
     pairs = Pairs(np.array([[1, 0, 1]], np.int32), np.array([0, 1, 2]), np.zeros(2, np.int64), zero, zero)
     unions(firing, concepts, matches, pairs, 1)
     on_rows(firing, concepts, matches, find_absorbers(firing, concepts, pairs, 1), 1)
@@ -177,33 +184,16 @@ def _given(
 
 
 def _plain(threshold: Floats) -> float | list[float]:
-    """Return the threshold of all features, or that of each where they differ."""
+    """Return one threshold where all features share it, else the threshold of each."""
     return float(threshold[0]) if (threshold == threshold[0]).all() else list(map(float, threshold))
 
 
 STAGES = ("packing", "matching", "chance", "splitting", "absorption", "directions")
 
 
-class _Stages:
-    """Says which part of the work is done."""
-
-    def __init__(self, report: Progress) -> None:
-        self._report = report
-
-    def done(self, stage: str) -> None:
-        self._report("scoring", STAGES.index(stage) + 1, len(STAGES))
-
-
-def _match(
-    codes: Codes, truth: ConceptIntervals, threshold: Floats, threads: int, stages: _Stages
-) -> tuple[Firing, Matches]:
-    firing = pack(codes, truth.order, threshold, threads)
-    if not firing.fired.any():
-        raise ValueError(f"codes must be above the threshold somewhere, got none in {codes.shape[1]} features")
-    stages.done("packing")
-    matches = codes.match(firing, truth, threshold) if isinstance(codes, DeviceCodes) else match(firing, truth, threads)
-    stages.done("matching")
-    return firing, matches
+def _report(progress: Progress, stage: str) -> None:
+    """Say which part of the work is done."""
+    progress("scoring", STAGES.index(stage) + 1, len(STAGES))
 
 
 CONCEPT_COLUMNS = (
@@ -221,7 +211,6 @@ def _concept_columns(
     return {
         "latent": concepts.latent,
         "size": concepts.size,
-        "depth": forest.latent_depth[concepts.latent],
         "fom": forest.figure_of_merit[concepts.latent],
         "best_feature": matches.feature,
         "f1": matches.f1,

@@ -1,8 +1,8 @@
-"""The paper's figures that need no trained network, and one of our own, from the library's data: ``percolab figures``.
+"""The paper's figures that need no trained network, and one more: ``percolab figures``.
 
-One function draws each figure, from less data where `quick`: `schematics` explain, `clusters_drawn` show datasets,
-`samplers` compare the two engines.
-Needs matplotlib, networkx and powerlaw, in the extras ``plot``, ``graphs`` and ``verify``.
+One function draws each figure, from less data if `quick`: `schematics` has drawings that explain, `clusters_drawn`
+figures of datasets, `samplers` figures that compare the two engines.
+Needs matplotlib and networkx, in the extras ``plot`` and ``graphs``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FIGURES = {
     10: ("samplers", "timing"),
     11: ("clusters_drawn", "three_regimes"),
 }
-"""Number of the figure in the paper, and the module and function that draw it; the last is not in the paper."""
-FORMATS = ("png", "pdf")
+"""By number in the paper: the module and the function that draw the figure. The last one is not in the paper."""
+FILE_FORMATS = ("png", "pdf")
 
 
-EXPERIMENT = (4, 5, 7)
+OF_NETWORKS = (4, 5, 7)
 """Figures of the paper that show a trained network; ``percolab reproduce`` draws them."""
 
 
@@ -80,15 +80,15 @@ def write(
 
 def _write(number: int, folder: Path, quick: bool) -> list[Path]:
     figure = draw(number, quick=quick)
-    paths = [folder / f"figure{number:02d}_{FIGURES[number][1]}.{form}" for form in FORMATS]
+    paths = [folder / f"figure{number:02d}_{FIGURES[number][1]}.{form}" for form in FILE_FORMATS]
     with style.sheet(), new_files(*paths, overwrite=True) as files:
-        for file, form in zip(files, FORMATS, strict=True):
+        for file, form in zip(files, FILE_FORMATS, strict=True):
             figure.savefig(file, format=form, metadata={"CreationDate": None} if form == "pdf" else None)
     return paths
 
 
 def _check(number: int) -> int:
     if number not in FIGURES:
-        elsewhere = ", which percolab reproduce draws" if number in EXPERIMENT else ""
+        elsewhere = ", which percolab reproduce draws" if number in OF_NETWORKS else ""
         raise ValueError(f"only must be one of {', '.join(map(str, FIGURES))}, got {number}{elsewhere}")
     return number

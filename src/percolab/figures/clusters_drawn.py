@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
-from percolab.checks.sizes import fit_exponent
 from percolab.dataset.dataset import Dataset, construct
 from percolab.engines.cluster_growth import attachment
 from percolab.model.forest import Forest
 from percolab.model.recipe import PRESETS, Recipe, Seeds
-from percolab.show import cluster_picture, latent_colours, style
+from percolab.show import cluster_picture, distributions, latent_colours, style
 from percolab.show.distributions import FITTED_SIZE
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SHOWN = 40
+WITH_BONDS = 40
 """Least size of a cluster that is drawn with its bonds; of the others only the points."""
 PROJECTED = 10
 """Number of clusters that the projection is made for."""
@@ -58,7 +57,7 @@ def _draw_clusters(axes: Axes, dataset: Dataset, look: latent_colours.Colouring)
     plane = _projection(X, dataset.forest.cluster_start[: PROJECTED + 1])
     rows = np.arange(size, forest.n_points)
     axes.scatter(plane[rows, 0], plane[rows, 1], s=0.8, color=style.FAINT, linewidths=0, zorder=1, rasterized=True)
-    for c in range(1, int(np.count_nonzero(forest.cluster_size >= SHOWN))):
+    for c in range(1, int(np.count_nonzero(forest.cluster_size >= WITH_BONDS))):
         top = int(forest.cluster_start[c]) - c
         bonds = forest.bond[top : top + int(forest.cluster_size[c]) - 1]
         grey = GREYS[c % len(GREYS)]
@@ -77,9 +76,7 @@ def _projection(X: NDArray[Any], start: NDArray[np.int64]) -> NDArray[np.float64
     parts = [X[lo:hi] for lo, hi in pairwise(start)]
     mean = np.mean([part.mean(axis=0) for part in parts], axis=0)
     moment = np.mean([(part - mean).T @ (part - mean) / len(part) for part in parts], axis=0)
-    top = np.linalg.eigh(moment)[1][:, [-1, -2]]
-    top = top * np.sign(top[np.abs(top).argmax(axis=0), [0, 1]])
-    return np.asarray((X - mean) @ top)
+    return np.asarray((X - mean) @ cluster_picture.top_axes(moment)[0])
 
 
 # ---------------------------------------------------------------------- cluster sizes
@@ -91,29 +88,11 @@ def cluster_sizes(quick: bool = False) -> Figure:
     """Draw the share of clusters with at least s points, the fitted power law, and the exact law."""
     recipe = PRESETS["paper-multi-cluster"]
     size = np.bincount(attachment(recipe.n_points, recipe.attachment_prob, recipe.seeds.graph))
-    s, count = np.unique(size, return_counts=True)
-    share = np.cumsum(count[::-1])[::-1] / size.size
-    fitted = size[size >= FITTED_SIZE]
-    alpha = fit_exponent(fitted, FITTED_SIZE)
-    error = (alpha - 1) / np.sqrt(fitted.size)
     figure = style.new_figure(5.6, 4.0)
     axes = figure.subplots()
-    axes.loglog(s, share, "o", markersize=3.2, color=style.BLUE, label=f"{size.size:,} clusters")
-    grid = np.geomspace(1, s[-1], 200)
-    axes.loglog(
-        grid,
-        theory.size_ccdf(grid),
-        color=style.BLACK,
-        linewidth=1.2,
-        label="theory, $\\Gamma(s)\\,\\Gamma(5/2)/\\Gamma(s+3/2)$",
-    )
-    tail = grid[grid >= FITTED_SIZE]
-    start = share[np.searchsorted(s, FITTED_SIZE)]
-    text = f"fit for s ≥ {FITTED_SIZE}: slope {alpha - 1:.3f} ± {error:.3f}"
-    axes.loglog(tail, start * (tail / FITTED_SIZE) ** (1 - alpha), "--", color=style.VERMILION, linewidth=2, label=text)
+    distributions.draw_sizes(axes, size, theory.size_ccdf, FITTED_SIZE)
     axes.axvline(FITTED_SIZE, ymin=0.35, color=style.GREY, linewidth=0.8, linestyle=":")
-    axes.set(xlabel="cluster size s", ylabel="share of clusters with size ≥ s", ylim=(0.5 / size.size, 2))
-    axes.legend(loc="lower left")
+    axes.set_ylim(0.5 / size.size, 2)
     return figure
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
-from percolab.checks.merger_trees import small_forest, tree_codes
-from percolab.engines.native import split_forest
+from percolab.engines import paper
+from percolab.engines.clusters import Clusters
+from percolab.engines.native import growth, split_forest
 from percolab.engines.paper.coalescent import cyclic_coalescent
+from percolab.ground import parallel
+from percolab.ground.arrays import Ints
+from percolab.ground.progress import silent
+from percolab.model.forest import Forest
+from percolab.model.recipe import Seeds
 from percolab.show import style
 
 if TYPE_CHECKING:
@@ -21,12 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-TREES, POINTS, LARGE_TREE = 500_000, 6, 1_000_000
-SAMPLERS = (
-    ("cyclic coalescent", "paper", cyclic_coalescent, style.BLUE, "o"),
-    ("top-down splitting", "native", split_forest, style.ORANGE, "s"),
-)
+TREES, TREE_POINTS, LARGE_TREE = 500_000, 6, 1_000_000
 Sampler = Callable[[int, int], Any]
+ENGINE_OF = {"cyclic coalescent": "paper", "top-down splitting": "native"}
 
 TRIALS = 5
 OURS, BASELINES = (100, 1_000_000, 9), (100, 100_000, 7)
@@ -47,18 +50,17 @@ def uniformity(quick: bool = False) -> Figure:
 def _draw_codes(axes: Axes, n_trees: int) -> None:
     from scipy.stats import poisson
 
-    cells = theory.tree_count(POINTS)
+    cells = theory.tree_count(TREE_POINTS)
     mean = n_trees / cells
     width = max(1, round(mean**0.5 / 3))
     reach = int(4.5 * mean**0.5 / width) * width
     edges = np.arange(round(mean) - reach, round(mean) + reach + 1, width) - 0.5
     middle = (edges[1:] + edges[:-1]) / 2
-    for i, (name, engine, _, colour, mark) in enumerate(SAMPLERS):
-        forest = small_forest(engine, POINTS, n_trees, 0)
-        code, _ = tree_codes(forest, np.flatnonzero(forest.latent_size == POINTS), POINTS)
-        times, _ = np.histogram(np.bincount(code, minlength=cells), edges)
-        x = middle + (i - 0.5) * 0.3 * width
-        axes.errorbar(x, times, np.sqrt(times), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name)
+    counts = {}
+    for name, engine in ENGINE_OF.items():
+        times = tree_counts(small_forest(engine, TREE_POINTS, n_trees, 0), TREE_POINTS)
+        counts[name], _ = np.histogram(np.append(times, np.zeros(cells - times.size)), edges)
+    _draw_counts(axes, middle, counts, 0.3 * width)
     expected = cells * np.diff(poisson.cdf(edges, mean))
     axes.plot(middle, expected, ":", color=style.BLACK, label=f"Poisson, mean {mean:.1f}")
     axes.set(
@@ -67,23 +69,44 @@ def _draw_codes(axes: Axes, n_trees: int) -> None:
         ylim=(0, axes.get_ylim()[1] * 1.3),
     )
     axes.legend(loc="upper right")
-    style.panel_letter(axes, "a", f"Prüfer codes, n = {POINTS}")
+    style.panel_letter(axes, "a", f"Prüfer codes, n = {TREE_POINTS}")
+
+
+def small_forest(engine: str, size: int, n_trees: int, seed: int) -> Forest:
+    """Return a forest of many clusters of the same size, grown by the sampler of an engine as it would in a dataset."""
+    table = Clusters(np.arange(n_trees + 1) * size, np.arange(n_trees), np.arange(n_trees * size))
+    threads = parallel.thread_count(None)
+    if engine == "native":
+        return growth.grow_forest(table, np.uint64(seed), threads)
+    return paper.grow(Seeds.from_int(seed), table, 0, "float64", threads, silent)[0].forest
+
+
+def tree_counts(forest: Forest, size: int) -> Ints:
+    """Return how often each labelled tree occurs that does, in a forest of clusters of one size.
+
+    A tree has one Prüfer code, so codes occur as often. Labels are the ranks of birth numbers.
+    """
+    label = np.argsort(np.argsort(forest.point_id.reshape(-1, size))).ravel()
+    bonds = np.sort(label[forest.bond]).reshape(-1, size - 1, 2) @ [size, 1]
+    return np.unique(np.sort(bonds) @ (size * size) ** np.arange(size - 1), return_counts=True)[1]
 
 
 def _draw_degrees(axes: Axes, n: int) -> None:
     k = np.arange(1, 12)
-    for i, (name, _, sample, colour, mark) in enumerate(SAMPLERS):
-        degree = np.bincount(sample(n, 0).bond.ravel(), minlength=n)
-        count = np.bincount(degree, minlength=k[-1] + 1)[1:12]
-        seen = count > 0
-        x = (k + (i - 0.5) * 0.16)[seen]
-        axes.errorbar(
-            x, count[seen], np.sqrt(count[seen]), fmt=mark, markersize=4, color=colour, capsize=1.5, label=name
-        )
+    degrees = {name: np.bincount(TREE_METHODS[name].sample(n, 0).bond.ravel(), minlength=n) for name in ENGINE_OF}
+    _draw_counts(axes, k, {name: np.bincount(degree, minlength=12)[1:12] for name, degree in degrees.items()}, 0.16)
     axes.plot(k, n * theory.degree_law(k), ":", color=style.BLACK, label="1 + Poisson(1)")
     axes.set(yscale="log", ylim=(0.3, 3 * n), xticks=k, xlabel="degree", ylabel="number of points")
     axes.legend(loc="upper right")
     style.panel_letter(axes, "b", f"degrees, n = {n:,}")
+
+
+def _draw_counts(axes: Axes, x: NDArray[Any], counts: dict[str, Ints], apart: float) -> None:
+    """Draw the counts of each sampler with their standard errors, side by side; those of 0 are left out."""
+    for i, (name, count) in enumerate(counts.items()):
+        seen = count > 0
+        place = (x + (i - 0.5) * apart)[seen]
+        axes.errorbar(place, count[seen], np.sqrt(count[seen]), capsize=1.5, label=name, **TREE_METHODS[name].look)
 
 
 # ---------------------------------------------------------------------- timing
@@ -108,12 +131,26 @@ def networkx_tree(n: int, seed: int) -> networkx.Graph:
     return networkx.random_labeled_tree(n, seed=seed)
 
 
-METHODS: tuple[tuple[str, Sampler, tuple[int, int, int], str, str], ...] = (
-    ("cyclic coalescent", cyclic_coalescent, OURS, style.BLUE, "o"),
-    ("top-down splitting", split_forest, OURS, style.ORANGE, "s"),
-    ("networkx random_labeled_tree", networkx_tree, BASELINES, style.GREEN, "^"),
-    ("plain graph-building loop", plain_loop, BASELINES, style.PURPLE, "D"),
-)
+class Method(NamedTuple):
+    """A way to sample a tree, the sizes that it is timed at, and what it is drawn with."""
+
+    sample: Sampler
+    sizes: tuple[int, int, int]
+    colour: str
+    mark: str
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """Marks, for matplotlib's errorbar."""
+        return {"fmt": self.mark, "markersize": 4.5, "color": self.colour}
+
+
+TREE_METHODS = {
+    "cyclic coalescent": Method(cyclic_coalescent, OURS, style.BLUE, "o"),
+    "top-down splitting": Method(split_forest, OURS, style.ORANGE, "s"),
+    "networkx random_labeled_tree": Method(networkx_tree, BASELINES, style.GREEN, "^"),
+    "plain graph-building loop": Method(plain_loop, BASELINES, style.PURPLE, "D"),
+}
 
 
 def measure(sample: Sampler, sizes: NDArray[np.int64], trials: int) -> NDArray[np.float64]:
@@ -132,19 +169,20 @@ def timing(quick: bool = False) -> Figure:
     """Draw seconds against n for all methods, with fitted slopes, and all methods relative to the plain loop."""
     figure = style.new_figure(9.0, 3.9)
     absolute, relative = figure.subplots(1, 2)
+    *others, base = TREE_METHODS
     measured = {}
-    for name, sample, (least, most, count), _, _ in METHODS:
+    for name, method in TREE_METHODS.items():
+        least, most, count = method.sizes
         sizes = np.unique(np.geomspace(least, 3000 if quick else most, 4 if quick else count).astype(int))
-        measured[name] = sizes, measure(sample, sizes, 2 if quick else TRIALS)
-    for name, _, _, colour, mark in METHODS:
-        _draw_times(absolute, name, *measured[name], colour, mark)
-    base_sizes, base = measured[METHODS[-1][0]]
-    for name, _, _, colour, mark in METHODS[:-1]:
+        measured[name] = sizes, measure(method.sample, sizes, 2 if quick else TRIALS)
+        _draw_times(absolute, name, *measured[name])
+    base_sizes, base_seconds = measured[base]
+    for name in others:
         sizes, seconds = measured[name]
         shared = np.isin(sizes, base_sizes)
-        ratio = np.median(seconds[shared], axis=1) / np.median(base[np.isin(base_sizes, sizes)], axis=1)
-        relative.plot(sizes[shared], ratio, marker=mark, markersize=4.5, color=colour, label=name)
-    relative.axhline(1, color=style.PURPLE, linestyle="--", linewidth=1.2, label="plain graph-building loop")
+        ratio = np.median(seconds[shared], axis=1) / np.median(base_seconds[np.isin(base_sizes, sizes)], axis=1)
+        relative.errorbar(sizes[shared], ratio, linestyle="-", label=name, **TREE_METHODS[name].look)
+    relative.axhline(1, color=TREE_METHODS[base].colour, linestyle="--", linewidth=1.2, label=base)
     for axes in (absolute, relative):
         axes.set(xscale="log", yscale="log", xlabel="number of points n")
     absolute.set_ylabel(f"seconds, median and range of {TRIALS} trials")
@@ -157,19 +195,13 @@ def timing(quick: bool = False) -> Figure:
     return figure
 
 
-def _draw_times(
-    axes: Axes, name: str, sizes: NDArray[np.int64], seconds: NDArray[np.float64], colour: str, mark: str
-) -> None:
-    middle = np.median(seconds, axis=1)
+def _draw_times(axes: Axes, name: str, sizes: Ints, seconds: NDArray[np.float64]) -> None:
+    middle, label = np.median(seconds, axis=1), name
     spread = [middle - seconds.min(axis=1), seconds.max(axis=1) - middle]
-    label = name
     fitted = sizes >= SLOPE_FROM
     if fitted.sum() >= 3:
         slope, offset = np.polyfit(np.log(sizes[fitted]), np.log(middle[fitted]), 1)
-        axes.plot(
-            sizes[fitted], np.exp(offset) * sizes[fitted] ** slope, "--", color=style.BLACK, linewidth=0.9, zorder=1
-        )
+        line = np.exp(offset) * sizes[fitted] ** slope
+        axes.plot(sizes[fitted], line, "--", color=style.BLACK, linewidth=0.9, zorder=1)
         label = f"{name}, slope {slope:.2f}"
-    axes.errorbar(
-        sizes, middle, spread, fmt=mark, markersize=4.5, color=colour, capsize=2, label=label, linestyle="none"
-    )
+    axes.errorbar(sizes, middle, spread, capsize=2, label=label, linestyle="none", **TREE_METHODS[name].look)

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-PROB, DEPTH, DRAWN, LATTICE_SEED = 0.6, 15, 7, 5
+PROB, DEPTH, DRAWN_SHELLS, LATTICE_SEED = 0.6, 15, 7, 5
 """Share of occupied nodes, shells that are sampled, shells that are drawn, seed."""
 RUN_POINTS, RUN_SEED = 6, 3
 FILLS = ("#cfe3f2", "#fbe3b5", "#bfe5d8", "#f0d9e6", "#dcdcdc", "#f6cdb8")
 """Light versions of the palette for blocks, dark enough to tell apart in grey with their outlines."""
 Tree = tuple[str, tuple["Tree", ...]]
 
-CLASSES: Tree = (
+CLASS_TREE: Tree = (
     "animal",
     (
         ("bird", (("owl", ()), ("robin", ()))),
         ("mammal", (("dog", (("beagle", ()), ("collie", ()))), ("cat", ()))),
     ),
 )
-PARTS: Tree = (
+PART_TREE: Tree = (
     "bicycle",
     (
         ("frame", (("fork", ()), ("seat post", ()))),
@@ -107,25 +107,20 @@ def _draw_lattice(
 
     radius = np.array([0, *np.cumsum(0.93 ** np.arange(shell.max()))])[shell]
     place = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
-    drawn = np.flatnonzero((shell <= DRAWN) & (parent >= 0))
+    drawn = np.flatnonzero((shell <= DRAWN_SHELLS) & (parent >= 0))
     lines = np.stack([place[drawn], place[parent[drawn]]], axis=1)
     joined = occupied[drawn] & occupied[parent[drawn]]
-    red = joined & infinite[drawn]
-    kinds = ((~joined, style.FAINT, 0.7), (joined & ~red, style.BLUE, 1.6), (red, style.VERMILION, 2.6))
-    for chosen, colour, width in kinds:
-        axes.add_collection(LineCollection(list(lines[chosen]), colors=colour, linewidths=width, zorder=1))
-    seen = shell <= DRAWN
-    area = np.interp(shell, [0, DRAWN], [70, 9])
-    marks = (
-        (seen & ~occupied, "o", "white", style.GREY, "empty"),
-        (seen & occupied & ~infinite, "s", style.BLUE, style.BLUE, "finite clusters"),
-        (seen & infinite, "o", style.VERMILION, style.VERMILION, "infinite clusters"),
+    seen, red = shell <= DRAWN_SHELLS, joined & infinite[drawn]
+    area = np.interp(shell, [0, DRAWN_SHELLS], [70, 9])
+    kinds = (
+        (~joined, style.FAINT, 0.7, seen & ~occupied, "o", "white", style.GREY, "empty"),
+        (joined & ~red, style.BLUE, 1.6, seen & occupied & ~infinite, "s", style.BLUE, style.BLUE, "finite clusters"),
+        (red, style.VERMILION, 2.6, seen & infinite, "o", style.VERMILION, style.VERMILION, "infinite clusters"),
     )
-    look: dict[str, Any]
-    for chosen, mark, face, edge, label in marks:
-        x, y = place[chosen].T
-        look = {"marker": mark, "facecolor": face, "edgecolor": edge, "linewidths": 0.7, "zorder": 2, "label": label}
-        axes.scatter(x, y, area[chosen], **look)
+    for bonds, colour, width, nodes, mark, face, edge, label in kinds:
+        axes.add_collection(LineCollection(list(lines[bonds]), colors=colour, linewidths=width, zorder=1))
+        look: Any = {"marker": mark, "facecolor": face, "edgecolor": edge, "linewidths": 0.7, "zorder": 2}
+        axes.scatter(place[nodes, 0], place[nodes, 1], area[nodes], label=label, **look)
     axes.set_aspect("equal")
     axes.set_axis_off()
     axes.margins(0.02)
@@ -249,8 +244,8 @@ def hierarchies(quick: bool = False) -> Figure:
     """Draw a tree of classes beside a tree of parts, with what tells them apart."""
     figure = style.new_figure(9.0, 4.6)
     left, right = figure.subplots(1, 2)
-    _draw_tree(left, CLASSES, style.BLUE, "#dcebf5", "is a", upwards=True)
-    _draw_tree(right, PARTS, style.ORANGE, "#fdf1d8", "has a", upwards=False)
+    _draw_tree(left, CLASS_TREE, style.BLUE, "#dcebf5", "is a", upwards=True)
+    _draw_tree(right, PART_TREE, style.ORANGE, "#fdf1d8", "has a", upwards=False)
     for axes, letter, name in ((left, "a", "taxonomic"), (right, "b", "compositional")):
         style.panel_letter(axes, letter, name)
         for i, (key, value) in enumerate(FACTS[name]):

@@ -40,7 +40,7 @@ MOST_SECONDS = 120.0
 _on_compiling: list[Callable[[], None]] = []
 """Called once each, when a kernel is next compiled."""
 _logged: list[str] = []
-"""What a log was told of compiling."""
+"""The notices of compiling that were logged."""
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -208,7 +208,7 @@ def tell(say: Callable[[str], None]) -> None:
 
 
 def _is_interactive() -> bool:
-    """Return whether somebody waits: at a terminal, or in a notebook."""
+    """Return whether a person is watching: at a terminal, or in a notebook."""
     return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 

@@ -1,14 +1,17 @@
-"""Devices of torch: by name, with checked data on them, and TF32. Nothing imports this module until torch is needed."""
+"""Devices of torch: by name, with checked data; TF32; CUDA graphs. Nothing imports this module until it is needed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+
+from percolab.ground import memory
+from percolab.ground.validation import check_numbers
 
 Device = str | torch.device
 """A device, or its name: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``."""
@@ -45,16 +48,22 @@ def device_name(device: torch.device) -> str:
 
 
 def on_device(name: str, values: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Return an array, in memory or on disk, as a tensor on the device; refuse what is not finite."""
+    """Return an array, in memory or on disk, as a tensor on the device; refuse all but finite real numbers in rows."""
+    if not values.shape:
+        raise ValueError(f"{name} must have rows, got a single value")
     if isinstance(values, torch.Tensor):
+        if values.is_complex():
+            raise ValueError(f"{name} must be real numbers, got {values.dtype}")
         tensor = values.to(device, dtype)
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{name} must be finite, got NaN or infinity")
         return tensor
+    if device.type == "cpu":  # what is on disk may be larger
+        memory.require(math.prod(values.shape) * dtype.itemsize, f"{name} of shape {tuple(values.shape)} need")
     tensor = torch.empty(tuple(values.shape), dtype=dtype, device=device)
     rows = max(1, BLOCK_NUMBERS // max(1, math.prod(values.shape[1:])))
     for lo in range(0, len(values), rows):
-        block = np.asarray(values[lo : lo + rows])
+        block = check_numbers(name, np.asarray(values[lo : lo + rows]))
         finite = np.isfinite(block)
         if not finite.all():
             first = np.argwhere(~finite)[0]
@@ -72,3 +81,23 @@ def tf32(allowed: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+# ---------------------------------------------------------------------- CUDA graphs
+
+
+def warmed_up(work: Callable[[], None]) -> None:
+    """Do work on a CUDA stream of its own, so that libraries set themselves up before it is recorded."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        work()
+    torch.cuda.current_stream().wait_stream(side)
+
+
+def recorded(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """Return work as a CUDA graph, without doing it; it must have been warmed up and find no gradients."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph

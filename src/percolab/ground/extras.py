@@ -1,4 +1,4 @@
-"""Public names, imported when first asked for; older ones, which warn; what is said where an extra is missing."""
+"""Public names, imported when first used; older names, which warn; the message for a missing extra."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def sweep(path: Path) -> None:
 
 
 def remove_unlocked(path: Path) -> None:
-    """Remove a file or directory, unless another process holds its lock or nobody can tell."""
+    """Remove a file or directory, unless another process holds its lock or the system has no locks."""
     with suppress(OSError), locks.alone(path, certain=True, links=False):
         if path.is_dir():
             shutil.rmtree(path)
@@ -329,7 +329,7 @@ def write_table(table: Any, stem: Path) -> list[Path]:
 #
 # Renames that lose nothing: to a free name, or an exchange of two names in one step.
 # `os.rename` silently replaces a file or an empty directory. Linux can refuse instead, and exchange two names
-# (renameat2); elsewhere the same is had in small steps, or said not to be there.
+# (renameat2); elsewhere small steps do the same, or an error says that it cannot be done.
 
 
 class UnsupportedError(OSError):
@@ -348,9 +348,9 @@ def rename_new(source: PathLike, target: PathLike) -> None:
         _rename_new_in_steps(source, target)
 
 
-def exchange(one: PathLike, other: PathLike) -> None:
-    """Let two files or directories change names, in one step; raise `UnsupportedError` where that cannot be had."""
-    _renameat2(one, other, _EXCHANGE)
+def exchange(first: PathLike, second: PathLike) -> None:
+    """Let two files or directories exchange names, in one step; raise `UnsupportedError` where the system cannot."""
+    _renameat2(first, second, _EXCHANGE)
 
 
 def _rename_new_in_steps(source: PathLike, target: PathLike) -> None:

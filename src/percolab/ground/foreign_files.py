@@ -76,7 +76,7 @@ def reading(name: str, path: PathLike, kind: str) -> Iterator[IO[bytes]]:
 
 
 def read_json(name: str, path: PathLike, most: int = MOST_JSON) -> dict[str, Any]:
-    """Return the object in a file of JSON of at most so many bytes."""
+    """Return the object in a file of JSON of at most `most` bytes."""
     with reading(name, path, "a file of JSON") as file:
         text = file.read(most + 1)
         if len(text) > most:

@@ -27,7 +27,7 @@ def alone(path: PathLike, *, wait: bool = False, certain: bool = False, links: b
     path
         What is locked; it may be renamed meanwhile.
     wait
-        Wait for whoever holds it.
+        Wait until the present holder releases it.
     certain
         Raise OSError where the system has no locks, or has none for this file; else go on without one.
     links

@@ -1,4 +1,4 @@
-"""What must hold of the machine before NumPy and LLVM are loaded, which fail without a plain word where it does not."""
+"""Checks of the machine before NumPy and LLVM are loaded, which would fail without a clear message."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _left_of_addresses() -> Iterator[int]:
 
 
 def require(n_bytes: int, what: str) -> None:
-    """Raise MemoryError, in one line that begins with `what`, such as "codes need", unless so many bytes are free."""
+    """Raise MemoryError, in one line that begins with `what`, such as "codes need", unless `n_bytes` are free."""
     free = available() if n_bytes > NEGLIGIBLE else n_bytes
     if n_bytes > free:
         raise MemoryError(f"{what} {readable(n_bytes)} of memory, and {readable(free)} are free")

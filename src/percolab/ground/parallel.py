@@ -25,6 +25,11 @@ def thread_count(threads: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def ranges(n: int, step: int) -> list[tuple[int, int]]:
+    """Cut 0 … n - 1 into runs of this many, the last perhaps shorter: the first of each, and the one after its last."""
+    return [(lo, min(lo + step, n)) for lo in range(0, n, step)]
+
+
 def counter(progress: Progress, stage: str, marks: list[int]) -> Callable[[], None]:
     """Return a callback that says the next mark of a stage each time it is called."""
     remaining = iter(marks)

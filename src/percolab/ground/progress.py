@@ -54,7 +54,7 @@ def bar(*, visible: bool = True, label: str = "starting") -> Iterator[Display]:
 
     console = Console(stderr=True)
     if not visible:
-        with compiled.on_compiling(lambda: None):  # those who asked for silence are not told of compiling either
+        with compiled.on_compiling(lambda: None):  # without a bar there is no notice of compiling either
             yield Display()
         return
     show = _bars(console, label) if console.is_terminal else _notebook(label) if console.is_jupyter else _lines(label)
@@ -113,15 +113,15 @@ class _Stage:
         """The share that is done."""
         return self.done / self.total if self.total > 0 else 0.0
 
-    def words(self) -> str:
-        """Return the words beside the stage, its rate, the time passed and, where it can be told, the time left."""
+    def details(self) -> str:
+        """Return the words beside the stage, its rate, the time passed and, unless it is overdue, the time left."""
         now, parts = time.monotonic(), [self.note] if self.note else []
         if self.name in RATED and self._moved:
             parts.append(f"{self._moved / max(self._seconds, 1e-9):,.0f} rows/s")
         parts.append(f"{clock(now - self._start)} elapsed")
         if self._moved:
             left = self._seconds / self._moved * (self.total - self.done) - (now - self._moved_at)
-            parts.append(f"{clock(max(0.0, left))} left")
+            parts += [f"{clock(left)} left"] if left > 0 else []
         return ", ".join(parts)
 
 
@@ -152,10 +152,10 @@ class _Stages(Display):
             self.said.append(text)
 
     def text(self) -> str:
-        """Return stage, share done, words beside it, time passed and, where it can be told, time left."""
+        """Return the current stage, the share done, and its details."""
         with self.lock:
             stage = self.current
-            return f"{stage.name}{f' {stage.share:.0%}' if stage.total > 0 else ''}, {stage.words()}"
+            return f"{stage.name}{f' {stage.share:.0%}' if stage.total > 0 else ''}, {stage.details()}"
 
     def stages(self) -> list[_Stage]:
         """Return the stages that have begun, or that of the label."""
@@ -172,7 +172,7 @@ def _repeated(seconds: float, show: Callable[[], None]) -> Iterator[None]:
         while not ended.wait(seconds):
             try:
                 show()
-            except (OSError, ValueError):  # nobody reads it any more
+            except (OSError, ValueError):  # the other end of the stream is closed
                 return
 
     writer = Thread(target=repeat, name="percolab-progress", daemon=True)
@@ -194,11 +194,11 @@ def _bars(console: Console, label: str) -> Iterator[Display]:
     from rich import progress as rich
     from rich.text import Text
 
-    class Words(rich.ProgressColumn):
+    class Details(rich.ProgressColumn):
         def render(self, task: rich.Task) -> Text:
-            return Text(task.fields["stage"].words())
+            return Text(task.fields["stage"].details())
 
-    columns = rich.TextColumn("{task.description:>10}"), rich.BarColumn(), rich.TaskProgressColumn(), Words()
+    columns = rich.TextColumn("{task.description:>10}"), rich.BarColumn(), rich.TaskProgressColumn(), Details()
     with rich.Progress(*columns, console=console) as bars:
         waiting = bars.add_task(label, total=None, stage=_Stage(label))
         tasks: dict[str, rich.TaskID] = {}
@@ -241,7 +241,7 @@ def _html(stages: _Stages) -> str:
     lines = [f"<div>{escape(text)}</div>" for text in stages.said]
     for stage in stages.stages():
         share = f" value={stage.share:.3f}" if stage.total > 0 else ""
-        lines.append(f"<div>{escape(stage.name)} <progress{share}></progress> {escape(stage.words())}</div>")
+        lines.append(f"<div>{escape(stage.name)} <progress{share}></progress> {escape(stage.details())}</div>")
     return "".join(lines)
 
 

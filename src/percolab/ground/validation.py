@@ -16,7 +16,7 @@ from percolab.ground.text import shown
 
 
 def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:
-    """Return ``value`` as an int of at least ``least`` that fits in so many bits, or say what is wrong with it."""
+    """Return ``value`` as an int of at least ``least`` that fits in ``bits`` bits, or say what is wrong with it."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         whole = isinstance(value, float) and value.is_integer()
         raise ValueError(f"{name} must be an integer, got {shown(value)}{f': write {value:.0f}' if whole else ''}")
@@ -27,29 +27,38 @@ def check_integer(name: str, value: object, least: int, bits: int = 63) -> int:
     return int(value)
 
 
-def check_number(name: str, value: object, least: float) -> float:
+def check_number(name: str, value: object, least: float = -math.inf) -> float:
     """Return ``value`` as a finite float of at least ``least``, or say what is wrong with it."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be a number, got {shown(value)}")
-    if not least <= _as_float(value) < math.inf:
-        raise ValueError(f"{name} must be a number of at least {least:g}, got {value}")
-    return float(value)
+    number = _as_float(name, value)
+    if not math.isfinite(number) or number < least:
+        rule = "a finite number" if least == -math.inf else f"a number of at least {least:g}"
+        raise ValueError(f"{name} must be {rule}, got {value}")
+    return number
 
 
-def _as_float(value: Real) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        return math.inf
+def check_one_each(name: str, values: object, count: int, owner: str, least: float = -math.inf) -> tuple[float, ...]:
+    """Return one finite number of at least ``least`` for each of ``count`` owners, or say what is wrong with them."""
+    numbers = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else ()
+    if len(numbers) != count:
+        raise ValueError(f"{name} must be {count} numbers, one for each {owner}, got {shown(values)}")
+    return tuple(check_number(name, number, least) for number in numbers)
 
 
 def check_probability(name: str, value: object) -> float:
     """Return ``value`` as a float in [0, 1], or say what is wrong with it."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise ValueError(f"{name} must be a number, got {shown(value)}")
-    if not 0 <= _as_float(value) <= 1:
+    number = _as_float(name, value)
+    if not 0 <= number <= 1:
         raise ValueError(f"{name} must be between 0 and 1, got {value}")
-    return float(value)
+    return number
+
+
+def _as_float(name: str, value: Any) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be a number, got {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
@@ -59,11 +68,16 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
+ELSEWHERE = {"random_state": "seed", "n_samples": "n_points", "n_features": "dim"}
+"""scikit-learn's words for some of our keywords."""
+
+
 def check_keywords(owner: str, given: Iterable[str], known: Collection[str]) -> None:
     """Raise, in one line with the nearest known keyword, if a keyword is none of those that `owner` takes."""
     for name in given:
         if name not in known:
-            nearest = [f"did you mean {match!r}?" for match in get_close_matches(name, known, 1)]
+            meant = [word for word in known if word == ELSEWHERE.get(name)] or get_close_matches(name, known, 1)
+            nearest = [f"did you mean {word!r}?" for word in meant]
             raise TypeError(f"{owner} has no argument {name!r}: {(nearest or ['it takes ' + ', '.join(known)])[0]}")
 
 
@@ -98,12 +112,19 @@ def fill(instance: Any, **fields: Any) -> None:
         object.__setattr__(instance, name, value)
 
 
+def plain(value: Any) -> Any:
+    """Return a field as plain values, ready for JSON: tuples as lists, and what has a `to_dict` as that says."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return [plain(part) for part in value] if isinstance(value, tuple) else value
+
+
 # ---------------------------------------------------------------------- indices
 #
 # Rows and latents that users name: indices of any shape, or a mask.
 
 
-def one(name: str, index: int | np.integer[Any], length: int) -> int:
+def check_index(name: str, index: int | np.integer[Any], length: int) -> int:
     """Return an index in [0, length), or say what is wrong with it."""
     number = check_integer(name, index, 0)
     if number >= length:

@@ -1,4 +1,4 @@
-"""Parts of an epoch: worked at ahead of their use, mixed through a pool, cut into batches."""
+"""Parts of an epoch: read or computed ahead of their use, mixed through a pool, cut into batches."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from percolab.ground.compiled import kernel
 Batch = tuple[NDArray[Any], ...]
 """The same rows of several columns."""
 Batches = Generator[Batch, None, None]
-"""Batches one after another. Whoever takes them closes them: what a generator holds must not wait for a collector."""
+"""Batches one after another. The consumer closes the generator, so that its threads end at once."""
 Room = Callable[[int], Batch]
-"""Gives memory for so many rows of every column. It is called by several threads."""
+"""Returns memory for a number of rows of every column. Several threads call it."""
 
 READERS = 4
 """Parts that are read, or put together, at the same time, ahead of their use."""
@@ -29,7 +29,7 @@ READERS = 4
 
 
 def ahead(calls: Iterable[Callable[[], Batch]]) -> Batches:
-    """Yield what calls return, in turn, while the next ones are at work. Closing it ends the threads that work."""
+    """Yield the results of calls in turn, while threads work on the next ones. Closing it ends the threads."""
     threads = ThreadPoolExecutor(READERS, thread_name_prefix="percolab-read")
     pending: deque[Future[Batch]] = deque()
     try:
@@ -44,7 +44,7 @@ def ahead(calls: Iterable[Callable[[], Batch]]) -> Batches:
 
 
 def worked_ahead(parts: Batches) -> Batches:
-    """Yield parts in turn, while another thread works at the next one. Closing it ends that thread."""
+    """Yield parts in turn, while another thread works on the next one. Closing the generator ends that thread."""
     worker = ThreadPoolExecutor(1, thread_name_prefix="percolab-mix")
     try:
         pending = worker.submit(next, parts, None)

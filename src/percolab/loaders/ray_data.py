@@ -13,17 +13,8 @@ from ray.data import DataContext, Datasource, ReadTask
 from ray.data.block import Block, BlockAccessor, BlockMetadata
 
 from percolab.ground.validation import check_integer, check_seed
+from percolab.loaders import streams
 from percolab.loaders.mixture import Batches, cut, taken
-from percolab.loaders.streams import (
-    Columns,
-    Range,
-    block_order,
-    generator,
-    pool_rows,
-    read_mixed,
-    read_together,
-    row_ranges,
-)
 from percolab.store.locations import Location, absolute
 
 
@@ -37,7 +28,7 @@ class PercolabSource(Datasource):
     path
         Where the store is, for every machine of the cluster.
     columns
-        Columns of the table, of X, y, point_z and point_id. Floats are float32.
+        streams.Columns of the table, of X, y, point_z and point_id. Floats are float32.
     shuffle
         Deal the blocks to the tasks in an order drawn from (seed, epoch), and mix the rows of each task.
         Ray's own ``random_shuffle``, or ``local_shuffle_buffer_size`` of its iterators, mixes rows of several tasks.
@@ -58,12 +49,12 @@ class PercolabSource(Datasource):
         buffer_rows: int | None = None,
     ) -> None:
         super().__init__()
-        opened = Columns(path, columns)
+        opened = streams.Columns(path, columns)
         self.path = absolute(path)  # a worker may run in another directory
         self.columns = tuple(columns)
         self.shuffle = shuffle
         self.seed, self.epoch = check_seed("seed", seed), check_integer("epoch", epoch, 0)
-        self.buffer_rows = pool_rows(opened, buffer_rows)
+        self.buffer_rows = streams.pool_rows(opened, buffer_rows)
         self.identity = opened.identity
         self._size = opened.n_points * opened.row_bytes
 
@@ -78,16 +69,16 @@ class PercolabSource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Return the read tasks: as many as asked for, or one a block."""
-        columns = Columns(self.path, self.columns, self.identity)
+        """Return the read tasks: as many as asked for, but at most one per block."""
+        columns = streams.Columns(self.path, self.columns, self.identity)
         order = np.arange(columns.n_blocks)
         if self.shuffle:
-            order = block_order(columns, generator(self.seed, self.epoch))
+            order = streams.block_order(columns, streams.generator(self.seed, self.epoch))
         shares = np.array_split(order, min(parallelism, columns.n_blocks)) if columns.n_blocks else []
         return [self._task(columns, number, share, per_task_row_limit) for number, share in enumerate(shares)]
 
-    def _task(self, columns: Columns, number: int, blocks: Any, row_limit: int | None) -> ReadTask:
-        ranges = row_ranges(blocks, columns, 0, columns.n_points)
+    def _task(self, columns: streams.Columns, number: int, blocks: Any, row_limit: int | None) -> ReadTask:
+        ranges = streams.row_ranges(blocks, columns, 0, columns.n_points)
         rows = sum(stop - start for start, stop in ranges)
         metadata = BlockMetadata(
             num_rows=rows, size_bytes=rows * columns.row_bytes, exec_stats=None, input_files=(self.path,)
@@ -101,7 +92,7 @@ def _read(
     path: str,
     identity: str,
     names: tuple[str, ...],
-    ranges: list[Range],
+    ranges: list[streams.Range],
     pool: int,
     key: tuple[int, int, int],
 ) -> Iterator[Block]:
@@ -109,7 +100,7 @@ def _read(
 
     Tables have the size that Ray wants, so that it does not put them together itself, which would take another copy.
     """
-    columns = Columns(path, names, identity)
+    columns = streams.Columns(path, names, identity)
     rows = sum(stop - start for start, stop in ranges)
     wanted = DataContext.get_current().target_max_block_size or rows * columns.row_bytes
     size = columns.block_rows * max(1, -(-wanted // (columns.block_rows * columns.row_bytes)))
@@ -117,15 +108,15 @@ def _read(
     if not pool:
         parts = _in_order(columns, ranges, sizes)
     elif pool == rows:
-        parts = _permuted(columns, ranges, sizes, generator(*key))
+        parts = _permuted(columns, ranges, sizes, streams.generator(*key))
     else:
-        parts = cut(read_mixed(columns, ranges, pool, generator(*key)), sizes)
+        parts = cut(streams.read_mixed(columns, ranges, pool, streams.generator(*key)), sizes)
     with closing(parts):
         for part in parts:
             yield BlockAccessor.batch_to_block(dict(zip(names, part, strict=True)))
 
 
-def _in_order(columns: Columns, ranges: list[Range], sizes: list[int]) -> Batches:
+def _in_order(columns: streams.Columns, ranges: list[streams.Range], sizes: list[int]) -> Batches:
     """Yield parts of these sizes, each read into memory of its own."""
     left = deque(ranges)
     for size in sizes:
@@ -137,12 +128,14 @@ def _in_order(columns: Columns, ranges: list[Range], sizes: list[int]) -> Batche
             size -= here - start
             if here < stop:
                 left.appendleft((here, stop))
-        yield read_together(columns, wanted)
+        yield streams.read_together(columns, wanted)
 
 
-def _permuted(columns: Columns, ranges: list[Range], sizes: list[int], random: np.random.Generator) -> Batches:
+def _permuted(
+    columns: streams.Columns, ranges: list[streams.Range], sizes: list[int], random: np.random.Generator
+) -> Batches:
     """Yield parts of these sizes of a random permutation of all rows, which are read at once."""
-    whole = read_together(columns, ranges)
+    whole = streams.read_together(columns, ranges)
     order = random.permutation(len(whole[0]))
     for last, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True):
         yield taken(whole, order[last - size : last])

@@ -70,7 +70,7 @@ class Slots:
         self._lock = threading.Lock()
 
     def room(self, n_rows: int) -> Batch:
-        """Return memory for so many rows: in a slot if one is free."""
+        """Return memory for `n_rows` rows: in a slot if one is free."""
         slot = self._take() if n_rows <= self._slot_rows else None
         if slot is None:
             return self._room(n_rows)
@@ -114,7 +114,7 @@ class Place:
         self._tensor = tensor
 
     def is_of(self, tensor: torch.Tensor) -> bool:
-        """Return whether this is still all there is to say of a tensor, which its owner may have changed."""
+        """Return whether a tensor is still the one that was put here: its owner may have changed it."""
         ours = self._tensor
         return (
             tensor.data_ptr() == ours.data_ptr()

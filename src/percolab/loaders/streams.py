@@ -11,7 +11,7 @@ where B is the number of blocks that fit in the pool; in a uniform permutation i
 
 A chunk of y holds the rows of several blocks of X. So that it is read about once, the order of blocks is drawn for
 OPEN_ROWS rows at a time: whole chunks of y, themselves in random order, which stay in memory meanwhile. The order of
-the blocks is uniform for a store of up to so many rows, and in a larger one blocks far apart meet as well.
+the blocks is uniform for a store of up to OPEN_ROWS rows; in a larger one, blocks that lie far apart still meet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from percolab.corpora.collection import COLUMNS, DocumentRange
 from percolab.corpora.corpus import HELD_OUT, Corpus
 from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.loaders.mixture import READERS, Batch, Batches, Room, ahead, cut, mixed, worked_ahead
-from percolab.store import worlds
+from percolab.store import finished
 from percolab.store.locations import Location, absolute
 from percolab.store.stored_array import StoredArray
 
@@ -60,7 +60,7 @@ class Columns:
 
     def __init__(self, path: Location, names: Sequence[str], identity: str | None = None) -> None:
         check_names(names)
-        self._arrays, self.identity = worlds.open_columns(path, names, identity)
+        self._arrays, self.identity = finished.open_columns(path, names, identity)
         arrays = self._arrays.values()
         self.n_points = len(next(iter(arrays)))
         self.block_rows = min(array.block_rows for array in arrays)
@@ -76,7 +76,7 @@ class Columns:
         return -(-self.n_points // self.block_rows)
 
     def room(self, n_rows: int) -> Batch:
-        """Return memory for so many rows."""
+        """Return memory for `n_rows` rows."""
         return tuple(np.empty((n_rows, *array.shape[1:]), _type(array)) for array in self._arrays.values())
 
     def read(self, start: int, stop: int, room: Room | None = None) -> Batch:
@@ -261,7 +261,7 @@ class Stream:
             )
         return count
 
-    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:  # noqa: B008  # frozen
+    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:  # frozen
         """Yield the batches of an epoch that are in a share, in memory that is given or new. Close it to end early."""
         key = check_integer("epoch", epoch, 0)
         lo, hi, sizes = self._extent(share)
@@ -275,7 +275,7 @@ class Stream:
         return cut(worked_ahead(parts), sizes, room)
 
     def parts(self) -> tuple[Room, int, int]:
-        """Return what gives memory for parts of an epoch and batches that cross them, their most rows and number."""
+        """Return what gives memory for parts and batches, the most rows of one, and how many there are at a time."""
         columns = Columns(self.path, self.columns, self.identity)
         return columns.room, max(columns.block_rows, self.batch_size), READERS + 8
 
@@ -338,7 +338,7 @@ class DocumentStream:
         """Return the number of batches of every rank."""
         return len(self.documents) // (world_size * self.batch_size)
 
-    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:  # noqa: B008  # frozen
+    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:  # frozen
         """Yield the batches in a share, made ahead of their use; every epoch has the same. Close it to end early."""
         return ahead(partial(self._make, lo, room) for lo in self._starts(share))
 

@@ -7,22 +7,31 @@ they have the same numbers in all of its filtered versions. `percolab.dataset.re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 
-from percolab.ground.validation import check_choice, check_integer, check_seed, fill, one
+from percolab.ground.validation import check_choice, check_index, check_integer, check_number, check_seed, fill, plain
 
 Values = tuple[tuple[int, float], ...]
 """Nodes, sorted, and the value that each is given."""
 
 
+class _Record:
+    """A dataclass of one edit, written as its kind and the fields that are set."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the edit as plain values, ready for JSON."""
+        kind = next(name for name, record in EDIT_KINDS.items() if isinstance(self, record))
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {"kind": kind, **{name: plain(value) for name, value in values.items() if value not in (None, ())}}
+
+
 @dataclass(frozen=True, init=False)
-class Do:
+class Do(_Record):
     """Set the values of some latents and points; the target follows.
 
     Parameters
@@ -41,13 +50,8 @@ class Do:
 
     def __str__(self) -> str:
         lists = {"do": self.z, "point": self.point_z}
-        words = {name: ",".join(f"{node}={value:g}" for node, value in pairs) for name, pairs in lists.items() if pairs}
-        return " ".join(f"{name}:{pairs}" for name, pairs in words.items())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the edit as plain values, ready for JSON."""
-        lists = {"z": [list(pair) for pair in self.z], "point_z": [list(pair) for pair in self.point_z]}
-        return {"kind": "do", **{name: values for name, values in lists.items() if values}}
+        texts = {name: ",".join(f"{node}={value:g}" for node, value in pairs) for name, pairs in lists.items() if pairs}
+        return " ".join(f"{name}:{pairs}" for name, pairs in texts.items())
 
     def within(self, n_points: int, n_latents: int) -> Do | None:
         """Return what is left of the edit in the first rows and latents, None if nothing is."""
@@ -58,12 +62,12 @@ class Do:
     def check(self, n_points: int, n_latents: int) -> None:
         """Raise, in one line, if the edit names a row or a latent that is not there."""
         if self.z:
-            one("latent", self.z[-1][0], n_latents)
+            check_index("latent", self.z[-1][0], n_latents)
         if self.point_z:
-            one("row", self.point_z[-1][0], n_points)
+            check_index("row", self.point_z[-1][0], n_points)
 
 
-class _OfLatent:
+class _OfLatent(_Record):
     """An edit of one latent."""
 
     latent: int
@@ -74,7 +78,7 @@ class _OfLatent:
 
     def check(self, n_points: int, n_latents: int) -> None:
         """Raise, in one line, if the latent is not there."""
-        one("latent", self.latent, n_latents)
+        check_index("latent", self.latent, n_latents)
 
 
 @dataclass(frozen=True, init=False)
@@ -103,11 +107,6 @@ class Shift(_OfLatent):
     def __str__(self) -> str:
         return f"shift:{self.latent}={f'{self.by:g}@{self.seed}' if isinstance(self.by, float) else 'a vector'}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the edit as plain values, ready for JSON."""
-        by = {"by": list(self.by)} if isinstance(self.by, tuple) else {"by": self.by, "seed": self.seed}
-        return {"kind": "shift", "latent": self.latent, **by}
-
 
 @dataclass(frozen=True, init=False)
 class Move(_OfLatent):
@@ -130,10 +129,6 @@ class Move(_OfLatent):
     def __str__(self) -> str:
         return f"move:{self.latent}={f'{self.by:g}' if isinstance(self.by, float) else 'a vector'}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the edit as plain values, ready for JSON."""
-        return {"kind": "move", "latent": self.latent, "by": list(self.by) if isinstance(self.by, tuple) else self.by}
-
 
 @dataclass(frozen=True, init=False)
 class Turn(_OfLatent):
@@ -153,10 +148,6 @@ class Turn(_OfLatent):
 
     def __str__(self) -> str:
         return f"turn:{self.latent}={self.seed}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the edit as plain values, ready for JSON."""
-        return {"kind": "turn", "latent": self.latent, "seed": self.seed}
 
 
 Edit = Do | Shift | Move | Turn
@@ -205,19 +196,13 @@ def _as_values(name: str, values: object) -> Values:
     nodes = [check_integer(f"node of {name}", node, 0) for node, _ in assigned]
     if len(set(nodes)) < len(nodes):
         raise ValueError(f"{name} must name every node once, got one twice")
-    numbers = [_as_number(f"{name}[{node}]", value) for node, value in assigned]
+    numbers = [check_number(f"{name}[{node}]", value) for node, value in assigned]
     return tuple(sorted(zip(nodes, numbers, strict=True)))
-
-
-def _as_number(name: str, value: object) -> float:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
-    return float(value)
 
 
 def _as_shift(by: object) -> float | tuple[float, ...]:
     if isinstance(by, Real):
-        return _as_number("by", by)
+        return check_number("by", by)
     if isinstance(by, str) or not isinstance(by, Sequence | np.ndarray) or np.ndim(by) != 1:
         raise ValueError(f"by must be a number or a vector, got {by!r}")
-    return tuple(_as_number("by", value) for value in by)
+    return tuple(check_number("by", value) for value in by)

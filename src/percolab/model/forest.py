@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground import text
 from percolab.ground.arrays import Ints
-from percolab.ground.validation import check_integer, check_shape, indices, one
+from percolab.ground.validation import check_index, check_integer, check_shape, indices
 from percolab.model import graphs, hierarchy, invariants, kinship
 from percolab.model.kinship import Ragged, Walk, minima_table
 from percolab.model.latent_groups import MIN_SIZE, RATIO, Partition, concepts, cut, nearest_above
@@ -91,7 +91,8 @@ class Forest:
         return np.diff(self.cluster_start)
 
     def __repr__(self) -> str:
-        return f"Forest({self.n_points:,} points, {self.n_clusters:,} clusters, {self.n_latents:,} latents)"
+        named = ("point", self.n_points), ("cluster", self.n_clusters), ("latent", self.n_latents)
+        return f"Forest({', '.join(text.counted(number, noun) for noun, number in named)})"
 
     def _repr_html_(self) -> str:
         size = self.cluster_size
@@ -113,10 +114,9 @@ class Forest:
     # ------------------------------------------------------------------ derived columns
 
     @cached_property
-    def _extents(self) -> tuple[Ints, Ints]:
-        start, size = np.empty(self.n_latents, np.int64), np.empty(self.n_latents, np.int64)
-        hierarchy.extents(self.cluster_start, self.left_size, start, size)
-        return start, size
+    def _extents(self) -> tuple[Ints, Ints, int]:
+        start, size = np.empty((2, self.n_latents), np.int64)
+        return start, size, int(hierarchy.extents(self.cluster_start, self.left_size, start, size))
 
     @property
     def latent_start(self) -> Ints:
@@ -127,6 +127,11 @@ class Forest:
     def latent_size(self) -> Ints:
         """(n-C,) number of points of the latent, the paper's s_latent."""
         return self._extents[1]
+
+    @property
+    def first_bad_split(self) -> int:
+        """The first latent whose `left_size` does not split its points in two, or -1: see `check_structure`."""
+        return self._extents[2]
 
     @cached_property
     def _ancestry(self) -> tuple[Ints, Ints]:
@@ -393,7 +398,7 @@ class Forest:
 
     def cluster(self, index: int | np.integer[Any]) -> Forest:
         """Return one cluster as a forest of its own, its rows numbered from 0."""
-        c = one("cluster", index, self.n_clusters)
+        c = check_index("cluster", index, self.n_clusters)
         lo, hi = self.cluster_start[c : c + 2]
         latents = slice(lo - c, hi - c - 1)
         return Forest(

@@ -24,8 +24,8 @@ def membership(forest: Forest, latents: ArrayLike | None, z: NDArray[Any] | None
 
     chosen = listed("latents", latents, forest.n_latents)
     start, size = forest.latent_start[chosen], forest.latent_size[chosen]
-    indptr = np.empty(forest.n_points + 1, np.int64)
-    hierarchy.membership_indptr(start, size, indptr)
+    begin, end = (np.bincount(edges, minlength=forest.n_points + 1) for edges in (start, start + size))
+    indptr = np.append(0, np.cumsum(np.cumsum(begin - end)[:-1]))
     index_type = np.int32 if max(indptr[-1], chosen.size) < 2**31 else np.int64
     indices = np.empty(indptr[-1], index_type)
     hierarchy.membership_indices(start, size, indptr, indices)

@@ -7,14 +7,16 @@ so every pass below is a single forward sweep: no recursion, no stack.
 
 from __future__ import annotations
 
-import numpy as np
-
 from percolab.ground.compiled import kernel
 
 
 @kernel
 def extents(cluster_start, left_size, latent_start, latent_size):
-    """Fill the first row and the number of rows of every latent's interval."""
+    """Fill the first row and the number of rows of every latent's interval; return -1.
+
+    Or return the first latent whose `left_size` is not in [1, size - 1], and stop there: so a bad one never leads out
+    of bounds.
+    """
     for c in range(cluster_start.size - 1):
         first, size = cluster_start[c], cluster_start[c + 1] - cluster_start[c]
         top = first - c
@@ -24,12 +26,15 @@ def extents(cluster_start, left_size, latent_start, latent_size):
         for i in range(top, top + size - 1):
             left = left_size[i]
             right = latent_size[i] - left
+            if left < 1 or right < 1:
+                return i
             if left > 1:
                 latent_start[i + 1] = latent_start[i]
                 latent_size[i + 1] = left
             if right > 1:
                 latent_start[i + left] = latent_start[i] + left
                 latent_size[i + left] = right
+    return -1
 
 
 @kernel
@@ -52,33 +57,10 @@ def ancestry(cluster_start, left_size, latent_size, latent_depth, latent_parent)
 
 
 @kernel
-def first_bad_split(cluster_start, left_size, latent_size):
-    """Return the first latent whose `left_size` is not in [1, size - 1], or -1; `latent_size` is scratch.
-
-    Stops at the first fault, so it never follows a bad one out of bounds.
-    """
-    for c in range(cluster_start.size - 1):
-        size = cluster_start[c + 1] - cluster_start[c]
-        top = cluster_start[c] - c
-        if size > 1:
-            latent_size[top] = size
-        for i in range(top, top + size - 1):
-            left = left_size[i]
-            right = latent_size[i] - left
-            if left < 1 or right < 1:
-                return i
-            if left > 1:
-                latent_size[i + 1] = left
-            if right > 1:
-                latent_size[i + left] = right
-    return -1
-
-
-@kernel
 def path(left_size, top, first, size, row, out):
     """Return how many latents are above `row` in the cluster with this top latent and interval.
 
-    Those that `out` has room for are written to it, top first.
+    The latents that `out` has room for are written to it, top first.
     """
     length = 0
     i = top
@@ -104,21 +86,6 @@ def paint_depth(latent_start, latent_size, latent_depth, depth, out):
         if latent_depth[i] == depth:
             for row in range(latent_start[i], latent_start[i] + latent_size[i]):
                 out[row] = i
-
-
-@kernel
-def membership_indptr(start, size, indptr):
-    """Fill CSR row offsets for the intervals [start, start + size): one entry for each row they cover."""
-    n = indptr.size - 1
-    steps = np.zeros(n + 1, np.int64)
-    for j in range(start.size):
-        steps[start[j]] += 1
-        steps[start[j] + size[j]] -= 1
-    covering = 0
-    indptr[0] = 0
-    for row in range(n):
-        covering += steps[row]
-        indptr[row + 1] = indptr[row] + covering
 
 
 @kernel

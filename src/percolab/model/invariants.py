@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.arrays import Ints
-from percolab.model import hierarchy
 
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
@@ -44,7 +43,7 @@ def _check_sizes(forest: Forest) -> None:
 
 
 def _check_splits(forest: Forest) -> None:
-    bad = hierarchy.first_bad_split(forest.cluster_start, forest.left_size, np.empty(forest.n_latents, np.int64))
+    bad = forest.first_bad_split
     if bad >= 0:
         raise ValueError(f"left_size[{bad}] must split the latent's points in two, got {forest.left_size[bad]}")
     lo, hi = forest.latent_start, forest.latent_start + forest.latent_size

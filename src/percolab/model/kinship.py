@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
-from percolab.ground.validation import indices, listed, one
+from percolab.ground.validation import check_index, indices, listed
 from percolab.model import hierarchy
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ BLOCK = 64
 def points_of(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
     """Return the rows of latents: see `Forest.points_of`."""
     if np.ndim(latents) == 0:
-        latent = one("latent", latents, forest.n_latents)
+        latent = check_index("latent", latents, forest.n_latents)
         start = int(forest.latent_start[latent])
         return slice(start, start + int(forest.latent_size[latent]))
     chosen = listed("latents", latents, forest.n_latents)
@@ -35,7 +35,7 @@ def points_of(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
 def descendants(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
     """Return the latents below latents, of which one with m rows has m - 2: see `Forest.descendants`."""
     if np.ndim(latents) == 0:
-        latent = one("latent", latents, forest.n_latents)
+        latent = check_index("latent", latents, forest.n_latents)
         return slice(latent + 1, latent + int(forest.latent_size[latent]) - 1)
     chosen = listed("latents", latents, forest.n_latents)
     return chosen + 1, chosen + forest.latent_size[chosen] - 1
@@ -46,7 +46,7 @@ def path(forest: Forest, rows: Any) -> Ints | Ragged:
     if np.ndim(rows):
         last = forest.point_parent[listed("rows", rows, forest.n_points)]
         return paths_to(last, forest.latent_parent, forest.latent_depth)
-    row = one("row", rows, forest.n_points)
+    row = check_index("row", rows, forest.n_points)
     c = int(np.searchsorted(forest.cluster_start, row, side="right")) - 1
     first = int(forest.cluster_start[c])
     place = forest.left_size, first - c, first, int(forest.cluster_start[c + 1]) - first, row

@@ -52,7 +52,7 @@ def thinned(forest: Forest, latents: Ints, size: Ints, ratio: float) -> NDArray[
     `size` is how many of the rows each latent of the forest has.
     """
     kept = np.empty(latents.size, np.bool_)
-    thin(latents, forest.latent_size, size, ratio, kept)
+    nest(latents, forest.latent_size, size, ratio, kept, np.empty(latents.size, np.int64))
     return kept
 
 
@@ -71,34 +71,25 @@ def nearest_above(forest: Forest, latents: ArrayLike) -> Ints:
     """Return, for each of these latents, the nearest other of them above it: see `Forest.nearest_above`."""
     chosen, place = np.unique(listed("latents", latents, forest.n_latents), return_inverse=True)
     above = np.empty(chosen.size, np.int64)
-    enclose(chosen, forest.latent_size, above)
+    nest(chosen, forest.latent_size, forest.latent_size, 1.0, np.empty(chosen.size, np.bool_), above)
     return above[place]
 
 
 @kernel
-def enclose(latents, latent_size, above):
-    """Fill the nearest of the sorted `latents` above each of them, -1 for none; below i are i + 1 … i + size - 2."""
-    open_latents = np.empty(latents.size, np.int64)
-    count = 0
-    for j in range(latents.size):
-        while count and latents[j] >= open_latents[count - 1] + latent_size[open_latents[count - 1]] - 1:
-            count -= 1
-        above[j] = open_latents[count - 1] if count else -1
-        open_latents[count] = latents[j]
-        count += 1
+def nest(latents, latent_size, present, ratio, kept, above):
+    """Mark those of the sorted `latents` with at most `ratio` of the nearest marked one above's rows, and fewer.
 
-
-@kernel
-def thin(latents, latent_size, present, ratio, kept):
-    """Mark those of the sorted `latents` with at most `ratio` of the nearest marked one above's rows, and fewer."""
+    Fill the nearest marked one above each, -1 for none; below latent i are i + 1 … i + size - 2.
+    """
     open_latents = np.empty(latents.size, np.int64)
     count = 0
     for j in range(latents.size):
         latent = latents[j]
         while count and latent >= open_latents[count - 1] + latent_size[open_latents[count - 1]] - 1:
             count -= 1
-        above = present[open_latents[count - 1]] if count else np.inf
-        kept[j] = present[latent] <= ratio * above and present[latent] < above
+        above[j] = open_latents[count - 1] if count else -1
+        rows_above = present[above[j]] if count else np.inf
+        kept[j] = present[latent] <= ratio * rows_above and present[latent] < rows_above
         if kept[j]:
             open_latents[count] = latent
             count += 1

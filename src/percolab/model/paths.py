@@ -51,11 +51,11 @@ def way_to(forest: Forest, latent: int, root: int) -> Way:
     """Return the way down to a latent, given the root of the walk of its cluster. Time proportional to the depth."""
     cluster = int(cluster_of_latent(forest.cluster_start, latent))
     first, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
-    top = first - cluster
-    steps = _steps(forest.left_size, top, stop - first, latent)
-    path, start, size, entry = (np.empty(steps, np.int64) for _ in range(4))
-    _descend(forest.left_size, forest.bond, top, first, stop - first, root, path, start, size, entry, latent)
-    return Way(cluster, path, start, size, entry)
+    way = forest.left_size, forest.bond, first - cluster, first, stop - first, root, latent
+    steps = _descend(*way, *np.empty((4, 0), np.int64))
+    columns = np.empty((4, steps), np.int64)
+    _descend(*way, *columns)
+    return Way(cluster, *columns)
 
 
 def ends(forest: Forest, way: Way) -> tuple[int, int, slice]:
@@ -91,25 +91,18 @@ def cluster_of_latent(cluster_start, latent):
 
 
 @kernel
-def _steps(left_size, at, size, latent):
-    """Return the number of latents from one down to another below it, both counted."""
-    steps = 1
-    while at != latent:
-        left = left_size[at]
+def _descend(left_size, bond, at, first, count, root, latent, path, start, size, entry):
+    """Return the number of latents from the top down to one, both counted.
+
+    Fill the latents that the arrays have room for, their intervals, and where the walk from `root` enters them.
+    """
+    enter, steps = root, 0
+    while True:
+        if steps < path.size:
+            path[steps], start[steps], size[steps], entry[steps] = at, first, count, enter
         steps += 1
-        if latent < at + left:
-            at, size = at + 1, left
-        else:
-            at, size = at + left, size - left
-    return steps
-
-
-@kernel
-def _descend(left_size, bond, at, first, count, root, path, start, size, entry, latent):
-    """Fill the latents from the top down to one, their intervals, and where the walk from `root` enters them."""
-    enter = root
-    for k in range(path.size):
-        path[k], start[k], size[k], entry[k] = at, first, count, enter
+        if at == latent:
+            return steps
         left = left_size[at]
         middle = first + left
         if latent < at + left:

@@ -1,10 +1,10 @@
-"""Recipes: everything that determines a dataset, checked once, written down as JSON."""
+"""Recipes: everything that determines a dataset, checked once and written as JSON."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import Context, Decimal
 from functools import lru_cache
@@ -16,17 +16,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from percolab.ground import text
+from percolab.ground import text, validation
 from percolab.ground.foreign_files import parse_json
-from percolab.ground.validation import (
-    check_choice,
-    check_integer,
-    check_keywords,
-    check_number,
-    check_probability,
-    check_seed,
-    fill,
-)
+from percolab.ground.validation import check_choice, check_integer, check_seed
 from percolab.model.edits import Edit, as_edits
 from percolab.model.target import Target
 
@@ -63,7 +55,11 @@ class Seeds:
     def __init__(self, graph: int | None = None, embed: int | None = None, value: int | None = None) -> None:
         for name, seed in (("graph", graph), ("embed", embed), ("value", value)):
             known = secrets.randbits(DRAWN_SEED_BITS) if seed is None else check_seed(f"seeds.{name}", seed)
-            fill(self, **{name: known})
+            validation.fill(self, **{name: known})
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the seeds by name."""
+        return asdict(self)
 
     @classmethod
     def from_int(cls, seed: int) -> Self:
@@ -95,7 +91,7 @@ def _as_create_prob(create_prob: object, mode: str) -> float | None:
     if mode == "custom":
         if create_prob is None:
             raise ValueError("create_prob must be given with mode='custom', got None")
-        return check_probability("create_prob", create_prob)
+        return validation.check_probability("create_prob", create_prob)
     if create_prob is not None:
         raise ValueError(f"create_prob must be left out unless mode='custom', got {create_prob!r}")
     return None
@@ -110,7 +106,7 @@ def _as_mean_degree(mean_degree: object, mode: str, engine: str) -> float | None
         raise ValueError("mean_degree must be given with mode='random_graph', got None")
     if engine != "native":
         raise ValueError(f"engine must be 'native' with mode='random_graph', got {engine!r}")
-    return check_number("mean_degree", mean_degree, 0)
+    return validation.check_number("mean_degree", mean_degree, 0)
 
 
 def _as_dtype(dtype: DTypeLike | None, engine: str) -> str:
@@ -135,21 +131,46 @@ def _as_target(target: object, seeds: Seeds) -> Target:
 
 
 class Written:
-    """What is written down as JSON, and made again from that."""
+    """A dataclass that can be written as JSON and read back; `kind` is the kind that the JSON names."""
+
+    _kind: str | None
 
     def __new__(cls, *values: Any, **fields: Any) -> Self:
         """Return an empty one; a keyword that is not known is refused with the nearest one that is."""
-        check_keywords(cls.__name__, fields, [*signature(cls).parameters])
+        validation.check_keywords(cls.__name__, fields, [*signature(cls).parameters])
         return super().__new__(cls)
 
+    def __init_subclass__(cls, kind: str | None = None) -> None:
+        cls._kind = kind
+
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        raise NotImplementedError
+        """Return the fields as plain values, ready for JSON; all but the recipe of one dataset say their ``kind``."""
+        values = {field.name: validation.plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+        return values if self._kind is None else {"kind": self._kind, **values}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` was called on."""
-        raise NotImplementedError
+        """Return what `to_dict` was called on; the values may come from a stranger."""
+        given = dict(values)
+        if cls._kind is not None and (kind := given.pop("kind", cls._kind)) != cls._kind:
+            raise ValueError(f"kind must be {cls._kind!r}, got {kind!r}")
+        unknown = sorted(set(given) - {field.name for field in fields(cls)})  # type: ignore[arg-type]
+        if unknown:
+            raise ValueError(f"a {cls.__name__.lower()} has no field {unknown[0]!r}")
+        return cls._of_plain(given)
+
+    @classmethod
+    def _of_plain(cls, given: dict[str, Any]) -> Self:
+        """Return what has these fields, given as plain values."""
+        return cls(**given)
+
+    @staticmethod
+    def _parts(given: Mapping[str, Any], name: str, what: str, make: Callable[[Mapping[str, Any]], Any]) -> list[Any]:
+        """Return a field that is a list of objects, each made from its plain values."""
+        parts = given.get(name)
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, Mapping) for part in parts):
+            raise ValueError(f"{name} must be a list of {what}, got {parts!r}")
+        return [make(part) for part in parts]
 
     def to_json(self) -> str:
         """Return it as one line of JSON."""
@@ -159,12 +180,6 @@ class Written:
     def from_json(cls, text: str) -> Self:
         """Return what `to_json` was called on."""
         return cls.from_dict(parse_json(text))
-
-    @classmethod
-    def _check_names(cls, values: Mapping[str, Any], what: str) -> None:
-        unknown = sorted(set(values) - {field.name for field in fields(cls)})  # type: ignore[arg-type]
-        if unknown:
-            raise ValueError(f"a {what} has no field {unknown[0]!r}")
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -237,7 +252,7 @@ class Recipe(Written):
         if seed is not None and seeds is not None:
             raise ValueError(f"seed and seeds are the same, and only one may be given, got {seed!r} and {seeds!r}")
         known = _as_seeds(seeds) if seed is None else Seeds.from_int(check_seed("seed", seed))
-        fill(
+        validation.fill(
             self,
             n_points=check_integer("n_points", n_points, 1),
             dim=check_integer("dim", dim, 2),
@@ -253,13 +268,14 @@ class Recipe(Written):
         )
 
     def __repr__(self) -> str:
-        shown = {field.name: getattr(self, field.name) for field in fields(self)}
-        hidden = {name for name, plain in self._plain().items() if plain}
-        return f"Recipe({', '.join(f'{name}={value!r}' for name, value in shown.items() if name not in hidden)})"
+        shown = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self._usual}
+        return f"Recipe({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
-    def _plain(self) -> dict[str, bool]:
-        """Tell which of the fields that most recipes do not use are as they are in most recipes."""
-        return {"edits": not self.edits, "target": self.target == Target(), "mean_degree": self.mean_degree is None}
+    @property
+    def _usual(self) -> set[str]:
+        """The fields that few recipes use, where this one does not use them either."""
+        usual = {"edits": not self.edits, "target": self.target == Target(), "mean_degree": self.mean_degree is None}
+        return {name for name, holds in usual.items() if holds}
 
     def require_plain(self, purpose: str) -> None:
         """Raise, in one line, if the recipe has edits, a target or a mode that `purpose` cannot follow."""
@@ -286,26 +302,19 @@ class Recipe(Written):
 
     def _repr_html_(self) -> str:
         lines = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "seeds"}
-        seeds = {f"seeds.{name}": str(seed) for name, seed in asdict(self.seeds).items()}
+        seeds = {f"seeds.{name}": str(seed) for name, seed in self.seeds.to_dict().items()}
         return text.table("Recipe", {name: value for name, value in (lines | seeds).items() if value is not None})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, ready for JSON; edits and target are left out where there are none."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["seeds"] = asdict(self.seeds)
-        values["edits"] = [edit.to_dict() for edit in self.edits]
-        values["target"] = self.target.to_dict()
-        hidden = {name for name, plain in self._plain().items() if plain}
-        return {name: value for name, value in values.items() if name not in hidden}
+        return {name: value for name, value in super().to_dict().items() if name not in self._usual}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a recipe from what `to_dict` returned."""
-        cls._check_names(values, "recipe")
-        missing = sorted({"n_points", "dim"} - set(values))
+    def _of_plain(cls, given: dict[str, Any]) -> Self:
+        missing = sorted({"n_points", "dim"} - set(given))
         if missing:
             raise ValueError(f"{missing[0]} must be given")
-        return cls(**values)
+        return cls(**given)
 
 
 _PAPER_SEEDS = Seeds(graph=0, embed=10_000, value=20_000)

@@ -82,14 +82,16 @@ def _sum_parts(latents, rows, cluster_start, left_size, latent_z, point_z, y):
     for latent in latents:
         if latent < done:  # below one that is done
             continue
-        first, size, depth, above = _sum_to_latent(latent, cluster_start, left_size, latent_z)
+        cluster = cluster_of_latent(cluster_start, latent)
+        first, size, depth, above = _sum_to(latent, -1, cluster, cluster_start, left_size, latent_z)
         steps += depth + size
         if steps > y.size:
             return False
         _sum_below(latent, first, size, depth, above, left_size, latent_z, point_z, y, _scratch(size))
         done = latent + size - 1
     for row in rows:
-        depth, above = _sum_to_row(row, cluster_start, left_size, latent_z)
+        cluster = np.searchsorted(cluster_start, row, side="right") - 1
+        _, _, depth, above = _sum_to(-1, row, cluster, cluster_start, left_size, latent_z)
         steps += depth
         if steps > y.size:
             return False
@@ -98,34 +100,19 @@ def _sum_parts(latents, rows, cluster_start, left_size, latent_z, point_z, y):
 
 
 @kernel
-def _sum_to_latent(latent, cluster_start, left_size, latent_z):
-    """Return the first row, the size and the depth of a latent, and the sum of z above it."""
-    cluster = cluster_of_latent(cluster_start, latent)
+def _sum_to(latent, row, cluster, cluster_start, left_size, latent_z):
+    """Return the first row, the size and the depth of a latent, and the sum of z above it.
+
+    With latent -1 the same of a row, whose size is 1.
+    """
     at, first = cluster_start[cluster] - cluster, cluster_start[cluster]
     size, depth, above = cluster_start[cluster + 1] - first, 0, 0.0
-    while at != latent:
+    while size > 1 and at != latent:
         left = left_size[at]
         above = latent_z[at] + above
         depth += 1
-        if latent < at + left:
+        if latent < at + left if latent >= 0 else row < first + left:
             at, size = at + 1, left
         else:
             at, first, size = at + left, first + left, size - left
     return first, size, depth, above
-
-
-@kernel
-def _sum_to_row(row, cluster_start, left_size, latent_z):
-    """Return the depth of a row and the sum of z above it."""
-    cluster = np.searchsorted(cluster_start, row, side="right") - 1
-    at, first = cluster_start[cluster] - cluster, cluster_start[cluster]
-    size, depth, above = cluster_start[cluster + 1] - first, 0, 0.0
-    while size > 1:
-        left = left_size[at]
-        above = latent_z[at] + above
-        depth += 1
-        if row < first + left:
-            at, size = at + 1, left
-        else:
-            at, first, size = at + left, first + left, size - left
-    return depth, above

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.ground.validation import check_choice, check_integer, check_seed, fill
+from percolab.ground.validation import check_choice, check_integer, fill
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "sum": (),
@@ -23,7 +23,9 @@ TARGET_KINDS = tuple(OPTIONS)
 RULES = tuple(kind for kind in TARGET_KINDS if kind != "custom")
 """The kinds that a recipe can make."""
 
-LEVELS, RATIO = 4, 8
+_DEFAULTS: Mapping[str, dict[str, Any]] = {"path_tokens": {"levels": 4, "ratio": 8}, "custom": {"dtype": "float64"}}
+_LEAST = {"seed": 0, "max_size": 1, "n_groups": 2, "levels": 1, "ratio": 2, "columns": 1}
+"""The least value of every option that is an integer."""
 
 
 @dataclass(frozen=True, init=False)
@@ -41,7 +43,7 @@ class Target:
     levels, ratio
         Of ``"path_tokens"``: the length of the sequence, and how much smaller groups get from level to level.
     dtype, columns
-        Of ``"custom"``: the type of y, and how many columns it has; None if it has one number a row.
+        Of ``"custom"``: the type of y, and how many columns it has; None if it has one number per row.
     """
 
     kind: str
@@ -128,23 +130,13 @@ _OPTION_NAMES = tuple(field.name for field in fields(Target) if field.name != "k
 
 def _check_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
-    if kind == "silent":
-        return {"seed": check_seed("seed", given["seed"])} if given else {}
-    if kind == "classes":
-        if len(given) != 1:
-            raise ValueError(f"max_size or n_groups must be given with target 'classes', got {_listed(given)}")
-        ((name, value),) = given.items()
-        return {name: check_integer(name, value, 1 if name == "max_size" else 2)}
-    if kind == "path_tokens":
-        return {
-            "levels": check_integer("levels", given.get("levels", LEVELS), 1),
-            "ratio": check_integer("ratio", given.get("ratio", RATIO), 2),
-        }
-    if kind == "custom":
-        dtype = check_choice("dtype", given.get("dtype", "float64"), ("float64", "int64"))
-        columns = given.get("columns")
-        return {"dtype": dtype, "columns": columns if columns is None else check_integer("columns", columns, 1)}
-    return {}
+    if kind == "classes" and len(given) != 1:
+        raise ValueError(f"max_size or n_groups must be given with target 'classes', got {_listed(given)}")
+    values = _DEFAULTS.get(kind, {}) | given
+    if "dtype" in values:
+        check_choice("dtype", values["dtype"], ("float64", "int64"))
+    bounds = {name: (least, 64 if name == "seed" else 63) for name, least in _LEAST.items() if name in values}
+    return values | {name: check_integer(name, values[name], *bound) for name, bound in bounds.items()}
 
 
 def _listed(given: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from percolab.corpora.corpus import HELD_OUT
-from percolab.ground.validation import check_choice, check_integer, check_seed
+from percolab.ground.validation import check_choice, check_integer, check_number, check_seed
 
 SCALES = ("paper", "small")
 """Scales that experiments come at: the paper's, and one for a laptop."""
@@ -31,7 +31,7 @@ class TrainSeeds(NamedTuple):
 
 @dataclass(frozen=True)
 class Training:
-    """What training on any data is determined by: the shape of the network, the optimiser, the precision."""
+    """What determines training on any data: the shape of the network, the optimiser, the precision."""
 
     d_model: int = 256
     """width of the residual stream"""
@@ -59,9 +59,7 @@ class Training:
         for name in self._COUNTS:
             check_integer(name, getattr(self, name), 1)
         for name in ("lr", "min_lr", "weight_decay"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 <= value < math.inf):
-                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+            check_number(name, getattr(self, name), 0)
         check_seed("seed", self.seed)
 
     @property
@@ -77,8 +75,8 @@ class Training:
 class TrainConfig(Training):
     """Everything that determines training on a dataset, given the data; the defaults are the paper's one-cluster run.
 
-    The learning rate of epoch e (from 0) is min_lr + (lr - min_lr) (1 + cos(π e / epochs)) / 2. `seed` is that of the
-    split, the initial weights and the order of the rows, unless one of them has its own.
+    The learning rate of epoch e (from 0) is min_lr + (lr - min_lr) (1 + cos(π e / epochs)) / 2. `seed` seeds
+    the split, the initial weights and the order of the rows, unless one of them has its own seed.
     """
 
     epochs: int = 500
@@ -123,7 +121,7 @@ class CorpusTrainConfig(Training):
     """Everything that determines training on documents, given the corpus.
 
     Step s (from 0) is taken on documents first + s·batch_size to first + (s + 1)·batch_size - 1. The learning rate
-    rises linearly to `lr` over the steps of `warmup`, then falls as a cosine to `min_lr`. `seed` is that of the initial
+    rises linearly to `lr` over the steps of `warmup`, then falls as a cosine to `min_lr`. `seed` seeds the initial
     weights; the documents are the corpus' own.
     """
 

@@ -8,7 +8,6 @@ outer one acts first. A module whose output is a tuple is changed in the tuple's
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +19,7 @@ from torch import nn
 from percolab.ground.validation import check_number
 
 Change = Callable[[torch.Tensor], torch.Tensor]
+Hook = Callable[[nn.Module, Any, Any], Any]
 
 LISTED = 12
 """Most module names in a message."""
@@ -59,7 +59,7 @@ def steer(
     tensor([[6.]])
     """
     vector = _floats("direction", direction, 1)
-    times = dose if isinstance(dose, torch.Tensor) else check_number("dose", dose, -math.inf)
+    times = dose if isinstance(dose, torch.Tensor) else check_number("dose", dose)
 
     def change(output: torch.Tensor) -> torch.Tensor:
         _check_width("direction", vector, layer, output)
@@ -71,7 +71,7 @@ def steer(
 
 @contextmanager
 def ablate(model: nn.Module, layer: str, directions: Any, to: Any = "zero", *, positions: Any = None) -> Iterator[None]:
-    """Remove from the output of a layer its component in the span of directions, or set it to that of a mean.
+    """Remove from the output of a layer its component in the span of directions, or replace it by a mean's.
 
     Parameters
     ----------
@@ -166,11 +166,19 @@ def _changed(model: nn.Module, layer: str, change: Change, positions: Any) -> It
         make = getattr(type(output), "_make", type(output))  # a named tuple's constructor takes its fields one by one
         return make([changed, *output[1:]])
 
-    handle = _module(model, layer).register_forward_hook(hook)
+    with hooked((find_module(model, layer), hook)):
+        yield
+
+
+@contextmanager
+def hooked(*hooks: tuple[nn.Module, Hook]) -> Iterator[None]:
+    """Call a hook after each forward pass of its module, inside the block."""
+    handles = [module.register_forward_hook(hook) for module, hook in hooks]
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def _run_source(model: nn.Module, layer: str, source: Any) -> torch.Tensor:
@@ -184,11 +192,10 @@ def _run_source(model: nn.Module, layer: str, source: Any) -> torch.Tensor:
         if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
             raise ValueError(f"source must be integers, the tokens that the model embeds, got {args[0].dtype}")
 
-    handles = [_module(model, layer).register_forward_hook(hook)]
-    handles += [part.register_forward_pre_hook(check) for part in model.modules() if isinstance(part, nn.Embedding)]
+    handles = [part.register_forward_pre_hook(check) for part in model.modules() if isinstance(part, nn.Embedding)]
     suspended = _CLEAN.set(True)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), hooked((find_module(model, layer), hook)):
             if isinstance(source, Mapping):
                 model(**source)
             else:
@@ -208,13 +215,14 @@ def _on_device(model: nn.Module, source: Any) -> torch.Tensor:
     return torch.as_tensor(source, device=None if parameter is None else parameter.device)
 
 
-def _module(model: nn.Module, layer: str) -> nn.Module:
+def find_module(model: nn.Module, layer: str, rule: str = "layer must be a module") -> nn.Module:
+    """Return a module of a model by its name; a refusal begins with the rule."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     modules: dict[str, nn.Module] = {name: module for name, module in model.named_modules() if name}
     if layer not in modules:
         names = [*modules][:LISTED] + ["…"] * (len(modules) > LISTED)
-        raise ValueError(f"layer must be a module of the model ({', '.join(names)}), got {layer!r}")
+        raise ValueError(f"{rule} of the model ({', '.join(names)}), got {layer!r}")
     return modules[layer]
 
 
@@ -266,7 +274,7 @@ class _Span:
         self.fixed = None if learned else _basis(self.directions.cpu())
 
     def replace(self, layer: str, output: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-        """Return an output with its component in the span replaced by that of `by`."""
+        """Return an output with its component in the span replaced by the component of `by`."""
         _check_width(self.name, self.directions, layer, output)
         # A basis that is learned changes between passes; QR has gradients where singular vectors have none.
         basis = torch.linalg.qr(self.directions.double().T)[0].T if self.fixed is None else self.fixed
@@ -275,7 +283,7 @@ class _Span:
 
 
 def _basis(directions: torch.Tensor) -> torch.Tensor:
-    """Return (rank, width) an orthonormal basis of the span, whatever the lengths of the directions."""
+    """Return (rank, width) an orthonormal basis of the span of directions of any lengths."""
     unit = nn.functional.normalize(directions.double(), dim=1)
     _, values, basis = torch.linalg.svd(unit, full_matrices=False)
     spanned: torch.Tensor = basis[values > max(unit.shape) * torch.finfo(directions.dtype).eps]

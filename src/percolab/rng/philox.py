@@ -1,4 +1,4 @@
-"""Counter-based randomness: every number is a pure function of (seed, which node, what for).
+"""Counter-based randomness: every number is a pure function of (seed, node, purpose).
 
 The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011; the Random123 library): ten rounds that turn a 128-bit
 counter and a 64-bit key into 128 random bits. Here the key is the seed, and the counter is made of a 64-bit node, a
@@ -20,22 +20,14 @@ import numpy as np
 
 from percolab.ground import intrinsics as word
 from percolab.ground.compiled import inlined, kernel
-from percolab.ground.intrinsics import (
-    bits_of_double,
-    bits_of_float,
-    double_of_bits,
-    float_of_bits,
-    low_word,
-    multiply_high,
-)
 
-# What a number is for: the last word of the counter. These numbers define the data of engine version 1.
+# The purpose of a number: the last word of the counter. These numbers define the data of engine version 1.
 CLUSTER, SPLIT, VECTOR, ORIGIN, DIRECTION, ROOT, VALUE, LABEL, GRAPH = range(9)
-# Those of what is built on the engines' data: silent pairs, subsamples, rows and rotations of worlds, chance levels.
+# Purposes of what is built on the engines' data: silent pairs, subsamples, rows and rotations of worlds, chance levels.
 SILENT, SUBSAMPLE, WORLD_ROWS, WORLD_ROTATION, CHANCE = range(64, 69)
-# Those of documents: what a position draws, its further bits, a fresh context, the lexicon, the ids of tokens.
+# Purposes of documents: what a position draws, its further bits, a fresh context, the lexicon, the ids of tokens.
 POSITION, FURTHER, FRESH, LEXICON, TOKEN_ID = range(69, 74)
-# That of the directions in which latents are shifted.
+# Purpose of the directions in which latents are shifted.
 SHIFT = 74
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -139,7 +131,7 @@ def cluster_path(founder):
 @kernel
 def fold(a, b):
     """Return 64 bits that depend on all bits of two random words: the two halves of their product, xored."""
-    return multiply_high(a, b) ^ (a * b)
+    return word.multiply_high(a, b) ^ (a * b)
 
 
 @inlined
@@ -158,9 +150,9 @@ def fold_in_halves(a, b):
 @inlined
 def log(x):
     """Return the natural logarithm of a normal positive double, to about one unit in the last place."""
-    shifted = bits_of_double(x) - np.int64(0x3FE6A09E667F3BCD)
+    shifted = word.bits_of_double(x) - np.int64(0x3FE6A09E667F3BCD)
     exponent = np.float64(shifted >> 52)
-    f = double_of_bits((shifted & np.int64(0xFFFFFFFFFFFFF)) + np.int64(0x3FE6A09E667F3BCD)) - 1.0
+    f = word.double_of_bits((shifted & np.int64(0xFFFFFFFFFFFFF)) + np.int64(0x3FE6A09E667F3BCD)) - 1.0
     s = f / (2.0 + f)
     z = s * s
     r = 1.531383769920937332e-01 + z * 1.479819860511658591e-01
@@ -198,13 +190,10 @@ def normal(a, b):
 @kernel
 def normals(nodes, purpose, key, bits, out):
     """Fill one standard normal double for each node; `bits` is scratch for two words per node."""
-    k0, k1, use = key & _LOW, key >> _32, np.uint64(purpose)
+    first, second = bits[: nodes.size], bits[nodes.size : 2 * nodes.size]
+    blocks(nodes, nodes.size, purpose, key, first, second)
     for i in range(nodes.size):
-        a, b, c, d = philox(nodes[i] & _LOW, nodes[i] >> _32, np.uint64(0), use, k0, k1)
-        bits[2 * i] = a | (b << _32)
-        bits[2 * i + 1] = c | (d << _32)
-    for i in range(nodes.size):
-        out[i] = normal(bits[2 * i], bits[2 * i + 1])
+        out[i] = normal(first[i], second[i])
 
 
 # ---------------------------------------------------------------------- Gaussians in single precision
@@ -217,9 +206,9 @@ _BELOW_ONE = np.float32(1 - 2.0**-24)
 @kernel
 def _log_single(x):
     """Return the natural logarithm of a normal positive float32, to about one unit in the last place."""
-    shifted = word.add(bits_of_float(x), np.int32(-0x3F3504F3))
+    shifted = word.add(word.bits_of_float(x), np.int32(-0x3F3504F3))
     exponent = np.float32(word.sar(shifted, np.int32(23)))
-    f = float_of_bits(word.add(word.and_(shifted, np.int32(0x7FFFFF)), np.int32(0x3F3504F3))) - _ONE
+    f = word.float_of_bits(word.add(word.and_(shifted, np.int32(0x7FFFFF)), np.int32(0x3F3504F3))) - _ONE
     z = f * f
     y = np.float32(7.0376836292e-2) * f + np.float32(-1.1514610310e-1)
     y = y * f + np.float32(1.1676998740e-1)
@@ -254,7 +243,8 @@ def _normal_pair(a, b):
     x, y = (s, c) if odd else (c, s)
     x_sign = word.shl(word.and_(word.add(quadrant, np.int32(1)), np.int32(2)), np.int32(30))
     y_sign = word.shl(word.and_(quadrant, np.int32(2)), np.int32(30))
-    return float_of_bits(word.xor(bits_of_float(r * x), x_sign)), float_of_bits(word.xor(bits_of_float(r * y), y_sign))
+    first, second = word.xor(word.bits_of_float(r * x), x_sign), word.xor(word.bits_of_float(r * y), y_sign)
+    return word.float_of_bits(first), word.float_of_bits(second)
 
 
 @kernel
@@ -263,10 +253,10 @@ def bits_of_nodes(nodes, indices, purpose, key, bits):
     k0, k1, use = key & _LOW, key >> _32, np.uint64(purpose)
     for i in range(nodes.size):
         a, b, c, d = philox(nodes[i] & _LOW, nodes[i] >> _32, indices[i], use, k0, k1)
-        bits[4 * i] = low_word(a)
-        bits[4 * i + 1] = low_word(b)
-        bits[4 * i + 2] = low_word(c)
-        bits[4 * i + 3] = low_word(d)
+        bits[4 * i] = word.low_word(a)
+        bits[4 * i + 1] = word.low_word(b)
+        bits[4 * i + 2] = word.low_word(c)
+        bits[4 * i + 3] = word.low_word(d)
 
 
 @kernel

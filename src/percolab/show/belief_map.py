@@ -1,4 +1,4 @@
-"""A document over the tree of its lexicon: what can be known about the context at each position."""
+"""Picture of a document over the tree of its lexicon: the exact belief in every context at each position."""
 
 from __future__ import annotations
 

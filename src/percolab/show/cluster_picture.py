@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
-from percolab.ground.validation import check_integer, one
+from percolab.ground.validation import check_index, check_integer
 from percolab.model.forest import Forest
 from percolab.show import latent_colours, style
 from percolab.show.belief_map import draw_document
@@ -94,8 +94,8 @@ def draw(
         draw_tree(tree, forest, look)
         if look.scale is not None:
             figure.colorbar(look.scale, ax=[space, tree], label=label or look.name, fraction=0.03, pad=0.01)
-        for shade, words in look.labels:
-            space.plot([], [], "o", color=shade, label=words)
+        for shade, name in look.labels:
+            space.plot([], [], "o", color=shade, label=name)
         if look.labels:
             space.legend(loc="best", frameon=True, framealpha=0.8)
         n, dim = owner.forest.n_points, owner.recipe.dim
@@ -106,7 +106,7 @@ def draw(
 
 def _draw_one_document(data: Corpus | StoredDocuments, number: int) -> Figure:
     if isinstance(data, StoredDocuments):
-        return draw_document(data.corpus, data.recipe.lo + one("document", number, len(data.recipe)))
+        return draw_document(data.corpus, data.recipe.lo + check_index("document", number, len(data.recipe)))
     return draw_document(data, number)
 
 
@@ -144,12 +144,17 @@ def principal_plane(X: Any, first: int, n: int) -> tuple[NDArray[np.float64], ND
         total += block.sum(0)
         square += block.T @ block
     mean = total / n
-    variance, axes = np.linalg.eigh(square / n - np.outer(mean, mean))
-    top = axes[:, [-1, -2]]
+    axes, share = top_axes(square / n - np.outer(mean, mean))
+    return np.concatenate([(np.asarray(X[rows], np.float64) - mean) @ axes for rows in blocks]), share
+
+
+def top_axes(covariance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the first two principal axes as columns, and the variance share of each."""
+    variance, vectors = np.linalg.eigh(covariance)
+    axes = vectors[:, [-1, -2]]
     # An axis has no sign of its own; this choice makes the picture the same everywhere.
-    top *= np.sign(top[np.abs(top).argmax(0), [0, 1]])
-    plane = np.concatenate([(np.asarray(X[rows], np.float64) - mean) @ top for rows in blocks])
-    return plane, np.maximum(variance[[-1, -2]], 0) / max(variance.sum(), np.finfo(float).tiny)
+    axes *= np.sign(axes[np.abs(axes).argmax(0), [0, 1]])
+    return axes, np.maximum(variance[[-1, -2]], 0) / max(variance.sum(), np.finfo(float).tiny)
 
 
 # ---------------------------------------------------------------------- the two panels
@@ -195,6 +200,7 @@ def draw_space(
 def draw_tree(axes: Axes, forest: Forest, look: Colouring) -> None:
     """Draw the latent tree of a one-cluster forest."""
     from matplotlib.collections import LineCollection
+    from matplotlib.ticker import MaxNLocator
 
     n, size = forest.n_points, forest.latent_size
     smallest = max(1, round(SEEN_SHARE * n))
@@ -213,7 +219,10 @@ def draw_tree(axes: Axes, forest: Forest, look: Colouring) -> None:
     shown = np.count_nonzero(size >= smallest)
     what = f"latents of at least {smallest:,} points, {shown:,} of {size.size:,}" if smallest > 1 else "all latents"
     axes.set_title(f"its latent tree ({what})")
-    _count_ticks(axes, n / smallest)
+    axes.set_yscale("log")
+    style.plain_numbers(axes.yaxis)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
 def _elbows(forest: Forest, smallest: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -232,15 +241,3 @@ def _elbows(forest: Forest, smallest: int) -> tuple[NDArray[np.float64], NDArray
     x = np.column_stack([middle[n + parent], middle[child], middle[child]])
     y = np.column_stack([size[parent], size[parent], node_size[child]])
     return np.stack([x, y], axis=2), np.where(child < n, child + n - 1, child - n)
-
-
-def _count_ticks(axes: Axes, decades: float) -> None:
-    """Put a logarithmic axis of counts in y, and write counts in full on both axes."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 300 else (1,)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.dataset.dataset import Dataset
+from percolab.ground.arrays import Ints
 from percolab.model.target import Target
 from percolab.show import pages, style
 
@@ -21,6 +23,7 @@ FITTED_SIZE, FEWEST_FITTED = 35, 50
 fewest clusters that it is fitted to."""
 EXACT_TO = 200
 """Points of a cluster up to which the law of depths is exact; beyond, it is the limit."""
+PAPERS = "the normal law of the paper's targets for comparison"
 FEW_LABELS = 12
 """Labels that are drawn as bars."""
 LARGEST_SUMMED = 1 << 22
@@ -32,35 +35,38 @@ def panels(dataset: Dataset) -> list[str]:
     law = "" if dataset.source_row is not None else ", with the law of each cluster's size added up"
     cycles = " Clusters with a cycle have no known law and are left out of it." if dataset.forest.n_extra_bonds else ""
     pictures = [
-        panel(dataset, _draw_depths, f"Depth of points{law}.{cycles}"),
-        panel(dataset, *_target_panel(dataset)),
+        panel(partial(_draw_depths, dataset=dataset), f"Depth of points{law}.{cycles}"),
+        target_panel(
+            dataset.y, 1.0, "the normal law that each has over seeds" if dataset.target == Target() else PAPERS
+        ),
     ]
     if dataset.forest.n_clusters > 1:
         law = "" if dataset.source_row is not None else ", with the theory of large n"
-        pictures.insert(0, panel(dataset, _draw_sizes, f"Share of clusters with at least s points{law}."))
+        draw = partial(draw_sizes, size=dataset.forest.cluster_size, law=partial(size_law, dataset))
+        pictures.insert(0, panel(draw, f"Share of clusters with at least s points{law}."))
     return pictures
 
 
-def panel(dataset: Dataset, draw: Callable[[Axes, Dataset], None], caption: str) -> str:
+def panel(draw: Callable[[Axes], None], caption: str) -> str:
     """Return one figure, as HTML."""
     figure = style.new_figure(4.6, 3.2)
-    draw(figure.subplots(), dataset)
+    draw(figure.subplots())
     return pages.picture(figure, caption)
 
 
 def trees(dataset: Dataset) -> NDArray[np.bool_]:
     """Tell for each cluster whether its tree and depths have the law of uniform trees.
 
-    They do unless a bond closed a cycle in it, or it is what a subsample left of one.
+    It does not if a bond closed a cycle in it, or if a subsample took only some of its points.
     """
     forest = dataset.forest
-    found = np.full(forest.n_clusters, dataset.source_row is None)
-    found[forest.latent_cluster[forest.extra_latent]] = False
-    return found
+    is_tree = np.full(forest.n_clusters, dataset.source_row is None)
+    is_tree[forest.latent_cluster[forest.extra_latent]] = False
+    return is_tree
 
 
 def regime(mean_degree: float) -> str:
-    """Return in a word where a random graph stands."""
+    """Return on which side of the critical point a random graph is."""
     side = "below" if mean_degree < 1 else "above" if mean_degree > 1 else "at"
     return f"{side} the critical point"
 
@@ -85,18 +91,37 @@ def size_law(dataset: Dataset, sizes: NDArray[np.int64]) -> NDArray[np.float64] 
     return np.asarray(expected / expected[0])
 
 
-def _draw_sizes(axes: Axes, dataset: Dataset) -> None:
-    s, count = np.unique(dataset.forest.cluster_size, return_counts=True)
-    share = np.cumsum(count[::-1])[::-1] / count.sum()
-    axes.loglog(s, share, "o", markersize=3, color=style.BLUE, label="this dataset")
+def fit_exponent(size: Ints, least: int) -> tuple[float, float]:
+    """Return the exponent of a discrete power law for sizes from `least` on, by maximum likelihood, and its error.
+
+    The closed form 1 + n / Σ ln(s / (s_min - ½)) of Clauset, Shalizi and Newman (2009, Eq. 3.7), good for large s_min.
+    The error is that of independent clusters.
+    """
+    fitted = size[size >= least]
+    exponent = 1 + fitted.size / float(np.sum(np.log(fitted / (least - 0.5))))
+    return exponent, (exponent - 1) / np.sqrt(fitted.size)
+
+
+def draw_sizes(
+    axes: Axes, size: Ints, law: Callable[[Ints], NDArray[np.float64] | None], fit_from: int | None = None
+) -> None:
+    """Draw the share of clusters with at least s points beside its law, and the power law fitted to large clusters."""
+    s, count = np.unique(size, return_counts=True)
+    share = np.cumsum(count[::-1])[::-1] / size.size
+    axes.loglog(s, share, "o", markersize=3, color=style.BLUE, label=f"{size.size:,} clusters")
     grid = np.unique(np.concatenate([s, np.geomspace(s[0], s[-1], 100).astype(np.int64)]))
-    law = size_law(dataset, grid)
-    if law is not None:
-        seen = law > 0.1 / count.sum()
-        axes.loglog(grid[seen], law[seen], color=style.BLACK, linewidth=1.1, label="theory")
-    axes.set_xlabel("cluster size s")
-    axes.set_ylabel("share of clusters with size ≥ s")
-    axes.legend()
+    expected = law(grid)
+    if expected is not None:
+        seen = expected > 0.1 / size.size
+        axes.loglog(grid[seen], expected[seen], color=style.BLACK, linewidth=1.1, label="theory")
+    if fit_from is not None:
+        exponent, error = fit_exponent(size, fit_from)
+        tail = grid[grid >= fit_from]
+        power = share[np.searchsorted(s, fit_from)] * (tail / tail[0]) ** (1 - exponent)
+        text = f"fit for s ≥ {fit_from}: slope {exponent - 1:.3f} ± {error:.3f}"
+        axes.loglog(tail, power, "--", color=style.VERMILION, linewidth=2, label=text)
+    axes.set(xlabel="cluster size s", ylabel="share of clusters with size ≥ s")
+    axes.legend(loc="lower left")
 
 
 def _draw_depths(axes: Axes, dataset: Dataset) -> None:
@@ -133,16 +158,13 @@ def _depth_law(sizes: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[
 # ---------------------------------------------------------------------- targets
 
 
-def _target_panel(dataset: Dataset) -> tuple[Callable[[Axes, Dataset], None], str]:
-    if dataset.y.dtype.kind != "f":
-        return _draw_labels, "Rows of each label, the most frequent first; of sequences, by level."
-    if dataset.target == Target():
-        return _draw_targets, "Targets, with the normal law that each has over seeds."
-    return _draw_targets, "Targets, with the normal law of the paper's for comparison."
-
-
-def _draw_labels(axes: Axes, dataset: Dataset) -> None:
-    draw_labels(axes, np.asarray(dataset.y))
+def target_panel(y: Any, variance: float | None, law: str = "") -> str:
+    """Return the figure of targets as HTML: labels, or numbers beside a normal law of this variance."""
+    values = np.asarray(y)
+    if values.dtype.kind != "f":
+        caption = "Rows of each label, the most frequent first; of sequences, by level."
+        return panel(partial(draw_labels, y=values), caption)
+    return panel(partial(draw_targets, y=values.ravel(), variance=variance), f"Targets{', with ' * bool(law)}{law}.")
 
 
 def draw_labels(axes: Axes, y: NDArray[np.int64]) -> None:
@@ -158,10 +180,6 @@ def draw_labels(axes: Axes, y: NDArray[np.int64]) -> None:
     axes.set_ylabel("rows")
     if y.ndim > 1:
         axes.legend()
-
-
-def _draw_targets(axes: Axes, dataset: Dataset) -> None:
-    draw_targets(axes, np.asarray(dataset.y).ravel())
 
 
 def draw_targets(axes: Axes, y: NDArray[np.float64], variance: float | None = 1.0) -> None:

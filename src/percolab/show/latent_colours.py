@@ -1,4 +1,4 @@
-"""What the points, bonds and latents of a cluster are coloured by: chosen latents, or a value of every point."""
+"""Colours of the points, bonds and latents of a cluster: by chosen latents, or by a value of every point."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 TRUNK, REST = "#333333", style.MIDDLE
-"""Colours of what is above the coloured latents, and of what belongs to none."""
+"""Colours of latents above the coloured ones, and of points and latents in none of them."""
 
 GROUP_SHARE = 0.03
 """Share of a cluster's points that a group must have to get a colour."""
@@ -151,8 +151,8 @@ def chosen_groups(dataset: Dataset, cluster: int, latents: Sequence[int]) -> tup
         if forest.latent_cluster[latent] != cluster:
             where = forest.latent_cluster[latent]
             raise ValueError(f"latents must be of cluster {cluster}, got {latent} of cluster {where}")
-    words = [f"latent {latent}: {forest.latent_size[latent]:,} points" for latent in latents]
-    return np.array(latents, np.int64) - first, words
+    labels = [f"latent {latent}: {forest.latent_size[latent]:,} points" for latent in latents]
+    return np.array(latents, np.int64) - first, labels
 
 
 # ---------------------------------------------------------------------- by values
@@ -167,7 +167,7 @@ def by_values(forest: Forest, of_points: Floats, of_latents: Floats, name: str) 
     scale = style.colour_scale(low, high)
     scale.set_cmap(scale.get_cmap().with_extremes(bad=REST))
     points, latents = (scale.to_rgba(np.ma.masked_invalid(values)) for values in (of_points, of_latents))
-    # What is far from the middle, or large, is what one looks for; what has no value is below all.
+    # Values far from the middle, or large ones, are drawn on top; points without a value are drawn below all.
     weight, latent_weight = (np.nan_to_num(values, nan=low) for values in (of_points, of_latents))
     if low < 0 < high:
         weight, latent_weight = np.abs(np.nan_to_num(of_points)), np.abs(np.nan_to_num(of_latents))
@@ -195,12 +195,11 @@ def values_of(dataset: Dataset, cluster: int, colour: str | ArrayLike) -> tuple[
             latents = slice(rows.start - cluster, rows.stop - cluster - 1)
             return np.asarray(dataset.point_z[rows]), np.asarray(dataset.latent_z[latents]), "z"
         if dataset.y.ndim > 1:
-            raise ValueError(f"y must have one number a row to be a colour, got {dataset.y.shape[1]}")
+            raise ValueError(f"y must have one number per row to be a colour, got {dataset.y.shape[1]}")
         points = np.asarray(dataset.y[rows], np.float64)
     else:
         points = np.asarray(np.asarray(colour)[rows], np.float64)
-    own = forest.cluster(cluster)
-    return points, _means(own, points), colour if isinstance(colour, str) else "value"
+    return points, _means(forest.cluster(cluster), points), colour if isinstance(colour, str) else "value"
 
 
 def _means(forest: Forest, points: Floats) -> Floats:
@@ -215,10 +214,10 @@ def _means(forest: Forest, points: Floats) -> Floats:
 
 def of_rows(known: Truth, values: ArrayLike) -> Floats:
     """Return values of samples as values of the rows of a hierarchy: the mean over the samples of each, NaN if none."""
-    found = np.asarray(values)
-    if found.shape != known.rows.shape:
-        raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {found.shape}")
-    numbers = found.astype(np.float64)
+    given = np.asarray(values)
+    if given.shape != known.rows.shape:
+        raise ValueError(f"colour must have shape {known.rows.shape}, one value per row, got {given.shape}")
+    numbers = given.astype(np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError("colour must be finite, got NaN or infinity")
     if known.in_order:

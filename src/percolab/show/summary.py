@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from percolab.corpora.collection import DocumentRange, StoredDocuments
+from percolab.dataset.dataset import Dataset
 from percolab.ground.memory import readable
-from percolab.ground.text import printable
-from percolab.store import finished, locations
+from percolab.ground.text import counted, printable
+from percolab.store import finished
 from percolab.store.locations import Location
 from percolab.worlds.superposed import AnyDataset, Superposed
 
@@ -27,22 +28,29 @@ def summarise(dataset: AnyDataset) -> dict[str, Any]:
     if isinstance(dataset, Superposed):
         return _summarise_world(dataset)
     forest, y, depth = dataset.forest, dataset.y, dataset.forest.point_depth
-    empty = forest.n_points == 0
+    read: dict[str, Any] = {"n_extra_bonds": forest.n_extra_bonds, "n_classes": dataset.n_classes}
+    if forest.n_points:
+        read |= {"depth_mean": float(depth.mean()), "depth_max": int(depth.max())}
+        read |= {"y_mean": float(y.mean()), "y_variance": float(y.var())}
+    return _summary(dataset, forest.cluster_start, read)
+
+
+def _summary(dataset: Dataset, start: Any, read: dict[str, Any]) -> dict[str, Any]:
+    """Return what follows from the starts of clusters, with the statistics that were read."""
+    n_clusters = len(start) - 1
+    # Clusters are sorted by size, the largest first.
+    alone = bisect(range(n_clusters), False, key=lambda c: int(start[c + 1]) - int(start[c]) == 1)
     return {
         "recipe": dataset.recipe.to_dict(),
-        "n_points": forest.n_points,
+        "n_points": len(dataset),
         "dim": int(dataset.X.shape[1]),
         "dtype": np.dtype(dataset.X.dtype).name,
-        "n_clusters": forest.n_clusters,
-        "largest_cluster": 0 if empty else int(forest.cluster_size[0]),
-        "singletons": int(np.count_nonzero(forest.cluster_size == 1)),
-        "n_latents": forest.n_latents,
-        "n_extra_bonds": forest.n_extra_bonds,
-        "depth_mean": None if empty else float(depth.mean()),
-        "depth_max": None if empty else int(depth.max()),
-        "y_mean": None if empty else float(y.mean()),
-        "y_variance": None if empty else float(y.var()),
-        "n_classes": dataset.n_classes,
+        "n_clusters": n_clusters,
+        "largest_cluster": int(start[1]) if n_clusters else 0,
+        "singletons": n_clusters - alone,
+        "n_latents": len(dataset) - n_clusters,
+        **dict.fromkeys(("n_extra_bonds", "depth_mean", "depth_max", "y_mean", "y_variance", "n_classes")),
+        **read,
         "modified": dataset.modification,
         "provenance": dict(dataset.provenance),
     }
@@ -76,20 +84,20 @@ def _summarise_world(world: Superposed) -> dict[str, Any]:
 
 
 def _summarise_factor(world: Superposed, k: int) -> dict[str, Any]:
-    """Return sizes of a factor, and what it is in the world: its weight, and how its y goes with that of the world."""
-    recipe, found = world.recipe, summarise(world.factors[k])
+    """Return the sizes of a factor, its scale and weight, and the correlation of its y with the world's."""
+    recipe, factor = world.recipe, summarise(world.factors[k])
     sizes = ("n_points", "dim", "n_clusters", "largest_cluster", "n_latents", "depth_mean", "depth_max")
-    own, y = np.asarray(world.factors[k].y), np.asarray(world.y)
-    follows = None
-    if own.dtype.kind == y.dtype.kind == "f" and own.ndim == 1 and len(world) > 1:
-        follows = float(np.corrcoef(own[world.rows[:, k]], y)[0, 1])
+    factor_y, y = np.asarray(world.factors[k].y), np.asarray(world.y)
+    correlation = None
+    if factor_y.dtype.kind == y.dtype.kind == "f" and factor_y.ndim == 1 and len(world) > 1:
+        correlation = float(np.corrcoef(factor_y[world.rows[:, k]], y)[0, 1])
     return {
         "mode": recipe.factors[k].mode,
-        **{name: found[name] for name in sizes},
+        **{name: factor[name] for name in sizes},
         "sigma": float(world.sigma[k]),
         "scale": recipe.scales[k],
         "weight": None if recipe.weights is None else recipe.weights[k],
-        "correlation": follows,
+        "correlation": correlation,
     }
 
 
@@ -101,28 +109,7 @@ def summarise_store(location: Location, dataset: AnyDataset | StoredDocuments) -
         return {**summarise_documents(dataset.recipe), **floor, "provenance": dict(dataset.provenance)}
     if isinstance(dataset, Superposed) or len(dataset) <= LARGE:
         return summarise(dataset)
-    start = finished.Complete(location).array("cluster_start")
-    n_clusters = len(start) - 1
-    # Clusters are sorted by size, the largest first.
-    alone = bisect(range(n_clusters), False, key=lambda c: int(start[c + 1]) - int(start[c]) == 1)
-    return {
-        "recipe": dataset.recipe.to_dict(),
-        "n_points": len(dataset),
-        "dim": int(dataset.X.shape[1]),
-        "dtype": np.dtype(dataset.X.dtype).name,
-        "n_clusters": n_clusters,
-        "largest_cluster": int(start[1]),
-        "singletons": n_clusters - alone,
-        "n_latents": len(dataset) - n_clusters,
-        **dict.fromkeys(("n_extra_bonds", "depth_mean", "depth_max", "y_mean", "y_variance", "n_classes")),
-        "modified": dataset.modification,
-        "provenance": dict(dataset.provenance),
-    }
-
-
-def store_bytes(location: Location) -> int:
-    """Return the bytes of all files of a store."""
-    return locations.n_bytes(location)
+    return _summary(dataset, finished.Complete(location).array("cluster_start"), {})
 
 
 def one_line(summary: dict[str, Any]) -> str:
@@ -140,15 +127,15 @@ def one_line(summary: dict[str, Any]) -> str:
             f"y from {relevant}; seed {summary['recipe']['seed']}"
         )
     recipe, seeds = summary["recipe"], summary["recipe"]["seeds"]
-    told = (
-        f"{summary['n_points']:,} points in R^{summary['dim']}, {summary['n_clusters']:,} clusters, "
+    line = (
+        f"{summary['n_points']:,} points in R^{summary['dim']}, {counted(summary['n_clusters'], 'cluster')}, "
         f"{summary['n_latents']:,} latents; seeds {seeds['graph']}, {seeds['embed']}, {seeds['value']}"
     )
     if recipe.get("edits"):
-        told += f"; edits {_counted([edit['kind'] for edit in recipe['edits']])}"
-    if recipe.get("target", {}).get("kind", "custom") != "custom":
-        told += f"; target {recipe['target']['kind']}"
-    return told + (f"; modified: {summary['modified']}" if summary.get("modified") else "")
+        line += f"; edits {_counted([edit['kind'] for edit in recipe['edits']])}"
+    if recipe.get("target"):
+        line += f"; target {recipe['target']['kind']}"
+    return line + (f"; modified: {summary['modified']}" if summary.get("modified") else "")
 
 
 def table(summary: dict[str, Any], title: str) -> Table:
@@ -167,10 +154,7 @@ def table(summary: dict[str, Any], title: str) -> Table:
 
 
 def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    if "n_documents" in summary:
-        lines = _lines_of_documents(summary)
-    else:
-        lines = _lines_of_world(summary) if "factors" in summary else _lines_of_dataset(summary)
+    lines = [*size_lines(summary), *_recipe_lines(summary)]
     if summary["modified"]:
         lines.append(("modified", f"{summary['modified']}: the recipe does not make this"))
     if "store_bytes" in summary:
@@ -184,55 +168,60 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _lines_of_documents(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    recipe = summary["recipe"]
-    corpus, contexts = recipe["corpus"], summary["n_contexts"]
+def size_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the sizes and first statistics of a summary as names and text."""
+    if "n_documents" in summary:
+        return _sizes_of_documents(summary)
+    return _sizes_of_world(summary) if "factors" in summary else _sizes_of_dataset(summary)
+
+
+def _sizes_of_documents(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    recipe, n_tokens = summary["recipe"], summary["n_tokens"]
     lines = [("documents", f"{summary['n_documents']:,} of {summary['length']:,} tokens, from number {recipe['lo']:,}")]
-    for k, (count, share) in enumerate(zip(contexts, corpus["shares"], strict=True)):
-        lines.append((f"lexicon {k}", f"{summary['n_tokens']:,} tokens, {count} contexts, share {share:g}"))
+    for k, (count, share) in enumerate(zip(summary["n_contexts"], recipe["corpus"]["shares"], strict=True)):
+        lines.append((f"lexicon {k}", f"{n_tokens:,} tokens, {count} contexts, share {share:g}"))
     if summary["floor_mean"] is not None:
         lines.append(("floor", f"mean {summary['floor_mean']:.6g} nats after the first token"))
-    how = {name: corpus[name] for name in ("renewal", "min_size", "seed")}
-    return [*lines, ("recipe", _pairs(how))]
+    return lines
 
 
-def _lines_of_world(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    recipe = summary["recipe"]
+def _sizes_of_world(summary: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("samples", f"{summary['n_samples']:,} in {summary['dim']} dimensions, {summary['dtype']}")]
-    for k, part in enumerate(summary["factors"]):
-        weight = "in the product" if part["weight"] is None and k in summary["relevant"] else "irrelevant"
-        told = f"weight {part['weight']:g}" if part["weight"] else weight
-        sizes = f"{part['n_points']:,} points in R^{part['dim']}, {part['n_clusters']:,} clusters"
-        lines.append((f"factor {k}", f"{sizes}, {part['n_latents']:,} latents, scale {part['scale']:g}, {told}"))
-    if summary["y_mean"] is not None:
-        lines.append(("y", f"mean {summary['y_mean']:.6g}, variance {summary['y_variance']:.6g}"))
-    elif summary["n_classes"] is not None:
-        lines.append(("y", f"{summary['n_classes']:,} classes"))
-    how = {"rotate": "yes" if recipe["rotate"] else "no", "seed": recipe["seed"]}
-    return [*lines, ("recipe", f"superposed, {', '.join(f'{key} {value}' for key, value in how.items())}")]
+    for k, factor in enumerate(summary["factors"]):
+        role = "in the product" if factor["weight"] is None and k in summary["relevant"] else "irrelevant"
+        role = f"weight {factor['weight']:g}" if factor["weight"] else role
+        sizes = f"{factor['n_points']:,} points in R^{factor['dim']}, {counted(factor['n_clusters'], 'cluster')}"
+        text = f"{sizes}, {factor['n_latents']:,} latents, mode {factor['mode']}, scale {factor['scale']:g}, {role}"
+        if factor["correlation"] is not None:
+            text += f", correlation with y {factor['correlation']:.3f}"
+        lines.append((f"factor {k}", text))
+    return lines if summary["y_mean"] is summary["n_classes"] is None else [*lines, ("y", _y_text(summary))]
 
 
-def _lines_of_dataset(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    recipe = summary["recipe"]
-    lines = [
-        ("points", f"{summary['n_points']:,} in {summary['dim']} dimensions, {summary['dtype']}"),
-        (
-            "clusters",
-            f"{summary['n_clusters']:,}, largest {summary['largest_cluster']:,}, singletons {summary['singletons']:,}",
-        ),
-        ("latents", f"{summary['n_latents']:,}"),
-    ]
+def _sizes_of_dataset(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    recipe, points = summary["recipe"], f"{summary['n_points']:,} in {summary['dim']} dimensions, {summary['dtype']}"
+    if recipe["min_cluster_size"] > 1:
+        points += f", of {recipe['n_points']:,} before the filter"
+    sizes = f"{summary['n_clusters']:,}, largest {summary['largest_cluster']:,}, singletons {summary['singletons']:,}"
+    lines = [("points", points), ("clusters", sizes), ("latents", f"{summary['n_latents']:,}")]
     if summary["n_extra_bonds"]:
         lines.append(("cycles", f"{summary['n_extra_bonds']:,} bonds close one"))
     if summary["depth_mean"] is not None:
-        lines += [
-            ("depth", f"mean {summary['depth_mean']:.6g}, max {summary['depth_max']:,}"),
-            ("y", _target_text(summary)),
-        ]
+        lines.append(("depth", f"mean {summary['depth_mean']:.6g}, max {summary['depth_max']:,}"))
+        lines.append(("y", _target_text(summary)))
     if recipe.get("edits"):
         lines.append(("edits", _counted([edit["kind"] for edit in recipe["edits"]])))
+    return lines
+
+
+def _recipe_lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    recipe = summary["recipe"]
+    if "n_documents" in summary:
+        return [("recipe", _pairs({name: recipe["corpus"][name] for name in ("renewal", "min_size", "seed")}))]
+    if "factors" in summary:
+        return [("recipe", f"superposed, rotate {'yes' if recipe['rotate'] else 'no'}, seed {recipe['seed']}")]
     seeds = ", ".join(f"{name} {seed}" for name, seed in recipe["seeds"].items())
-    return [*lines, ("recipe", _recipe_text(recipe)), ("seeds", seeds)]
+    return [("recipe", _recipe_text(recipe)), ("seeds", seeds)]
 
 
 def _recipe_text(recipe: dict[str, Any]) -> str:
@@ -244,12 +233,14 @@ def _target_text(summary: dict[str, Any]) -> str:
     """Return what y is and, if it is a number, its mean and variance."""
     target = dict(summary["recipe"].get("target", {"kind": "sum"}))
     kind = target.pop("kind")
-    told = f"{kind} ({_pairs(target)}), " if target else "" if kind == "sum" else f"{kind}, "
+    rule = f"{kind} ({_pairs(target)}), " if target else "" if kind == "sum" else f"{kind}, "
+    return rule + (f"{target['levels']} tokens per row" if "levels" in target else _y_text(summary))
+
+
+def _y_text(summary: dict[str, Any]) -> str:
     if summary["n_classes"] is not None:
-        return f"{told}{summary['n_classes']:,} classes"
-    if "levels" in target:
-        return f"{told}{target['levels']} tokens a row"
-    return f"{told}mean {summary['y_mean']:.6g}, variance {summary['y_variance']:.6g}"
+        return f"{summary['n_classes']:,} classes"
+    return f"mean {summary['y_mean']:.6g}, variance {summary['y_variance']:.6g}"
 
 
 def _counted(kinds: list[str]) -> str:

@@ -14,37 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from percolab.ground import foreign_files
 from percolab.ground.text import one_line
 from percolab.store import objects
 from percolab.store.locations import Location, file_system, local_path
 from percolab.store.schema import StoreError
-
-
-class Source(Protocol):
-    """The files of a store by key, as ``X/c/0/0``. A missing one raises FileNotFoundError, a wrong one StoreError."""
-
-    is_local: bool
-
-    def read(self, key: str, most: int) -> bytes:
-        """Return a file of at most so many bytes."""
-
-    def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
-        """Fill buffers, one after another, from a file that has exactly their size; return its stamp."""
-
-    def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
-        """Fill equal parts of a buffer, each from its offset in a file, if that has this stamp; tell whether it has."""
-
-    def stamp(self, key: str) -> object:
-        """Return something that changes when a file is replaced or written."""
-
-
-def source(location: Location) -> Source:
-    """Return the files at a location."""
-    path = local_path(location)
-    return Remote(location) if path is None else Directory(path)
 
 
 class Directory:
@@ -56,30 +32,30 @@ class Directory:
         self.path = os.path.abspath(path)
 
     def read(self, key: str, most: int) -> bytes:
-        """Return a file of at most so many bytes."""
-        with self._opened(key) as (file, found):
-            if found.st_size > most:
-                raise StoreError(f"{key} must have at most {most} bytes, got {found.st_size}")
+        """Return the content of a file of at most `most` bytes."""
+        with self._opened(key) as (file, status):
+            if status.st_size > most:
+                raise StoreError(f"{key} must have at most {most} bytes, got {status.st_size}")
             return os.read(file, most)
 
     def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
         """Fill buffers, one after another, from a file that has exactly their size; return its stamp."""
         expected = sum(part.nbytes for part in parts)
-        with self._opened(key) as (file, found):
-            if found.st_size != expected:
-                raise StoreError(f"{key} must have {expected} bytes, got {found.st_size}")
+        with self._opened(key) as (file, status):
+            if status.st_size != expected:
+                raise StoreError(f"{key} must have {expected} bytes, got {status.st_size}")
             offset = 0
             for part in parts:
                 _fill(file, offset, part, key)
                 offset += part.nbytes
-            return _stamp(found)
+            return _stamp(status)
 
     def read_parts(self, key: str, stamp: object, offsets: Sequence[int], out: memoryview) -> bool:
-        """Fill equal parts of a buffer, each from its offset in a file, if that has this stamp; tell whether it has."""
+        """Fill equal parts of a buffer, each from its offset in a file; return False if the file has another stamp."""
         size = out.nbytes // max(1, len(offsets))
         file = foreign_files.descriptor(f"{self.path}/{key}", links=False)
         try:
-            if _stamp(os.fstat(file)) != stamp:  # which also tells that it is the plain file that it was
+            if _stamp(os.fstat(file)) != stamp:  # an equal stamp also means the same plain file
                 return False
             for k, offset in enumerate(offsets):
                 _fill(file, offset, out[k * size : (k + 1) * size], key)
@@ -112,8 +88,8 @@ class Directory:
             os.close(file)
 
 
-def _stamp(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _fill(file: int, offset: int, out: memoryview, key: str) -> None:
@@ -128,9 +104,9 @@ def _fill(file: int, offset: int, out: memoryview, key: str) -> None:
 
 def _seek_and_read(file: int, parts: list[memoryview], offset: int) -> int:
     os.lseek(file, offset, os.SEEK_SET)
-    found = os.read(file, parts[0].nbytes)
-    parts[0][: len(found)] = found
-    return len(found)
+    content = os.read(file, parts[0].nbytes)
+    parts[0][: len(content)] = content
+    return len(content)
 
 
 _read_at = getattr(os, "preadv", _seek_and_read)  # Windows has none
@@ -148,20 +124,20 @@ class Remote:
         self._stamps: dict[str, tuple[float, object]] = {}
 
     def read(self, key: str, most: int) -> bytes:
-        """Return a file of at most so many bytes."""
-        found = self._fetch(key, most)
-        if isinstance(found, int):
-            raise StoreError(f"{key} must have at most {most} bytes, got {found}")
-        return bytes(found)
+        """Return the content of a file of at most `most` bytes."""
+        content = self._fetch(key, most)
+        if isinstance(content, int):
+            raise StoreError(f"{key} must have at most {most} bytes, got {content}")
+        return bytes(content)
 
     def read_into(self, key: str, parts: Sequence[memoryview]) -> object:
         """Fill buffers, one after another, from a file that has exactly their size; return None for a stamp."""
         expected = sum(part.nbytes for part in parts)
-        found = self._fetch(key, expected)
-        length = found if isinstance(found, int) else len(found)
+        fetched = self._fetch(key, expected)
+        length = fetched if isinstance(fetched, int) else len(fetched)
         if length != expected:
             raise StoreError(f"{key} must have {expected} bytes, got {length}")
-        content, offset = memoryview(found), 0
+        content, offset = memoryview(fetched), 0
         for part in parts:
             part[:] = content[offset : offset + part.nbytes]
             offset += part.nbytes
@@ -173,28 +149,28 @@ class Remote:
 
     def stamp(self, key: str) -> object:
         """Return something that changes when a file is replaced or written, as of a moment ago."""
-        looked, found = self._stamps.get(key, (float("-inf"), None))
+        looked, digest = self._stamps.get(key, (float("-inf"), None))
         if time.monotonic() - looked > self.LOOK_AGAIN_S:
-            found = hashlib.sha256(self.read(key, 1 << 24)).digest()
-            self._stamps[key] = time.monotonic(), found
-        return found
+            digest = hashlib.sha256(self.read(key, 1 << 24)).digest()
+            self._stamps[key] = time.monotonic(), digest
+        return digest
 
     def _fetch(self, key: str, most: int) -> Any:
-        """Return the bytes of a file that has at most so many, or a larger number if it has more."""
+        """Return the bytes of a file, or a number above `most` if it has more."""
         if not objects.handles(self.url):
-            _ = self._system  # a URL that nobody knows is no fault of a store
+            _ = self._system  # an unknown kind of URL is not a fault of the store
         try:
             if objects.handles(self.url):
                 return objects.fetch(self.url, key, most)
             system, root = self._system
-            found = system.cat_file(f"{root}/{key}", start=0, end=most + 1)
+            content = system.cat_file(f"{root}/{key}", start=0, end=most + 1)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as fault:
             raise FileNotFoundError(key) from fault
         except ImportError:
             raise
         except Exception as fault:  # each kind of URL has failures of its own
             raise StoreError(f"{key} cannot be fetched: {objects.said(fault)}") from fault
-        return found if len(found) <= most else len(found)
+        return content if len(content) <= most else len(content)
 
     @cached_property
     def _system(self) -> tuple[Any, str]:
@@ -202,3 +178,13 @@ class Remote:
 
     def __reduce__(self) -> tuple[type[Remote], tuple[str]]:
         return Remote, (self.url,)
+
+
+Source = Directory | Remote
+"""The files of a store by key, as ``X/c/0/0``. A missing one raises FileNotFoundError, a wrong one StoreError."""
+
+
+def source(location: Location) -> Source:
+    """Return the files at a location."""
+    path = local_path(location)
+    return Remote(location) if path is None else Directory(path)

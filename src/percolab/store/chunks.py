@@ -22,9 +22,11 @@ from percolab.store.schema import Layout, StoreError
 
 CRC_BYTES = 4
 HEADER_BYTES = 16
-"""Bytes of a header of Blosc, by which it makes a chunk longer at most."""
+"""Bytes of the header of Blosc: the most by which packing makes a chunk longer."""
+THREADS = 4
+"""Threads that read back, or use a URL, where most of the time goes into waiting for answers."""
 SPARSE = 4
-"""Single rows are read if they are less than one in so many of their block."""
+"""Rows are read one by one if fewer than one row in `SPARSE` of their block is asked for."""
 
 
 class Chunks:
@@ -46,7 +48,7 @@ class Chunks:
         self.layout = layout
         self._tail = "/0" * (len(layout.shape) - 1)
         self._checked: dict[int, object] = {}
-        """what chunks looked like whose checksum was right"""
+        """the stamp of each chunk whose checksum was right"""
 
     def read(self, block: int) -> NDArray[Any]:
         """Return a block of rows."""
@@ -64,7 +66,7 @@ class Chunks:
             out[:] = self.read(block)[first : first + len(out)]
 
     def take(self, block: int, rows: NDArray[np.intp], out: NDArray[Any]) -> None:
-        """Fill `out` with some rows of a block. A few are read alone, once the checksum of their chunk was right."""
+        """Fill `out` with some rows of a block. A few are read one by one, if the checksum of the chunk was right."""
         if len(rows) * SPARSE >= self.layout.block_rows or not self._pick(block, rows, out):
             out[:] = self.read(block)[rows]
 

@@ -5,37 +5,56 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, save_with
 from percolab.ground import files
-from percolab.ground.progress import Progress
-from percolab.store import exclusion, locations, metadata, unfinished
+from percolab.ground.progress import Progress, silent
+from percolab.store import exclusion, locations, metadata, schema, unfinished
 from percolab.store.byte_sources import source
 from percolab.store.locations import Location
-from percolab.store.schema import COLUMNS, EXTRA_COLUMNS, FOREST_COLUMNS, ROW_KINDS, StoreError
+from percolab.store.schema import StoreError
+from percolab.worlds.superposed import AnyDataset, Superposed
 
 
-def write_whole(path: Location, write: Callable[[Location], None], *, overwrite: bool, sync: bool) -> None:
-    """Have a store written beside its target and moved there when complete; at a URL, written to the target itself."""
+def save(
+    dataset: AnyDataset, path: Location, *, overwrite: bool = False, sync: bool = True, progress: Progress = silent
+) -> None:
+    """Write a dataset or a world to a path or a URL. What is at a path stays unless this succeeds.
+
+    Parameters
+    ----------
+    dataset
+        What to write.
+    path
+        A path, or a URL that fsspec knows. Where it is a link, what it leads to is written.
+    overwrite
+        Replace a dataset that is there, in one step, once this one is complete. Nothing else is ever replaced.
+    sync
+        Have everything on the disk before the dataset is at its path, so that not even a power cut leaves half of one.
+    progress
+        Called with a stage, how many bytes are written and how many there are.
+    """
     check_target(path, overwrite=overwrite)
     if locations.local_path(path) is None:
         with exclusion.alone(path, path):
-            write(path)
+            _write(dataset, path, progress)
         return
     target = Path(locations.writing_target(path))
     files.sweep(target)
     with files.partial_directory(target) as partial:
-        write(partial)
+        _write(dataset, partial, progress)
         try:
             put(partial, target, overwrite=overwrite, sync=sync)
         except FileExistsError as fault:
             raise FileExistsError(f"{fault}; the new dataset is kept at {str(_keep(partial, target))!r}") from fault
+
+
+save_with(save)
 
 
 def _keep(complete: Path, target: Path) -> Path:
@@ -70,37 +89,64 @@ def _check_url(url: Location) -> None:
         there = metadata.attributes(source(url), url).get("status")
     except FileNotFoundError:
         return
-    except StoreError as fault:  # something else is there, or nobody answers
+    except StoreError as fault:  # something else is there, or the server does not answer
         raise FileExistsError(f"output must be new, since URLs are not overwritten: {fault}") from fault
     if there != "writing":
         raise FileExistsError(f"output must not exist, since URLs are not overwritten, got {str(url)!r}")
 
 
-def write_dataset(dataset: Dataset, path: Location, progress: Progress) -> None:
-    """Write all columns of a dataset to a store, cell by cell."""
-    columns = {name: getattr(dataset.forest if name in FOREST_COLUMNS else dataset, name) for name in COLUMNS}
-    total = sum(int(column.nbytes) for column in columns.values())
-    done = 0
-    store = unfinished.begin(path, dataset.recipe, dataset.forest.n_points, dataset.forest.n_clusters)
-    for kind, names in ROW_KINDS.items():
-        for index in range(store.n_cells(kind)):
-            lo, hi = store.span(kind, index)
-            part = {name: columns[name][lo:hi] for name in names}
-            store.write(kind, lo, part)
-            done += sum(column.nbytes for column in part.values())
-            progress("saving", done, total)
+def _write(dataset: AnyDataset, path: Location, progress: Progress) -> None:
+    """Write all columns of a dataset to a store, cell by cell; those of a world, and those that few have, whole."""
+    counts = (dataset.forest.n_points, dataset.forest.n_clusters) if isinstance(dataset, Dataset) else (0, 0)
+    store = unfinished.begin(path, dataset.recipe, *counts)
+    columns, sha256 = dict(_columns(dataset)), {}
+    total, done = sum(int(column.nbytes) for column in columns.values()), 0
+
+    def report(n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        progress("saving", done, total)
+
+    for kind, index in store.cells():
+        lo, hi = store.span(kind, index)
+        part = {name: columns[name][lo:hi] for name in store.content.kinds[kind]}
+        store.write(kind, lo, part)
+        report(sum(column.nbytes for column in part.values()))
+    for name in (name for name in columns if name not in store.content.in_cells):
+        sha256[name] = store.write_whole(name, columns[name])
+        report(columns[name].nbytes)
+    store.finish(_provenance(dataset), sha256, sync=False)  # what is moved to a target is synced before that
+
+
+def _columns(dataset: AnyDataset) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a dataset or a world, as they are stored."""
+    if isinstance(dataset, Superposed):
+        for name in schema.SAMPLE_COLUMNS:
+            yield name, getattr(dataset, name)
+        for k, factor in enumerate(dataset.factors):
+            for name in schema.factor_columns(factor.recipe):
+                yield f"factors/{k}/{name}", getattr(factor if name in schema.VALUE_COLUMNS else factor.forest, name)
+        return
+    for name in schema.COLUMNS:
+        yield name, getattr(dataset.forest if name in schema.FOREST_COLUMNS else dataset, name)
+    extra = dict(dataset.extra)
+    if dataset.forest.n_extra_bonds:
+        extra |= {name: getattr(dataset.forest, name) for name in schema.CYCLE_COLUMNS}
+    for name, column in extra.items():
+        yield f"extra/{name}", np.asarray(column).astype(schema.EXTRA_COLUMNS[name][1], copy=False)
+
+
+def _provenance(dataset: AnyDataset) -> dict[str, Any]:
+    """Return where a dataset came from, and what sets it apart from its recipe; of a world also its factors'."""
     made = {key: value for key, value in dataset.provenance.items() if key != "loaded_from"}
     if dataset.modification:
         made["modified"] = dataset.modification
-    store.finish(made, sync=False, extra=_extra(dataset))  # what is moved to a target is synced before that
-
-
-def _extra(dataset: Dataset) -> dict[str, NDArray[Any]]:
-    """Return the columns that only some datasets have, as they are stored."""
-    columns = dict(dataset.extra)
-    if dataset.forest.n_extra_bonds:
-        columns |= {name: getattr(dataset.forest, name) for name in ("extra_bond", "extra_latent")}
-    return {name: np.asarray(column).astype(EXTRA_COLUMNS[name][1], copy=False) for name, column in columns.items()}
+    if isinstance(dataset, Superposed):
+        factors = [
+            {key: value for key, value in part.provenance.items() if key != "loaded_from"} for part in dataset.factors
+        ]
+        made |= {"sigma": dataset.sigma.tolist(), "factors": factors}
+    return made
 
 
 # ---------------------------------------------------------------------- the last step

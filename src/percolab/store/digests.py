@@ -15,17 +15,14 @@ from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_choice
 from percolab.store import metadata
 from percolab.store.byte_sources import Source
-from percolab.store.chunks import Chunks
+from percolab.store.chunks import THREADS, Chunks
 from percolab.store.locations import Location
 from percolab.store.schema import DIGEST_BYTES, Content, StoreError
-
-THREADS = 4
-"""Threads that read back, and that write to a URL, where most of the time goes into waiting for an answer."""
 
 Block = tuple[str, int]
 """The name of an array and the number of one of its blocks."""
 Missing = dict[str, list[int]]
-"""Cells of each kind that are not there or are damaged."""
+"""The cells of each kind that are missing or damaged."""
 
 
 def of_block(data: NDArray[Any]) -> bytes:
@@ -97,7 +94,7 @@ class Cells(ABC):
 
     @abstractmethod
     def expected(self, kind: str, index: int) -> Sequence[bytes] | None:
-        """Return the digests of the blocks of a cell, or None if nothing vouches for it."""
+        """Return the recorded digests of the blocks of a cell, or None if there are none to trust."""
 
     def n_rows(self, kind: str) -> int:
         """Return the number of points, latents, clusters or cluster edges: `kind` says what rows are."""
@@ -125,7 +122,7 @@ class Cells(ABC):
     # ------------------------------------------------------------------ checking
 
     def missing(self, progress: Progress = silent) -> Missing:
-        """Return the cells of each kind that nothing vouches for or that do not match. Each block is read once.
+        """Return the cells of each kind that have no record or do not match it. Each block is read once.
 
         Parameters
         ----------

@@ -71,7 +71,7 @@ class Lease:
 
         self._end.set()
         self._thread.join()
-        # There is no way to delete on a condition everywhere; one that was taken over is left alone.
+        # Not every server can delete on a condition; a lock that was taken over is left alone.
         with suppress(Exception):
             if not self._lost and obstore.head(self._store, LOCK)["e_tag"] == self._tag:
                 obstore.delete(self._store, LOCK)
@@ -143,7 +143,7 @@ class Lease:
             except (PreconditionError, FileNotFoundError):
                 self._lost = True
                 return
-            except Exception:  # the server cannot be reached: try again, as long as nobody may take over
+            except Exception:  # the server cannot be reached: try again while no other run may take over
                 if time.monotonic() - self._renewed > LEASE_S:
                     self._lost = True
                     return

@@ -1,26 +1,32 @@
-"""Datasets on disk: a Zarr v3 group that is either complete or recognisably not a dataset.
+"""Datasets, worlds and documents on disk: a Zarr v3 group that is either complete or recognisably not a dataset.
 
-The group holds one array per column (X, y, latent_z, point_z and the five columns of the forest), each cut into blocks
-of rows, one chunk per block. Attributes hold recipe, provenance, a digest per array and one of all that is said here.
-`digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every chunk also
-carries a CRC32C that is checked when it is read.
+The group of a dataset holds one array per column (X, y, latent_z, point_z and the five columns of the forest), each cut
+into blocks of rows, one chunk per block. Attributes hold recipe, provenance, a digest per array and one of all that is
+said here. `digests/NAME` holds the sha256 of each block of array NAME; the array's digest is the sha256 of those. Every
+chunk also carries a CRC32C that is checked when it is read.
 
-`worlds.save` writes beside its target under another name and moves the store there when complete, so an interrupted
+The group of a world holds X, y and rows; ``factors/K`` holds all columns of the dataset of factor K but X, which its
+recipe makes again.
+
+`commit.save` writes beside its target under another name and moves the store there when complete, so an interrupted
 write leaves what was there before. At a URL, where nothing can be moved, it writes to the target itself. The status
 attribute says "complete" only at the very end; `unfinished` says how a store gets there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.corpora.collection import DocumentRange
+from percolab.corpora.collection import DocumentRange, StoredDocuments
+from percolab.dataset.dataset import Dataset, Lazy
 from percolab.ground.progress import Progress, silent
 from percolab.ground.text import one_line
+from percolab.ground.validation import check_choice
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.store import metadata, schema
@@ -28,14 +34,60 @@ from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
 from percolab.store.digests import Cells, check_array, recorded
 from percolab.store.locations import Location, absolute
-from percolab.store.schema import CYCLE_COLUMNS, FOREST_COLUMNS, Content, StoreError
+from percolab.store.schema import CYCLE_COLUMNS, FOREST_COLUMNS, SAMPLE_COLUMNS, Content, StoreError
 from percolab.store.stored_array import StoredArray
+from percolab.worlds.superposed import RemadeArray, Superposed
+from percolab.worlds.superposition import Superposition
+
+
+def load(path: Location, *, verify: bool = False) -> Any:
+    """Open a dataset, a superposed world, or documents. Nothing but metadata is read.
+
+    X, and every column of documents, is read as it is indexed; the rest at first touch.
+
+    Parameters
+    ----------
+    path
+        Where `save`, ``percolab generate`` or ``percolab documents`` wrote it: a path, or a URL that fsspec knows.
+    verify
+        Read everything once and compare it with its digests; raise `StoreError` naming what differs.
+    """
+    store = Complete(path)
+    if verify:
+        store.verify()
+    kinds: dict[type, type[Lazy]] = {Superposition: Superposed, DocumentRange: StoredDocuments}
+    return kinds.get(type(store.recipe), Dataset).lazy(store.field)
+
+
+def load_points(path: Location) -> Any:
+    """Open a dataset or a superposed world; refuse documents, which have no X."""
+    dataset = load(path)
+    if isinstance(dataset, StoredDocuments):
+        raise ValueError(f"dataset must be one of points, got documents at {str(path)!r}")
+    return dataset
+
+
+def open_columns(
+    path: Location, names: Iterable[str], identity: str | None = None
+) -> tuple[dict[str, StoredArray], str]:
+    """Open some columns of the rows of a dataset, or of the samples of a world; return them, and the store's identity.
+
+    A store of another identity than the one given, if one is, is refused.
+    """
+    store = Complete(path)
+    if identity is not None:
+        store.check_identity(identity)
+    known = next(iter(store.content.kinds.values()), SAMPLE_COLUMNS)
+    return {name: store.array(check_choice("columns", name, known)) for name in names}, store.identity
+
+
+# ---------------------------------------------------------------------- a store
 
 
 class Complete(Cells):
-    """A complete store. Opening it reads and checks all that it says of itself, and no data.
+    """A complete store. Opening it reads and checks its whole description, and no data.
 
-    What is read later is of the same store as when it was opened, or raises.
+    Later reads come from the same store, or raise.
 
     Parameters
     ----------
@@ -44,7 +96,7 @@ class Complete(Cells):
     """
 
     identity: str
-    """digest of all that the store says of itself, digests of the arrays included"""
+    """digest of the description of the store, digests of the arrays included"""
 
     def __init__(self, location: Location) -> None:
         self.given = location
@@ -57,6 +109,9 @@ class Complete(Cells):
         self.cell = schema.cell_of(self.recipe)
         self.layouts = metadata.layouts(self.source, self.recipe, location, self.attributes)
         self.identity = metadata.check_digest(self.attributes, self.layouts, location)
+        self.made: dict[str, Any] = self.attributes["provenance"]
+        if isinstance(self.recipe, Superposition):
+            self.sigma = _sigma(self.made, self.recipe, location)
         self._digests: dict[str, list[bytes] | StoreError] = {}
         self._chunks = {name: Chunks(self.source, name, layout) for name, layout in self.layouts.items()}
 
@@ -91,32 +146,6 @@ class Complete(Cells):
     def __reduce__(self) -> tuple[Callable[..., Complete], tuple[str, str]]:
         return type(self).again, (self.location, self.identity)
 
-    def forest(self, recipe: Recipe, column: Callable[[str], Any], extra: tuple[str, ...] = ()) -> Forest:
-        """Return a forest, checked: compiled code trusts it, and it may come from a stranger.
-
-        Parameters
-        ----------
-        recipe
-            What it was made from.
-        column
-            Gives a stored column by name.
-        extra
-            Fields that it has besides those of every forest.
-        """
-        forest = Forest(**{name: column(name)[:] for name in (*FOREST_COLUMNS, *extra)})
-        born = forest.n_clusters if recipe.min_cluster_size == 1 else recipe.n_points
-        try:
-            forest.check_structure()
-            for name, ids, limit in (
-                ("point_id", forest.point_id, recipe.n_points),
-                ("cluster_id", forest.cluster_id, born),
-            ):
-                if ids.size and not 0 <= ids.min() <= ids.max() < limit:
-                    raise ValueError(f"{name} must be from 0 to {limit - 1}, got {ids.min()} to {ids.max()}")
-        except ValueError as fault:
-            raise StoreError(f"{self.given} is damaged: {one_line(fault)}") from fault
-        return forest
-
     def _look(self) -> object:
         try:
             return self.source.stamp(metadata.ROOT)
@@ -141,38 +170,81 @@ class Complete(Cells):
         """Return a column, which is read when it is indexed."""
         return StoredArray(self.chunks(name), unchanged=self.check_unchanged)
 
+    # ------------------------------------------------------------------ what it holds
+
     def field(self, name: str) -> Any:
-        """Return a field of the dataset, or of documents."""
+        """Return a field of the dataset, the world or the documents."""
         match name:
             case "recipe":
                 return self.recipe
             case "provenance":
-                return {**self.attributes["provenance"], "loaded_from": str(self.given)}
+                said = {key: value for key, value in self.made.items() if key not in ("sigma", "factors")}
+                return {**said, "loaded_from": str(self.given)}
             case "X":
                 return self.array("X")
+            case "sigma":
+                return self.sigma
+            case "rows":
+                return self._rows()
+            case "factors":
+                return tuple(Dataset.lazy(partial(self.factor_field, k)) for k in range(len(self.recipe.factors)))
             case _ if isinstance(self.recipe, DocumentRange):
                 return self.array(name)
-            case "extra":
-                return self._extra()
-            case "forest":
-                return self._forest()
             case _:
-                return self.array(name)[:]
+                return self._truth(name, "", self.recipe)
 
-    def _extra(self) -> dict[str, NDArray[Any]]:
-        """Return the columns that only some datasets have, but for those of the forest."""
-        columns = {
-            name.removeprefix("extra/"): self.array(name)[:] for name in self.layouts if name in self.content.extra
-        }
+    def factor_field(self, k: int, name: str) -> Any:
+        """Return a field of the dataset of a factor."""
+        recipe = self.recipe.factors[k]
+        match name:
+            case "recipe":
+                return recipe
+            case "provenance":
+                return dict(self.made["factors"][k])
+            case "X":
+                return RemadeArray(recipe, (self.layouts[f"factors/{k}/point_id"].shape[0], recipe.dim))
+            case _:
+                return self._truth(name, f"factors/{k}/", recipe)
+
+    def _truth(self, name: str, folder: str, recipe: Recipe) -> Any:
+        """Return a field of a dataset whose columns are in a folder of the store."""
+        if name == "forest":
+            return self._forest(folder, recipe)
+        return self._extra(folder) if name == "extra" else self.array(f"{folder}{name}")[:]
+
+    def _rows(self) -> NDArray[np.int64]:
+        """Return the table of rows, checked: they index the factors. Rows of one factor lie side by side."""
+        rows = np.asfortranarray(self.array("rows")[:])
+        check_rows(rows, [self.layouts[f"factors/{k}/y"].shape[0] for k in range(rows.shape[1])], self.given)
+        return rows
+
+    def _extra(self, folder: str) -> dict[str, NDArray[Any]]:
+        """Return the columns that only some datasets have, but for those of the forest; truth values are bytes."""
+        names = [name for name in schema.EXTRA_COLUMNS if name not in CYCLE_COLUMNS]
+        columns = {name: self.array(key)[:] for name in names if (key := f"{folder}extra/{name}") in self.layouts}
         return {
-            name: column.astype(np.bool_) if column.dtype == np.uint8 else column
-            for name, column in columns.items()
-            if name not in CYCLE_COLUMNS
+            name: column.astype(np.bool_) if column.dtype == np.uint8 else column for name, column in columns.items()
         }
 
-    def _forest(self) -> Forest:
-        extra = tuple(name for name in CYCLE_COLUMNS if f"extra/{name}" in self.layouts)
-        return self.forest(self.recipe, lambda name: self.array(f"extra/{name}" if name in extra else name), extra)
+    def _forest(self, folder: str, recipe: Recipe) -> Forest:
+        """Return a forest, checked: compiled code trusts it, and it may come from a stranger."""
+        keys = {name: f"{folder}{name}" for name in FOREST_COLUMNS}
+        # Bonds that close cycles are an extra of a dataset, and a column of a factor.
+        places = [(name, f"{folder}{extra}{name}") for name in CYCLE_COLUMNS for extra in ("", "extra/")]
+        keys |= {name: key for name, key in places if key in self.layouts}
+        forest = Forest(**{name: self.array(key)[:] for name, key in keys.items()})
+        born = forest.n_clusters if recipe.min_cluster_size == 1 else recipe.n_points
+        try:
+            forest.check_structure()
+            for name, ids, limit in (
+                ("point_id", forest.point_id, recipe.n_points),
+                ("cluster_id", forest.cluster_id, born),
+            ):
+                if ids.size and not 0 <= ids.min() <= ids.max() < limit:
+                    raise ValueError(f"{name} must be from 0 to {limit - 1}, got {ids.min()} to {ids.max()}")
+        except ValueError as fault:
+            raise StoreError(f"{self.given} is damaged: {one_line(fault)}") from fault
+        return forest
 
     # ------------------------------------------------------------------ checking
 
@@ -183,8 +255,7 @@ class Complete(Cells):
         for _, _, fault in self.faults(progress):
             if fault is not None:
                 raise StoreError(fault)
-        in_cells = {name for names in self.content.kinds.values() for name in names}
-        others = [name for name in self.layouts if name not in in_cells]
+        others = [name for name in self.layouts if name not in self.content.in_cells]
         for done, name in enumerate(others, 1):
             check_array(self.chunks(name), self._recorded(name))
             progress("checking arrays", done, len(others))
@@ -207,3 +278,26 @@ class Complete(Cells):
         if isinstance(block_digests, StoreError):
             raise block_digests
         return block_digests
+
+
+# ---------------------------------------------------------------------- worlds
+
+
+def _sigma(made: dict[str, Any], recipe: Superposition, path: Location) -> Any:
+    try:
+        sigma, factors = np.array(made["sigma"], np.float64), made["factors"]
+        if sigma.shape != (len(recipe.factors),) or len(factors) != len(recipe.factors):
+            raise ValueError("there must be one for each factor")
+        if not isinstance(factors, list) or not all(isinstance(part, dict) for part in factors):
+            raise ValueError("factors must be a list of JSON objects")
+    except (KeyError, TypeError, ValueError) as fault:
+        raise StoreError(f"{path} is damaged: sigma or factors: {one_line(fault)}") from fault
+    return sigma
+
+
+def check_rows(rows: NDArray[Any], lengths: list[int], path: Location) -> None:
+    """Raise unless every column of a table of rows indexes a factor of the given length."""
+    for k, length in enumerate(lengths):
+        column = rows[:, k]
+        if column.size and not 0 <= column.min() <= column.max() < length:
+            raise StoreError(f"{path} is damaged: rows of factor {k} must be from 0 to {length - 1}")

@@ -80,7 +80,7 @@ def is_free(location: Location) -> bool:
     if path is not None:
         return not os.path.lexists(path) or (path.is_dir() and all(map(_left_by_a_beginner, path.iterdir())))
     if objects.handles(url):
-        return all(key.startswith(LOCK) for key in objects.keys(url))
+        return all(key.startswith(LOCK) for key, _ in objects.sizes(url))
     system, root = file_system(location)
     return not (system.exists(root) and system.find(root))
 
@@ -91,7 +91,7 @@ def n_bytes(location: Location) -> int:
     if path is not None:
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     if objects.handles(url):
-        return objects.n_bytes(url)
+        return sum(size for _, size in objects.sizes(url))
     system, root = file_system(location)
     return int(system.du(root))
 

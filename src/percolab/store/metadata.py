@@ -1,4 +1,4 @@
-"""What a store says of itself, believed only as far as it is checked.
+"""The description of a store, which is trusted only as far as it is checked.
 
 A Zarr group and its arrays are described by files named ``zarr.json``. They are read here, and not by Zarr, so that
 nothing is accepted but what a writer of percolab writes: one way to cut arrays, to name chunks and to pack them.
@@ -51,7 +51,7 @@ def attributes(source: Source, location: Location) -> dict[str, Any]:
 
 
 def check_length(attributes: Mapping[str, Any]) -> None:
-    """Raise unless what a store is to say of itself is short enough to be read back, with its digests."""
+    """Raise unless the description of a store is short enough to be read back once its digests are in it."""
     length = len(json.dumps({"attributes": {"percolab": attributes}}, indent=2))
     if length > MOST_JSON // 2:
         raise ValueError(f"recipe must have at most {MOST_JSON // 2:,} characters of JSON in a store, got {length:,}")
@@ -142,23 +142,23 @@ def layouts(
     sha256, content = attributes.get("sha256"), schema.content_of(recipe)
     if not isinstance(sha256, dict) or not {*content.columns} <= {*sha256} <= {*content.columns, *content.extra}:
         raise StoreError(f"{location} is damaged: it must have a digest for every array, got {shown(sha256)}")
-    found: dict[str, Layout] = {}
+    arrays: dict[str, Layout] = {}
     for name in sorted(sha256):
         known = layout(source, name, location)
         if known is None:
             raise StoreError(f"{location} is damaged: array {name} is missing")
-        found[name] = known
-    for name, (shape, dtype) in _expected(recipe, found).items():
-        if found[name].shape != shape:
-            raise StoreError(f"{location} is damaged: array {name} must have shape {shape}, got {found[name].shape}")
-        if found[name].dtype != dtype:
-            raise StoreError(f"{location} is damaged: array {name} must be {dtype}, got {found[name].dtype}")
+        arrays[name] = known
+    for name, (shape, dtype) in _expected(recipe, arrays).items():
+        if arrays[name].shape != shape:
+            raise StoreError(f"{location} is damaged: array {name} must have shape {shape}, got {arrays[name].shape}")
+        if arrays[name].dtype != dtype:
+            raise StoreError(f"{location} is damaged: array {name} must be {dtype}, got {arrays[name].dtype}")
     try:
         if isinstance(recipe, Recipe) and "modified" not in attributes["provenance"]:
-            schema.check_counts(recipe, *_counts(found))
+            schema.check_counts(recipe, *_counts(arrays))
     except ValueError as fault:
         raise StoreError(f"{location} is damaged: its arrays are not those of its recipe: {fault}") from fault
-    return found
+    return arrays
 
 
 def _counts(arrays: Mapping[str, Layout]) -> tuple[int, int]:
@@ -166,26 +166,23 @@ def _counts(arrays: Mapping[str, Layout]) -> tuple[int, int]:
     return arrays["point_id"].shape[0], arrays["cluster_id"].shape[0]
 
 
-def _expected(
-    recipe: StoredRecipe, arrays: Mapping[str, Layout]
-) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
+def _expected(recipe: StoredRecipe, arrays: Mapping[str, Layout]) -> dict[str, schema.Column]:
     """Return the shape and the type that each of these arrays must have, given the lengths that they have."""
     if isinstance(recipe, Superposition):
-        n, count = arrays["y"].shape[0], len(recipe.factors)
-        shapes: dict[str, tuple[int, ...]] = {"X": (n, recipe.dim), "y": (n, *recipe.y_shape), "rows": (n, count)}
-        types = {"X": np.dtype(recipe.dtype), "y": recipe.y_dtype, "rows": np.dtype(np.int64)}
-        expected = {name: (shapes[name], types[name]) for name in shapes}
+        n = arrays["y"].shape[0]
+        expected: dict[str, schema.Column] = {
+            "X": ((n, recipe.dim), np.dtype(recipe.dtype)),
+            "y": ((n, *recipe.y_shape), recipe.y_dtype),
+            "rows": ((n, len(recipe.factors)), np.dtype(np.int64)),
+        }
         for k, factor in enumerate(recipe.factors):
             part = {name: arrays[f"factors/{k}/{name}"] for name in schema.factor_columns(factor)}
             expected |= {f"factors/{k}/{name}": known for name, known in _expected(factor, part).items()}
         return expected
     n_points, n_clusters = _counts(arrays) if isinstance(recipe, Recipe) else (0, 0)
-    shapes, types = schema.shapes(recipe, n_points, n_clusters), schema.dtypes(recipe)
-    extra = arrays.keys() - shapes.keys()
-    n_extra = next((arrays[name].shape[0] for name in extra if name.endswith("extra_latent")), 0)
-    shapes |= schema.extra_shapes(extra, n_points, n_clusters, n_extra)
-    types |= {name: schema.EXTRA_COLUMNS[name.rpartition("/")[2]][1] for name in extra}
-    return {name: (shapes[name], types[name]) for name in arrays}
+    n_extra = next((known.shape[0] for name, known in arrays.items() if name.endswith("extra_latent")), 0)
+    columns = schema.columns_of(recipe, n_points, n_clusters, n_extra)
+    return {name: columns[name.removeprefix("extra/")] for name in arrays}
 
 
 # ---------------------------------------------------------------------- reading JSON
@@ -203,15 +200,15 @@ def _json(source: Source, key: str) -> dict[str, Any]:
 
 
 def check_digest(said: Mapping[str, Any], arrays: Mapping[str, Layout], location: Location) -> str:
-    """Return the digest of all that a store says of itself; raise unless it is the one that was written."""
+    """Return the digest of the description of a store; raise unless it is the one that was written."""
     known = digest(said, arrays)
     if said.get("metadata_sha256") != known:
         raise StoreError(f"{location} is damaged: its metadata do not match their digest")
     return known
 
 
-def digest(found: Mapping[str, Any], arrays: Mapping[str, Layout]) -> str:
-    """Return the sha256 of all that a complete store says of itself: recipe, provenance, arrays and their digests."""
-    said = {key: found.get(key) for key in ("format", "recipe", "provenance", "sha256")}
+def digest(attributes: Mapping[str, Any], arrays: Mapping[str, Layout]) -> str:
+    """Return the sha256 of the description of a complete store: recipe, provenance, arrays and their digests."""
+    said = {key: attributes.get(key) for key in ("format", "recipe", "provenance", "sha256")}
     said["arrays"] = {name: [list(known.shape), str(known.dtype), known.block_rows] for name, known in arrays.items()}
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

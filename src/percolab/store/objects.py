@@ -59,30 +59,21 @@ def opened(url: str) -> ObjectStore:
         raise ValueError(f"location must be a URL of object storage, got {url!r}: {said(fault)}") from fault
 
 
-def keys(url: str) -> Iterator[str]:
-    """Yield the keys of the objects at a URL; none where there is no such bucket."""
-    yield from (entry["path"] for entry in _listed(url))
-
-
-def n_bytes(url: str) -> int:
-    """Return the bytes of all objects at a URL."""
-    return sum(entry["size"] for entry in _listed(url))
-
-
-def _listed(url: str) -> Iterator[Any]:
+def sizes(url: str) -> Iterator[tuple[str, int]]:
+    """Yield the key and the bytes of every object at a URL; none where there is no such bucket."""
     import obstore
     from obstore.exceptions import BaseError
 
     try:
         for some in obstore.list(opened(url)):
-            yield from some
+            yield from ((entry["path"], entry["size"]) for entry in some)
     except BaseError as fault:
         if "404 Not Found" not in str(fault):
             raise OSError(f"{url} cannot be listed: {said(fault)}") from fault
 
 
 def fetch(url: str, key: str, most: int) -> Any:
-    """Return the bytes of an object that has at most so many, or how many it has if they are more."""
+    """Return the bytes of an object, or their number if it has more than `most`."""
     import obstore
 
     answer = obstore.get(opened(url), key)

@@ -63,7 +63,7 @@ def run(
     *,
     gpus: Callable[[Any], float] = lambda task: 0.0,
 ) -> Iterator[Any]:
-    """Yield function(task) for every task, as they finish. With Ray, call it while it is `ready`.
+    """Yield function(task) for every task, as they finish. With Ray, call it while `connected`.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class _Worker:
     """A process that does one task after another, the line to it, and the task that it has."""
 
     def __init__(self, function: Function, task: _Task) -> None:
-        # A forked child of a process with threads can hang, so each starts afresh.
+        # A forked child of a process with threads can hang, so each worker is spawned.
         context = multiprocessing.get_context("spawn")
         self.task: _Task | None = task
         self.is_ready = False
@@ -117,7 +117,7 @@ class _Worker:
         theirs.close()  # so that the line ends when the process does
 
     def give(self) -> None:
-        """Send the task. If the process has died, the line says so when it is listened to."""
+        """Send the task. If the process has died, the next read from the line shows it."""
         with suppress(ConnectionError):
             self.line.send(None if self.task is None else self.task.value)
 
@@ -213,7 +213,7 @@ def _serve(line: Any, function: Function) -> None:
 
 
 def _leave(*_: Any) -> None:
-    """End this process from within, so that locks are given back, and without a word about what is left half done."""
+    """End this process from within, so that locks are given back, and without a message about unfinished work."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(1)
@@ -233,7 +233,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Hold back interrupts from the keyboard, which reach all processes; what they mean is for the driver to decide."""
+    """Hold back interrupts from the keyboard, which reach all processes: only the driver acts on them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -245,24 +245,6 @@ def _no_interrupts() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------- Ray
-
-
-@contextmanager
-def ready(runner: str, workers: int | None, address: str | None) -> Iterator[None]:
-    """Have a runner ready for `run`, or raise before any work is done: with Ray, be connected to a cluster.
-
-    Parameters
-    ----------
-    runner, workers
-        As in `run`.
-    address
-        Address of a Ray cluster; None starts one on this machine, or takes the one this process is connected to.
-    """
-    if runner != "ray":
-        yield
-        return
-    with connected(workers, address):
-        yield
 
 
 def _run_on_ray(

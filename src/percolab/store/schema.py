@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,6 +18,9 @@ from percolab.worlds import superposition
 from percolab.worlds.superposition import Superposition
 
 FORMAT = 1
+
+Column = tuple[tuple[int, ...], np.dtype[Any]]
+"""The shape of a column and its type."""
 
 FOREST_COLUMNS = ("cluster_start", "cluster_id", "point_id", "left_size", "bond")
 VALUE_COLUMNS = ("y", "latent_z", "point_z")
@@ -69,6 +72,11 @@ class Content(NamedTuple):
     columns: tuple[str, ...]
     extra: tuple[str, ...]
 
+    @property
+    def in_cells(self) -> set[str]:
+        """The arrays that are cut into cells; the others are written whole."""
+        return {name for names in self.kinds.values() for name in names}
+
 
 POINTS = Content(ROW_KINDS, COLUMNS, tuple(f"extra/{name}" for name in EXTRA_COLUMNS))
 DOCUMENTS = Content({"document": tuple(collection.COLUMNS)}, tuple(collection.COLUMNS), ())
@@ -85,6 +93,8 @@ def content_of(recipe: object) -> Content:
         names = [f"factors/{k}/{name}" for k, part in enumerate(recipe.factors) for name in factor_columns(part)]
         return Content({}, (*SAMPLE_COLUMNS, *names), ())
     said = recipe.get("kind") if isinstance(recipe, Mapping) else None
+    if said == superposition.KIND:
+        return Content({}, (), ())
     return DOCUMENTS if isinstance(recipe, DocumentRange) or said == collection.KIND else POINTS
 
 
@@ -160,40 +170,32 @@ def cell_of(recipe: StoredRecipe) -> int:
     return 1 << min(CELL, max(1, CELL_POSITIONS // recipe.corpus.length)).bit_length() - 1
 
 
-def version_of(recipe: AnyRecipe) -> int:
+def version_of(recipe: StoredRecipe) -> int:
     """Return the version of what makes the data of a recipe."""
-    return ENGINES[recipe.engine].VERSION if isinstance(recipe, Recipe) else collection.VERSION
+    if isinstance(recipe, Recipe):
+        return int(ENGINES[recipe.engine].VERSION)
+    return collection.VERSION if isinstance(recipe, DocumentRange) else superposition.VERSION
 
 
-def shapes(recipe: AnyRecipe, n_points: int, n_clusters: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every array."""
+def columns_of(recipe: StoredRecipe, n_points: int, n_clusters: int, n_extra: int = 0) -> dict[str, Column]:
+    """Return the shape and the type of every column that a store of documents or a dataset may have."""
     if isinstance(recipe, DocumentRange):
-        return {
-            name: (len(recipe), recipe.corpus.length)[: 1 if name == "lexicon" else 2] for name in DOCUMENTS.columns
-        }
+        shape = len(recipe), recipe.corpus.length
+        return {name: (shape[: 1 if name == "lexicon" else 2], dtype) for name, dtype in collection.COLUMNS.items()}
+    if isinstance(recipe, Superposition):
+        return {}
     rows = {"point": n_points, "latent": n_points - n_clusters, "cluster": n_clusters, "cluster_edge": n_clusters + 1}
-    columns = {"X": (recipe.dim,), "y": recipe.target.y_shape, "bond": (2,)}
-    return {name: (rows[kind], *columns.get(name, ())) for kind, names in ROW_KINDS.items() for name in names}
-
-
-def dtypes(recipe: AnyRecipe) -> dict[str, np.dtype[Any]]:
-    """Return the type of every array."""
-    if isinstance(recipe, DocumentRange):
-        return dict(collection.COLUMNS)
-    values = {"X": np.dtype(recipe.dtype), **dict.fromkeys(VALUE_COLUMNS, np.dtype(np.float64))}
-    values["y"] = recipe.target.y_dtype
-    return values | dict.fromkeys(FOREST_COLUMNS, np.dtype(np.int64))
-
-
-def extra_shapes(names: Iterable[str], n_points: int, n_clusters: int, n_extra: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of extra columns, by key: a name, or a name in a folder."""
-    rows = {"point": n_points, "latent": n_points - n_clusters, "extra_bond": n_extra}
-    leaves = {key: key.rpartition("/")[2] for key in names}
-    return {key: (rows[EXTRA_COLUMNS[name][0]], *((2,) * (name == "extra_bond"))) for key, name in leaves.items()}
+    widths = {"X": (recipe.dim,), "y": recipe.target.y_shape, "bond": (2,), "extra_bond": (2,)}
+    types = {"X": np.dtype(recipe.dtype), "y": recipe.target.y_dtype}
+    types |= dict.fromkeys(("latent_z", "point_z"), np.dtype(np.float64))
+    kinds = {name: (kind, types.get(name, np.dtype(np.int64))) for kind, names in ROW_KINDS.items() for name in names}
+    lengths = rows | {"extra_bond": n_extra}
+    columns = (kinds | EXTRA_COLUMNS).items()
+    return {name: ((lengths[kind], *widths.get(name, ())), dtype) for name, (kind, dtype) in columns}
 
 
 def check_counts(recipe: Recipe, n_points: int, n_clusters: int) -> None:
-    """Raise ValueError unless a recipe can make so many points in so many clusters."""
+    """Raise ValueError unless a recipe can make `n_points` points in `n_clusters` clusters."""
     whole = recipe.min_cluster_size <= (recipe.n_points if recipe.mode == "one_cluster" else 1)
     if n_points != recipe.n_points if whole else n_points > recipe.n_points:
         raise ValueError(f"n_points must be {'' if whole else 'at most '}{recipe.n_points}, got {n_points}")

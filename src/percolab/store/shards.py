@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ def generate_store(
     working = _working_location(target, recipe, overwrite)
     how = How(shards, runner, workers, sync, moved=working != target)
     with (
-        runners.ready(runner, workers, address),
+        runners.connected(workers, address) if runner == "ray" else nullcontext(),
         exclusion.alone(working, target) as check_alone,
         shown(progress) as report,
     ):
@@ -177,7 +177,7 @@ def _drop(location: str, target: str) -> None:
 
 
 def _count(recipe: AnyRecipe, n_rows: int, shards: int | None) -> int:
-    """Return the number of shards: there are no more than cells, and as many if nothing else is said."""
+    """Return the number of shards: at most one per cell, and one per cell if `shards` is None."""
     n_cells = -(-n_rows // schema.cell_of(recipe))
     return max(1, n_cells if shards is None else min(shards, n_cells))
 
@@ -227,7 +227,7 @@ def _check_room(location: str, recipe: AnyRecipe, n_rows: int, n_clusters: int) 
 
 
 def _check_memory(recipe: AnyRecipe, n_rows: int, shards: int, workers: int) -> None:
-    """Raise, in one line, if shards are too large for as many workers."""
+    """Raise, in one line, if the shards of all workers together do not fit in memory."""
     cell = schema.cell_of(recipe)
     n_cells = -(-n_rows // cell)
     largest = min(n_rows, -(-n_cells // shards) * cell)
@@ -298,24 +298,14 @@ def _make_store(
     of_clusters = _write_clusters(store, table, missing) if isinstance(table, ClusterTable) else 0
     total, done, peak = sum(hi - lo for ranges in plan for _, lo, hi in ranges), 0, 0
     progress("shards", 0, total)
-    tasks = _tasks(recipe, store, table, plan, None if how.shards is None else 1)
+    threads = None if how.shards is None else 1
+    tasks = (Shard(recipe, store, [(lo, _cut(table, kind, lo, hi)) for kind, lo, hi in part], threads) for part in plan)
     for made, taken in map(make, tasks) if how.shards is None else runners.run(make, tasks, how.runner, workers):
         done, peak = done + made, max(peak, taken)
         progress("shards", done, total)
     check_alone()
     store.finish(version.provenance(engine_version=schema.version_of(recipe)), sync=how.sync and not how.moved)
     return StoreReport(n_rows, n_clusters, shards, len(plan), total + of_clusters, peak)
-
-
-def _tasks(
-    recipe: AnyRecipe,
-    store: Unfinished,
-    table: ClusterTable | DocumentRange,
-    plan: list[list[Range]],
-    threads: int | None,
-) -> Iterator[Shard]:
-    for ranges in plan:
-        yield Shard(recipe, store, [(wanted[1], _cut(table, *wanted)) for wanted in ranges], threads)
 
 
 def _cut(table: ClusterTable | DocumentRange, kind: str, lo: int, hi: int) -> Part:

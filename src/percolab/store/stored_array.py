@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -14,10 +13,7 @@ from numpy.typing import NDArray
 
 from percolab.ground import memory
 from percolab.ground.arrays import LazyArray
-from percolab.store.chunks import Chunks
-
-THREADS = 4
-"""Blocks that are read at a time from a URL, where most of the time goes into waiting for an answer."""
+from percolab.store.chunks import THREADS, Chunks
 
 Job = tuple[int, slice | NDArray[np.intp], slice]
 """A block, rows of it, and where they go."""
@@ -59,14 +55,14 @@ class StoredArray(LazyArray):
         return f"StoredArray({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        planned = plan(index, self.shape)
+        needed, rest = plan(index, self.shape)
         try:
-            part = self._read(*planned.needed)
+            part = self._read(*needed)
         finally:
             # After the reading, so that nothing read can be of another store; also after a fault, to say why.
             if self._unchanged is not None:
                 self._unchanged()
-        values: NDArray[Any] = part[planned.rest]
+        values: NDArray[Any] = part[rest]
         return values
 
     def read_into(self, start: int, out: NDArray[Any]) -> None:
@@ -83,7 +79,7 @@ class StoredArray(LazyArray):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("an array on disk cannot be had without a copy")
+            raise ValueError("an array on disk cannot be read without a copy")
         whole: NDArray[Any] = self[:]
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
@@ -159,16 +155,11 @@ def _count(needed: Needed) -> int:
 # NumPy itself decides what the result is.
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """An index in two steps: first what is needed of each axis, then an index into that."""
+def plan(index: Any, shape: tuple[int, ...]) -> tuple[list[Needed], tuple[Any, ...]]:
+    """Return what ``array[index]`` needs of each axis of an array of this shape, and an index into that.
 
-    needed: tuple[Needed, ...]
-    rest: tuple[Any, ...]
-
-
-def plan(index: Any, shape: tuple[int, ...]) -> Plan:
-    """Return how to get ``array[index]`` of an array of this shape; raise IndexError where NumPy does."""
+    Raise IndexError where NumPy does.
+    """
     items = [_as_item(item) for item in (index if isinstance(index, tuple) else (index,))]
     left = len(shape) - sum(map(_axes, items))
     if left < 0:
@@ -190,7 +181,7 @@ def plan(index: Any, shape: tuple[int, ...]) -> Plan:
                 needed.append(along)
                 rest.append(again)
     needed += [slice(0, size) for size in shape[len(needed) :]]
-    return Plan(tuple(needed), tuple(rest))
+    return needed, tuple(rest)
 
 
 def _as_item(item: Any) -> Any:

@@ -23,10 +23,10 @@ from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_integer
 from percolab.store import digests, locations, metadata, schema
 from percolab.store.byte_sources import source
-from percolab.store.chunks import Chunks
-from percolab.store.digests import THREADS, Block, Cells
+from percolab.store.chunks import THREADS, Chunks
+from percolab.store.digests import Block, Cells
 from percolab.store.locations import Location
-from percolab.store.schema import DIGEST_BYTES, FORMAT, AnyRecipe, Content, Layout, StoreError
+from percolab.store.schema import DIGEST_BYTES, FORMAT, Content, Layout, StoredRecipe, StoreError
 
 if TYPE_CHECKING:
     import zarr
@@ -122,7 +122,7 @@ class Unfinished(Cells):
         return digests.of_array(block_digests)
 
     def finish(
-        self, provenance: Mapping[str, Any], *, sync: bool = True, extra: Mapping[str, NDArray[Any]] | None = None
+        self, provenance: Mapping[str, Any], whole: Mapping[str, str] | None = None, *, sync: bool = True
     ) -> None:
         """Make the store a dataset, once every cell has a record.
 
@@ -130,23 +130,21 @@ class Unfinished(Cells):
         ----------
         provenance
             Versions, platform and time of making, for the attributes.
+        whole
+            The digests of the arrays that `write_whole` wrote.
         sync
             Have everything on the disk before the store says that it is complete.
-        extra
-            Columns of `schema.EXTRA_COLUMNS`, which are written now.
         """
         block_digests = self._collect()
-        added = {f"extra/{name}": self.write_whole(f"extra/{name}", column) for name, column in (extra or {}).items()}
         for name, blocks in block_digests.items():
             self._array(f"digests/{name}")[:] = _table(blocks)
-        begun = {
-            **self.attributes,
-            "sha256": {name: digests.of_array(block_digests[name]) for name in self.content.columns} | added,
-        }
-        # From here on the records can be made again from the digests; begin does so if this is interrupted.
-        self.say(begun, sync=sync)
-        self._sweep()
-        del self.group["unfinished"]
+        sha256 = {name: digests.of_array(blocks) for name, blocks in block_digests.items()}
+        begun = {**self.attributes, "sha256": {**sha256, **(whole or {})}}
+        if self.content.kinds:  # a world, which is written whole, has no records
+            # From here on the records can be made again from the digests; begin does so if this is interrupted.
+            self.say(begun, sync=sync)
+            self._sweep()
+            del self.group["unfinished"]
         complete = {
             "format": FORMAT,
             "status": "complete",
@@ -166,7 +164,7 @@ class Unfinished(Cells):
             files.sync((path / key).parent)
 
     def signed(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """Return attributes with the digest of all that they and the arrays that they name say."""
+        """Return attributes with the digest of them and of the layouts of the arrays that they name."""
         arrays = {name: self.chunks(name).layout for name in sorted(attributes["sha256"])}
         return attributes | {"metadata_sha256": metadata.digest(attributes, arrays)}
 
@@ -192,7 +190,7 @@ class Unfinished(Cells):
         return group
 
     def _from_zarr(self, asked: Callable[[], Any]) -> Any:
-        """Return what Zarr does; it uses more of a description than we check, and has many kinds of faults."""
+        """Return the result of a call to Zarr, which reads more of a description than we check."""
         try:
             return asked()
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as fault:
@@ -205,11 +203,11 @@ class Unfinished(Cells):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the store says of itself, as it is now."""
+        """The attributes of the store, as they are now."""
         return metadata.attributes(self.source, self.location)
 
     def say(self, attributes: dict[str, Any], *, sync: bool = False) -> None:
-        """Let the store say something else of itself, in one step."""
+        """Replace the attributes of the store, in one step."""
         path = locations.local_path(self.location)
         if path is None:
             self.group.attrs["percolab"] = attributes
@@ -247,7 +245,7 @@ class Unfinished(Cells):
             self.chunks(name)  # raises if it is missing
             group = self.group
             array: Any = self._from_zarr(lambda: group[name])
-            # Else Zarr looks through every chunk whether it holds nothing but fill values.
+            # Otherwise Zarr searches every chunk for values other than the fill value.
             self._opened[name] = array.with_config({"write_empty_chunks": True})
         return self._opened[name]
 
@@ -280,7 +278,9 @@ class Unfinished(Cells):
 
     def _collect(self) -> dict[str, list[bytes]]:
         """Return the digests of the blocks of every array, from the records."""
-        block_digests: dict[str, list[bytes]] = {name: [] for name in self.content.columns}
+        block_digests: dict[str, list[bytes]] = {
+            name: [] for name in self.content.columns if name in self.content.in_cells
+        }
         for kind, index in self.cells():
             record = self.expected(kind, index)
             if record is None:
@@ -306,7 +306,7 @@ def _rows(table: NDArray[np.uint8]) -> list[bytes]:
 
 
 def _packing(layout: Layout) -> dict[str, Any]:
-    """Return what is done to the chunks of an array, and what shows where one is missing."""
+    """Return how the chunks of an array are packed, and the value that shows where one is missing."""
     from zarr.codecs import BloscCodec, Crc32cCodec
 
     packing = [BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")] if layout.packed else []
@@ -318,7 +318,7 @@ def _packing(layout: Layout) -> dict[str, Any]:
 
 
 def begin(
-    location: Location, recipe: AnyRecipe, n_points: int, n_clusters: int, *, cell: int | None = None
+    location: Location, recipe: StoredRecipe, n_points: int, n_clusters: int, *, cell: int | None = None
 ) -> Unfinished:
     """Return the store of a recipe, ready to be written.
 
@@ -351,7 +351,7 @@ def begin(
     return store
 
 
-def status(location: Location, recipe: AnyRecipe, *, cell: int | None = None) -> str | None:
+def status(location: Location, recipe: StoredRecipe, *, cell: int | None = None) -> str | None:
     """Return what the store of a recipe says it is, "writing" or "complete"; None if nothing is at the location.
 
     Raises FileExistsError if something else is there.
@@ -369,7 +369,7 @@ def status(location: Location, recipe: AnyRecipe, *, cell: int | None = None) ->
     return str(there.get("status"))
 
 
-def _attributes_of(recipe: AnyRecipe, cell: int) -> dict[str, Any]:
+def _attributes_of(recipe: StoredRecipe, cell: int) -> dict[str, Any]:
     """Return the attributes of an unfinished store."""
     return {
         "format": FORMAT,
@@ -407,18 +407,20 @@ def _check_same(location: Location, there: Mapping[str, Any], wanted: Mapping[st
         _check_field(location, field.name, getattr(theirs, field.name), getattr(ours, field.name))
 
 
-def _check_field(location: Location, name: str, found: object, wanted: object) -> None:
-    if found != wanted:
+def _check_field(location: Location, name: str, stored: object, wanted: object) -> None:
+    if stored != wanted:
         raise FileExistsError(
-            f"{name} of the store at {str(location)!r} must be {wanted} to resume, got {shown(found)}; "
+            f"{name} of the store at {str(location)!r} must be {wanted} to resume, got {shown(stored)}; "
             "choose another output, or overwrite it"
         )
 
 
-def _prepare(store: Unfinished, recipe: AnyRecipe, n_points: int, n_clusters: int, wanted: dict[str, Any]) -> None:
-    """Create what is not there yet, which is anything when a writer was killed, and check what is."""
+def _prepare(store: Unfinished, recipe: StoredRecipe, n_points: int, n_clusters: int, wanted: dict[str, Any]) -> None:
+    """Create the arrays that are missing, which may be any if a writer was killed, and check the others."""
     recorded = store.attributes.get("sha256")
-    for name, layout in _columns(recipe, n_points, n_clusters, store.cell).items():
+    columns = schema.columns_of(recipe, n_points, n_clusters)
+    for name in [name for name in columns if name in store.content.in_cells]:
+        layout = schema.layout(name, *columns[name], store.cell)
         kind = schema.kind_of(name)
         second = {"X": "feature", "y": "level", "bond": "end"}.get(name, "position" if kind == "document" else None)
         names = [kind, second][: len(layout.shape)]
@@ -433,9 +435,3 @@ def _prepare(store: Unfinished, recipe: AnyRecipe, n_points: int, n_clusters: in
         store.recall(recorded if isinstance(recorded, dict) else {})
         store.sync("unfinished")  # before the store says that these count
         store.say(wanted, sync=True)
-
-
-def _columns(recipe: AnyRecipe, n_points: int, n_clusters: int, cell: int) -> dict[str, Layout]:
-    dtypes = schema.dtypes(recipe)
-    shapes = schema.shapes(recipe, n_points, n_clusters)
-    return {name: schema.layout(name, shape, dtypes[name], cell) for name, shape in shapes.items()}

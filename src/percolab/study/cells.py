@@ -62,6 +62,8 @@ class Cell(Generic[T]):
     """what its time is counted as; its name, unless given"""
     gpus: float = 1.0
     """that it needs where there are any"""
+    rank: int = 0
+    """cells of a lower rank are computed first"""
 
 
 def cell_of(s: Any, name: str, kind: type[T], make: Callable[..., T], *needs: Cell[Any], **how: Any) -> Cell[T]:
@@ -108,6 +110,10 @@ def compute(task: tuple[Cell[Any], Here, Sequence[Any]]) -> Outcome:
 
 class Runner(Protocol):
     """Where cells are computed."""
+
+    @property
+    def at_once(self) -> int | None:
+        """How many cells it is given at a time; None for all that need no other, so that it computes them together."""
 
     def run(self, cells: Iterable[tuple[Cell[Any], Sequence[Any]]], here: Here) -> Iterable[tuple[Cell[Any], Outcome]]:
         """Yield the outcome of every cell, given the results that it needs, as they finish."""
@@ -168,7 +174,7 @@ class Cells:
                 visit(need)
             order[id(cell)] = cell
 
-        for cell in cells:
+        for cell in sorted(cells, key=lambda cell: cell.rank):
             if cell.lasting:
                 visit(cell)
         return list(order.values())
@@ -177,12 +183,16 @@ class Cells:
         """Compute what is missing, in waves of cells that do not need each other; return what is still missing."""
         left = self.missing(cells)
         total = len(left)
+        if left:
+            self.here.progress("cells", 0, total)
         while left and time.monotonic() < self.until:
             waiting = {id(cell) for cell in left}
             wave = [cell for cell in left if not any(id(need) in waiting for need in cell.needs)]
             wave = [cell for cell in wave if all(self.has(need) for need in cell.needs)]
             if not wave:
                 break
+            lowest = min(cell.rank for cell in wave)
+            wave = [cell for cell in wave if cell.rank == lowest][: self.runner.at_once]
             tried: set[int] = set()
             for cell, outcome in self.runner.run(self._given(wave), self.here):
                 self._keep(cell, outcome)

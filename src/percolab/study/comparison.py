@@ -122,7 +122,7 @@ def compare(
     networks: Any,
     readers: Any = ("separation",),
     *,
-    layers: Sequence[str] | None = None,
+    layers: str | Sequence[str] | None = None,
     rows: Split | int | None = None,
     draws: int | None = None,
     seeds: int = 3,
@@ -179,7 +179,7 @@ def compare(
     with shown(progress) as tell:
         for draw, (made, roles) in enumerate(_draws(data, networks, draws, seeds, training or {}, place)):
             each = listed(roles, n_factors(made))
-            chosen = list(layers) if layers is not None else _usual_layers(each)
+            chosen = _usual_layers(each) if layers is None else [layers] if isinstance(layers, str) else list(layers)
             cells += read_draw(draw, made, each, asked, chosen, rows, place, tell)
     return Comparison(cells, contrasts(cells), delta)
 

@@ -326,8 +326,8 @@ class _Rows:
         given = network if inputs is None else inputs
         whole = inputs is not None and np.issubdtype(np.asarray(given[:1]).dtype, np.integer)
         shape = tuple(given.shape[:2] if whole or (inputs is None and len(given.shape) == 3) else given.shape[:1])
-        if shape[0] < 2:
-            raise ValueError(f"data must have at least 2 rows, got {shape[0]}")
+        if not shape or shape[0] < 2:
+            raise ValueError(f"data must have at least 2 rows, got shape {tuple(given.shape)}")
         return cls(inputs, shape, 0, whole)
 
     @property

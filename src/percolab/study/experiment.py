@@ -31,7 +31,7 @@ from percolab.ground.validation import check_choice, check_integer
 from percolab.ground.version import provenance
 from percolab.nn.config import SCALES
 from percolab.nn.training import run as training_run
-from percolab.store.worlds import load
+from percolab.store.finished import load
 from percolab.study import pictures, report, scales
 from percolab.study.cells import Cell, Cells, Here, cell_of
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed

@@ -21,7 +21,7 @@ from percolab.nn.config import AnyTrainConfig
 from percolab.nn.networks.activations import RAW, activations, representations
 from percolab.nn.probing.probed_latents import Places, find_places
 from percolab.nn.training.training import TrainResult
-from percolab.store.worlds import load
+from percolab.store.finished import load
 from percolab.study.cells import Here
 from percolab.study.networks import Networks, find_make, self_trained, trained
 from percolab.study.settings import AnyRecipe, Settings

@@ -295,8 +295,8 @@ def as_reader(reader: Any) -> Reader | NetworkReader:
         try:
             return _by_spec(spec, reader, Positions(**options))
         except ValueError as error:
-            known = ", ".join([*READERS, *METHODS])
-            raise ValueError(f"readers must be names ({known}) or objects, got {reader!r}: {error}") from error
+            known = ", ".join(READERS)
+            raise ValueError(f"readers must be names ({known}), methods or objects, got {reader!r}: {error}") from error
     if isinstance(reader, type):
         raise ValueError(
             f"readers must be names or objects, got the class {reader.__name__}: give {reader.__name__}(…)"

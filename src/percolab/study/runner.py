@@ -18,6 +18,8 @@ Given = tuple[Cell[Any], Sequence[Any]]
 class InProcess:
     """Computes cells one after another in this process, and resumes what was interrupted."""
 
+    at_once: int | None = 1
+
     def run(self, cells: Iterable[Given], here: Here) -> Iterator[tuple[Cell[Any], Outcome]]:
         """Yield the outcome of every cell."""
         for cell, needed in cells:
@@ -37,6 +39,7 @@ class OnRay:
     """
 
     has_gpus: bool
+    at_once: int | None = None
 
     def run(self, cells: Iterable[Given], here: Here) -> Iterator[tuple[Cell[Any], Outcome]]:
         """Yield the outcome of every cell."""

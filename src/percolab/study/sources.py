@@ -204,7 +204,8 @@ def as_source(network: Any) -> Source:
 def as_rows(values: torch.Tensor, view: View, layer: str) -> torch.Tensor:
     """Return activations as (rows, width), or say why they are not those of the view's inputs."""
     wanted, shape = view.shape, tuple(values.shape)
-    if shape[:-1] == wanted or (len(wanted) > 1 and len(shape) == 2 and shape[0] == int(np.prod(wanted))):
+    by_input = shape[:-1] == wanted or (len(wanted) > 1 and len(shape) == 2 and shape[0] == int(np.prod(wanted)))
+    if by_input and shape[-1]:
         return values.reshape(-1, shape[-1])
     if shape[:1] == wanted[:1] and len(shape) == len(wanted) + 2:
         raise ValueError(

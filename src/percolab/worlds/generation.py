@@ -1,4 +1,4 @@
-"""Making datasets and worlds: a world's factors in turn, each added to X and forgotten but for its truth."""
+"""Making datasets and worlds: the factors of a world in turn, each added to X; only its truth is kept."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
 from percolab.worlds import samples
 from percolab.worlds.superposed import Superposed, remade, rotation_of, superposed_targets
-from percolab.worlds.superposition import Superposition
+from percolab.worlds.superposition import VERSION, Superposition
 
 Factor = Recipe | Dataset | str
 """What a factor of a world can be given as."""
-VERSION = 1
-"""Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
 
 
 @overload
@@ -118,17 +116,14 @@ def superpose(
     progress
         True shows a bar; a function is called with (stage, points done, points in all).
     """
-    given = [factors, *more] if more or isinstance(factors, Factor) else factors
-    recipe = Superposition(_recipes(given), weights, product, scales, dim, rotate, seed)
+    given: Any = [factors, *more] if more or isinstance(factors, Factor) else factors
+    recipes = [_recipe(factor) for factor in given] if isinstance(given, Iterable) else given
+    recipe = Superposition(recipes, weights, product, scales, dim, rotate, seed)
     return generate(recipe, threads=threads, progress=progress)
 
 
-def _recipes(factors: Any) -> Any:
-    """Return recipes in place of names and datasets; what else is given is for `Superposition` to refuse."""
-    return [_recipe(factor) for factor in factors] if isinstance(factors, Iterable) else factors
-
-
 def _recipe(factor: Any) -> Any:
+    """Return a recipe in place of a name or a dataset; what else is given is for `Superposition` to refuse."""
     if isinstance(factor, str):
         return PAPER_PRESETS[check_choice("factors", factor, tuple(PAPER_PRESETS))]
     if not isinstance(factor, Dataset):
@@ -147,7 +142,7 @@ def _superpose(recipe: Superposition, threads: int, progress: Progress) -> Super
     for k in range(count):
         factor = _factor(recipe, k, threads, progress)
         source = np.asarray(factor.X)
-        source.setflags(write=True)  # nobody else has it: the sum may be written in its place
+        source.setflags(write=True)  # no other reference exists: the sum may be written in its place
         sigma[k] = _spread(k, source, threads)
         if k == 0:
             rows = np.empty((count, len(source)), np.int64).T  # rows of one factor lie side by side
@@ -276,7 +271,7 @@ def make_percolation(
     if not return_X_y:
         return dataset
     for column in (dataset.X, dataset.y):
-        column.setflags(write=True)  # nobody else has them
+        column.setflags(write=True)  # no other reference exists
     return np.asarray(dataset.X), dataset.y
 
 

@@ -6,7 +6,6 @@ All sums have a fixed order, so X is the same for any number of threads and on e
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,10 @@ def spread(X: NDArray[Any], threads: int) -> float:
     Sums are of differences from the first row, in blocks of `MOMENT_ROWS` rows, the blocks in order.
     """
     n, dim = X.shape
-    edges = [*range(0, n, MOMENT_ROWS), n]
-    sums, squares = np.zeros((2, len(edges) - 1, dim))
+    blocks = parallel.ranges(n, MOMENT_ROWS)
+    sums, squares = np.zeros((2, len(blocks), dim))
     centre = X[0].astype(np.float64)
-    tasks = [(moments, (X[lo:hi], centre, sums[b], squares[b])) for b, (lo, hi) in enumerate(pairwise(edges))]
+    tasks = [(moments, (X[lo:hi], centre, sums[b], squares[b])) for b, (lo, hi) in enumerate(blocks)]
     parallel.run(tasks, threads)
     return math.sqrt(mean_variance(n, sums, squares))
 
@@ -95,21 +94,16 @@ def add_factor(
     rotation
         None: the factor is added as it is.
     X
-        (n, D) what to fill. It may be `source` itself if it is fresh, D = d and the rows are 0, 1, 2, ….
+        (n, D) array to fill. It may be `source` itself if it is fresh, D = d and the rows are 0, 1, 2, ….
     fresh
         Whether X holds nothing yet.
     threads
         Number of threads.
     """
-    number = X.dtype.type
-    tasks: list[parallel.Task]
-    edges = [*range(0, len(X), TASK_ROWS), len(X)]
-    if rotation is None:
-        tasks = [(add, (lo, hi, rows, source, number(scale), X, fresh)) for lo, hi in pairwise(edges)]
-    else:
-        table, scale = rotation.table(X.dtype), scale * rotation.stretch
-        tasks = [(turn, (lo, hi, rows, source, table, number(scale), X, fresh)) for lo, hi in pairwise(edges)]
-    parallel.run(tasks, threads)
+    work, table, stretch = (add, (), 1.0) if rotation is None else (turn, (rotation.table(X.dtype),), rotation.stretch)
+    rest = *table, X.dtype.type(scale * stretch), X, fresh
+    parts = parallel.ranges(len(X), TASK_ROWS)
+    parallel.run([(work, (lo, hi, rows, source, *rest)) for lo, hi in parts], threads)
 
 
 @kernel

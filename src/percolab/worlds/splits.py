@@ -14,6 +14,7 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.dataset.dataset import Dataset
 from percolab.ground import text
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
@@ -69,9 +70,8 @@ class Split:
         the bonds are those of one factor, of which ``truth(world, factor)`` is given; 0 is a point seen in training.
         """
         samples: Ints = getattr(self, check_choice("part", part, PARTS[1:]))
-        if isinstance(forest, Forest):
-            return forest.distance_to(self.train)[samples]
-        return forest.forest.distance_to(forest.rows[self.train])[forest.rows[samples]]
+        known = _truth(forest, None)
+        return known.forest.distance_to(known.rows[self.train])[known.rows[samples]]
 
 
 def split_rows(
@@ -135,18 +135,11 @@ def split_rows(
     return _with_margin(known, split, margin) if margin else split
 
 
-def _truth(dataset: AnyDataset | Forest, factor: int | None) -> Truth | Forest:
+def _truth(dataset: AnyDataset | Forest | Truth, factor: int | None) -> Truth:
     """Return the hierarchy that a split is by, and the row of it that each sample has; a forest has its own rows."""
-    if not isinstance(dataset, Forest):
-        return truth(dataset, factor)
-    if factor not in (None, 0):
-        raise ValueError(f"factor must be 0 or left out for a forest, got {factor!r}")
-    return dataset
-
-
-def _of_samples(known: Truth | Forest, column: Ints) -> Ints:
-    """Return a column of the points of a hierarchy for every sample."""
-    return column if isinstance(known, Forest) or known.in_order else column[known.rows]
+    if isinstance(dataset, Forest):
+        dataset = Dataset.lazy({"forest": dataset}.__getitem__)
+    return dataset if isinstance(dataset, Truth) else truth(dataset, factor)
 
 
 def _shares(fractions: Sequence[float]) -> tuple[float, float, float]:
@@ -175,13 +168,11 @@ def _by_rows(release_order: Ints, seed: int, shares: tuple[float, float, float])
     return Split(rows[:train], rows[train : train + validation], rows[train + validation :], np.arange(n))
 
 
-def _by_groups(
-    known: Truth | Forest, seed: int, shares: tuple[float, float, float], by: str, max_size: int | None
-) -> Split:
-    forest = known if isinstance(known, Forest) else known.forest
+def _by_groups(known: Truth, seed: int, shares: tuple[float, float, float], by: str, max_size: int | None) -> Split:
+    forest = known.forest
     if by == "subtree" and max_size is None:
         max_size = max(1, forest.n_points // USUAL_GROUPS)
-    groups = _of_samples(known, forest.point_cluster if by == "cluster" else forest.cut(max_size).groups)
+    groups = (forest.point_cluster if by == "cluster" else forest.cut(max_size).groups)[known.rows]
     groups = np.unique(groups, return_inverse=True)[1]  # a factor may have groups that no sample is in
     sizes = np.bincount(groups)
     parts = np.array([share > 0 for share in shares])
@@ -227,11 +218,10 @@ def deal(order, sizes, wanted, uniforms, part_of):
         part_of[order[at]] = part
 
 
-def _with_margin(known: Truth | Forest, split: Split, margin: int) -> Split:
+def _with_margin(known: Truth, split: Split, margin: int) -> Split:
     """Return the split without the training rows that are within `margin` bonds of a row that is held out."""
-    forest, held_out = known if isinstance(known, Forest) else known.forest, [split.validation, split.test]
-    place = np.concatenate(held_out) if isinstance(known, Forest) else known.rows[np.concatenate(held_out)]
-    bonds = _of_samples(known, forest.distance_to(place))[split.train]
+    held_out = known.rows[np.concatenate([split.validation, split.test])]
+    bonds = known.forest.distance_to(held_out)[known.rows[split.train]]
     near = (bonds >= 0) & (bonds <= margin)
     if near.all():
         raise ValueError(f"margin must leave training rows, got {margin}")

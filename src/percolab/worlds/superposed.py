@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 OF_ONE_HIERARCHY = ("do", "filter", "move", "subsamples", "take", "turn", "with_target")
-"""What datasets have and worlds do not."""
+"""Methods of datasets that worlds do not have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Superposed(SampleSet):
 
     def __repr__(self) -> str:
         n, dim = self.X.shape
-        parts = [f"{n:,} samples in R^{dim}", f"{len(self.recipe.factors)} factors"]
+        parts = [f"{n:,} samples in R^{dim}", text.counted(len(self.recipe.factors), "factor")]
         parts.append(f"y from {' and '.join(map(str, self.relevant))}")
         return f"Superposed({', '.join(parts + ['modified'] * bool(self.modification))})"
 
@@ -201,7 +201,7 @@ def remade(dataset: Dataset) -> Dataset:
 
 
 AnyDataset = Dataset | Superposed
-"""What has samples, targets and truths."""
+"""A dataset or a world: both have samples, targets and truths."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,21 +6,22 @@ import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 
 from percolab.ground import text
-from percolab.ground.validation import check_integer, check_seed, fill
+from percolab.ground.validation import check_integer, check_one_each, check_seed, fill
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe, Written
 
 KIND = "superposed"
-"""What the JSON of such a recipe says it is."""
+"""The ``kind`` in the JSON of a superposition."""
+VERSION = 1
+"""Version of permutations, rotations and sums: the same recipe and versions of engines and this give the same data."""
 
 
 @dataclass(frozen=True, init=False)
-class Superposition(Written):
+class Superposition(Written, kind=KIND):
     """Everything that determines a superposed world. The same recipe gives the same data.
 
     Sample i has row ``rows[i, k]`` of factor k, a percolation dataset of its own: row i of factor 0, which gives the
@@ -145,30 +146,9 @@ class Superposition(Written):
         weights = [float(other == k) for other in range(len(self.factors))]
         return Superposition(self.factors, weights, None, self.scales, self.dim, self.rotate, self.seed)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the recipe as plain values, ready for JSON; ``kind`` tells it from that of one dataset."""
-        return {
-            "kind": KIND,
-            "factors": [factor.to_dict() for factor in self.factors],
-            "weights": None if self.weights is None else list(self.weights),
-            "product": None if self.product is None else list(self.product),
-            "scales": list(self.scales),
-            "dim": self.dim,
-            "rotate": self.rotate,
-            "seed": self.seed,
-        }
-
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a recipe from what `to_dict` returned."""
-        if values.get("kind", KIND) != KIND:
-            raise ValueError(f"kind must be {KIND!r}, got {values['kind']!r}")
-        given = {name: value for name, value in values.items() if name != "kind"}
-        cls._check_names(given, "superposition")
-        factors = given.get("factors")
-        if not isinstance(factors, list | tuple) or not all(isinstance(part, Mapping) for part in factors):
-            raise ValueError(f"factors must be a list of recipes, got {factors!r}")
-        return cls(**{**given, "factors": [Recipe.from_dict(part) for part in factors]})
+    def _of_plain(cls, given: dict[str, Any]) -> Self:
+        return cls(**{**given, "factors": cls._parts(given, "factors", "recipes", Recipe.from_dict)})
 
 
 def recipe_from_dict(values: Mapping[str, Any]) -> Recipe | Superposition:
@@ -195,20 +175,10 @@ def _as_numbers(name: str, values: object, count: int, least: float = -math.inf)
     """Return one finite number for each factor; None stands for ones."""
     if values is None:
         return (1.0,) * count
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} must be {count} numbers, one for each factor, got {values!r}")
-    numbers = tuple(values)
-    if len(numbers) != count:
-        raise ValueError(f"{name} must be {count} numbers, one for each factor, got {len(numbers)}")
-    for number in numbers:
-        if isinstance(number, bool | np.bool_) or not isinstance(number, Real) or not math.isfinite(number):
-            raise ValueError(f"{name} must be finite numbers, got {number!r}")
-        if number < least:
-            raise ValueError(f"{name} must be at least {least:g}, got {number}")
-    checked = tuple(float(number) for number in numbers)
-    if not any(checked):
-        raise ValueError(f"{name} must have one that is not 0, got {checked}")
-    return checked
+    numbers = check_one_each(name, values, count, "factor", least)
+    if not any(numbers):
+        raise ValueError(f"{name} must have one that is not 0, got {numbers}")
+    return numbers
 
 
 def _as_weights(weights: object, product: object, count: int) -> tuple[float, ...] | None:

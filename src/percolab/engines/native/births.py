@@ -1,6 +1,6 @@
 """Birth numbers of native data, dealt to the rows of each cluster by a keyed permutation.
 
-So labels say nothing about the tree, and each row of a large cluster can be dealt alone.
+So labels are independent of the tree, and the label of each row of a large cluster can be computed alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from percolab.rng import philox
 SHUFFLED = 1024
 """Clusters of at most this many points are shuffled; in larger ones each row's number can be found alone."""
 _ROUNDS = 4
+_ONE = np.uint64(1)
 _RUN = 1024
 """Labels dealt in one go."""
 
@@ -93,8 +94,7 @@ def _permute(begin, size, labels, path, key):
 @kernel
 def _feistel(x, low_bits, high_bits, tables):
     """Permute the numbers of low_bits + high_bits bits: each round adds a keyed hash of one half to the other."""
-    one = np.uint64(1)
-    low_mask, high_mask = (one << low_bits) - one, (one << high_bits) - one
+    low_mask, high_mask = (_ONE << low_bits) - _ONE, (_ONE << high_bits) - _ONE
     low, high = x & low_mask, x >> low_bits
     for r in range(0, _ROUNDS, 2):
         high = (high + tables[r, low]) & high_mask

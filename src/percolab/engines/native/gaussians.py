@@ -10,8 +10,8 @@ from percolab.engines import embedding
 from percolab.ground.compiled import kernel
 from percolab.rng import philox
 
-WORDS_AT_ONCE = 512
-"""About how many Philox blocks are drawn at once: vector registers need many, the cache holds few."""
+BLOCKS_AT_ONCE = 512
+"""Philox blocks that are drawn at once, about: vector registers need many, the cache holds few."""
 
 
 class Draws(NamedTuple):
@@ -19,7 +19,7 @@ class Draws(NamedTuple):
 
     at_once: Any
     """nodes"""
-    words: Any
+    blocks: Any
     """Philox blocks of a vector, each of four numbers"""
     nodes: Any
     """path for every block"""
@@ -27,29 +27,29 @@ class Draws(NamedTuple):
     """number of every block in its vector"""
     bits: Any
     normals: Any
-    """float32, vector after vector, each of 4 `words` numbers"""
+    """float32, vector after vector, each of 4 `blocks` numbers"""
 
 
 @kernel
 def draw_work(dim):
     """Return work arrays for vectors of this length."""
-    words = (dim + 3) // 4
-    at_once = max(8, WORDS_AT_ONCE // words // 8 * 8)
-    count = at_once * words
+    blocks = (dim + 3) // 4
+    at_once = max(8, BLOCKS_AT_ONCE // blocks // 8 * 8)
+    count = at_once * blocks
     nodes, indices = np.empty(count, np.uint64), np.empty(count, np.uint64)
     for i in range(count):
-        indices[i] = i % words
-    return Draws(at_once, words, nodes, indices, np.empty(4 * count, np.int32), np.empty(4 * count, np.float32))
+        indices[i] = i % blocks
+    return Draws(at_once, blocks, nodes, indices, np.empty(4 * count, np.int32), np.empty(4 * count, np.float32))
 
 
 @kernel
 def _draw(paths, lo, hi, purpose, key, draws):
     """Draw the vectors of the nodes paths[lo:hi]."""
-    words = draws.words
+    blocks = draws.blocks
     for i in range(lo, hi):
-        for j in range(words):
-            draws.nodes[(i - lo) * words + j] = paths[i]
-    count = (hi - lo) * words
+        for j in range(blocks):
+            draws.nodes[(i - lo) * blocks + j] = paths[i]
+    count = (hi - lo) * blocks
     bits = draws.bits[: 4 * count]
     philox.bits_of_nodes(draws.nodes[:count], draws.indices[:count], purpose, key, bits)
     philox.normals_of_bits(bits, draws.normals[: 4 * count])
@@ -62,7 +62,7 @@ def unit_vectors(paths, rows, count, X, purpose, key, draws):
         hi = min(lo + draws.at_once, count)
         _draw(paths, lo, hi, purpose, key, draws)
         for i in range(lo, hi):
-            vector, first = X[rows[i]], 4 * draws.words * (i - lo)
+            vector, first = X[rows[i]], 4 * draws.blocks * (i - lo)
             for j in range(vector.size):
                 vector[j] = draws.normals[first + j]
             embedding.normalise(vector)
@@ -80,7 +80,7 @@ def split_vectors(paths, left_rows, right_rows, count, X, key, draws):
         hi = min(lo + draws.at_once, count)
         _draw(paths, lo, hi, philox.DIRECTION, key, draws)
         for i in range(lo, hi):
-            first, left, right = 4 * draws.words * (i - lo), X[left_rows[i]], X[right_rows[i]]
+            first, left, right = 4 * draws.blocks * (i - lo), X[left_rows[i]], X[right_rows[i]]
             if not embedding.split_far(draws.normals[first : first + close.size], left, right):
                 for j in range(close.size):
                     close[j] = draws.normals[first + j]

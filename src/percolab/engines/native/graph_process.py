@@ -188,7 +188,7 @@ def _merge(first, second, group, top, merges, ends, below, extra_merge):
     `group` leads every point to the lowest point of its group, and `top` gives a group's node: a point as itself, merge
     m as n + m. A merge gets its two nodes, the bond's ends and the number of points below it. A bond inside a group
     gets the merge on top of it in `extra_merge`; the others get -1. Linking to the lower point and halving the ways
-    costs O(log n) a bond at the worst, and next to nothing on average.
+    costs O(log n) per bond at worst, and next to nothing on average.
     """
     n, count = group.size, 0
     for t in range(first.size):

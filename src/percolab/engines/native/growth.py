@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,10 +74,12 @@ def of_forest(forest: Forest) -> Trees:
     founder = np.empty(0, np.int64)
     if forest.n_clusters:
         founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
-    stand = Stand.of_clusters(forest.cluster_start, founder)
-    expansion = skeleton.expand(stand, np.uint64(0), known=forest.left_size)
+    # Columns of a dataset are read-only, and kernels would be compiled again for such arrays.
+    start, left_size = (np.require(column, requirements="W") for column in (forest.cluster_start, forest.left_size))
+    stand = Stand.of_clusters(start, founder)
+    expansion = skeleton.expand(stand, np.uint64(0), known=left_size)
     end_row = np.concatenate([forest.bond.ravel(), forest.bond[expansion.skeleton["latent"]].ravel()])
-    return Trees(stand, expansion, forest.left_size, end_row)
+    return Trees(stand, expansion, left_size, end_row)
 
 
 def grow_forest(clusters: Clusters, key: np.uint64, threads: int) -> Forest:
@@ -91,7 +92,7 @@ def forest_of(clusters: Clusters, trees: Trees, key: np.uint64, threads: int) ->
     """Return the forest of whole clusters whose trees are grown, with birth numbers dealt to its rows."""
     n = clusters.n_points
     point_id = np.empty(n, np.int64)
-    edges = [*range(0, n, max(BATCH, -(-n // (4 * threads)))), n]  # few: each task makes tables for a large cluster
+    parts = parallel.ranges(n, max(BATCH, -(-n // (4 * threads))))  # few: each makes tables for a large cluster
     common = (clusters.start, clusters.point_id, key)
-    parallel.run([(births.deal, (lo, hi, *common, point_id[lo:hi])) for lo, hi in pairwise(edges)], threads)
+    parallel.run([(births.deal, (lo, hi, *common, point_id[lo:hi])) for lo, hi in parts], threads)
     return Forest(clusters.start, clusters.birth.astype(np.int64), point_id, trees.left_size, trees.bond)

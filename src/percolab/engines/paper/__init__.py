@@ -77,7 +77,7 @@ def grow(
     # The z of points come from one stream in release order; y holds them until each cluster deals them to its rows.
     pcg64.normals(pcg64.make_stream(pcg64.spawn(value, POINT_CHILD)), arrays.y)
     latents = pcg64.spawn(value, LATENT_CHILD)
-    edges = clusters.batches(BATCH)
+    edges = batches(clusters.size, BATCH)
     common = (
         graph, latents, clusters.start, clusters.birth, clusters.point_id,
         forest.point_id, forest.left_size, forest.bond, arrays.latent_z, arrays.point_z, arrays.y, split_rows,

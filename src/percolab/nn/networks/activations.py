@@ -14,6 +14,7 @@ from torch import nn
 
 from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.text import one_line
+from percolab.nn.interventions import find_module, hooked
 from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating, predict
 from percolab.nn.networks.objective import objective
 from percolab.nn.networks.transformer import Transformer, check_tokens
@@ -37,7 +38,7 @@ def representations(model: nn.Module) -> list[str]:
 def activations(
     model: nn.Module,
     X: Any,
-    names: Sequence[str] | None = None,
+    names: str | Sequence[str] | None = None,
     *,
     batch_size: int | None = None,
     device: Device = "auto",
@@ -64,36 +65,25 @@ def activations(
     device
         Where to compute and keep the activations.
     """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch module, got {type(model).__name__}")
     device = choose_device(device)
-    chosen = list(representations(model) if names is None else names)
-    modules = dict(model.named_modules())
-    for name in chosen:
-        if name not in modules or not name:
-            known = ", ".join(key for key in modules if key)
-            raise ValueError(f"names must be modules of the model ({known}), got {name!r}")
+    chosen = representations(model) if names is None else [names] if isinstance(names, str) else list(names)
+    modules = {name: find_module(model, name, "names must be modules") for name in chosen}
     inputs = _inputs(model, X, device)
     model.to(device)
     if isinstance(model, ResidualMLP):
         check_fits(model, inputs.shape[1], device, model.outputs)
     outputs: dict[str, torch.Tensor] = {}
-    hooks = [modules[name].register_forward_hook(_store(name, outputs)) for name in chosen]
     recorded: dict[str, torch.Tensor] = {}
     rows = batch_size or max(1, POSITIONS // (1 if inputs.is_floating_point() else math.prod(inputs.shape[1:])))
-    try:
-        with evaluating(model):
-            for first, part in zip(range(0, len(inputs), rows), inputs.split(rows), strict=True):
-                outputs.clear()
-                _run(model, part)
-                for name in chosen:
-                    output = _rows(name, outputs.get(name), len(part))
-                    if name not in recorded:
-                        recorded[name] = torch.empty(len(inputs), *output.shape[1:], device=device)
-                    recorded[name][first : first + len(part)] = output
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with evaluating(model), hooked(*((modules[name], _store(name, outputs)) for name in chosen)):
+        for first, part in zip(range(0, len(inputs), rows), inputs.split(rows), strict=True):
+            outputs.clear()
+            _run(model, part)
+            for name in chosen:
+                output = _rows(name, outputs.get(name), len(part))
+                if name not in recorded:
+                    recorded[name] = torch.empty(len(inputs), *output.shape[1:], device=device)
+                recorded[name][first : first + len(part)] = output
     return {name: recorded[name] for name in chosen}
 
 
@@ -124,7 +114,7 @@ def _store(name: str, outputs: dict[str, torch.Tensor]) -> Any:
 
 
 def _run(model: nn.Module, part: torch.Tensor) -> None:
-    """Run the model; what torch says of an input that does not fit becomes one line."""
+    """Run the model; torch's complaint about an input that does not fit becomes one line."""
     try:
         model(part)
     except torch.OutOfMemoryError:
@@ -214,9 +204,9 @@ def loss_recovered(
     wanted = on_device("y", target, device, goal.dtype)
     given = on_device("reconstructions", reconstructions, device, torch.float32)
     model.to(device)
-    found = inputs if name == RAW else activations(model, inputs, [name], batch_size=batch_size, device=device)[name]
-    if given.shape != found.shape:
-        raise ValueError(f"reconstructions must have shape {tuple(found.shape)}, got {tuple(given.shape)}")
+    recorded = inputs if name == RAW else activations(model, inputs, [name], batch_size=batch_size, device=device)[name]
+    if given.shape != recorded.shape:
+        raise ValueError(f"reconstructions must have shape {tuple(recorded.shape)}, got {tuple(given.shape)}")
 
     def loss(values: torch.Tensor | None) -> float:
         if name == RAW and values is not None:
@@ -226,7 +216,7 @@ def loss_recovered(
                 output = predict(model, inputs, batch_size)
         return float(goal.loss(output.double(), wanted.double() if wanted.is_floating_point() else wanted))
 
-    return LossRecovered(loss(None), loss(given), loss(found.double().mean(0).float().expand_as(found)))
+    return LossRecovered(loss(None), loss(given), loss(recorded.double().mean(0).float().expand_as(recorded)))
 
 
 @contextmanager
@@ -242,8 +232,5 @@ def replaced(model: nn.Module, name: str, values: torch.Tensor | None) -> Iterat
         at += len(output)
         return torch.reshape(given[at - len(output) : at], output.shape).to(output)
 
-    hook = model.get_submodule(name).register_forward_hook(replace)
-    try:
+    with hooked((model.get_submodule(name), replace)):
         yield
-    finally:
-        hook.remove()

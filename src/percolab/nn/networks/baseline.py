@@ -96,29 +96,29 @@ def baselines(
     # distant relatives.
     order = dataset.release_order
     with shown(progress) as tell:
-        found = neighbours(torch.from_numpy(X[order]).to(device), progress=tell)
+        nearest = neighbours(torch.from_numpy(X[order]).to(device), progress=tell)
     y = np.asarray(dataset.y)
     if y.ndim != 1:
-        raise ValueError(f"y must be one number or label a row, ({len(X)},), got shape {y.shape}")
-    return (_of_labels if y.dtype.kind in "biu" else _of_numbers)(X, y, split, order, found)
+        raise ValueError(f"y must be one number or label per row, ({len(X)},), got shape {y.shape}")
+    return (_of_labels if y.dtype.kind in "biu" else _of_numbers)(X, y, split, order, nearest)
 
 
 def _of_numbers(
-    X: NDArray[np.float64], y: NDArray[np.float64], split: Split, order: NDArray[np.int64], found: Neighbours
+    X: NDArray[np.float64], y: NDArray[np.float64], split: Split, order: NDArray[np.int64], nearest: Neighbours
 ) -> dict[str, RegressionScore]:
     ridge = Ridge(alpha=RIDGE_ALPHA).fit(X[split.train], y[split.train])
     ordered = y[order]
-    mse = float(found.mean((ordered[found.row] - ordered[found.neighbour]) ** 2).mean())
+    mse = float(nearest.mean((ordered[nearest.row] - ordered[nearest.neighbour]) ** 2).mean())
     return {
         "mean": score(y[split.test], np.full(split.test.size, y[split.train].mean())),
         "ridge": score(y[split.test], ridge.predict(X[split.test])),
         "nearest_neighbour": RegressionScore(r_squared(mse, float(y.var())), mse),
-        "nearest_neighbour_release": score(ordered, ordered[found.nearest]),
+        "nearest_neighbour_release": score(ordered, ordered[nearest.nearest]),
     }
 
 
 def _of_labels(
-    X: NDArray[np.float64], y: NDArray[np.int64], split: Split, order: NDArray[np.int64], found: Neighbours
+    X: NDArray[np.float64], y: NDArray[np.int64], split: Split, order: NDArray[np.int64], nearest: Neighbours
 ) -> dict[str, LabelScore]:
     n_classes, n = int(y.max()) + 1, split.train.size
     frequency = np.bincount(y[split.train], minlength=n_classes) / n
@@ -137,19 +137,21 @@ def _of_labels(
     return {
         "frequencies": label_score(y[split.test], every),
         "logistic": label_score(y[split.test], smoothed(by_regression)),
-        **_neighbour_labels(y[order], found),
+        **_neighbour_labels(y[order], nearest),
     }
 
 
-def _neighbour_labels(y: NDArray[np.int64], found: Neighbours) -> dict[str, LabelScore]:
+def _neighbour_labels(y: NDArray[np.int64], nearest: Neighbours) -> dict[str, LabelScore]:
     """Score nearest other points; only the probability of a row's own label matters."""
-    own = np.bincount(y)[y] / y.size
-    tied = np.bincount(found.row, minlength=y.size)
-    right = found.mean((y[found.row] == y[found.neighbour]).astype(np.float64))
-    one = (y == y[found.nearest]).astype(np.float64)
+    frequency = np.bincount(y)[y] / y.size
+    tied = np.bincount(nearest.row, minlength=y.size)
+    right = nearest.mean((y[nearest.row] == y[nearest.neighbour]).astype(np.float64))
+    hit = (y == y[nearest.nearest]).astype(np.float64)
     return {
-        "nearest_neighbour": LabelScore(float(right.mean()), float(-np.log((tied * right + own) / (tied + 1)).mean())),
-        "nearest_neighbour_release": LabelScore(float(one.mean()), float(-np.log((one + own) / 2).mean())),
+        "nearest_neighbour": LabelScore(
+            float(right.mean()), float(-np.log((tied * right + frequency) / (tied + 1)).mean())
+        ),
+        "nearest_neighbour_release": LabelScore(float(hit.mean()), float(-np.log((hit + frequency) / 2).mean())),
     }
 
 

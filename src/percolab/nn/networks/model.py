@@ -63,7 +63,7 @@ class ResidualMLP(nn.Module):
     seed
         Seed of the initial weights; torch's global generator is left as it is. None uses the global generator.
     outputs
-        None gives one number a point; C gives C, the logits of as many classes.
+        None gives one number per point; C gives the logits of C classes.
     activation
         The nonlinearity of a block's hidden layer: a class of torch, such as ``torch.nn.GELU``, or any function that
         returns a module. The paper's is the ReLU.
@@ -85,7 +85,7 @@ class ResidualMLP(nn.Module):
         for name, value in sizes.items():
             check_integer(name, value, 1)
         if not callable(activation) or isinstance(activation, nn.Module):
-            raise ValueError(f"activation must be a class of torch.nn or a function, got {activation!r}")
+            raise ValueError(f"activation must be a class, such as torch.nn.GELU, or a function, got {activation!r}")
         self.outputs = outputs
         with seeded(seed):
             self.input = nn.Linear(dim, d_model)
@@ -133,12 +133,12 @@ def check_fits(model: nn.Module, dim: int, device: torch.device, outputs: int | 
         takes = f"one of {wanted}" if wanted is not None else " ".join(str(error).split())
         raise ValueError(f"model must take points of dimension {dim}, got {takes}") from error
     if outputs is None and out.shape != (2,):
-        raise ValueError(f"model must give one number a point, got {out.numel() // 2}")
+        raise ValueError(f"model must give one number per point, got {out.numel() // 2}")
     if outputs is not None and out.shape != (2, outputs):
-        raise ValueError(f"model must give {outputs} numbers a point, one a class, got {out.numel() // 2}")
+        raise ValueError(f"model must give {outputs} numbers per point, one per class, got {out.numel() // 2}")
 
 
-# ---------------------------------------------------------------------- for those who know nothing of torch
+# ---------------------------------------------------------------------- for callers without torch
 
 
 def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -147,8 +147,8 @@ def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
 
     def predicted(X: NDArray[Any]) -> NDArray[Any]:
         out = predict(model, torch.from_numpy(np.require(X, np.float32, ("C", "W"))).to(device))
-        found: NDArray[Any] = (out.argmax(dim=1) if out.ndim > 1 else out).cpu().numpy()
-        return found
+        numbers: NDArray[Any] = (out.argmax(dim=1) if out.ndim > 1 else out).cpu().numpy()
+        return numbers
 
     return predicted
 
@@ -158,8 +158,8 @@ def predictor(model: nn.Module) -> Callable[[NDArray[Any]], NDArray[Any]]:
 # Several networks of one shape as one: their weights stacked, their products batched.
 # A step of one small network leaves most of a GPU idle, and most of its time is the launching of kernels; stacked, E
 # networks launch as many as one. They share nothing else: each has its own weights, rows and optimiser state, and the
-# gradient of the summed loss with respect to a member's weights is that of its own loss. Only the paper's networks
-# are stacked; networks of other kinds stay as they are and compute one after another.
+# gradient of the summed loss with respect to a member's weights is the gradient of its own loss. Only the paper's
+# networks are stacked; networks of other kinds stay as they are and compute one after another.
 
 
 class StackedLinear(nn.Module):
@@ -207,9 +207,9 @@ def stack(members: Sequence[nn.Module]) -> nn.Module:
     stacked = copy.deepcopy(members[0])
     for name, layer in members[0].named_modules():
         if isinstance(layer, nn.Linear):
-            parent, _, own = name.rpartition(".")
+            parent, _, attribute = name.rpartition(".")
             layers = [member.get_submodule(name) for member in members]
-            setattr(stacked.get_submodule(parent), own, StackedLinear(layers))  # type: ignore[arg-type]
+            setattr(stacked.get_submodule(parent), attribute, StackedLinear(layers))  # type: ignore[arg-type]
     return stacked
 
 
@@ -219,5 +219,5 @@ def member_weights(weights: Mapping[str, torch.Tensor], index: int) -> dict[str,
     alone = {name.removeprefix(prefix): value.clone() for name, value in weights.items() if name.startswith(prefix)}
     if alone:
         return alone
-    own = {name: value[index] for name, value in weights.items()}
-    return {name: value.T.contiguous() if value.ndim == 2 else value.clone() for name, value in own.items()}
+    of_member = {name: value[index] for name, value in weights.items()}
+    return {name: value.T.contiguous() if value.ndim == 2 else value.clone() for name, value in of_member.items()}

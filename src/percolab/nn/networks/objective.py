@@ -26,10 +26,10 @@ NAMES = {
 
 
 class Numbers:
-    """One number a point, by mean squared error."""
+    """One number per point, by mean squared error."""
 
     outputs: int | None = None
-    """numbers a network gives a point; None is one, without a dimension of its own"""
+    """numbers that a network gives per point; None is one number, without a dimension of its own"""
     dtype = torch.float32
     """of the target on the device"""
     n_measures = 1
@@ -50,12 +50,12 @@ class Numbers:
         They are made from training loss and measures (epochs, 1 + n_measures), and the targets of these rows; the last
         column is what progress shows.
         """
-        found: dict[str, Any] = {}
+        history: dict[str, Any] = {}
         for i, (name, target) in enumerate((("train", train), ("validation", validation))):
             variance = float(np.var(target, dtype=np.float64))
-            found[f"{name}_loss"] = losses[:, i]
-            found[f"{name}_r2"] = [r_squared(loss, variance) for loss in losses[:, i]]
-        return pandas.DataFrame(found)
+            history[f"{name}_loss"] = losses[:, i]
+            history[f"{name}_r2"] = [r_squared(loss, variance) for loss in losses[:, i]]
+        return pandas.DataFrame(history)
 
     def score(self, output: torch.Tensor, target: torch.Tensor) -> RegressionScore:
         """Return R² and mean squared error."""
@@ -63,7 +63,7 @@ class Numbers:
 
 
 class Labels:
-    """One of C labels a point, by the cross-entropy of C logits."""
+    """One of C labels per point, by the cross-entropy of C logits."""
 
     dtype = torch.int64
     n_measures = 2
@@ -98,7 +98,7 @@ Objective = Numbers | Labels
 
 
 def objective(y: NDArray[Any]) -> Objective:
-    """Return what a network is trained for by the type of y: integers are labels, from 0; other numbers are numbers."""
+    """Return the objective that the type of y asks for: integers are labels, from 0; other numbers are numbers."""
     if y.dtype.kind not in "biu":
         return Numbers()
     if y.size and y.min() < 0:

@@ -88,9 +88,9 @@ class Transformer(nn.Module):
 
     ``input`` outputs the residual stream before the first block, ``blocks.N`` the stream after block N, and
     ``blocks.N.delta`` what block N adds to it. Initial weights are GPT-2's: normal with standard deviation 0.02,
-    divided by √(2 n_blocks) where a layer writes into the stream, and biases of 0. Unlike GPT-2's, the matrix of the
-    output is not that of the token embedding: what the network reads from a token and what it predicts of it can then
-    be told apart, and initial logits are near 0, so the initial loss is near log n_tokens.
+    divided by √(2 n_blocks) where a layer writes into the stream, and biases of 0. Unlike in GPT-2, the matrix of the
+    output is not the matrix of the token embedding: what the network reads from a token is then separate from what it
+    predicts of it, and initial logits are near 0, so the initial loss is near log n_tokens.
 
     Parameters
     ----------

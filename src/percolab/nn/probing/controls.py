@@ -37,7 +37,7 @@ ByKind = Mapping[str, Sequence[ProbeErrors]]
 """By kind, the errors of its members under one protocol."""
 STRENGTHS = (0.1, 0.2, 0.5, 1.0, 2.0)
 CHANCE = 0.05
-"""How often something is found where nothing is."""
+"""How often a signal is found where there is none."""
 N_DEPTHS = 5
 """Most depths that signals are planted at: they share the width of the activations."""
 
@@ -65,8 +65,8 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
     """Return the relative error of every representation of every kind: mean over members, with its interval.
 
     A row for each kind and representation: ``n``, how many members; by target the mean and its 95% interval, over
-    members for true values and over draws for fresh and permuted ones. Of trained networks ``over_untrained`` is the
-    ratio to the untrained ones that they started as, by target.
+    members for true values and over draws for fresh and permuted ones. For trained networks ``over_untrained`` is
+    the ratio to the same networks before training, by target.
     """
     rows = []
     for kind, members, name in _series(by_kind):
@@ -87,7 +87,7 @@ def table(by_kind: ByKind, targets: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def ratio_over_seeds(of: Sequence[ProbeErrors], over: Sequence[ProbeErrors], name: str, target: str) -> Estimate:
-    """Return the ratio of relative errors of networks and of those that they started as, with Student's interval."""
+    """Return the ratio of relative errors, networks over their initial weights, with Student's interval."""
     pairs = zip(relative_errors(of, name, target), relative_errors(over, name, target), strict=False)
     return over_seeds([np.log(a / b) for a, b in pairs]).through(np.exp)
 
@@ -152,7 +152,7 @@ def of_kinds(forest: Forest, by_protocol: Mapping[str, ByKind]) -> dict[str, pan
                 mse = np.stack([errors.mse(name)[:, k].mean(1) for errors in members])
                 baseline = first.baseline[:, k].mean(1)
                 latents.append(_summarised(head | first.latent_columns(forest), mse, baseline))
-                by_member = np.stack([mean(own * n) for own in mse])
+                by_member = np.stack([mean(of_member * n) for of_member in mse])
                 depths.append(_summarised(head | by_depth, by_member, mean(baseline * n)))
     return {
         "per_latent": pandas.concat(latents, ignore_index=True),
@@ -198,26 +198,26 @@ def planted_power(
     """
     most = min(N_DEPTHS, max(1, A.shape[1] // 2))
     depths = config.depths[:: -(-len(config.depths) // most)]
-    own = replace(config, depths=depths, protocols=("subtree",))
-    prober = Prober(dataset, own, device=device)
+    reduced = replace(config, depths=depths, protocols=("subtree",))
+    prober = Prober(dataset, reduced, device=device)
     if not prober.plans:
         return {}
     known = truth(dataset)
-    fresh = fresh_values(known.forest, own.draws, own.seed)
+    fresh = fresh_values(known.forest, reduced.draws, reduced.seed)
     latents = np.stack([known.latent_at_depth(depth) for depth in depths], 1)
     planted, null = {}, []
-    done, total = 0, len(strengths) * own.draws
+    done, total = 0, len(strengths) * reduced.draws
     for strength in strengths:
-        found = []
-        for draw in range(own.draws):
+        errors = []
+        for draw in range(reduced.draws):
             values = np.where(latents >= 0, fresh[latents, draw], np.nan)
             moved = plant(A, values, strength, draw)
             scores = pooled(prober.run({"planted": moved}).errors[0], "planted")[1:]
-            found.append(scores[draw])
+            errors.append(scores[draw])
             null += np.delete(scores, draw).tolist()
             done += 1
             progress("power", done, total)
-        planted[float(strength)] = np.array(found)
+        planted[float(strength)] = np.array(errors)
     return {**power_curve(planted, np.array(null)), "depths": list(depths), "width": A.shape[1]}
 
 

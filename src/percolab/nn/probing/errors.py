@@ -51,7 +51,7 @@ class ProbeErrors:
     """(folds, T) the penalty, by representation"""
 
     def at(self, target: str) -> list[int]:
-        """Return the columns of a target, a draw each."""
+        """Return the columns of a target, one per draw."""
         return [index for index, (name, _) in enumerate(self.columns) if name == target]
 
     def mse(self, name: str) -> Floats:
@@ -144,9 +144,9 @@ class ProbeErrors:
             pandas.DataFrame(
                 {"protocol": self.protocol, "target": target, "draw": draw, "representation": name}
                 | common
-                | {key: values[:, k] for key, values in own.items()}
+                | {key: values[:, k] for key, values in columns.items()}
             )
-            for name, own in arrays.items()
+            for name, columns in arrays.items()
             for k, (target, draw) in enumerate(self.columns)
             if target in kept
         ]
@@ -158,7 +158,7 @@ class ProbeResult:
     """Errors of probes, as tidy tables."""
 
     errors: tuple[ProbeErrors, ...]
-    """the same as arrays, a protocol each"""
+    """the same as arrays, one per protocol"""
     forest: Forest
     skipped: tuple[str, ...] = ()
     """what could not be probed, each in a sentence"""
@@ -169,7 +169,7 @@ class ProbeResult:
     def per_latent(self) -> pandas.DataFrame:
         """protocol, target, draw, representation, depth, latent, s_latent, s_cluster, FOM, n_validation, MSE, baseline.
 
-        Targets that differ within a latent, those that were shuffled, are left out.
+        Shuffled targets, which differ within a latent, are left out.
         """
         return pandas.concat([errors.per_latent(self.forest) for errors in self.errors], ignore_index=True)
 
@@ -196,4 +196,4 @@ class ProbeResult:
             for name in part.squared
             if not np.isnan(error := part.typical(name, "z"))
         }
-        return text.table("Probes: error over that of the training mean, median over depths", lines)
+        return text.table("Probes: error over the error of the training mean, median over depths", lines)

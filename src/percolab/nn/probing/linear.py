@@ -12,10 +12,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from percolab.features.fairness import auc
+from percolab.features.inputs import as_array
 from percolab.ground import text
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device
-from percolab.ground.validation import check_choice, check_integer, check_seed, listed
+from percolab.ground.validation import check_choice, check_finite, check_integer, check_seed, listed
 from percolab.model.forest import Forest
 from percolab.nn.probing import ridge
 from percolab.nn.probing.probed_latents import fresh_values, locate, path_sums
@@ -35,7 +36,7 @@ Parts = Split | tuple[ArrayLike, ArrayLike]
 class LinearProbe:
     """A fitted probe, its scores on held-out rows and those of its controls. Made by `linear_probe`.
 
-    Columns of `table`, a row a target:
+    Columns of `table`, one row per target:
 
     - ``target``: the latent for membership; else z, sum, or the number of the column.
     - ``n_train``, ``n_test``: lines that it was fitted to and scored on.
@@ -74,8 +75,8 @@ class LinearProbe:
 
     def __repr__(self) -> str:
         control = self._control()
-        found = f"{self.measure} {self.table['score'].mean():.3f}"
-        return f"LinearProbe({self._what()}: {found}, {control} {self.table[control].mean():.3f})"
+        scored = f"{self.measure} {self.table['score'].mean():.3f}"
+        return f"LinearProbe({self._what()}: {scored}, {control} {self.table[control].mean():.3f})"
 
     def _what(self) -> str:
         return self.kind if len(self.table) == 1 else f"{self.kind}, {len(self.table):,} targets"
@@ -83,14 +84,14 @@ class LinearProbe:
     def _repr_html_(self) -> str:
         measure = self.measure.replace("R2", "R²")
         lines: dict[str, object] = {f"{measure} on held-out rows": f"{self.table['score'].mean():.3f}"}
-        words = {"fresh": "with fresh values", "permuted": "with permuted targets"}
-        for name in [name for name in words if name in self.draws]:
+        meanings = {"fresh": "with fresh values", "permuted": "with permuted targets"}
+        for name in [name for name in meanings if name in self.draws]:
             low, high = self.table[f"{name}_low"].mean(), self.table[f"{name}_high"].mean()
-            lines[f"{measure} {words[name]}"] = f"{self.table[name].mean():.3f} ({low:.3f} to {high:.3f})"
+            lines[f"{measure} {meanings[name]}"] = f"{self.table[name].mean():.3f} ({low:.3f} to {high:.3f})"
         lines |= {"targets": len(self.table), "training rows": int(self.table["n_train"].max())}
         lines |= {
             "held-out rows": int(self.table["n_test"].max()),
-            "penalty": " to ".join(f"{one:g}" for one in sorted({self.alpha.min(), self.alpha.max()})),
+            "penalty": " to ".join(f"{alpha:g}" for alpha in sorted({self.alpha.min(), self.alpha.max()})),
         }
         return text.table(f"Linear probe: {self._what()}", lines)
 
@@ -167,14 +168,14 @@ def linear_probe(
     values = np.concatenate([asked.values[:, None], *controls.values()], 1)
     flat, k = values.reshape(part.size, -1), values.shape[2]
     divided = Samples.split(part, refit, asked.unit if asked.latents is not None else None)
-    found = ridge.CrossFit(activations, flat, divided, alphas, choose_device(device))
-    weights, intercept, mean = (column.cpu().numpy() for column in found.fits[0])
+    fitted = ridge.CrossFit(activations, flat, divided, alphas, choose_device(device))
+    weights, intercept, mean = (column.cpu().numpy() for column in fitted.fits[0])
     per_latent, test = None, np.flatnonzero(part == TEST)
     if asked.binary:
-        pairs = zip(found.fits[0].predict(activations, test).T, flat[test].T, strict=True)
+        pairs = zip(fitted.fits[0].predict(activations, test).T, flat[test].T, strict=True)
         scores = np.array([auc(predicted, np.flatnonzero(inside)) for predicted, inside in pairs])
     else:
-        sums = found.scores()
+        sums = fitted.scores()
         scores = sums.r2(mean)
         per_latent = None if asked.latents is None else _by_latent(asked.latents, sums)
     true, *drawn = np.split(scores.reshape(-1, k), [1, 1 + draws][: len(controls)])
@@ -184,7 +185,7 @@ def linear_probe(
     table = _beside(table, by_control)
     measure = "AUC" if asked.binary else "R2"
     return LinearProbe(
-        asked.kind, measure, table, per_latent, weights[:, :k], intercept[:k], found.alpha[0, :k], by_control
+        asked.kind, measure, table, per_latent, weights[:, :k], intercept[:k], fitted.alpha[0, :k], by_control
     )
 
 
@@ -297,15 +298,12 @@ def _chosen(forest: Forest, target: str, latents: ArrayLike | None, depth: int |
 
 
 def _own(target: Any, lines: int) -> _Asked:
-    if isinstance(target, torch.Tensor):
-        target = target.detach().cpu().numpy()
-    values = np.asarray(target)
+    values = as_array(target)
     if values.ndim not in (1, 2) or len(values) != lines or 0 in values.shape:
         raise ValueError(f"target must have shape ({lines},) or ({lines}, k), got {values.shape}")
     if values.dtype.kind not in "biuf":
         raise ValueError(f"target must be numbers or truth values, got {values.dtype}")
     binary = values.dtype == np.bool_
     numbers: NDArray[Any] = values.reshape(lines, -1).astype(np.float32 if binary else np.float64)
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"target must be finite, got {numbers[~np.isfinite(numbers)][0]}")
+    check_finite("target", numbers)
     return _Asked("own", list(range(numbers.shape[1])), numbers, np.zeros(lines, np.int64), binary=binary)

@@ -82,8 +82,7 @@ def find_places(
     name
         What an error calls `min_size`.
     """
-    below = by_row(forest, rows).below
-    size = below[forest.latent_start + forest.latent_size] - below[forest.latent_start]
+    size = by_row(forest, rows).sizes
     at_depth = {d: np.flatnonzero(forest.latent_depth == d) for d in sorted(set(depths))}
     second = max(int(np.sort(size[latents])[-2]) if latents.size > 1 else 0 for latents in at_depth.values())
     if second < min_size:
@@ -95,8 +94,8 @@ def find_places(
     kept = {d: latents for d, latents in large.items() if latents.size >= least}
     counts = [latents.size for latents in kept.values()]
     first = np.cumsum([0, *counts[:-1]])
-    found = [locate(forest, rows, latents) for latents in kept.values()]
-    where = np.stack([np.where(at >= 0, at + lo, -1) for at, lo in zip(found, first, strict=True)], 1)
+    located = [locate(forest, rows, latents) for latents in kept.values()]
+    where = np.stack([np.where(at >= 0, at + lo, -1) for at, lo in zip(located, first, strict=True)], 1)
     latent = np.concatenate(list(kept.values()))
     depth_index = np.repeat(np.arange(len(kept)), counts)
     return Places(np.array(list(kept)), latent, depth_index, where, size[latent], forest.latent_start[latent])
@@ -140,17 +139,15 @@ def whole_subtrees(forest: Forest, places: Places, rows: Ints, min_size: int, fo
     the fewest samples. A fold trains on all samples outside its pieces and is scored on the latents inside them.
     Latents of the trunk have points in several pieces and are never scored: like samples in no piece, they are TRAIN.
     """
-    below = by_row(forest, rows).below
-    start, stop = forest.latent_start, forest.latent_start + forest.latent_size
-    pieces = _pieces(forest, int(places.depths[-1]))
-    size = below[stop[pieces]] - below[start[pieces]]
-    pieces, size = pieces[size >= min_size], size[size >= min_size]
+    labels, pieces = by_row(forest, rows), _pieces(forest, int(places.depths[-1]))
+    start, stop = labels.first, labels.stop
+    pieces = pieces[labels.sizes[pieces] >= min_size]
     load = np.zeros(min(folds, pieces.size), np.int64)
     fold_of_row = np.full(forest.n_points, TRAIN)
     top = np.full(forest.n_points, forest.n_latents)
-    for piece, own in sorted(zip(pieces, size, strict=True), key=lambda pair: -pair[1]):
+    for piece in pieces[np.argsort(-labels.sizes[pieces], kind="stable")]:
         fold = int(load.argmin())
-        load[fold] += own
+        load[fold] += labels.sizes[piece]
         fold_of_row[start[piece] : stop[piece]] = fold
         top[start[piece] : stop[piece]] = piece
     inside = top[places.start] <= places.latent  # in preorder a piece comes before all that is inside it
@@ -209,7 +206,7 @@ def read_places(
     places
         From `find_places`.
     values
-        (L, T) values of the probed latents: those that a network was trained on, those of others, fresh ones.
+        (L, T) values of the probed latents: a network's own, those of other networks, or fresh ones.
     alpha
         Ridge penalty on standardised activations; 1 is the paper's.
     part
@@ -221,8 +218,8 @@ def read_places(
     # A sample without a latent at a depth gets the last line, 0, and belongs to no fit of that depth.
     table = torch.from_numpy(np.concatenate([values, np.zeros((1, T))])).to(A.device, torch.float32)
     targets = table[torch.from_numpy(places.where).to(A.device)].view(len(A), J * T)
-    found = CrossFit(A, targets, samples, [alpha], A.device)
-    [fit], scores = found.fits, found.scores()
+    fitted = CrossFit(A, targets, samples, [alpha], A.device)
+    [fit], scores = fitted.fits, fitted.scores()
     with np.errstate(invalid="ignore", divide="ignore"):
         mse = scores.squared / scores.n
         both = np.nan_to_num(scores.target * scores.read / scores.n)  # of targets that a latent's samples share
@@ -247,7 +244,7 @@ def path_sums(forest: Forest, values: Floats) -> Floats:
 
 @kernel
 def add_parents(parent, total):
-    """Add to every row that of its parent, which comes before it."""
+    """Add to every row the row of its parent, which comes before it."""
     for i in range(parent.size):
         if parent[i] >= 0:
             for k in range(total.shape[1]):

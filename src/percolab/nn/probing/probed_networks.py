@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,19 +15,19 @@ from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown
 from percolab.nn.config import ProbeConfig, TrainConfig
 from percolab.nn.networks.activations import RAW, activations
-from percolab.nn.networks.model import ResidualMLP
+from percolab.nn.networks.model import seeded
 from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import ProbeErrors
 from percolab.nn.probing.prober import Prober
 from percolab.nn.training import checkpoint
+from percolab.nn.training.subjects import new_mlp
 from percolab.nn.training.training import load_model
 from percolab.worlds.superposed import AnyDataset
 
 
 def random_features(X: torch.Tensor, width: int, seed: int) -> torch.Tensor:
     """Return relu(W x + b) with W and b as PyTorch initialises a linear layer: a layer that knows nothing."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         layer = nn.Linear(X.shape[1], width)
     with torch.no_grad():
         features: torch.Tensor = torch.relu(layer.to(X.device)(X))
@@ -50,7 +50,7 @@ class Source:
 def listed(seeds: Sequence[int], controls: int) -> list[Source]:
     """Return all sources of networks with these seeds: `controls` untrained ones too, or as many as are trained.
 
-    There are as many draws of random features. The first untrained networks are those that the trained ones started as.
+    There are as many draws of random features. The first untrained networks have the trained ones' initial weights.
     """
     more = [*seeds, *range(max(seeds) + 1, max(seeds) + 1 + controls - len(seeds))]
     return [
@@ -94,12 +94,12 @@ class Sources:
         def trained(member: int) -> nn.Module:
             return load_model(run_dir, dataset, member=member, device=device)
 
-        trained(0)  # says if it is of another dataset
+        trained(0)  # raises if the run is on another dataset
         return cls(dataset, [TrainConfig(**config) for config in configs], trained, device)
 
     def representations(self, source: Source) -> dict[str, torch.Tensor]:
         """Return what a source gives for every point, by name."""
-        config = self.configs[0]
+        config, dim = self.configs[0], self.inputs.shape[1]
         if source.kind == RAW:
             return {RAW: self.inputs}
         if source.kind == RANDOM:
@@ -108,8 +108,7 @@ class Sources:
         if source.kind == TRAINED:
             model = self.trained(source.member)
         else:
-            dim = self.inputs.shape[1]
-            model = ResidualMLP(dim, config.d_model, config.n_blocks, config.expansion, seed=source.seed)
+            model = new_mlp(replace(config, weight_seed=source.seed), dim, None)
         return activations(model, self.inputs, device=self.device)
 
 
@@ -134,16 +133,16 @@ def probe_run(
     progress: bool | Progress = False,
 ) -> ProbedRun:
     """Probe the networks of a run, untrained ones of the same shape, random features and the raw input."""
-    found: dict[str, dict[str, list[ProbeErrors]]] = {}
+    by_protocol: dict[str, dict[str, list[ProbeErrors]]] = {}
     sources = Sources.of_run(dataset, run_dir, choose_device(device))
     prober = Prober(dataset, config, factor=factor, device=device)
     start = time.perf_counter()
-    every = listed([own.seeds.weights for own in sources.configs], controls)
+    every = listed([of_network.seeds.weights for of_network in sources.configs], controls)
     with shown(progress) as tell:
         for done, source in enumerate(every):
             tell("probes", done, len(every))
             for errors in prober.run(sources.representations(source)).errors:
-                found.setdefault(errors.protocol, {}).setdefault(source.kind, []).append(errors)
+                by_protocol.setdefault(errors.protocol, {}).setdefault(source.kind, []).append(errors)
         tell("probes", len(every), len(every))
     seconds = time.perf_counter() - start
-    return ProbedRun(found, len(sources.configs), tuple(prober.skipped), seconds)
+    return ProbedRun(by_protocol, len(sources.configs), tuple(prober.skipped), seconds)

@@ -84,7 +84,7 @@ def _taken(X: Any, rows: Ints) -> Any:
 
 
 class Prober:
-    """What `probes` of a dataset share, whatever the activations: targets and held-out parts."""
+    """What the probes of a dataset share for any activations: targets and held-out parts."""
 
     def __init__(
         self,
@@ -188,7 +188,12 @@ class _Plan:
 
     def errors(self, fit: CrossFit, scores: Scores) -> ProbeErrors:
         """Return what is the same for all representations."""
-        means = torch.stack([own.mean for own in fit.fits]).view(-1, self.depths.size, len(self.columns)).cpu().numpy()
+        means = (
+            torch.stack([of_part.mean for of_part in fit.fits])
+            .view(-1, self.depths.size, len(self.columns))
+            .cpu()
+            .numpy()
+        )
         mean, n, about = means[self.part, self.depth_index], scores.n, scores.target
         squares = scores.target_squared + 2 * mean * about + n * mean**2
         n_train = self.n_train.mean(1).astype(np.int64)

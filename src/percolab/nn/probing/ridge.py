@@ -293,11 +293,11 @@ class CrossFit:
         fits = {fold: [Fit(*(centre.new_zeros(shape) for shape in shapes)) for _ in alphas] for fold in folds}
         for level in reversed(range(self.groups)):
             upto, here = slice(0, (level + 1) * self.width), slice(level * self.width, (level + 1) * self.width)
-            for part, own in equations.items():
+            for part, sums in equations.items():
                 for rows, a in blocks(self.activations, used[level, part], self.device):
-                    own.add(a, take("targets", self.targets, rows, self.device, upto), upto)
+                    sums.add(a, take("targets", self.targets, rows, self.device, upto), upto)
             for fold, fitted in fits.items():
-                others = reduce(add, (own for part, own in equations.items() if part not in fold))
+                others = reduce(add, (sums for part, sums in equations.items() if part not in fold))
                 for fit, solved in zip(fitted, others.solve(alphas, here), strict=True) if others.n else ():
                     for into, values in zip(fit, solved, strict=True):
                         into[..., here] = values
@@ -393,10 +393,10 @@ def ridge(
     A, T = (values.reshape(-1, values.shape[-1]) for values in (activations, targets))
     both = validation is None if refit is None else refit
     samples = Samples.split(np.repeat(part, A.shape[0] // part.size), refit=both)
-    found = CrossFit(A, T, samples, penalties, place)
-    scores, (weights, intercept, mean) = found.scores(), (values.cpu().numpy() for values in found.fits[0])
+    fitted = CrossFit(A, T, samples, penalties, place)
+    scores, (weights, intercept, mean) = fitted.scores(), (values.cpu().numpy() for values in fitted.fits[0])
     mse, baseline = scores.squared[0] / scores.n[0], scores.target_squared[0] / scores.n[0]
-    return Ridge(weights, intercept, found.alpha[0], scores.r2(mean), mse, baseline)
+    return Ridge(weights, intercept, fitted.alpha[0], scores.r2(mean), mse, baseline)
 
 
 def check_penalties(name: str, alphas: Any) -> list[float]:

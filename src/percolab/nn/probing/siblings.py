@@ -210,10 +210,10 @@ def _centre(A: Any, rows: Ints, device: torch.device) -> torch.Tensor:
     return take("activations", A, rows[::some], device).mean(0)
 
 
-def separation(found: Sums) -> Floats:
+def separation(moments: Sums) -> Floats:
     """Return, for each pair, the squared distance of the groups' means over their summed variances."""
-    distance = ((found.means[0] - found.means[1]) ** 2).sum(1)
-    result: Floats = (distance / found.spreads.sum(0)).cpu().numpy()
+    distance = ((moments.means[0] - moments.means[1]) ** 2).sum(1)
+    result: Floats = (distance / moments.spreads.sum(0)).cpu().numpy()
     return result
 
 
@@ -250,10 +250,10 @@ def reading_accuracy(A: Any, factor: torch.Tensor, fit: Ready, held_out: Ready) 
     factor
         Of Σ, the covariance of the samples fitted: see `solver`.
     fit, held_out
-        The same pairs with the samples that the reading is fitted to, and those that it is scored on.
+        The same pairs over the samples that the reading is fitted to, and over the samples that it is scored on.
     """
-    found, device = sums(A, fit), factor.device
-    left, right = found.means
+    moments, device = sums(A, fit), factor.device
+    left, right = moments.means
     weight = torch.cholesky_solve((left - right).nan_to_num().T, factor)
     bound = ((left + right).nan_to_num() / 2 * weight.T).sum(1).float()
     direction, lefts = weight.T.float(), torch.zeros_like(held_out.counts)
@@ -262,13 +262,13 @@ def reading_accuracy(A: Any, factor: torch.Tensor, fit: Ready, held_out: Ready) 
         rows = held_out.rows[first : first + step]
         near = np.flatnonzero((begin < first + rows.size) & (end > first))
         at = torch.from_numpy((held_out.ends[:, :, near] - first).clip(0, rows.size)).to(device)
-        pair, a = torch.from_numpy(near).to(device), take("activations", A, rows, device) - found.centre
+        pair, a = torch.from_numpy(near).to(device), take("activations", A, rows, device) - moments.centre
         # Along the dimension that is contiguous: across it, a GPU adds row after row.
         running = (direction[pair] @ a.float().T > bound[pair, None]).cumsum(1, dtype=torch.int32)
         taken = torch.nn.functional.pad(running, (1, 0)).gather(1, at.view(4, -1).T)
         lefts[:, pair] += (taken[:, 1::2] - taken[:, ::2]).T
     share = lefts / held_out.counts
     accuracy = (share[0] + 1 - share[1]) / 2
-    accuracy[~torch.isfinite(found.spreads.sum(0))] = torch.nan
+    accuracy[~torch.isfinite(moments.spreads.sum(0))] = torch.nan
     result: Floats = accuracy.cpu().numpy()
     return result

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,15 @@ def restore(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) ->
             held[name] = saved[name].to(p.device, copy=True, memory_format=torch.contiguous_format)
 
 
-def check_like(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+def check_like(given: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
     """Raise ValueError, in one line, unless tensors have the names, shapes and types of others."""
-    if found.keys() != wanted.keys():
-        raise ValueError(f"its parts must be {shown(sorted(wanted))}, got {shown(sorted(map(str, found)))}")
+    if given.keys() != wanted.keys():
+        raise ValueError(f"its parts must be {shown(sorted(wanted))}, got {shown(sorted(map(str, given)))}")
     for name, like in wanted.items():
-        value = found[name]
+        value = given[name]
         if value.shape != like.shape or value.dtype != like.dtype:
-            said = f"must be {like.dtype} {tuple(like.shape)}, got {value.dtype} {tuple(value.shape)}"
-            raise ValueError(f"{name} {said}")
+            mismatch = f"must be {like.dtype} {tuple(like.shape)}, got {value.dtype} {tuple(value.shape)}"
+            raise ValueError(f"{name} {mismatch}")
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -92,26 +93,28 @@ def load(path: Path) -> State:
     form = values.get("format")
     if type(form) is not int or form != FORMAT:
         raise ValueError(f"checkpoint must have format {FORMAT}, got {shown(form)} in {str(path)!r}")
-    try:
+    with _as_written(path):
         _check(values)
-    except (AttributeError, KeyError, TypeError, ValueError) as fault:
-        raise ValueError(_refused(path, fault)) from fault
     return values
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, torch.Tensor]:
     """Read the weights of a model that were kept of an epoch onto the CPU; nothing in the file is executed."""
     values = foreign_files.read_torch("checkpoint", path)
-    try:
+    with _as_written(path):
         foreign_files.check_tensors(values.values())
         check_like(values, model.state_dict())
-    except (TypeError, ValueError) as fault:
-        raise ValueError(_refused(path, fault)) from fault
     return values
 
 
-def _refused(path: Path, fault: Exception) -> str:
-    return f"checkpoint must be as percolab writes it, got {str(path)!r}: {one_line(fault)}"
+@contextmanager
+def _as_written(path: Path) -> Iterator[None]:
+    """Say in one line that a checkpoint is not as percolab writes it."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as fault:
+        rule = "checkpoint must be as percolab writes it"
+        raise ValueError(f"{rule}, got {str(path)!r}: {one_line(fault)}") from fault
 
 
 def _check(values: State) -> None:

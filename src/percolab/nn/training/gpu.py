@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from percolab.ground.devices import recorded, warmed_up
 from percolab.nn.training.checkpoint import restore, snapshot
 
 
@@ -20,21 +21,15 @@ def record(
 ) -> torch.cuda.CUDAGraph:
     """Record work that trains a model. Libraries set themselves up in the warm-up before it, which is then undone."""
     before = snapshot(model, optimizer)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(side):
-        warm_up()
-    torch.cuda.current_stream().wait_stream(side)
+    warmed_up(warm_up)
     optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
-        work()
+    graph = recorded(work)
     restore(model, optimizer, before)
     return graph
 
 
 class Pace:
-    """Python stays this many calls ahead of the GPU, no more: enough to keep it busy, little enough to stop soon."""
+    """Keeps Python at most this many calls ahead of the GPU: enough to keep it busy, few enough to stop soon."""
 
     def __init__(self, ahead: int) -> None:
         self.ahead = ahead
@@ -146,12 +141,12 @@ def overlapped(model: nn.Module) -> Iterator[Lanes]:
 #
 # Training in bfloat16: a copy of the network computes, the network itself is stepped, in float32.
 # A product of matrices in bfloat16 takes half the time of one in TF32, and everything in between moves half the
-# bytes. Weights stay in float32, where a step of the optimiser is not lost to rounding. Two calls a step copy all
+# bytes. Weights stay in float32, where a step of the optimiser is not lost to rounding. Two calls per step copy all
 # tensors: a cast for each weight and each gradient would take as long as the products of a small network.
 
 
 class Half:
-    """A network's copy in bfloat16, with the way there for weights and the way back for gradients."""
+    """A network's copy in bfloat16; copies weights to bfloat16 and gradients back."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = copy.deepcopy(model).bfloat16()
@@ -165,10 +160,10 @@ class Half:
             torch._foreach_copy_(self._copies, self._weights)
 
     def hand_back(self) -> None:
-        """Give the gradients of the copy to the network, and take them from the copy."""
+        """Move the gradients of the copy to the network."""
         gradients = [torch.empty_like(weight) for weight in self._weights]
-        torch._foreach_copy_(gradients, [own.grad for own in self._copies if own.grad is not None])
+        torch._foreach_copy_(gradients, [copied.grad for copied in self._copies if copied.grad is not None])
         for weight, gradient in zip(self._weights, gradients, strict=True):
             weight.grad = gradient
-        for own in self._copies:
-            own.grad = None
+        for copied in self._copies:
+            copied.grad = None

@@ -1,4 +1,4 @@
-"""The history of a training run: who is told of each epoch, and pictures of it."""
+"""The history of a training run: who gets a report of each epoch, and pictures of it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ CHECKPOINT_SECONDS = 30.0
 LOOK_SECONDS = 0.2
 """How often losses are fetched from the device; fetching waits for it."""
 PACKAGES = ("torch", "numpy", "numba")
-"""What decides about the numbers of a run."""
+"""Packages whose versions a run's numbers depend on."""
 Weights = dict[str, torch.Tensor]
 Course = Epoch | Steps
 """The units of a run, with the model and the optimiser that they move: `advance` trains for the next unit and returns
@@ -107,17 +107,17 @@ class Plan:
         check_same("recipe", state["recipe"], self.recipe)
         if len(state["configs"]) != len(self.configs):
             raise ValueError(f"checkpoint must have {len(self.configs)} members, got {len(state['configs'])}")
-        for found, wanted in zip(state["configs"], self.configs, strict=True):
-            check_same("config", found, dataclasses.asdict(wanted))
+        for saved, wanted in zip(state["configs"], self.configs, strict=True):
+            check_same("config", saved, dataclasses.asdict(wanted))
         if state["data"] != self.data:
             raise ValueError("checkpoint must be of a run with the same targets and split, got others")
 
 
-def check_same(part: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def check_same(part: str, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Raise, in one line, unless a part of a checkpoint has these values."""
-    for name in dict.fromkeys([*wanted, *found]):
-        if found.get(name) != wanted.get(name):
-            raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {shown(found.get(name))}")
+    for name in dict.fromkeys([*wanted, *saved]):
+        if saved.get(name) != wanted.get(name):
+            raise ValueError(f"checkpoint must have {part} {name} {wanted.get(name)!r}, got {shown(saved.get(name))}")
 
 
 def _precision(config: AnyTrainConfig, device: torch.device) -> str:
@@ -176,7 +176,7 @@ class Run:
         """Train until the end, writing a checkpoint now and then, at the end, and at Ctrl-C."""
         self._write_config()
         self._keep()
-        told = self.rows
+        reported = self.rows
         looked = saved = resumed = time.perf_counter()
         before, total = self.seconds, self.config.total
         with stoppable() as stopped:
@@ -185,7 +185,7 @@ class Run:
                 self._keep()
                 now, stopping, last = time.perf_counter(), stopped.is_set(), self.done == total
                 if last or stopping or now - looked > LOOK_SECONDS:
-                    told = self._tell(progress, told)
+                    reported = self._tell(progress, reported)
                     looked = time.perf_counter()
                     self.seconds = before + looked - resumed
                 if last or stopping or now - saved > CHECKPOINT_SECONDS:
@@ -221,14 +221,14 @@ class Run:
         now = self.model.state_dict() if weights is None else weights
         return member_weights(now, index) if len(self.plan.configs) > 1 else now
 
-    def _tell(self, progress: EpochProgress | None, told: int) -> int:
-        """Fetch the losses of the rows not told yet, which waits for the device, and tell their mean over members."""
-        losses = self.losses[:, told : self.rows].cpu()
+    def _tell(self, progress: EpochProgress | None, reported: int) -> int:
+        """Fetch the losses not reported yet, which waits for the device, and report their means over members."""
+        losses = self.losses[:, reported : self.rows].cpu()
         if not torch.isfinite(losses[..., :2]).all():
             worst = losses[:, -1, 0].max().item()
             raise ValueError(f"loss must stay finite, got {worst} by {self.config.unit} {self.done}: lower lr")
-        if progress is not None and self.rows > told:
-            histories = [self.history(i)[told:] for i in range(len(self.losses))]
+        if progress is not None and self.rows > reported:
+            histories = [self.history(i)[reported:] for i in range(len(self.losses))]
             means = np.mean([history[["train_loss", history.columns[-1]]].to_numpy() for history in histories], axis=0)
             for end, (loss, measure) in zip(histories[0][self.config.unit].tolist(), means.tolist(), strict=True):
                 progress(end, self.config.total, loss, measure)
@@ -289,7 +289,7 @@ class Run:
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Say in one line that a checkpoint's state is not that of this model."""
+    """Say in one line that a checkpoint's state does not fit this model."""
     try:
         yield
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

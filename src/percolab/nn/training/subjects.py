@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,11 @@ from percolab.nn.networks.model import ResidualMLP, check_fits, evaluating, pred
 from percolab.nn.networks.objective import objective
 from percolab.nn.networks.transformer import Transformer
 from percolab.nn.training.epoch import Data, Epoch
-from percolab.nn.training.run import Course
 from percolab.nn.training.steps import Steps
 from percolab.worlds.splits import Split, split_rows
 
 if TYPE_CHECKING:
     from percolab.worlds.superposed import Superposed
-
-Begin = Callable[[nn.Module, torch.optim.Optimizer], Course]
 
 
 class Rows:
@@ -64,11 +61,11 @@ class Rows:
         """Raise unless a model maps points to one number each, or to the logits of their labels."""
         check_fits(model, self.data.X.shape[1], self.device, self.goal.outputs)
 
-    def begin(self, graph: bool, compiled: bool) -> Begin:
-        """Return what makes the course of epochs."""
+    def course(self, model: nn.Module, optimizer: torch.optim.Optimizer, *, graph: bool, compiled: bool) -> Epoch:
+        """Return the course of epochs."""
         if compiled:
             raise ValueError("compiled must be left out for a dataset, whose epoch is one CUDA graph, got True")
-        return lambda model, optimizer: Epoch(model, optimizer, self.goal, self.data, self.configs, graph=graph)
+        return Epoch(model, optimizer, self.goal, self.data, self.configs, graph=graph)
 
     def score(self, model: nn.Module, index: int, part: str) -> Any:
         """Return R² and mean squared error, or accuracy and log loss."""
@@ -106,22 +103,16 @@ class DocumentsOf:
                 output = model(torch.zeros(shape[:2], dtype=torch.int64, device=self.device))
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise ValueError(f"model must take tokens (n, {self.corpus.length}), got {one_line(error)}") from error
-        found = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
-        if found != shape:
-            raise ValueError(f"model must give logits {shape} for tokens {shape[:2]}, got {found}")
+        got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+        if got != shape:
+            raise ValueError(f"model must give logits {shape} for tokens {shape[:2]}, got {got}")
 
-    def begin(self, graph: bool, compiled: bool) -> Begin:
-        """Return what makes the course of steps."""
+    def course(self, model: nn.Module, optimizer: torch.optim.Optimizer, *, graph: bool, compiled: bool) -> Steps:
+        """Return the course of steps."""
         documents = self.corpus.documents(HELD_OUT, HELD_OUT + self.config.held_out)
         floor = float(self.corpus.beliefs(documents.tokens).floor[:, 1:].mean())
         tokens = torch.from_numpy(documents.tokens).to(self.device).long()
-
-        def made(model: nn.Module, optimizer: torch.optim.Optimizer) -> Steps:
-            return Steps(
-                model, optimizer, self.corpus, self.config, tokens, floor, graph=graph, compiled=compiled
-            )  # fmt: skip
-
-        return made
+        return Steps(model, optimizer, self.corpus, self.config, tokens, floor, graph=graph, compiled=compiled)
 
     def score(self, model: nn.Module, index: int, part: str) -> Any:
         """Return loss, floor and excess on held-out documents."""
@@ -160,7 +151,7 @@ def new_transformer(config: CorpusTrainConfig, corpus: Corpus) -> Transformer:
 def _splits(
     dataset: Dataset | Superposed, configs: Sequence[TrainConfig], split: Split | Sequence[Split] | None
 ) -> list[Split]:
-    """Return the split of each member: the one given, its own of those given, or that of its seed, which some share."""
+    """Return the split of each member: the given one, the member's own of several, or the one drawn from its seed."""
     if isinstance(split, Split):
         return [split] * len(configs)
     if split is None:
@@ -177,7 +168,7 @@ def _targets(dataset: Dataset | Superposed, targets: Any, n_members: int) -> Any
     n = dataset.X.shape[0]
     wanted = (n,) if targets is None else (n_members, n)
     if y.shape != wanted:
-        what = "y must be one number or label a row" if targets is None else "targets must be a row for each member"
+        what = "y must be one number or label per row" if targets is None else "targets must be a row for each member"
         raise ValueError(f"{what}, {wanted}, got shape {y.shape}")
     return y[0] if targets is not None and n_members == 1 else y
 

@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
@@ -14,10 +15,11 @@ import pandas
 from torch import Tensor, nn
 
 from percolab.corpora.corpus import Corpus
-from percolab.dataset.dataset import Dataset
+from percolab.dataset.dataset import Dataset, SampleSet
 from percolab.ground import memory
 from percolab.ground.devices import Device, choose_device, device_name, tf32
 from percolab.ground.progress import bar
+from percolab.ground.text import counted
 from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig, training_from
 from percolab.nn.networks.model import ResidualMLP, joined, member_weights
 from percolab.nn.networks.transformer import Transformer
@@ -73,7 +75,7 @@ class TrainResult:
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in numbers(self.test).items())
-        length = f"{self.history[self.config.unit].max():,} {self.config.unit}s"
+        length = counted(self.history[self.config.unit].max(), self.config.unit)
         return f"TrainResult({length}, test {scores}, {self.seconds:.1f} s on {self.device})"
 
 
@@ -168,7 +170,7 @@ def train(
         trains one network for each and returns a list of results.
     seeds
         Train one network for each seed, and return a list of results. Of the paper's networks, several take little
-        longer than one on a GPU. A seed is that of initial weights and order of rows; the split is the configuration's.
+        longer than one on a GPU. A seed is for initial weights and order of rows; the split is the configuration's.
     model
         Any module that maps (n, d) to n numbers, or to (n, C) logits; for a corpus, tokens (n, T) to logits (n, T, V).
         It is trained in place. For several networks: a function that makes a module from a seed, or a list of modules.
@@ -197,7 +199,7 @@ def train(
         documents with (step, steps, training loss, excess), for every row of the history, in order, though some
         moments late; of several networks with the means.
     """
-    if isinstance(data, AnyTrainConfig):
+    if not isinstance(data, SampleSet | Corpus):
         raise ValueError(f"data must be a dataset, a world or a corpus, got {type(data).__name__}")
     if config is None:
         config = CorpusTrainConfig() if isinstance(data, Corpus) else TrainConfig()
@@ -215,12 +217,12 @@ def train(
     plan = Plan(on.recipe, configs, on.digest, _kept(keep, configs[0]), directory)
     state = plan.state(resume=resume, overwrite=overwrite)
     if model is None:
-        _check_size(configs[0], len(configs), state)
+        _check_size(configs[0], len(configs), data, state)
     models = _models(model, configs, on)
     for each in models:
         on.check(each.to(device))
     with tf32(configs[0].tf32):
-        run = Run(plan, joined(models), on.begin(graph, compiled), state)
+        run = Run(plan, joined(models), partial(on.course, graph=graph, compiled=compiled), state)
         if overwrite and state is None:
             plan.clear()  # not before all is known to fit: a run that is refused leaves what was there
         _loop(run, progress)
@@ -270,7 +272,7 @@ def load_model(
     if not 0 <= member < n_members:
         raise ValueError(f"member must be from 0 to {n_members - 1}, got {member!r}")
     config = training_from(state["configs"][member])
-    _check_size(config, n_members, state)
+    _check_size(config, n_members, data, state)
     model: ResidualMLP | Transformer
     with fitting():
         weights = member_weights(state["model"], member) if n_members > 1 else state["model"]
@@ -322,9 +324,13 @@ def _check_members(configs: Sequence[AnyTrainConfig]) -> None:
                 raise ValueError(f"configs must differ in nothing but seeds, got {name} {value!r} in member {i}")
 
 
-def _check_size(config: AnyTrainConfig, n_members: int, state: checkpoint.State | None) -> None:
+def _check_size(
+    config: AnyTrainConfig, n_members: int, data: Dataset | Superposed | Corpus, state: checkpoint.State | None
+) -> None:
     """Raise, before networks are made, unless a checkpoint has as many weights as they have, and memory holds them."""
-    inside = n_members * config.n_blocks * 2 * config.expansion * config.d_model**2  # the matrices of all blocks
+    inputs = data.n_tokens + data.length if isinstance(data, Corpus) else data.recipe.dim
+    blocks = config.n_blocks * 2 * config.expansion * config.d_model**2  # the matrices of all blocks
+    inside = n_members * (inputs * config.d_model + blocks)
     if state is not None and inside > sum(value.numel() for value in state["model"].values()):
         raise ValueError(f"checkpoint must have the weights of {n_members} networks as they are configured, got fewer")
     needed = WEIGHT_BYTES * inside + MODULE_BYTES * n_members * config.n_blocks

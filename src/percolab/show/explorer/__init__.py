@@ -1,8 +1,8 @@
 """The explorer: one page with the points of a dataset, its hierarchies, and what a network and features make of them.
 
-`data` gathers what is shown, `planes`, `trees` and `firing` its parts; `packing` sends it; `page` builds the file from
-Bokeh's figures and our scripts; `serve` answers from a store that is larger than memory. `passages` is another page, of
-documents.
+`data` gathers what is shown, `planes`, `trees` and `shown_features` its parts; `packing` sends it; `page` builds the
+file from Bokeh's figures and our scripts; `serve` answers from a store that is larger than memory. `passages` is
+another page, of documents.
 """
 
 from percolab.show.explorer.exploring import DocumentExplorer, Explorer, explore

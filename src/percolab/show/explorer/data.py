@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.ground.progress import Progress
-from percolab.show.explorer import firing, planes, trees
-from percolab.show.explorer.firing import Features
+from percolab.show.explorer import planes, shown_features, trees
+from percolab.show.explorer.shown_features import Features
 from percolab.worlds.superposed import AnyDataset, Superposed, Truth, truth
 
 MOST_PLANE_ROWS = 400_000
@@ -103,9 +103,9 @@ def points(subject: Subject, samples: Ints, total: int, X: NDArray[Any]) -> dict
         rows = one.rows[samples]
         place = {"rows": rows, "depth": one.forest.point_depth[rows]}
         if features is not None:
-            place |= firing.score_columns(features, k, samples)
+            place |= shown_features.score_columns(features, k, samples)
         found["places"].append(place)
-    return found if features is None else found | {"features": firing.columns(features, samples)}
+    return found if features is None else found | {"features": shown_features.columns(features, samples)}
 
 
 def read(X: Any, rows: Ints, progress: Progress | None = None) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from percolab.corpora.corpus import Corpus
 from percolab.ground import files
 from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_integer, check_number, check_seed
-from percolab.show.explorer import data, firing, page, passages
+from percolab.show.explorer import data, page, passages, shown_features
 from percolab.show.explorer.packing import pack
 from percolab.show.explorer.serve import LOOPBACK, Server
 from percolab.worlds.superposed import AnyDataset
@@ -141,7 +141,7 @@ def explore(
                 f"codes and scores must be given together, got no {'codes' if codes is None else 'scores'}"
             )
         limit = check_number("threshold", threshold, 0)
-        features = firing.gather(
+        features = shown_features.gather(
             codes, rows, scores, len(dataset), len(subject.truths), limit, features_name or "features"
         )
         subject = replace(subject, features=features)

@@ -15,8 +15,9 @@ from percolab.corpora.sampler import Documents
 from percolab.ground.extras import needing
 from percolab.show import style
 from percolab.show.belief_map import nested
-from percolab.show.explorer import firing, page
+from percolab.show.explorer import page
 from percolab.show.explorer.packing import pack
+from percolab.show.explorer.shown_features import LEVELS
 
 MOST_DOCUMENTS = 200
 MOST_BYTES = 1 << 26
@@ -111,8 +112,7 @@ def _columns(corpus: Corpus, documents: Documents) -> dict[str, Any]:
     """Return documents, and what can be known at each position; probabilities are in 255 levels."""
     beliefs = corpus.beliefs(documents.tokens)
     levels = [
-        np.rint(firing.LEVELS * beliefs.inside(corpus.contexts(k), k)).astype(np.uint8)
-        for k in range(len(corpus.lexicons))
+        np.rint(LEVELS * beliefs.inside(corpus.contexts(k), k)).astype(np.uint8) for k in range(len(corpus.lexicons))
     ]
     return {
         "number": documents.number,
@@ -123,7 +123,7 @@ def _columns(corpus: Corpus, documents: Documents) -> dict[str, Any]:
         "floor": beliefs.floor.astype(np.float32),
         "believed": beliefs.believed,
         "believed_lexicon": beliefs.believed_lexicon,
-        "of_lexicon": np.rint(firing.LEVELS * beliefs.lexicon).astype(np.uint8),
+        "of_lexicon": np.rint(LEVELS * beliefs.lexicon).astype(np.uint8),
         "inside": levels,
     }
 
@@ -138,7 +138,7 @@ def _network(corpus: Corpus, name: str, probed: Probed, count: int) -> dict[str,
                 f"beliefs must have one column for each of the {corpus.contexts(k).size} contexts of lexicon {k}, "
                 f"got shape {values.shape}"
             )
-        inside.append(np.rint(firing.LEVELS * np.clip(values[:rows], 0, 1)).astype(np.uint8))
+        inside.append(np.rint(LEVELS * np.clip(values[:rows], 0, 1)).astype(np.uint8))
     return {"name": name, "trained_on": list(probed.trained_on), "inside": inside}
 
 
@@ -164,7 +164,7 @@ def _features(label: str, codes: Any, documents: Documents, scores: Any) -> dict
         "n_features": matrix.shape[1],
         "end": np.asarray(matrix.indptr, np.int64),
         "feature": np.asarray(matrix.indices, np.int64),
-        "level": np.clip(np.rint(firing.LEVELS * matrix.data / top[matrix.indices]), 1, firing.LEVELS).astype(np.uint8),
+        "level": np.clip(np.rint(LEVELS * matrix.data / top[matrix.indices]), 1, LEVELS).astype(np.uint8),
         "best": [
             {"latent": one.features["latent"].to_numpy(), "f1": one.features["f1"].to_numpy().astype(np.float32)}
             for one in given

@@ -1,29 +1,37 @@
-"""Checks of the trees along bonds: degrees, distances, ends of bonds."""
+"""Checks of the trees of clusters: degrees, distances and ends of bonds; how latents split, how deep points lie.
+
+That all small trees are equally likely, and that left and right are alike, is tested on the samplers: tests/engines.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import verdicts
-from percolab.checks.independence import Subject
+from percolab.checks.independence import FEWEST_BLOCKS, LARGEST_BLOCK, Subject
 from percolab.checks.verdicts import Check, p_of_all_and_some, p_of_quadratic, p_of_uniforms, statistical, too_small
 from percolab.ground.arrays import Floats
+from percolab.ground.compiled import kernel
 
-FEWEST_OF_DEGREE = 50
-FEWEST_BLOCKS = 100
+FEWEST_OF_DEGREE, MOST_DEGREES = 50, 12
 FEWEST_LATENTS = 100
-MOST_DEGREES = 12
+FEWEST_SPLITS, MOST_SPLITS = 200, 2_000_000
+LARGE_SPLIT = 100
+"""Points of a latent from which splits are also checked alone."""
 
 
 def checks(subject: Subject) -> Iterator[Check]:
-    """Yield the checks of a dataset's bonds."""
-    yield degrees(subject)
-    yield distances(subject)
-    yield bond_ends(subject)
+    """Yield the checks of a dataset's bonds and merger trees."""
+    for law in (degrees, distances, bond_ends, splits, depths):
+        yield law(subject)
+
+
+# ---------------------------------------------------------------------- trees along bonds
 
 
 def degrees(subject: Subject) -> Check:
@@ -45,9 +53,8 @@ def degrees(subject: Subject) -> Check:
     counts = np.bincount(np.minimum(degree - 1, last + 1), minlength=last + 2)[: last + 1].astype(np.float64)
     square, p, freedom = p_of_quadratic(counts - expected[: last + 1], covariance[: last + 1, : last + 1])
     leaves = counts[0] / size.sum()
-    draw = verdicts.bars(
-        np.arange(1, last + 2), counts, expected[: last + 1], np.sqrt(np.diag(covariance))[: last + 1], "degree"
-    )
+    error = np.sqrt(np.diag(covariance))[: last + 1]
+    draw = verdicts.curve(np.arange(1, last + 2), counts, expected[: last + 1], "degree", error=error, log="y")
     note = f"degrees 1 to {last + 1}, χ² = {square:.1f} with {freedom} degrees of freedom; 1 + Poisson(1) for large s"
     expected_leaves = expected[0] / size.sum()
     return statistical(law, f"leaves {expected_leaves:.4f}", f"{leaves:.4f}", p, note, draw)
@@ -107,3 +114,75 @@ def bond_ends(subject: Subject) -> Check:
     measured = f"mean place {places.mean():.4f}"
     note = f"{places.size:,} ends; also the {large.size:,} in sides of more than 64 points alone"
     return statistical(law, "½ (uniform)", measured, p, note, verdicts.uniforms(places, "place in the side"))
+
+
+# ---------------------------------------------------------------------- merger trees
+
+
+def splits(subject: Subject) -> Check:
+    """Check that every latent splits its points by the law of its own size, as an unordered pair.
+
+    Given its size, a latent's split is independent of everything above it and beside it. So the distribution functions
+    at the smaller sides, made continuous by a uniform share, are independent uniforms.
+    """
+    law, expected, forest = "split law", "p_n(k), every size n", subject.forest
+    latent = np.flatnonzero(forest.latent_size >= 4)
+    if latent.size < FEWEST_SPLITS:
+        return too_small(law, expected, f"{FEWEST_SPLITS} latents of 4 points", f"{latent.size}")
+    if latent.size > MOST_SPLITS:
+        latent = np.sort(subject.choices("latents").choice(latent, MOST_SPLITS, replace=False))
+    size, left = forest.latent_size[latent], forest.left_size[latent]
+    places = np.empty(latent.size)
+    log_borel = np.log(theory.borel_law(np.maximum(np.arange(size.max() + 1), 1)))
+    _split_places(size, np.minimum(left, size - left), log_borel, subject.choices("splits").random(latent.size), places)
+    large = places[size >= LARGE_SPLIT]
+    p = p_of_all_and_some(places, large, FEWEST_SPLITS)
+    note = f"{latent.size:,} latents of 4 points or more, and the {large.size:,} of {LARGE_SPLIT} or more alone"
+    single = float(np.mean((left == 1) | (left == size - 1)))
+    draw = verdicts.uniforms(places, "distribution function at the smaller side")
+    sizes, counts = np.unique(size, return_counts=True)
+    ones = sum(c * 2 * float(theory.split_law(1, int(s))) for s, c in zip(sizes, counts, strict=True)) / size.size
+    return statistical(law, f"single points {ones:.4f}", f"{single:.4f}", p, note, draw)
+
+
+@kernel
+def _split_places(size, smaller, log_borel, share, places):
+    """Fill the distribution function of the smaller side, below it plus a share of its own probability."""
+    for i in range(size.size):
+        n, k = size[i], smaller[i]
+        scale = np.log(n / (n - 1.0)) - log_borel[n]  # the factor 1/2 of p_n goes with the two orders of the sides
+        below = 0.0
+        for j in range(1, k):
+            below += np.exp(scale + log_borel[j] + log_borel[n - j])
+        at_side = np.exp(scale + log_borel[k] + log_borel[n - k])
+        if 2 * k == n:
+            at_side *= 0.5
+        places[i] = below + share[i] * at_side
+
+
+@lru_cache(maxsize=1)
+def _depth_laws() -> Floats:
+    return theory.depth_laws(LARGEST_BLOCK)
+
+
+def depths(subject: Subject) -> Check:
+    """Check the depth of a random point below each of many independent latents, against its exact law."""
+    law, chosen = "depth", subject.blocks.of_size(16)
+    size = chosen.size
+    row = chosen.start + subject.choices("points 16").integers(size) if len(chosen) else chosen.start
+    depth = subject.forest.point_depth[row] - subject.forest.latent_depth[chosen.latent]
+    if size.size < FEWEST_BLOCKS:
+        need = f"{FEWEST_BLOCKS} disjoint latents of 16 to 1,024 points"
+        return too_small(law, "Σ (1+1/k)(n-1)!/((n-1-k)! n^k)", need, f"{size.size}")
+    laws = _depth_laws()
+    below = np.cumsum(laws, axis=1) - laws
+    places = below[size, depth] + subject.choices("depth").random(size.size) * laws[size, depth]
+    expected = np.mean([theory.mean_depth(int(s)) for s in size])
+    top = subject.forest.cluster_size[0]
+    whole = subject.forest.point_depth[:top].mean()
+    note = (
+        f"{size.size:,} points, one in each of so many independent latents; largest cluster: mean depth "
+        f"{whole:.1f}, expected {theory.mean_depth(int(top)):.1f} over seeds"
+    )
+    draw = verdicts.uniforms(places, "distribution function at the depth")
+    return statistical(law, f"mean {expected:.2f}", f"{depth.mean():.2f}", p_of_uniforms(places), note, draw)
