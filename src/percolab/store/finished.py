@@ -16,6 +16,7 @@ attribute says "complete" only at the very end; `unfinished` says how a store ge
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
@@ -102,7 +103,9 @@ class Complete(Cells):
         self.given = location
         self.location = absolute(location)
         self.source = source(self.location)
-        self._stamp = self._look()
+        self._stamp: object = None
+        with suppress(StoreError):  # `attributes` says what is wrong
+            self._stamp = self._look()
         self.attributes = metadata.attributes(self.source, location)
         metadata.check_complete(self.attributes, location)
         self.recipe: Any = schema.recipe_of(self.attributes, location)
