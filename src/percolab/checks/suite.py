@@ -190,7 +190,10 @@ def verify(
 
 def describe(data: AnyDataset | Corpus | StoredDocuments) -> str:
     """Return which data these are: their name if they were loaded, sizes and seeds. Damaged arrays are not read."""
-    origin = "" if isinstance(data, Corpus) else data.provenance.get("loaded_from", "")
+    if isinstance(data, Corpus):
+        lexicons = f"{counted(len(data.lexicons), 'lexicon')}, renewal {data.renewal:g}, seed {data.seed}"
+        return f"documents of {data.length:,} tokens out of {data.n_tokens:,}, {lexicons}"
+    origin = data.provenance.get("loaded_from", "")
     name = f"{PurePath(origin).name}: " if origin else ""
     if isinstance(data, StoredDocuments):
         return name + one_line(summarise_documents(data.recipe))

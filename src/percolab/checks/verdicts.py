@@ -198,9 +198,10 @@ def curve(
 
 
 def histogram(values: NDArray[np.float64], xlabel: str, *, mean: float | None = None, normal: bool = False) -> Draw:
-    """Draw a histogram, with the mean expected or the standard normal law."""
+    """Draw a histogram, with the mean expected or the standard normal law, whose bins end at ±5 with all beyond."""
     low, high = (-5.0, 5.0) if normal else (float(np.min(values)), float(np.max(values)))
-    count, edges = np.histogram(values, bins=60, range=(low, high if high > low else low + 1), density=True)
+    within = low, high if high > low else low + 1
+    count, edges = np.histogram(np.clip(values, low, high), bins=60, range=within, density=True)
 
     def draw(axes: Axes) -> None:
         axes.stairs(count, edges, fill=True, color=style.BLUE, alpha=0.7, label="measured")

@@ -33,7 +33,7 @@ from percolab.ground.arrays import Floats
 from percolab.ground.compiled import ahead
 from percolab.ground.extras import needing
 from percolab.ground.parallel import thread_count
-from percolab.ground.progress import Progress, silent
+from percolab.ground.progress import Progress, shown
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.latent_groups import check_ratio
 
@@ -56,7 +56,7 @@ def score(
     draws: int = 5,
     seed: int = 0,
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress = False,
 ) -> Score:
     """Score features against concepts: recovery, purity, splitting, absorption, direction, redundancy.
 
@@ -116,7 +116,7 @@ def score(
     threads
         None: all cores. The result does not depend on it.
     progress
-        Called with (stage, done, total).
+        True shows a bar; a function is called with (stage, done, total).
 
     Returns
     -------
@@ -125,40 +125,44 @@ def score(
     """
     if hasattr(dataset, "shape") and not hasattr(codes, "shape"):
         raise ValueError("dataset must come first, then codes, got them the other way round")
-    workers, done = thread_count(threads), partial(_report, progress or silent)
+    workers = thread_count(threads)
     asked = Asked(documents, about, truth)
     n_draws, key = check_integer("draws", draws, 1), check_seed("seed", seed)
-    with ahead("features.scoring", threads=workers) as wait_for_kernels:
-        table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
-        decoder = check_decoder(directions, bias, asked.flat("activations", activations), table.shape)
-        firing = pack(table, known.order, limit, workers)
-        if not firing.fired.any():
-            raise ValueError(f"codes must be above the threshold somewhere, got none in {table.shape[1]} features")
-        done("packing")
-        matches = match(firing, known, workers)
-        done("matching")
-        drawn = chance(firing, known, n_draws, key, workers)
-        done("chance")
-        pairs = find_pairs(firing, known, matches, workers)
-        depth = known.forest.latent_depth[known.concepts.latent]
-        wait_for_kernels()
-    taken, reached = unions(firing, known.concepts, matches, pairs, workers)
-    done("splitting")
-    absorbers = find_absorbers(firing, known.concepts, pairs, workers)
-    columns = _concept_columns(firing, known, matches, pairs, absorbers, workers)
-    columns |= {"depth": depth, "chance": drawn.mean(axis=0), "k": taken, "f1_union": reached}
-    done("absorption")
-    extra = {"l0": float(firing.fired.sum() / firing.n_rows)}
-    if decoder is not None:
-        columns |= _direction_columns(decoder, table, firing, known, matches, absorbers)
-        extra["explained_variance"] = explained_variance(table, decoder.directions, decoder.bias, decoder.activations)
-    done("directions")
-    settings: dict[str, Any] = {"rows": firing.n_rows, "min_size": int(min_size), "ratio": float(ratio)}
-    settings |= {"threshold": _plain(limit), "draws": n_draws, "seed": key}
-    if documents is not None:
-        settings |= {"about": about, "truth": truth}
-    result = _result(columns, _feature_columns(firing, known, matches, pairs), drawn, extra, settings)
-    return replace(result, absorbed_from=deepest_latent(absorbers, known.concepts, known.order))
+    with shown(progress) as tell:
+        done = partial(_report, tell)
+        with ahead("features.scoring", threads=workers) as wait_for_kernels:
+            table, known, limit = _given(dataset, codes, rows, factor, asked, min_size, ratio, threshold)
+            decoder = check_decoder(directions, bias, asked.flat("activations", activations), table.shape)
+            firing = pack(table, known.order, limit, workers)
+            if not firing.fired.any():
+                raise ValueError(f"codes must be above the threshold somewhere, got none in {table.shape[1]} features")
+            done("packing")
+            matches = match(firing, known, workers)
+            done("matching")
+            drawn = chance(firing, known, n_draws, key, workers)
+            done("chance")
+            pairs = find_pairs(firing, known, matches, workers)
+            depth = known.forest.latent_depth[known.concepts.latent]
+            wait_for_kernels()
+        taken, reached = unions(firing, known.concepts, matches, pairs, workers)
+        done("splitting")
+        absorbers = find_absorbers(firing, known.concepts, pairs, workers)
+        columns = _concept_columns(firing, known, matches, pairs, absorbers, workers)
+        columns |= {"depth": depth, "chance": drawn.mean(axis=0), "k": taken, "f1_union": reached}
+        done("absorption")
+        extra = {"l0": float(firing.fired.sum() / firing.n_rows)}
+        if decoder is not None:
+            columns |= _direction_columns(decoder, table, firing, known, matches, absorbers)
+            extra["explained_variance"] = explained_variance(
+                table, decoder.directions, decoder.bias, decoder.activations
+            )
+        done("directions")
+        settings: dict[str, Any] = {"rows": firing.n_rows, "min_size": int(min_size), "ratio": float(ratio)}
+        settings |= {"threshold": _plain(limit), "draws": n_draws, "seed": key}
+        if documents is not None:
+            settings |= {"about": about, "truth": truth}
+        result = _result(columns, _feature_columns(firing, known, matches, pairs), drawn, extra, settings)
+        return replace(result, absorbed_from=deepest_latent(absorbers, known.concepts, known.order))
 
 
 def rehearse() -> None:
