@@ -28,7 +28,7 @@ from zarr.codecs import Crc32cCodec
 import percolab as pl
 from percolab.ground import parallel
 from percolab.ground.memory import readable
-from percolab.store import digests, runners, schema
+from percolab.store import chunks, digests, runners, schema
 from percolab.store.shards import generate_store
 
 WORKERS = parallel.thread_count(None)
@@ -51,7 +51,7 @@ def write_noise(task: tuple[str, int, int]) -> int:
 
 def noise_store(path: Path, n: int, dim: int, shards: int) -> None:
     """Write noise to a store by as many processes as make a dataset."""
-    rows = min(schema.CELL, 1 << ((schema.CHUNK_BYTES // (4 * dim)).bit_length() - 1))
+    rows = min(schema.CELL, 1 << ((chunks.CHUNK_BYTES // (4 * dim)).bit_length() - 1))
     zarr.create_array(path, shape=(n, dim), dtype=np.float32, chunks=(rows, dim), compressors=[Crc32cCodec()])
     edges = [min(n, -(-n * k // shards // schema.CELL) * schema.CELL) for k in range(shards + 1)]
     tasks = [(str(path), lo, hi) for lo, hi in pairwise(edges) if hi > lo]

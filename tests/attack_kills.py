@@ -28,7 +28,7 @@ from attack_files import columns_of
 import percolab as pl
 from percolab.exports import WRITERS, files_of
 from percolab.ground import files
-from percolab.store import runners, schema
+from percolab.store import chunks, runners, schema
 
 OLD, NEW = pl.Recipe(700, 3, seeds=1), pl.Recipe(700, 3, seeds=2)  # as many points, so that parts of both fit together
 CORPUS = pl.Corpus(pl.Recipe(60, 2, "one_cluster", seeds=1), length=8, min_size=4, seed=2)
@@ -46,7 +46,7 @@ def digest(made):
 
 def prepare():
     """Return datasets and documents. Stores have many small chunks, and shards are made in the process that writes."""
-    schema.CELL, schema.CHUNK_BYTES, schema.CELL_POSITIONS = 256, 1 << 11, 128
+    schema.CELL, chunks.CHUNK_BYTES, schema.CELL_POSITIONS = 256, 1 << 11, 128
     runners.run = lambda function, tasks, *_: map(function, tasks)
     points = {recipe: pl.generate(recipe) for recipe in (OLD, NEW)}
     return points | {recipe: in_memory(recipe) for recipe in (OLD_DOCUMENTS, NEW_DOCUMENTS)}

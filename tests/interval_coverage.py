@@ -14,7 +14,7 @@ import percolab as pl
 from percolab import intervals
 from percolab.experiments import scaling
 from percolab.features.concepts import by_row, find_concepts
-from percolab.features.limits import SUMMARY_RATIO
+from percolab.features.thresholds import SUMMARY_RATIO
 from percolab.intervals import line_through_origin, log_lines
 
 NETWORKS, EACH, GROUPS = 5, 6, (20, 50)

@@ -17,7 +17,7 @@ import percolab as pl
 from percolab import exports
 from percolab.loaders import streams
 from percolab.loaders.streams import Share
-from percolab.store import schema
+from percolab.store import chunks
 
 torch = pytest.importorskip("torch")
 sharing = pytest.importorskip("percolab.loaders.shared_memory")
@@ -156,7 +156,7 @@ def test_slots_may_be_given_back_while_others_are_taken(slots):
 def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("sharing") / "ds.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "CHUNK_BYTES", 64 * 4 * 4)
+        patch.setattr(chunks, "CHUNK_BYTES", 64 * 4 * 4)
         pl.generate(pl.Recipe(6000, 4, seeds=3)).save(path)
     return path
 

@@ -17,7 +17,7 @@ import percolab as pl
 from percolab import exports
 from percolab.loaders import mixture, streams
 from percolab.loaders.streams import Columns, Share, Stream
-from percolab.store import schema, stored_array
+from percolab.store import chunks, schema, stored_array
 
 DIM = 4
 BLOCK = 32  # rows of a chunk of X; chunks of y and of the other columns have 64
@@ -37,7 +37,7 @@ def path(ds, tmp_path_factory):
 
 def saved(dataset, path, block=BLOCK):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "CHUNK_BYTES", block * DIM * 4)
+        patch.setattr(chunks, "CHUNK_BYTES", block * DIM * 4)
         dataset.save(path)
     return path
 

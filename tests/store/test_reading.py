@@ -11,7 +11,7 @@ import zarr
 from sameness import assert_same
 
 import percolab as pl
-from percolab.store import schema, stored_array
+from percolab.store import chunks, schema, stored_array
 
 CHUNK_BYTES = 1 << 12
 """Many blocks, as in a large dataset."""
@@ -26,14 +26,14 @@ def ds():
 def saved(ds, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "ds.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
+        patch.setattr(chunks, "CHUNK_BYTES", CHUNK_BYTES)
         ds.save(path)
     return path
 
 
 @pytest.fixture
 def path(saved, tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", CHUNK_BYTES)
     return shutil.copytree(saved, tmp_path / "ds.zarr")
 
 

@@ -12,7 +12,7 @@ from sameness import assert_same
 
 import percolab as pl
 from percolab.ground import files
-from percolab.store import commit, finished, schema, unfinished
+from percolab.store import chunks, commit, finished, unfinished
 
 CHUNK_BYTES = 1 << 12
 """Many blocks, as in a large dataset."""
@@ -27,14 +27,14 @@ def ds():
 def saved(ds, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "ds.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
+        patch.setattr(chunks, "CHUNK_BYTES", CHUNK_BYTES)
         ds.save(path)
     return path
 
 
 @pytest.fixture
 def path(saved, tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", CHUNK_BYTES)
     return shutil.copytree(saved, tmp_path / "ds.zarr")
 
 
@@ -110,8 +110,8 @@ def test_a_failed_write_leaves_what_was_there(ds, path, monkeypatch):
 
 KILLED = """
 import sys, time, percolab as pl
-from percolab.store import commit, schema
-schema.CHUNK_BYTES = 1 << 12
+from percolab.store import chunks, commit
+chunks.CHUNK_BYTES = 1 << 12
 def report(stage, done, total):
     if done > total / 2:
         print("half", flush=True)

@@ -18,7 +18,7 @@ import zarr
 
 import percolab as pl
 from percolab.engines import paper
-from percolab.store import commit, finished, schema, unfinished
+from percolab.store import chunks, commit, finished, schema, unfinished
 from percolab.store.schema import COLUMNS, ROW_KINDS
 from percolab.store.unfinished import Unfinished
 
@@ -29,7 +29,7 @@ CHUNK_BYTES = 8 * CELL
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", CHUNK_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def saved(ds, tmp_path_factory):
     """Return where the dataset is as `save` writes it."""
     path = tmp_path_factory.mktemp("saved") / "saved.zarr"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "CHUNK_BYTES", CHUNK_BYTES)
+        patch.setattr(chunks, "CHUNK_BYTES", CHUNK_BYTES)
         ds.save(path)
     return path
 
@@ -125,7 +125,7 @@ def test_a_cell_written_twice(ds, files, tmp_path):
 
 
 def test_chunks_lie_in_cells_and_do_not_depend_on_the_data(ds, tmp_path, monkeypatch):
-    monkeypatch.setattr(schema, "CHUNK_BYTES", 1 << 22)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1 << 22)
     recipe = replace(ds.recipe, n_points=10**9, dim=100, dtype="float32")
     for name, cell in (("a.zarr", schema.CELL), ("b.zarr", 1 << 10)):
         group = zarr.open_group(unfinished.begin(tmp_path / name, recipe, 10**9, 10**8, cell=cell).location)
@@ -193,7 +193,7 @@ def test_another_recipe_engine_or_format_is_refused(ds, tmp_path, monkeypatch, s
     for module, name, message in (
         (paper, "VERSION", r"engine_version of the store at .* must be 99 to resume, got 1"),
         (unfinished, "FORMAT", r"format of the store at .* must be 99 to resume, got 1"),
-        (schema, "CHUNK_BYTES", r"array X of .* must be .* in blocks of \(4, 2\) to resume, got .* of \(64, 2\)"),
+        (chunks, "CHUNK_BYTES", r"array X of .* must be .* in blocks of \(4, 2\) to resume, got .* of \(64, 2\)"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, 99)

@@ -22,9 +22,9 @@ from percolab.features import fairness
 from percolab.features.concepts import Labels, by_row, find_truth
 from percolab.features.directions import concept_directions
 from percolab.features.inputs import as_array
-from percolab.features.limits import GOOD, SUMMARY_RATIO
 from percolab.features.register import Entry, fitted, make, on_device
 from percolab.features.scoring import score
+from percolab.features.thresholds import GOOD, SUMMARY_RATIO
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import places
 from percolab.nn.networks.activations import LossRecovered, loss_recovered, replaced

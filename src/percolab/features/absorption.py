@@ -21,8 +21,8 @@ from percolab.features import bits
 from percolab.features.concepts import Concepts
 from percolab.features.counting import TASKS_PER_THREAD, Matches, count_pairs, even_ranges
 from percolab.features.firing import Firing, decode, place
-from percolab.features.limits import GOOD
 from percolab.features.pairs import Pairs
+from percolab.features.thresholds import GOOD
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run

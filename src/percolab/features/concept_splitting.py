@@ -1,7 +1,7 @@
 """Splitting: how many features it takes to cover a concept, by a greedy union.
 
 Start with the best feature; add, of all features, the one that raises F1 of the union most, ties to the lowest; stop
-when the raise is below 0.03. Exact: candidates are left out only where a bound shows that they cannot win.
+when the raise is below `LEAST_RAISE`. Exact: candidates are left out only where a bound shows that they cannot win.
 
 Many concepts have the same best feature, and then often the same second one. Each round adds one feature to
 every union. Concepts with the same union are handled together: a feature is counted once, between their edges.
@@ -18,8 +18,8 @@ from percolab.features import bits
 from percolab.features.concepts import Concepts
 from percolab.features.counting import TASKS_PER_THREAD, Matches
 from percolab.features.firing import Firing, place
-from percolab.features.limits import LEAST_RAISE
 from percolab.features.pairs import SLACK, Pairs
+from percolab.features.thresholds import LEAST_RAISE
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run

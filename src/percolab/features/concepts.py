@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.features.limits import SUMMARY_RATIO
+from percolab.features.thresholds import SUMMARY_RATIO
 from percolab.ground.arrays import Ints
 from percolab.model.forest import Forest
 from percolab.model.latent_groups import thinned

@@ -12,7 +12,7 @@ from percolab.features.codes import BLOCK_CELLS, Codes
 from percolab.features.concepts import ConceptIntervals, Concepts
 from percolab.features.counting import Matches
 from percolab.features.firing import Firing, decode, fires_at, place
-from percolab.features.limits import CARRIED, GOOD
+from percolab.features.thresholds import CARRIED, GOOD
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 

@@ -16,7 +16,7 @@ from percolab.features.concepts import Labels, find_truth
 from percolab.features.counting import match
 from percolab.features.firing import pack
 from percolab.features.inputs import as_codes
-from percolab.features.limits import GOOD, SUMMARY_RATIO
+from percolab.features.thresholds import GOOD, SUMMARY_RATIO
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.parallel import thread_count
 

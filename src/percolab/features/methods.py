@@ -21,7 +21,7 @@ from percolab.features.codes import BLOCK_CELLS
 from percolab.features.concepts import Labels, find_truth
 from percolab.features.directions import concept_directions
 from percolab.features.inputs import Asked, as_array, find_labels
-from percolab.features.limits import SUMMARY_RATIO
+from percolab.features.thresholds import SUMMARY_RATIO
 from percolab.ground.extras import needing
 from percolab.ground.validation import check_integer, check_probability, check_seed
 from percolab.model.latent_groups import check_ratio

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from percolab.features.concepts import ConceptIntervals
 from percolab.features.counting import Matches, even_ranges, feature_ranks, score_f1
 from percolab.features.firing import Firing
-from percolab.features.limits import GOOD, LEAST_RAISE, RECOVERED
+from percolab.features.thresholds import GOOD, LEAST_RAISE, RECOVERED
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from percolab.features.limits import RECOVERED
+from percolab.features.thresholds import RECOVERED
 from percolab.show import style
 
 if TYPE_CHECKING:

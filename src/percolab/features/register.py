@@ -18,6 +18,7 @@ from typing import Any
 
 from percolab.features import dictionaries, methods, saes
 from percolab.features.saes import SparseAutoencoder
+from percolab.ground.extras import missing
 
 GROUP = "percolab.methods"
 
@@ -169,7 +170,7 @@ def fitted(method: Any, activations: Any) -> Any:
 def check_installed(asked: Entry) -> Entry:
     """Return a method; raise ImportError if it needs SAELens and that is not installed."""
     if needs_sae_lens(asked) and not has_sae_lens():
-        raise ImportError(f"{asked.name} needs SAELens: pip install 'percolab[sae]'")
+        raise missing(f"{asked.name} needs", "SAELens", "sae")
     return asked
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.features.limits import RECOVERED, SUMMARY_RATIO
+from percolab.features.thresholds import RECOVERED, SUMMARY_RATIO
 from percolab.ground.validation import check_choice
 from percolab.show import pages
 

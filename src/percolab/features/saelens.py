@@ -21,17 +21,15 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.ground.devices import on_device, recorded, tf32, warmed_up
+from percolab.ground.extras import needing
 from percolab.ground.progress import Progress
 
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the many packages that it imports
-        import sae_lens
-        from sae_lens.registry import get_sae_training_class
-        from sae_lens.saes.sae import TrainStepInput
-        from sae_lens.saes.topk_sae import act_times_W_dec
-except ImportError as error:
-    raise ImportError(f"this method needs SAELens: pip install 'percolab[sae]' ({error})") from error
+with needing("this method needs", "sae", "SAELens"), warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of the many packages that it imports
+    import sae_lens
+    from sae_lens.registry import get_sae_training_class
+    from sae_lens.saes.sae import TrainStepInput
+    from sae_lens.saes.topk_sae import act_times_W_dec
 
 ENCODED_CELLS = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Codes that are made at once."""

@@ -26,9 +26,9 @@ from percolab.features.inputs import (
     check_threshold,
     find_labels,
 )
-from percolab.features.limits import DENSE, MIN_SIZE, SUMMARY_RATIO
 from percolab.features.pairs import Pairs, find_pairs
 from percolab.features.result import Score, concept_means, feature_means, summarised
+from percolab.features.thresholds import DENSE, MIN_SIZE, SUMMARY_RATIO
 from percolab.ground.arrays import Floats
 from percolab.ground.compiled import ahead
 from percolab.ground.extras import needing

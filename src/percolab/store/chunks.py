@@ -1,4 +1,4 @@
-"""The chunks of an array, read straight into memory: one open, one read, one checksum.
+"""The chunks of an array: how large they are, and how they are read: one open, one read, one checksum.
 
 A chunk is a block of rows in C order, little-endian, padded to a whole block at the end of the array. Floats are
 stored as they are, integers packed by Blosc; behind either is a CRC32C of four bytes. Zarr reads the same files; this
@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 
 from percolab.ground.text import one_line
 from percolab.store.byte_sources import Source
-from percolab.store.schema import Layout, StoreError
+from percolab.store.schema import DIGEST_BYTES, Layout, StoreError, is_packed
 
+CHUNK_BYTES = 1 << 22
+"""Size a block of rows comes close to: large enough to stream, small enough to read a few rows from."""
+DIGESTS_PER_CHUNK = 1 << 16
 CRC_BYTES = 4
 HEADER_BYTES = 16
 """Bytes of the header of Blosc: the most by which packing makes a chunk longer."""
@@ -27,6 +30,18 @@ THREADS = 4
 """Threads that read back, or use a URL, where most of the time goes into waiting for answers."""
 SPARSE = 4
 """Rows are read one by one if fewer than one row in `SPARSE` of their block is asked for."""
+
+
+def layout_of(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], cell: int) -> Layout:
+    """Return how a writer stores a column of a dataset."""
+    row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64)))
+    rows = min(cell, 1 << max(0, (CHUNK_BYTES // row_bytes).bit_length() - 1), max(1, shape[0]))
+    return Layout(shape, dtype, rows, is_packed(name))
+
+
+def digests_layout(n_blocks: int) -> Layout:
+    """Return how the digests of an array's blocks are stored."""
+    return Layout((n_blocks, DIGEST_BYTES), np.dtype(np.uint8), min(DIGESTS_PER_CHUNK, max(1, n_blocks)), False)
 
 
 class Chunks:

@@ -54,10 +54,7 @@ CELL = 1 << 16
 """Rows that one writer owns."""
 CELL_POSITIONS = 1 << 22
 """Positions of documents that one writer owns, unless a single document has more."""
-CHUNK_BYTES = 1 << 22
-"""Size a block of rows comes close to: large enough to stream, small enough to read a few rows from."""
 DIGEST_BYTES = 32
-DIGESTS_A_CHUNK = 1 << 16
 
 
 class StoreError(ValueError):
@@ -138,18 +135,6 @@ class Layout:
 
     def __str__(self) -> str:
         return f"{self.dtype} {self.shape} in blocks of {self.chunks}"
-
-
-def layout(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], cell: int) -> Layout:
-    """Return how a writer stores a column of a dataset."""
-    row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64)))
-    rows = min(cell, 1 << max(0, (CHUNK_BYTES // row_bytes).bit_length() - 1), max(1, shape[0]))
-    return Layout(shape, dtype, rows, is_packed(name))
-
-
-def digests_layout(n_blocks: int) -> Layout:
-    """Return how the digests of an array's blocks are stored."""
-    return Layout((n_blocks, DIGEST_BYTES), np.dtype(np.uint8), min(DIGESTS_A_CHUNK, max(1, n_blocks)), False)
 
 
 def is_packed(name: str) -> bool:

@@ -23,7 +23,7 @@ from percolab.ground.text import one_line, shown
 from percolab.ground.validation import check_integer
 from percolab.store import digests, locations, metadata, schema
 from percolab.store.byte_sources import source
-from percolab.store.chunks import THREADS, Chunks
+from percolab.store.chunks import THREADS, Chunks, digests_layout, layout_of
 from percolab.store.digests import Block, Cells
 from percolab.store.locations import Location
 from percolab.store.schema import DIGEST_BYTES, FORMAT, Content, Layout, StoredRecipe, StoreError
@@ -111,13 +111,13 @@ class Unfinished(Cells):
 
     def write_whole(self, name: str, column: NDArray[Any]) -> str:
         """Write an array that is no part of a cell, and the digests of its blocks; return the digest of the array."""
-        layout = schema.layout(name, column.shape, column.dtype, self.cell)
+        layout = layout_of(name, column.shape, column.dtype, self.cell)
         self.create(name, layout)
         blocks = [slice(lo, lo + layout.block_rows) for lo in range(0, len(column), layout.block_rows)]
         for rows in blocks:
             self._array(name)[rows] = np.asarray(column[rows])
         block_digests = [digests.of_block(np.asarray(column[rows])) for rows in blocks]
-        self.create(f"digests/{name}", schema.digests_layout(layout.n_blocks))
+        self.create(f"digests/{name}", digests_layout(layout.n_blocks))
         self._array(f"digests/{name}")[:] = _table(block_digests)
         return digests.of_array(block_digests)
 
@@ -420,12 +420,12 @@ def _prepare(store: Unfinished, recipe: StoredRecipe, n_points: int, n_clusters:
     recorded = store.attributes.get("sha256")
     columns = schema.columns_of(recipe, n_points, n_clusters)
     for name in [name for name in columns if name in store.content.in_cells]:
-        layout = schema.layout(name, *columns[name], store.cell)
+        layout = layout_of(name, *columns[name], store.cell)
         kind = schema.kind_of(name)
         second = {"X": "feature", "y": "level", "bond": "end"}.get(name, "position" if kind == "document" else None)
         names = [kind, second][: len(layout.shape)]
         store.create(name, layout, dimension_names=names)
-        store.create(f"digests/{name}", schema.digests_layout(layout.n_blocks))
+        store.create(f"digests/{name}", digests_layout(layout.n_blocks))
     if recorded is not None:
         del store.group["unfinished"]
     for kind in store.content.kinds:

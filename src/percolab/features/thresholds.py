@@ -1,4 +1,4 @@
-"""The limits of the judge: from which numbers on a concept is recovered, split or absorbed, and a feature dense."""
+"""The thresholds of the judge: from which numbers on a concept is recovered, split or absorbed, and a feature dense."""
 
 from __future__ import annotations
 
