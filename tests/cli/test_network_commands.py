@@ -260,3 +260,11 @@ def test_a_factor_of_a_world_is_probed(tmp_path, monkeypatch, capsys):
     assert main.run([*command, "--factor", "1"]) == 0
     assert "untrained  blocks.1" in capsys.readouterr().out
     assert (tmp_path / "out" / "fig4.png").exists()
+
+
+def test_a_reader_is_looked_for_in_the_current_directory(tmp_path, monkeypatch, capsys):
+    (tmp_path / "only_here.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main.run(["represent", "documents", "--scale", "small", "--readers", "only_here:Missing"]) == 2
+    assert "module 'only_here' has no attribute 'Missing'" in capsys.readouterr().err

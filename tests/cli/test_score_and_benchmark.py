@@ -185,6 +185,9 @@ def test_methods_are_scored_on_a_network_that_was_trained_elsewhere(place, own, 
     assert set(found) == {"trained", "untrained"}
     assert found["trained"]["recovery"] != found["untrained"]["recovery"]
     assert "from the trained network and" in (own / "page.html").read_text()
+    if how == "network":
+        assert scored(place, *words[:3], "--device", "cpu") == 2
+        assert "--layer must name modules of the network (body" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", ["network", "activations"])
@@ -210,6 +213,46 @@ def test_a_network_that_was_trained_elsewhere_is_probed(place, own, how, tmp_pat
     assert "--draws must come with --run, got 3" in capsys.readouterr().err
     assert run(["probe", str(tmp_path / "more.zarr"), "-o", str(tmp_path / "more")]) == 2
     assert "--run or --network or --activations must be given, got none" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_taken_is_refused_before_networks_are_read(place, tmp_path, capsys):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    words = ["probe", str(place[0] / "one.zarr"), "--network", "no_such:make", "-o", str(tmp_path / "taken")]
+    assert run(words) == 2
+    assert "must be new or empty unless --overwrite is given" in capsys.readouterr().err
+
+
+def test_layers_are_not_for_a_run(place, trained, tmp_path, capsys):
+    words = ["probe", str(place[0] / "one.zarr"), "--run", str(trained), "-o", str(tmp_path / "out")]
+    assert run([*words, "--layers", "blocks.0"]) == 2
+    assert "--layers must come with --network or --activations" in capsys.readouterr().err
+
+
+def test_an_untrained_network_keeps_no_trained_weights():
+    import torch
+    from torch import nn
+
+    from percolab.study.networks import with_fresh_weights
+
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Parameter(torch.zeros(4))
+
+    class Reset(Tokens):
+        def reset_parameters(self):
+            nn.init.normal_(self.first)
+
+    attention = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    with torch.no_grad():
+        for weight in attention.parameters():
+            weight.fill_(7.0)
+    fresh = with_fresh_weights(nn.Sequential(attention, Reset()), 0)
+    assert not any((weight == 7).any() for weight in fresh.parameters())
+    assert fresh[1].first.any()
+    with pytest.raises(ValueError, match=r"got none for 'first' of Tokens '1'$"):
+        with_fresh_weights(nn.Sequential(attention, Tokens()), 0)
 
 
 def test_methods_on_a_network_say_how_far_they_are(place, trained):
@@ -264,9 +307,12 @@ def test_a_bar_is_shown(arguments, place, trained, monkeypatch, capsys):
         (["--run", "RUN", "-o", "score.csv"], "--output must end in .html, got 'score.csv'"),
         (["--run", "nothing"], "--run must exist, got 'nothing/checkpoint.pt'"),
         (["--run", "RUN", "--rows", "rows.npy"], "--rows must come with CODES, got --run"),
-        (["dense.npz", "--method", "neurons"], "--method must come with --run, got CODES"),
-        (["dense.npz", "--layer", "blocks.0"], "--layer must come with --run, got CODES"),
-        (["dense.npz", "--device", "cpu"], "--device must come with --run, got CODES"),
+        (
+            ["dense.npz", "--method", "neurons"],
+            "--method must come with --run or --network or --activations, got CODES",
+        ),
+        (["dense.npz", "--layer", "blocks.0"], "--layer must come with --run or --network or --activations, got CODES"),
+        (["dense.npz", "--device", "cpu"], "--device must come with --run or --network or --activations, got CODES"),
         (
             ["--run", "RUN", "--threshold", "1e9"],
             "CODES must be above the threshold somewhere, got none in 16 features",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from obvious import concepts, grow_forest, rows_of
 
 import percolab as pl
+from percolab.corpora.collection import DocumentRange
 from percolab.rng import philox
 
 HELD_OUT = 2**40
@@ -346,6 +347,7 @@ def test_arguments_that_are_refused():
         (lambda: corpus.beliefs([[1]]).inside([3], 2), "k must be below 2, got 2"),
         (lambda: pl.Corpus.from_dict({"kind": "superposed"}), "kind must be 'corpus', got 'superposed'"),
         (lambda: pl.Corpus.from_dict({"kind": "corpus", "size": 3}), "a corpus has no field 'size'"),
+        (lambda: DocumentRange.from_dict({"kind": "documents", "x": 1}), "a document range has no field 'x'"),
         (
             lambda: pl.Corpus.from_dict({"kind": "corpus", "lexicons": 3}),
             "lexicons must be a list of recipes or forests",

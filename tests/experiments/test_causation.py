@@ -25,3 +25,8 @@ def test_a_run_goes_from_documents_to_a_page(tmp_path, monkeypatch):
     page = (tmp_path / "run" / "report.html").read_text()
     assert page.count("data:image/png") == 2
     assert not results["missing"]
+
+
+def test_readers_that_were_not_asked_for_have_no_picture():
+    chosen = EXPERIMENT.settings("small", seeds=1, readers=("ablation",))
+    assert EXPERIMENT.draw([], chosen) == {}

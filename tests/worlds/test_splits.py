@@ -215,3 +215,13 @@ def test_too_few_rows():
         pl.split_rows(obvious.grow_forest([9], 0))
     with pytest.raises(ValueError, match="part must be one of validation, test, got 'train'"):
         pl.split_rows(obvious.grow_forest([10], 0)).bonds_to_training(obvious.grow_forest([10], 0), "train")
+
+
+def test_a_forest_that_is_split_stays_as_it_is(ds):
+    names = ("cluster_start", "cluster_id", "point_id", "left_size", "bond")
+    forest = pl.Forest(*(np.array(getattr(ds.forest, name)) for name in names))
+    split = pl.split_rows(forest, by="cluster", seed=0)
+    assert all(getattr(forest, name).flags.writeable for name in names)
+    assert np.array_equal(split.test, pl.split_rows(ds, by="cluster", seed=0).test)
+    with pytest.raises(ValueError, match=r"^factor must be 0 or left out for a forest, got 1$"):
+        pl.split_rows(forest, by="cluster", seed=0, factor=1)

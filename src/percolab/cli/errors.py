@@ -42,7 +42,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "train": {**_READ, "run_dir": "output", "checkpoint": "output"},
     "baselines": _READ,
     "probe": _RUN,
-    "score": {**_RUN, "names": "layer"},
+    "score": {**_RUN, "names": "layer", "layers": "layer"},
     "represent": {"experiment": "name"},
 }
 """By command: names in messages of the library, and the option of the command that each stands for."""

@@ -354,7 +354,7 @@ def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, q
     from percolab.experiments.runs import find
     from percolab.intervals import Estimate
 
-    look_here(given.get("network"))
+    look_here(given.get("network"), *(given.get("readers") or ()))
     experiment, directory = find(name), output or Path(f"{name}-{scale}")
     results = run_in(directory, experiment.run, settings=experiment.settings(scale, **given), quiet=quiet, **how)
     for line in results["headline"] if not quiet else ():

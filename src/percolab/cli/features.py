@@ -133,7 +133,7 @@ def score(
     else:
         for name, value in (("method", method), ("layer", layer), ("device", device != "auto")):
             if value:
-                raise ValueError(f"{name} must come with run, got CODES")
+                raise ValueError(f"{name} must come with run or network or activations, got CODES")
         assert codes is not None
         scored = _score_codes(path, codes, rows, options)
     if output is not None:

@@ -208,6 +208,8 @@ def probe(
                 raise ValueError(f"{name} must come with run, got {value}")
         _probe_own(path, output, sources, layers, factor=factor, overwrite=overwrite, device=device)
         return
+    if layers is not None:
+        raise ValueError(f"layers must come with network or activations, got {layers!r} with a run")
     from percolab.experiments import paper_figures
     from percolab.nn.probing import controls, probed_networks
     from percolab.store import finished
@@ -242,8 +244,9 @@ def _probe_own(
 ) -> None:  # fmt: skip
     """Compare networks of one's own with untrained ones and the raw input, by probes and separation."""
     from percolab.store import finished
-    from percolab.study.comparison import compare
+    from percolab.study.comparison import check_folder, compare
 
+    check_folder(output, overwrite=overwrite)  # before networks are read, which may take long
     dataset = finished.load_points(path)
     networks: dict[str, Any] = own_networks(dataset, sources, factor, 0, device)
     if factor is not None:

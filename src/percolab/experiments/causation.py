@@ -87,7 +87,8 @@ def _by_measure(rows: Sequence[Row], s: Settings[Options], unit: str) -> Any:
         role: [replace(r, names={**r.names, "layer": short[r["measure"]]}) for r in select(levels, role=role)]
         for role in (TRAINED, OTHER, UNTRAINED)
     }
-    return by_layer(series, [short[name] for name in measures], f"{s.data[0]}: {documents.layers_read(s)[0]}", unit)
+    title = f"{s.data[0]}: {documents.layers_read(s)[0]}"
+    return by_layer(series, [short[name] for name in measures], title, unit) if levels else None
 
 
 EXPERIMENT = replace(

@@ -78,7 +78,7 @@ def fig7(measured: Mapping[str, Mapping[str, Measured]], title: str, fit_from: f
 
 
 def _by_fom(measured: Mapping[str, Measured], title: str, fit_from: float | None) -> Figure:
-    """Draw MSE per latent against FOM, and below it the ratios to the raw input and to fresh values: a column a kind.
+    """Draw MSE per latent against FOM, and below it the ratios to the raw input and to fresh values, by kind.
 
     Power laws are fitted to the medians of the last block.
     """

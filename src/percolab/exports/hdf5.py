@@ -148,7 +148,7 @@ def _read_world(file: Any) -> Superposed:
 
 
 def _read_truth(group: Any) -> dict[str, Any]:
-    """Return all fields of a dataset that files hold but X. The forest is columns.checked."""
+    """Return all fields of a dataset that files hold but X. The forest is checked."""
     forest = Forest(*(_column(group, key) for key in columns.FOREST))
     forest.validate()
     extra = {key: _column(group, f"extra/{key}") for key in group.get("extra", {})}

@@ -86,6 +86,7 @@ def train(
             if step % max(1, steps // 100) == 0:
                 progress("autoencoder", step, steps)
             training.take(step, batch)
+    progress("autoencoder", steps, steps)
     training.finish()
     trained = for_use(sae, str(values.device))
     trained.fold_activation_norm_scaling_factor(scale)

@@ -28,7 +28,7 @@ class PercolabSource(Datasource):
     path
         Where the store is, for every machine of the cluster.
     columns
-        streams.Columns of the table, of X, y, point_z and point_id. Floats are float32.
+        Columns of the table, of X, y, point_z and point_id. Floats are float32.
     shuffle
         Deal the blocks to the tasks in an order drawn from (seed, epoch), and mix the rows of each task.
         Ray's own ``random_shuffle``, or ``local_shuffle_buffer_size`` of its iterators, mixes rows of several tasks.

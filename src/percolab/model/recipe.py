@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -156,7 +157,8 @@ class Written:
             raise ValueError(f"kind must be {cls._kind!r}, got {kind!r}")
         unknown = sorted(set(given) - {field.name for field in fields(cls)})  # type: ignore[arg-type]
         if unknown:
-            raise ValueError(f"a {cls.__name__.lower()} has no field {unknown[0]!r}")
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
+            raise ValueError(f"a {words} has no field {unknown[0]!r}")
         return cls._of_plain(given)
 
     @classmethod

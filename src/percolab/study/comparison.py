@@ -91,12 +91,7 @@ class Comparison:
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write report.html, results.json and table.parquet into a new or empty directory."""
-        folder = Path(directory)
-        check_directory(folder)
-        if folder.exists() and any(folder.iterdir()) and not overwrite:
-            raise FileExistsError(f"directory must be new or empty unless overwrite is given, got {str(directory)!r}")
-        with needing("table.parquet needs", "frames"):
-            import pyarrow  # noqa: F401
+        folder = check_folder(directory, overwrite=overwrite)
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / TABLE) as partial:
             self.table.to_parquet(partial)
@@ -105,6 +100,17 @@ class Comparison:
         write_json(folder / RESULTS, values)
         with replacing(folder / REPORT) as partial:
             partial.write_bytes(pages.page("Comparison of networks", "", self._body(), verdict=self.verdict))
+
+
+def check_folder(directory: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """Return the folder for a comparison, or raise if it cannot be saved there."""
+    folder = Path(directory)
+    check_directory(folder)
+    if folder.exists() and any(folder.iterdir()) and not overwrite:
+        raise FileExistsError(f"directory must be new or empty unless overwrite is given, got {str(directory)!r}")
+    with needing("table.parquet needs", "frames"):
+        import pyarrow  # noqa: F401
+    return folder
 
 
 @dataclass(frozen=True, eq=False)

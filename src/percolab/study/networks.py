@@ -178,13 +178,27 @@ def own_network(name: str, data: AnyData, seed: int) -> nn.Module:
 
 
 def with_fresh_weights(model: nn.Module, seed: int) -> nn.Module:
-    """Return a network of the same shape with fresh weights, by PyTorch's default initialisation."""
+    """Return a network of the same shape with fresh weights, by the `reset_parameters` of its modules.
+
+    Weights that no module resets would stay trained, and are refused.
+    """
     fresh = copy.deepcopy(model).cpu()
+    reset_below: list[str] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for module in fresh.modules():
-            if callable(reset := getattr(module, "reset_parameters", None)):
+        for name, module in fresh.named_modules():
+            # nn.MultiheadAttention has the second name.
+            reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
+            if callable(reset):
                 reset()
+                reset_below.append(f"{name}." if name else "")
+            elif not f"{name}.".startswith(tuple(reset_below)):
+                for weight, _ in module.named_parameters(recurse=False):
+                    owner = f"{type(module).__name__} {name!r}" if name else type(module).__name__
+                    raise ValueError(
+                        f"network must have reset_parameters() in every module with weights, for an untrained one "
+                        f"beside it, got none for {weight!r} of {owner}"
+                    )
     return fresh
 
 

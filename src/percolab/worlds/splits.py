@@ -7,6 +7,7 @@ the training rows are remembered. Held-out subtrees and clusters ask for more.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -138,7 +139,10 @@ def split_rows(
 def _truth(dataset: AnyDataset | Forest | Truth, factor: int | None) -> Truth:
     """Return the hierarchy that a split is by, and the row of it that each sample has; a forest has its own rows."""
     if isinstance(dataset, Forest):
-        dataset = Dataset.lazy({"forest": dataset}.__getitem__)
+        if factor not in (None, 0):
+            raise ValueError(f"factor must be 0 or left out for a forest, got {factor!r}")
+        # A copy, since the columns of a dataset are locked, and the caller's own stay as they are.
+        dataset = Dataset.lazy({"forest": copy.copy(dataset)}.__getitem__)
     return dataset if isinstance(dataset, Truth) else truth(dataset, factor)
 
 
