@@ -17,6 +17,7 @@ import torch
 
 import percolab as pl
 from percolab import exports
+from percolab.corpora.collection import StoredDocuments
 from percolab.exports import columns, release
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.npz"))
@@ -457,3 +458,11 @@ def test_missing_packages_are_named(missing, call, message, tmp_path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout.strip() == message
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("form", ["csv", "hdf5"])
+def test_documents_have_no_tables_of_points(form, tmp_path):
+    documents = object.__new__(StoredDocuments)
+    with pytest.raises(ValueError, match=rf"^dataset must be a dataset or a world for {form}, got documents"):
+        getattr(exports, f"to_{form}")(documents, tmp_path / "out")
+    assert not list(tmp_path.iterdir())

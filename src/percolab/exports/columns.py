@@ -59,6 +59,12 @@ def paths(form: str, path: PathLike, tails: Mapping[str, tuple[str, ...]] = TAIL
     return tuple(Path(stem) / tail[1:] if tail[0] == "/" else Path(stem + tail) for tail in tails[form])
 
 
+def refuse_documents(dataset: object, form: str) -> None:
+    """Raise, in one line, if documents are given for a format of points alone."""
+    if isinstance(dataset, StoredDocuments):
+        raise ValueError(f"dataset must be a dataset or a world for {form}, got documents: use parquet or npz")
+
+
 def blocks(dataset: AnyDataset | StoredDocuments, progress: Progress) -> Iterator[slice]:
     """Yield the rows of a dataset in slices of about `EXPORT_BYTES`, and report each that is done."""
     documents, n = isinstance(dataset, StoredDocuments), len(dataset)

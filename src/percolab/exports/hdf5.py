@@ -40,6 +40,7 @@ def to_hdf5(
     ``percolab.provenance``. Of a superposed world, X, y, rows and sigma, and in ``factors/K`` all but the X of each.
     """
     h5py = _h5py()
+    columns.refuse_documents(dataset, "hdf5")
     if factor is not None and isinstance(dataset, Superposed):
         raise ValueError(f"factor must be left out with hdf5, which holds all factors, got {factor}")
     with (

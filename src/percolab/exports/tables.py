@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from percolab.corpora.collection import StoredDocuments
 from percolab.dataset.dataset import Dataset
-from percolab.exports.columns import EXPORT, assemble, blocks, numpy_columns, paths, positions, record
+from percolab.exports.columns import EXPORT, assemble, blocks, numpy_columns, paths, positions, record, refuse_documents
 from percolab.exports.point_tables import PointTables
 from percolab.exports.sequences import DocumentTables
 from percolab.ground import memory
@@ -120,6 +120,7 @@ def to_csv(
     Line i is row or latent i. Numbers are written with as many digits as they need to be read back to the bit. The
     recipe and the types of the columns are in ``{stem}.recipe.json``.
     """
+    refuse_documents(dataset, "csv")
     tables = _tables_of(dataset, factor, "CSV")
     from pyarrow import csv
 
