@@ -10,7 +10,6 @@ from features_oracle import DocumentOracle, differing, document_scenario
 from percolab.corpora.corpus import Corpus
 from percolab.features import chance, concepts, inputs, scoring
 from percolab.features import score as features_score
-from percolab.model import latent_groups
 
 pytestmark = pytest.mark.slow
 
