@@ -10,7 +10,6 @@ from features_oracle import DocumentOracle, differing, document_scenario
 from percolab.corpora.corpus import Corpus
 from percolab.features import chance, concepts, inputs, scoring
 from percolab.features import score as features_score
-from percolab.model import latent_groups
 
 pytestmark = pytest.mark.slow
 
@@ -145,18 +144,20 @@ def sizes_count_tokens(patch):
 
 @fault("concepts.latent")
 def the_ratio_counts_tokens(patch):
-    real = latent_groups.thin
-    patch.setattr(latent_groups, "thin", lambda latent, tokens, size, *rest: real(latent, tokens, tokens, *rest))
+    real = concepts.thinned
+    patch.setattr(
+        concepts, "thinned", lambda forest, latents, size, ratio: real(forest, latents, forest.latent_size, ratio)
+    )
 
 
 @fault("concepts.latent")
 def copies_of_the_upper_concept_are_kept(patch):
-    real = latent_groups.thin
+    real = concepts.thinned
 
-    def wrong(latent, tokens, size, ratio, kept):
-        real(latent, tokens, size + 1e-9 * tokens, min(ratio, 1), kept)
+    def wrong(forest, latents, size, ratio):
+        return real(forest, latents, size + 1e-9 * forest.latent_size, ratio)
 
-    patch.setattr(latent_groups, "thin", wrong)
+    patch.setattr(concepts, "thinned", wrong)
 
 
 @fault("concepts.summarised")

@@ -163,7 +163,7 @@ print(*sorted(k.py_func.__name__ for k in gc.get_objects() if type(k) is _Kernel
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        "_cover", "_covered_by_own", "_draw_pieces", "_grow", "_sort_by_concept", "draw_skeleton", "enter_tips",
+        "_cover", "_covered_by_own", "_draw_pieces", "_grow", "draw_skeleton", "enter_tips",
         "follow_anchors", "origin_anchors", "shift", "split_skeleton", "start_anchors", "walk_pieces",
     ]  # fmt: skip
 
