@@ -1,8 +1,9 @@
 """Sparse autoencoders by SAELens: its classes, losses and files. Nothing imports this module until one is fitted.
 
-`Training` takes the steps of SAELens' trainer, with its forward passes and losses, and gives the same weights. SAELens'
-trainer waits for the device several times per step; here Python never waits within a step, so that on a GPU a step is
-one CUDA graph. Importing SAELens takes 5 to 10 seconds.
+`Training` takes the steps of SAELens' trainer, with its forward passes and losses. In the same precision it gives the
+same weights; on CUDA `train` multiplies matrices in TF32. SAELens' trainer waits for the device several times per step;
+here Python never waits within a step, so that on a GPU a step is one CUDA graph. Importing SAELens takes 5 to 10
+seconds.
 """
 
 from __future__ import annotations

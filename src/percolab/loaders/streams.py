@@ -261,7 +261,7 @@ class Stream:
             )
         return count
 
-    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:  # frozen
+    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:
         """Yield the batches of an epoch that are in a share, in memory that is given or new. Close it to end early."""
         key = check_integer("epoch", epoch, 0)
         lo, hi, sizes = self._extent(share)
@@ -338,7 +338,7 @@ class DocumentStream:
         """Return the number of batches of every rank."""
         return len(self.documents) // (world_size * self.batch_size)
 
-    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:  # frozen
+    def batches(self, epoch: int = 0, share: Share = Share(), room: Room | None = None) -> Batches:
         """Yield the batches in a share, made ahead of their use; every epoch has the same. Close it to end early."""
         return ahead(partial(self._make, lo, room) for lo in self._starts(share))
 
