@@ -315,6 +315,7 @@ def test_representations_are_named_by_role_factor_and_place():
     assert len({one.name for one in found}) == len(found)
 
 
+@pytest.mark.sae
 def test_what_the_endpoints_need_is_computed_first_and_methods_share_a_representation(tmp_path):
     s = declaration.settings(WORLD, only=["topk", "neurons", "kmeans", "oracle"], draws=2)
     plan = [cell for draw in range(2) for cell in declaration.cells(s.drawn(draw))]

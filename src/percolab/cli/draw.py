@@ -32,18 +32,18 @@ PICTURE_SUFFIXES = (".png", ".pdf", ".svg")
 def draw(
     path: Store,
     output: Annotated[Path, word_option("-o --output", "FILE", "Figure: .png, .pdf or .svg.")],
-    cluster: Annotated[int, number_option("--cluster", "Which cluster; 0 is the largest.", default=0)] = 0,
+    cluster: Annotated[int, number_option("--cluster", "Cluster to draw; 0 is the largest.", default=0)] = 0,
     colour: Annotated[
         str | None,
         word_option(
             "--colour",
             "WHAT",
-            "y, z, latents such as 17,42, or FILE.npy[:COLUMN] with a value for each row. Default: large latents.",
+            "y, z, latents such as 17,42, or FILE.npy[:COLUMN] with one value per row. Default: large latents.",
             NAMED,
         ),
     ] = None,
     factor: Factor = None,
-    document: Annotated[int, number_option("--document", "Which of the stored documents.", default=0)] = 0,
+    document: Annotated[int, number_option("--document", "Number of the stored document.", default=0)] = 0,
     overwrite: Overwrite = False,
 ) -> None:
     """Draw a cluster in space beside its latent tree, in the same colours; or a document over the tree of its lexicon.
@@ -97,22 +97,26 @@ def _values(name: str, column: str | None) -> Any:
 
 
 @command(
-    "percolab figures -o figures", "# the distribution of cluster sizes alone", "percolab figures --only 8 -o figures"
+    "percolab figures -o figures", "# only the distribution of cluster sizes", "percolab figures --only 8 -o figures"
 )
 def figures(
-    output: Annotated[Path, word_option("-o --output", "FOLDER", "Where to write them.")] = Path("figures"),
+    output: Annotated[Path, word_option("-o --output", "FOLDER", "Folder to write them to.")] = Path("figures"),
     only: Annotated[
         list[int] | None,
         typer.Option(
-            "--only", parser=integer, metavar="NUMBER", help="One figure; may be repeated.", show_default=False
+            "--only",
+            parser=integer,
+            metavar="NUMBER",
+            help="Draw only this figure; may be repeated.",
+            show_default=False,
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="From less data, to see whether they work.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use less data, to see whether the figures work.")] = False,
 ) -> None:
     """Draw figures 1, 2, 3, 6, 8, 9 and 10 of the paper from data made here, each as PNG and PDF.
 
     Figure 11 is not in the paper: random graphs below, at and above the critical point.
-    Figure 10 times samplers on this machine, for which it should be idle. Figures 4, 5 and 7 show a trained network:
+    Figure 10 times samplers on this machine, which should be idle. Figures 4, 5 and 7 show a trained network:
     percolab reproduce draws them.
     """
     from percolab.figures import write

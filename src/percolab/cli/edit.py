@@ -38,7 +38,7 @@ EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATE
 
 
 @command(
-    "# the value of latent 17 becomes 2.5; then what lies beyond its bond moves away by half its length",
+    "# the value of latent 17 becomes 2.5; then the rows beyond its bond move by half the bond's length",
     "percolab edit one.zarr do:17=2.5 move:17=0.5 -o edited.zarr",
     "# the same X with half of the sibling pairs silent",
     "percolab edit one.zarr --target silent -o silent.zarr",
@@ -55,11 +55,11 @@ def edit(
 ) -> None:
     """Write a dataset with edits, in the order given, or with another target.
 
-    do: a latent gets a value; point: a row gets one; y follows, exactly. do:17=0.5,18=0 sets two at once.
-    shift: the rows of a latent, and no others, move by DISTANCE in a direction drawn from SEED.
-    move: all rows beyond a latent's bond move by NUMBER times the bond's own vector; how many is printed.
-    turn: the directions below a latent are drawn again. These three leave the truth and y as they are.
-    The recipe records them, and makes the edited dataset again.
+    do: set the value of a latent; point: set the value of a row. y follows exactly. do:17=0.5,18=0 sets two values.
+    shift: move the rows of a latent, and no others, by DISTANCE in a direction drawn from SEED.
+    move: move all rows beyond a latent's bond by NUMBER times the bond's vector; prints how many rows moved.
+    turn: draw the directions below a latent again. shift, move and turn leave the truth and y unchanged.
+    The recipe records the edits, and makes the edited dataset again.
     """
     if not edits and target is None:
         raise ValueError("edits or target must be given")
@@ -121,7 +121,7 @@ def take(
     path: Store,
     output: Output,
     size: Annotated[int | None, number_option("--size", "Number of rows, drawn at random.")] = None,
-    seed: Annotated[int, number_option("--seed", "What they are drawn from.", seed_number, default=0)] = 0,
+    seed: Annotated[int, number_option("--seed", "Seed of the random rows.", seed_number, default=0)] = 0,
     rows: Annotated[Path | None, word_option("--rows", "FILE", "Row numbers, or a mask, as .npy.")] = None,
     y: Annotated[str, choice_option("--y", ("kept", "recomputed"), "kept", "The targets: ")] = "kept",
     overwrite: Overwrite = False,
@@ -130,7 +130,7 @@ def take(
     """Write a subsample of a dataset with the hierarchy that its rows inherit.
 
     Give --size or --rows.
-    Of two subsamples with the same --seed the smaller is a part of the larger.
+    With the same --seed, a smaller subsample is a part of a larger one.
     """
     if (size is None) == (rows is None):
         raise ValueError("size or rows must be given, and not both")
@@ -146,7 +146,7 @@ def take(
 
 
 @command(
-    "# two hierarchies, of which only the first is in y",
+    "# two hierarchies, of which only the first affects y",
     "percolab superpose a.zarr b.zarr --weights 1,0 --seed 3 -o world.zarr",
     "# the swap: the same X, y from the second",
     "percolab superpose a.zarr b.zarr --weights 0,1 --seed 3 -o swapped.zarr",
@@ -162,23 +162,23 @@ def superpose(
     ],
     output: Output,
     weights: Annotated[
-        str | None, word_option("--weights", "NUMBERS", "Of each factor in y, such as 1,0. Default: 1.")
+        str | None, word_option("--weights", "NUMBERS", "Weight of each factor in y, such as 1,0. Default: 1.")
     ] = None,
     product: Annotated[
         str | None, word_option("--product", "INTEGERS", "y is the product of two factors, such as 0,1.")
     ] = None,
-    scales: Annotated[str | None, word_option("--scales", "NUMBERS", "Of each factor in X. Default: 1.")] = None,
+    scales: Annotated[str | None, word_option("--scales", "NUMBERS", "Scale of each factor in X. Default: 1.")] = None,
     dim: Annotated[int | None, number_option("--dim", "Dimension of X.", default="that of the factors")] = None,
     rotate: Annotated[
         bool | None,
-        typer.Option("--rotate/--no-rotate", help="Rotate each factor first. Default: where dimensions differ."),
+        typer.Option("--rotate/--no-rotate", help="Rotate each factor first. Default: only if dimensions differ."),
     ] = None,
-    seed: Annotated[int | None, number_option("--seed", "Of permutations and rotations.", seed_number)] = None,
+    seed: Annotated[int | None, number_option("--seed", "Seed of permutations and rotations.", seed_number)] = None,
     threads: Threads = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a world in which every sample has a point of each of several datasets, the factors.
+    """Make a world in which every sample combines one point from each of several datasets, the factors.
 
     X is the scaled, rotated sum of their positions, y the weighted sum of their targets, or the product of two.
     A factor of weight 0 is irrelevant: a control inside the same X.

@@ -25,18 +25,18 @@ from percolab.nn.config import FITTED_FOM, SCALES
 from percolab.study.scales import DATA, HIERARCHY
 
 Device = Annotated[str, word_option("--device", "NAME", "auto, cpu, cuda or cuda:N.", ("auto", "cpu", "cuda"))]
-OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again where there is another run.")]
+OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Start again if the directory holds another run.")]
 ExperimentOutput = Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: EXPERIMENT-SCALE.")]
 Scale = Annotated[str, choice_option("--scale", SCALES, "paper", "small: about 10,000 points. ")]
 OtherEpochs = Annotated[int | None, number_option("--epochs", "Another number of epochs.")]
 Draws = Annotated[int, number_option("--draws", "Draws of the data; from 3 on, intervals are over draws.", default=1)]
 Network = Annotated[
-    str | None, word_option("--network", "MODULE:FUNCTION", "Networks of your own: make(data, seed) returns one.")
+    str | None, word_option("--network", "MODULE:FUNCTION", "Your own networks: make(data, seed) returns a network.")
 ]
-Layers = Annotated[str | None, word_option("--layers", "A,B", "Modules of --network that are read.")]
+Layers = Annotated[str | None, word_option("--layers", "A,B", "Modules of --network to read.")]
 Trained = Annotated[
     str | None,
-    word_option("--network", "MODULE:FUNCTION", "A network of your own: make(data, seed) returns one that is trained."),
+    word_option("--network", "MODULE:FUNCTION", "Your own network: make(data, seed) returns a trained network."),
 ]
 Activations = Annotated[
     Path | None, word_option("--activations", "FOLDER", "Activations in place of networks, with manifest.json.")
@@ -122,7 +122,7 @@ def print_report(directory: Path, results: dict[str, Any], finding: str = "") ->
 @command(
     "# minutes on a laptop",
     "percolab reproduce one-cluster --scale small",
-    "# the paper's scale, for which a GPU is wanted",
+    "# the paper's scale, best on a GPU",
     "percolab reproduce multi-cluster -o multi",
 )
 def reproduce(
@@ -149,7 +149,7 @@ def reproduce(
 
     DIR gets report.html, which needs nothing else, and results.json with all numbers.
     Networks of several seeds are trained at once, and probed beside untrained ones, random features and the raw input.
-    A stage that is there already, made from the same things, is not run again.
+    A stage that was already run with the same inputs is not run again.
     After an interruption, give the same command.
     """
     check_choice("name", name, HIERARCHY)
@@ -169,7 +169,7 @@ def reproduce(
 @command(
     "# minutes on a laptop",
     "percolab represent relevance --scale small",
-    "# full scale, for which a GPU is wanted",
+    "# full scale, best on a GPU",
     "percolab represent steering --data superposed-4 --draws 5 -o steering",
 )
 def represent(
@@ -189,9 +189,7 @@ def represent(
             DATA,
         ),
     ] = None,
-    seeds: Annotated[
-        int | None, number_option("--seeds", "Networks for each target. Default: 5, for documents 2.")
-    ] = None,
+    seeds: Annotated[int | None, number_option("--seeds", "Networks per target. Default: 5; for documents 2.")] = None,
     output: ExperimentOutput = None,
     epochs: OtherEpochs = None,
     draws: Draws = 1,
@@ -199,7 +197,7 @@ def represent(
     layers: Layers = None,
     activations: Activations = None,
     readers: Annotated[
-        str | None, word_option("--readers", "A,B", "What reads networks on documents, such as beliefs,kmeans.")
+        str | None, word_option("--readers", "A,B", "Readers of networks on documents, such as beliefs,kmeans.")
     ] = None,
     overwrite: OverwriteRun = False,
     device: Device = "auto",
@@ -209,16 +207,16 @@ def represent(
     """Ask what networks represent, against a control: training, measures, intervals, figures, report.
 
     trained: are latents easier to read after training than before? By epoch and layer.
-    crossed: are a network's own values read better than those of networks trained on others?
-    relevance: is a concept told from its sibling better where the target depends on it?
+    crossed: can probes read a network's own values better than the values of other networks?
+    relevance: are sibling concepts easier to tell apart where the target depends on them?
     steering (or dose): does steering activations along a direction change the prediction as the truth says?
-    edit: does a change of one value, learned, move activations along a shared direction?
-    documents: do transformers learn the contexts of their documents, and because these matter?
+    edit: when a network learns a change of one value, do activations move along a shared direction?
+    documents: do transformers learn the contexts of their documents, because these contexts matter?
     ownership: does a crosscoder tell which of two networks learned a concept?
     causation: which part of the activations carries the context that predictions depend on?
 
     DIR gets report.html, which needs nothing else, results.json with all estimates, table.parquet, and cells/.
-    A cell that is there already, made from the same things, is not computed again.
+    A cell that was already computed from the same inputs is not computed again.
     After an interruption, give the same command.
     """
     check_choice("name", FORMERLY.get(name, name), REPRESENT)
@@ -250,8 +248,8 @@ def scaling(
     """Measure how the test error falls with training rows and with width: one cluster and many, 1NN and network.
 
     DIR gets report.html, which needs nothing else, and results.json with all errors and exponents.
-    What is measured already, with the same settings, is not measured again. After an interruption, give the same
-    command.
+    What was already measured with the same settings is not measured again.
+    After an interruption, give the same command.
     """
     given = {"data": None if data is None else data.split(","), "seeds": seeds, "draws": draws, "network": network}
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
@@ -266,18 +264,20 @@ def scaling(
 )
 def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="A run of percolab train, or activations as .npy.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Another one, on the same inputs.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="A second run or file, on the same inputs.")],
     layer: Annotated[
-        str | None, word_option("--layer", "NAME", "Module of the networks. Default: the last block.")
+        str | None, word_option("--layer", "NAME", "Module of the networks to read. Default: the last block.")
     ] = None,
     data: Annotated[
         str | None, word_option("--data", "PATH", "The dataset that runs on points were trained on.")
     ] = None,
-    documents: Annotated[int, number_option("--documents", "Held-out documents that are read.", default=2000)] = 2000,
+    documents: Annotated[
+        int, number_option("--documents", "Number of held-out documents to read.", default=2000)
+    ] = 2000,
     method: Annotated[
-        str, word_option("--method", "NAME", "What finds features, such as topk@n_features=1024+k=16.")
+        str, word_option("--method", "NAME", "Method that finds features, such as topk@n_features=1024+k=16.")
     ] = "topk",
-    features: Annotated[int, number_option("--features", "One-sided features that are listed.", default=12)] = 12,
+    features: Annotated[int, number_option("--features", "Number of one-sided features to list.", default=12)] = 12,
     seed: Annotated[int, number_option("--seed", "Seed of the method.", seed_number, 0)] = 0,
     output: Annotated[Path | None, word_option("-o --output", "FILE", "A page, .html.")] = None,
     overwrite: Overwrite = False,
@@ -287,7 +287,7 @@ def diff(
     """Find what two networks do not share: a crosscoder on the activations of both, and the owner of each feature.
 
     The share of a feature is the norm of its decoder vector's half for B over the sum of both halves' norms.
-    It is 0 for a feature of A alone, 1 for one of B alone, 1/2 for one that both have.
+    It is 0 if only A has the feature, 1 if only B has it, 1/2 if both have it.
     Runs on documents know their lexicons, so every matched concept has a true owner; shares are scored against it.
     For all networks, the features with the most one-sided shares are listed with the places where they fire most.
     percolab represent ownership does this for pairs whose differences are known, with intervals.

@@ -1,4 +1,4 @@
-"""The command ``percolab explore``: a page in which a dataset, a network and features are seen."""
+"""The command ``percolab explore``: a page that shows a dataset, a network and features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 @command(
     "percolab explore small.zarr -o explorer.html",
     "percolab explore docs.zarr -o documents.html",
-    "# documents, and what is read from networks that were trained on them",
+    "# documents, and what probes read from networks trained on them",
     "percolab explore docs.zarr --run own --run other -o documents.html",
     "# with a network's predictions and the codes of a dictionary",
     "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
@@ -40,13 +40,13 @@ def explore(
     min_size: Annotated[int, number_option("--min-size", "Fewest points of a concept.", default=20)] = 20,
     seed: Annotated[int, number_option("--seed", "Seed of the sample.", seed_number, 0)] = 0,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Answer from the store instead of writing a file; until Ctrl-C.")
+        bool, typer.Option("--serve", help="Serve the page from the store, until Ctrl-C, instead of writing a file.")
     ] = False,
     host: Annotated[str, word_option("--host", "NAME", "Where --serve listens.")] = LOOPBACK,
     port: Annotated[int, number_option("--port", "Where --serve listens; 0 takes a free one.", default=0)] = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a page in which a dataset is seen: points in space beside the tree of latents, linked both ways.
+    """Write a page that shows a dataset: points in space beside the tree of latents, linked both ways.
 
     The page opens offline in any browser. If there are more points than --points, it shows a uniform random sample of
     them and says so.
@@ -55,8 +55,8 @@ def explore(
     The page of documents shows each as a strip of tokens with the beliefs over its lexicon's tree; codes belong to the
     first documents, one row per position. With --run it shows what a linear probe reads from that network, and from an
     untrained one, below the exact beliefs.
-    With --serve the points of a latent are read from the store when they are looked at, and nothing is written. It
-    listens on this machine alone unless --host is given; whoever can reach that address can then see the dataset.
+    With --serve the page reads the points of a latent from the store when you look at it, and nothing is written. The
+    server listens only on this machine, unless --host is given; anyone who can reach that address can see the dataset.
     """
     from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar

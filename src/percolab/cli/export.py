@@ -22,8 +22,8 @@ from percolab.ground import files
 )
 def export(
     path: Store,
-    form: Annotated[str, word_option("--format", "|".join(WRITERS), "What to write.", tuple(WRITERS))],
-    output: Annotated[Path, word_option("-o --output", "STEM", "What the file names begin with.")],
+    form: Annotated[str, word_option("--format", "|".join(WRITERS), "Format to write.", tuple(WRITERS))],
+    output: Annotated[Path, word_option("-o --output", "STEM", "Start of the file names.")],
     factor: Factor = None,
     overwrite: Overwrite = False,
 ) -> None:

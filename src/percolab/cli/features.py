@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from percolab.features.result import Score
 
 _METHODS = tuple(name for name, (method, *_) in METHODS.items() if method not in TRUTHFUL)
-"""Those that make features of activations."""
+"""Methods that make features of activations."""
 SUFFIXES = (".html", ".csv", ".json")
 PRINTED_MEASURES = (
     "recovery", "chance", "recovered", "purity", "splitting", "absorption_edge", "absorption", "absorption_null", "l0",
@@ -86,20 +86,22 @@ def score(
         word_option(
             "--method",
             "NAME",
-            f"Without CODES: what makes features of activations: {', '.join(_METHODS)}, package.module:Class, or "
+            f"Without CODES: what turns activations into features: {', '.join(_METHODS)}, package.module:Class, or "
             "one of these with options, such as kmeans@n_features=1024. May be repeated. Default: neurons and kmeans.",
             _METHODS,
         ),
     ] = None,
     layer: Annotated[
-        str | None, word_option("--layer", "NAME", "Without CODES: the module. Default: the last block.")
+        str | None, word_option("--layer", "NAME", "Without CODES: the module to read. Default: the last block.")
     ] = None,
     rows: Annotated[
         Path | None, word_option("--rows", "FILE", "An .npy: the dataset's row of each row of the codes.")
     ] = None,
     factor: Factor = None,
     min_size: Annotated[int, number_option("--min-size", "Fewest rows of a concept.", default=20)] = 20,
-    threshold: Annotated[float, number_option("--threshold", "A feature fires above it.", number, default=0)] = 0.0,
+    threshold: Annotated[
+        float, number_option("--threshold", "A feature fires above this value.", number, default=0)
+    ] = 0.0,
     draws: Annotated[int, number_option("--draws", "Draws of chance.", default=5)] = 5,
     seed: Annotated[int, number_option("--seed", "Seed of the draws.", seed_number, default=0)] = 0,
     output: Annotated[
@@ -231,11 +233,11 @@ def _split(names: str | None) -> list[str] | None:
 @command(
     "# minutes on a laptop",
     "percolab benchmark --scale small --tasks superposed-2 --draws 3",
-    "# a method of one's own beside the others",
+    "# your own method beside the others",
     "percolab benchmark --scale small --tasks superposed-2 --method my_package:MyMethod",
-    "# result files that others made: are they as they should be, and what do they say?",
+    "# check result files that others made, and print their table",
     "percolab benchmark --check results",
-    "# a part of the full benchmark, for which a GPU is wanted",
+    "# a part of the full benchmark, best on a GPU",
     "percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500",
 )
 def benchmark(
@@ -256,27 +258,25 @@ def benchmark(
     only: Annotated[
         str | None,
         word_option(
-            "--only", "A,B,…", f"Compute these methods alone, of {', '.join(METHODS)} or as for --method.", METHODS
+            "--only", "A,B,…", f"Compute only these methods, of {', '.join(METHODS)} or as for --method.", METHODS
         ),
     ] = None,
     again: Annotated[
         str | None,
-        word_option("--again", "A,B,…", "Compute the cells of these methods again, even if they are there.", METHODS),
+        word_option("--again", "A,B,…", "Compute the cells of these methods again, even if they exist.", METHODS),
     ] = None,
     seeds: Annotated[
-        int | None, number_option("--seeds", "Networks for each target and draw. Default: 3, at the small scale 1.")
+        int | None, number_option("--seeds", "Networks per target and draw. Default: 3; at the small scale 1.")
     ] = None,
     draws: Draws = 1,
     network: Network = None,
     layer: Annotated[
-        str | None, word_option("--layer", "NAME", "The module that is read. Default: that of the task.")
+        str | None, word_option("--layer", "NAME", "The module to read. Default: the task's module.")
     ] = None,
     activations: Activations = None,
-    data: Annotated[
-        Path | None, word_option("--data", "STORE", "Points of your own in place of the task's data.")
-    ] = None,
+    data: Annotated[Path | None, word_option("--data", "STORE", "Your own points in place of the task's data.")] = None,
     time_limit: Annotated[
-        float | None, number_option("--time-limit", "Seconds after which no further cell is begun.", number)
+        float | None, number_option("--time-limit", "Start no further cell after this many seconds.", number)
     ] = None,
     check: Annotated[
         Path | None, word_option("--check", "DIR", "Run nothing: check result files and make the table from them.")
@@ -288,10 +288,10 @@ def benchmark(
 ) -> None:
     """Compare methods: how well their features match concepts in trained networks, and what the controls give.
 
-    Methods are fitted on some rows, choose thresholds and sparsity on others, and are scored on others again.
+    Methods are fitted on some rows, choose thresholds and sparsity on other rows, and are scored on a third part.
     DIR/TASK gets report.html, which needs nothing else, results.json, and result files to submit.
-    A cell that is there, made from the same things, is not computed again: the same command resumes.
-    It exits with 130 if cells are left at the time limit, as after Ctrl-C, and with 1 if a cell failed.
+    A cell that was already computed from the same inputs is not computed again: the same command resumes.
+    It exits with 130 if the time limit or Ctrl-C leaves cells undone, and with 1 if a cell failed.
     """
     need_packages()
     from percolab.benchmark.declaration import BRIEF

@@ -49,7 +49,7 @@ DTYPES = ("float32", "float64")
 @command(
     "# the paper's dataset of one cluster",
     "percolab generate paper-one-cluster -o a.zarr",
-    "# clusters of all sizes, the small ones left out",
+    "# clusters of all sizes, without the small ones",
     "percolab generate --n-points 1e6 --dim 50 --min-cluster-size 99 -o b.zarr",
     "# the same clusters and positions twice, with different targets",
     "percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr",
@@ -62,7 +62,7 @@ DTYPES = ("float32", "float64")
     "percolab generate --n-points 5000 --dim 20 --mode one_cluster --target classes:n_groups=20 -o i.zarr",
     "# two hierarchies in one X",
     "percolab generate superposed-2 -o h.zarr",
-    "# more than fits in memory; the same command resumes it if interrupted",
+    "# larger than memory; if interrupted, the same command resumes it",
     "percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr",
 )
 def generate(
@@ -83,7 +83,7 @@ def generate(
     ] = None,
     mean_degree: Annotated[
         float | None,
-        number_option("--mean-degree", "Mean number of bonds at a point; implies mode random_graph.", number),
+        number_option("--mean-degree", "Mean number of bonds per point; implies mode random_graph.", number),
     ] = None,
     seed: Annotated[int | None, number_option("--seed", "S for the seeds S, S+10000, S+20000.", seed_number)] = None,
     graph_seed: Annotated[
@@ -97,7 +97,7 @@ def generate(
     ] = None,
     dtype: Annotated[str | None, choice_option("--dtype", DTYPES, "the engine's own")] = None,
     target: TargetWord = None,
-    recipe_file: Annotated[Path | None, word_option("--recipe", "FILE", "A recipe as JSON, of any kind.")] = None,
+    recipe_file: Annotated[Path | None, word_option("--recipe", "FILE", "A recipe of any kind, as JSON.")] = None,
     threads: Threads = None,
     shards: Shards = None,
     runner: Runner = None,
@@ -110,12 +110,12 @@ def generate(
     """Make a dataset and write it to a Zarr store.
 
     Either name a preset, or give --recipe, or at least --n-points and --dim.
-    A preset or a recipe fixes all but --dtype, --min-cluster-size, --target and --threads.
-    The preset or recipe of a superposed world fixes all but --threads.
+    A preset or a recipe fixes everything except --dtype, --min-cluster-size, --target and --threads.
+    The preset or recipe of a superposed world fixes everything except --threads.
     A recipe in a file may have edits or several factors; in Python, to_json() of a recipe returns its text.
-    Seeds not given are drawn, printed and recorded.
+    Seeds that you do not give are drawn, printed and recorded.
     The same recipe gives the same data.
-    With --shards nothing larger than a shard is held in memory, and the same command resumes what was interrupted.
+    With --shards nothing larger than a shard is held in memory, and the same command resumes after an interruption.
     """
     from percolab.store.shards import recipe_to_resume
 
@@ -245,25 +245,27 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
     "percolab documents --tokens 2048 --lexicons 2 --seed 1 --count 1e5 -o two.zarr",
     "# documents for tests, of the same lexicon",
     "percolab documents --tokens 2048 --count 1e4 --first 1099511627776 -o test.zarr",
-    "# many of them, by several processes; the same command resumes it if interrupted",
+    "# many documents, made by several processes; if interrupted, the same command resumes",
     "percolab documents --tokens 8192 --count 1e7 --shards 32 -o many.zarr",
 )
 def documents(
     output: Output,
     count: Annotated[int, number_option("--count", "Number of documents.")],
     first: Annotated[int, number_option("--first", "Number of the first document.", default=0)] = 0,
-    tokens: Annotated[int | None, number_option("--tokens", "Number of tokens of a lexicon.")] = None,
-    length: Annotated[int | None, number_option("--length", "Tokens of a document.", default=64)] = None,
+    tokens: Annotated[int | None, number_option("--tokens", "Number of tokens in a lexicon.")] = None,
+    length: Annotated[int | None, number_option("--length", "Number of tokens per document.", default=64)] = None,
     lexicons: Annotated[int | None, number_option("--lexicons", "Number of lexicons.", default=1)] = None,
     shares: Annotated[
-        str | None, word_option("--shares", "NUMBERS", "Share of each lexicon, as 1,3. Default: all the same.")
+        str | None, word_option("--shares", "NUMBERS", "Share of each lexicon, such as 1,3. Default: equal shares.")
     ] = None,
     renewal: Annotated[
         float | None, number_option("--renewal", "Chance of a fresh context at a position.", number, 1 / 16)
     ] = None,
-    min_size: Annotated[int | None, number_option("--min-size", "Fewest tokens of a context.", default=32)] = None,
+    min_size: Annotated[
+        int | None, number_option("--min-size", "Smallest number of tokens in a context.", default=32)
+    ] = None,
     seed: Annotated[
-        int | None, number_option("--seed", "Seed of documents and ids; lexicon k has it + k.", seed_number, 0)
+        int | None, number_option("--seed", "Seed of documents and ids; lexicon k has this seed + k.", seed_number, 0)
     ] = None,
     recipe_file: Annotated[
         Path | None, word_option("--recipe", "FILE", "A corpus as JSON, in place of the above.")
@@ -278,9 +280,9 @@ def documents(
 ) -> None:
     """Make documents and write them to a Zarr store, with their contexts and the exact loss of the best predictor.
 
-    A token is a point of a lexicon, a percolation cluster; a context is a latent of it, and holds the tokens below.
-    Each token of a document is drawn from a context, which is drawn anew now and then.
-    The same options give the same documents, and the same command resumes what was interrupted.
+    A lexicon is a percolation cluster, and its points are tokens; a context is a latent, and holds the tokens below it.
+    Each token of a document is drawn from a context, which changes at random positions.
+    The same options give the same documents, and the same command resumes after an interruption.
     """
     fields = {"length": length, "renewal": renewal, "min_size": min_size, "seed": seed}
     if recipe_file is not None:

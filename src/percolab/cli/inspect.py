@@ -43,7 +43,7 @@ def info(
 ) -> None:
     """Print what a dataset holds: recipe, sizes, clusters, latents, depths, targets, provenance.
 
-    X is read only with --verify, and one cluster of it with --html, so this is quick for a dataset of any size.
+    This is quick for a dataset of any size: all of X is read only with --verify, and one cluster only with --html.
     For more than 20 million points, depths and targets are not read either.
     For a superposed world it prints the factors, or one of them with --factor; for documents, their lexicons.
     """
@@ -91,7 +91,10 @@ def info(
 )
 def verify(
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="A dataset; none for a standard suite.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[PATH]", help="A dataset. Without it, a standard suite is checked.", show_default=False
+        ),
     ] = None,
     report: Annotated[
         Path | None, word_option("--report -o --output", "FOLDER", "Write a page with one figure per law.")
@@ -101,10 +104,10 @@ def verify(
     """Check a dataset against theory: sizes, trees, hierarchy, positions, targets.
 
     Prints one line per law: what is expected, what was measured, a p-value or the largest deviation, the verdict.
-    The exit status is 0 if no law fails, 1 if one does, and 2 if there is no dataset, or it cannot be read.
-    Laws that need a larger dataset say what they need.
-    For a superposed world: how its factors are combined, and the laws of each.
-    For documents: how contexts and tokens are drawn, and whether beliefs are true as often as they say.
+    The exit status is 0 if no law fails, 1 if a law fails, and 2 if there is no dataset or it cannot be read.
+    If a law needs a larger dataset, its line says what it needs.
+    For a superposed world it checks how the factors are combined, and the laws of each factor.
+    For documents it checks how contexts and tokens are drawn, and whether beliefs are true as often as they say.
     """
     from percolab.checks.suite import verify as check
     from percolab.ground.progress import bar

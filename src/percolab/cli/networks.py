@@ -58,12 +58,12 @@ def train(
     d_model: Annotated[int | None, config_option("d_model", "Width of the residual stream.")] = None,
     n_blocks: Annotated[int | None, config_option("n_blocks", "Number of blocks.")] = None,
     n_heads: Annotated[int | None, config_option("n_heads", "Documents: heads of attention.")] = None,
-    expansion: Annotated[int | None, config_option("expansion", "Hidden width over --d-model.")] = None,
+    expansion: Annotated[int | None, config_option("expansion", "Hidden width as a multiple of --d-model.")] = None,
     epochs: Annotated[int | None, config_option("epochs", "Dataset: number of epochs.")] = None,
     steps: Annotated[int | None, config_option("steps", "Documents: number of steps.")] = None,
     warmup: Annotated[int | None, config_option("warmup", "Documents: steps to the full learning rate.")] = None,
     every: Annotated[int | None, config_option("every", "Documents: steps between held-out losses.")] = None,
-    batch_size: Annotated[int | None, config_option("batch_size", "Rows or documents of a step.")] = None,
+    batch_size: Annotated[int | None, config_option("batch_size", "Rows or documents per step.")] = None,
     lr: Annotated[float | None, config_option("lr", "Largest learning rate.", number)] = None,
     min_lr: Annotated[float | None, config_option("min_lr", "Learning rate at the end.", number)] = None,
     weight_decay: Annotated[float | None, config_option("weight_decay", "Weight decay of AdamW.", number)] = None,
@@ -78,10 +78,10 @@ def train(
     """Train the paper's residual MLP on a dataset, or a transformer on the documents of a corpus.
 
     DIR gets config.json, metrics.csv, checkpoint.pt, training.png and result.json.
-    Training on documents uses their corpus alone: it draws as many documents as it needs, and tests on others.
-    The loss is compared with the floor, below which no predictor is on average; excess.png shows both.
-    Ctrl-C stops after the epoch or step and keeps it; --resume goes on to the same final weights.
-    With --resume and no other option the run's own configuration is used.
+    Training on documents uses only their corpus: it draws as many documents as it needs, and tests on others.
+    The loss is compared with the floor, the lowest mean loss of any predictor; excess.png shows both.
+    Ctrl-C stops after the current epoch or step and keeps it; --resume continues to the same final weights.
+    With --resume and no other option, the run keeps its own configuration.
     On CUDA an epoch, or a step on documents, is one CUDA graph; products are in TF32 unless --no-tf32 is given.
     """
     need_packages()
@@ -164,7 +164,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
 
 @command(
     "percolab probe one.zarr --run run -o probes",
-    "# a network of your own, which was trained elsewhere, beside the same with fresh weights and the raw input",
+    "# your own network, trained elsewhere, beside the same network with fresh weights and the raw input",
     "percolab probe one.zarr --network my_module:make --layers encoder.0,encoder.2 -o probes",
 )
 def probe(
@@ -175,7 +175,10 @@ def probe(
     layers: Layers = None,
     activations: Activations = None,
     min_latent_size: Annotated[
-        int, number_option("--min-latent-size", "Points a latent must have.", default=ProbeConfig.min_latent_size)
+        int,
+        number_option(
+            "--min-latent-size", "Smallest number of points of a latent.", default=ProbeConfig.min_latent_size
+        ),
     ] = ProbeConfig.min_latent_size,
     max_depth: Annotated[
         int, number_option("--max-depth", f"Deepest depth, in steps of {DEPTH_STEP}.", default=ProbeConfig.depths[-1])

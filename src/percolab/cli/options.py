@@ -32,7 +32,8 @@ TargetWord = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")]
 NoSync = Annotated[
-    bool, typer.Option("--no-sync", help="Do not wait until the disk has it; a power cut may then leave half.")
+    bool,
+    typer.Option("--no-sync", help="Do not wait until the data are on disk; a power cut may then leave half of them."),
 ]
 
 
@@ -99,14 +100,16 @@ def completion(values: Sequence[str]) -> Callable[[str], list[str]]:
     return complete
 
 
-Factor = Annotated[int | None, number_option("--factor", "Which factor, in a superposed world of several.")]
+Factor = Annotated[int | None, number_option("--factor", "Number of the factor, in a superposed world.")]
 Threads = Annotated[int | None, number_option("--threads", "Number of threads.", default="all cores")]
 Output = Annotated[str, word_option("-o --output", "PATH", "Zarr store to write, or a URL.")]
 Shards = Annotated[
-    int | None, number_option("--shards", "Make it in this many shards, none of which has to fit with another.")
+    int | None, number_option("--shards", "Number of shards; only the shards being made must fit in memory.")
 ]
 Runner = Annotated[str | None, choice_option("--runner", RUNNERS, "local, in processes")]
-Workers = Annotated[int | None, number_option("--workers", "Shards made at a time.", default="one for each processor")]
+Workers = Annotated[
+    int | None, number_option("--workers", "Number of shards made at a time.", default="one for each processor")
+]
 Address = Annotated[
     str | None, word_option("--address", "ADDRESS", "Address of the Ray cluster. Default: one on this machine.")
 ]
