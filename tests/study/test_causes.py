@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 import percolab as pl  # noqa: E402
 from percolab.study import causes, compare  # noqa: E402
 from percolab.study.causes import Ablation, Interchange, Steering  # noqa: E402
-from percolab.study.readers import as_reader  # noqa: E402
+from percolab.study.readers import as_reader, listed_readers  # noqa: E402
 from percolab.study.subject import views  # noqa: E402
 
 torch.set_num_threads(1)  # threads that wait for each other are slow where tests share cores
@@ -148,6 +148,11 @@ def test_steering_along_features_moves_as_far_as_the_features_hold_the_differenc
         np.testing.assert_array_equal(reading.values, found[name].values)
     unused = readings(as_reader("steering@along=kmeans@n_features=16"), view, Exact(corpus, uses=False))
     assert not unused["slope along kmeans@n_features=16"].values.any()
+
+
+def test_a_list_of_readers_keeps_methods_with_their_reader():
+    asked = ["kmeans", "steering@along=pca,topk@k=8", "ablation", "interchange@along=kmeans"]
+    assert listed_readers(",".join(asked)) == asked
 
 
 @pytest.mark.sae

@@ -221,7 +221,7 @@ def represent(
     """
     check_choice("name", FORMERLY.get(name, name), REPRESENT)
     given: dict[str, Any] = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
-    given |= {"layers": layers and layers.split(","), "readers": readers and readers.split(",")}
+    given |= {"layers": layers and layers.split(","), "readers": _listed(readers)}
     given |= {"activations": activations}
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
     _run(name, scale, output, given, **how)
@@ -346,6 +346,15 @@ def network_of(place: Path, data: str | None, device: str) -> tuple[Any, Any]:
     else:
         trained_on = finished.load_points(data)
     return load_model(place, trained_on, device=device), trained_on
+
+
+def _listed(readers: str | None) -> list[str] | None:
+    if not readers:
+        return None
+    need_packages()
+    from percolab.study.readers import listed_readers
+
+    return listed_readers(readers)
 
 
 def _run(name: str, scale: str, output: Path | None, given: dict[str, Any], *, quiet: bool, **how: Any) -> None:

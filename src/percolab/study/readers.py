@@ -275,6 +275,17 @@ ALONG = "@along="
 """After the name of a causal reader: feature methods along which it intervenes too, with commas between."""
 
 
+def listed_readers(text: str) -> list[str]:
+    """Return the readers that a text names with commas between; methods after ``@along=`` belong to that reader."""
+    readers: list[str] = []
+    for part in text.split(","):
+        if readers and ALONG in readers[-1] and part.partition("@")[0] not in READERS:
+            readers[-1] += f",{part}"
+        else:
+            readers.append(part)
+    return readers
+
+
 def as_reader(reader: Any) -> Reader | NetworkReader:
     """Return a reader by its name, or as an object: a reader, or a method with `fit` and `encode`.
 
