@@ -143,7 +143,7 @@ def test_splits_name_the_factor(world):
         pl.split_rows(world, by="cluster")
     with pytest.raises(ValueError, match="factor must be between 0 and 2, got 3"):
         pl.split_rows(world, by="cluster", factor=3)
-    with pytest.raises(ValueError, match="factor must be 0 or left out for a dataset of one hierarchy, got 1"):
+    with pytest.raises(ValueError, match="factor must be 0 or left out for a forest, got 1"):
         pl.split_rows(world.factors[0].forest, by="subtree", max_size=5, factor=1)
 
 
