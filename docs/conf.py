@@ -82,7 +82,10 @@ html_js_files = ["pictures.js"]
 html_extra_path = [str(LIVE)]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {page: [] for page in ("index", "install", "start", "experiments", "explorer", "command-line", "results/**", "changelog")}
+html_sidebars = {
+    page: []
+    for page in ("index", "install", "start", "experiments", "explorer", "command-line", "results/**", "changelog")
+}
 html_theme_options = {
     "navbar_align": "left",
     "show_nav_level": 1,
