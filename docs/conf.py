@@ -82,7 +82,10 @@ html_js_files = ["pictures.js"]
 html_extra_path = [str(LIVE)]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {page: [] for page in ("index", "install", "start", "experiments", "results/**", "changelog")}
+html_sidebars = {
+    page: []
+    for page in ("index", "install", "start", "experiments", "explorer", "command-line", "results/**", "changelog")
+}
 html_theme_options = {
     "navbar_align": "left",
     "show_nav_level": 1,
@@ -156,6 +159,14 @@ def _mark_first_picture(app: Sphinx, tree: nodes.document) -> None:
         next(iter(tree.findall(nodes.image)))["classes"].append("opening")
 
 
+def _keep_intervals_whole(app: Sphinx, tree: nodes.document) -> None:
+    """Keep ± and the number after it on one line of a narrow table."""
+    for cell in tree.findall(nodes.entry):
+        for text in list(cell.findall(nodes.Text)):
+            if "± " in text:
+                text.parent.replace(text, nodes.Text(text.replace("± ", "±\u00a0")))
+
+
 def _figures_in_the_dark(app: Sphinx) -> None:
     """Give every page the filter that its figures have on a dark ground, as reports have it."""
     from percolab.show.style import DARK_FIGURES
@@ -169,6 +180,7 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", _explorers)
     app.connect("builder-inited", _figures_in_the_dark)
     app.connect("doctree-read", _mark_first_picture)
+    app.connect("doctree-read", _keep_intervals_whole)
     app.connect("html-page-context", _describe)
     app.connect("build-finished", _refuse_plain_figures)
     app.connect("autodoc-process-docstring", _keep, priority=400)

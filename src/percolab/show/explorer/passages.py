@@ -77,7 +77,8 @@ def gather(
     return pack(
         {
             "name": name,
-            "lead": f"{count:,} {'held-out' if total is None else f'of {total:,}'} documents of {length} tokens each",
+            "lead": f"{count:,} {'held-out' if total is None else f'of {total:,}'} documents of {length} tokens each"
+            + (" (their numbers begin at 2^40)" if total is None else ""),
             "length": length,
             "trees": [_tree(corpus, k) for k in lexicons],
             "features": [

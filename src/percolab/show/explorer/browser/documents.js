@@ -263,7 +263,7 @@ class Documents {
 
   listen() {
     byId("name").textContent = this.data.name;
-    byId("lead").textContent = `${this.data.lead}. Tokens come from a hidden context, a branch of the tree, until a fresh one is drawn. The darker the blue, the surer is a perfect reader, who knows the tokens so far, that the context lies there. Move with the slider or ← →.`;
+    byId("lead").textContent = `${this.data.lead}. Tokens come from a hidden context, a branch of the tree, until a fresh one is drawn. The stronger the blue, the surer a perfect reader, who knows the tokens so far, is that the context lies there. Move with the slider or ← →.`;
     byId("position").max = this.data.length - 1;
     byId("lanes").style.minWidth = `${15 * this.data.length}px`;
     byId("lexicon").replaceChildren(...this.data.trees.map((_, k) => element("option", { value: k }, String(k))));
