@@ -232,12 +232,15 @@ def attack(count, seed):
             path = place(job, recipe, scene)
             began = time.monotonic()
             child = fork(job, scene.truth[recipe], path, sync)
-            if (job, recipe, sync) in durations:  # the first runs whole, to see how long it takes
-                time.sleep(random.uniform(0, durations[job, recipe, sync]))
+            # The first one runs whole, to see how long it takes; others are taken to be as long as the longest so far.
+            if durations:
+                usual = durations.get((job, recipe, sync), max(durations.values()))
+                time.sleep(random.uniform(0, usual))
                 with suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
             code = outcome(child)
-            durations.setdefault((job, recipe, sync), time.monotonic() - began)
+            if code == FINE:
+                durations[job, recipe, sync] = time.monotonic() - began
             check(job, recipe, code, scene, counts)
     return counts
 
