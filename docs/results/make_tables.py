@@ -155,7 +155,7 @@ def estimate_of(experiment: str, **given: Any) -> dict[str, Any]:
 def trained() -> str:
     """Return the change by layer."""
     names = {name: name for name in ("error on z", "error on fresh z")}
-    names |= {"z less fresh z": "the first less the second", "separation": "separation"}
+    names |= {"z less fresh z": "error on z minus error on fresh z", "separation": "separation"}
     rows = [
         [LAYERS[layer], *(estimate("trained", measure=f"log ratio, {name}", layer=layer, epoch=500) for name in names)]
         for layer in (*HIDDEN, *STREAM)
@@ -221,18 +221,18 @@ def scaling() -> str:
             given = {"data": data, "model": model, "axis": axis}
             found = (estimate("scaling", 3, part=part, **given) for part in parts)
             rows.append([data, model, words, *found])
-    return table(["", "", "exponent in", "all sizes", *parts[1:]], rows)
+    return table(["data", "model", "exponent in", "all sizes", "upper half", "upper minus lower half"], rows)
 
 
-def dose(direction: str, layers: Sequence[str], controls: dict[str, dict[str, str]]) -> str:
+def steering(direction: str, layers: Sequence[str], controls: dict[str, dict[str, str]]) -> str:
     """Return slopes along a direction where the hierarchy is relevant and where not, and controls by their words."""
     rows = []
     cases = {"relevant": {}, "irrelevant": {"case": "irrelevant"}, **controls}
     for layer in layers:
         given = {"measure": "slope", "dose": 1.0, "layer": layer, "direction": direction}
         given |= {"case": "relevant", "network": "trained"}
-        rows.append([LAYERS[layer], *(estimate("dose", **(given | other)) for other in cases.values())])
-    return table(["pushed after", *cases], rows)
+        rows.append([LAYERS[layer], *(estimate("steering", **(given | other)) for other in cases.values())])
+    return table(["steered after", *cases], rows)
 
 
 def edit() -> str:
@@ -248,7 +248,7 @@ def edit() -> str:
         ]
         for layer in ("input", "blocks.0", "blocks.1")
     ]
-    return table(["layer", "shared cosine", "no edit", "slope taken out", "no edit"], rows)
+    return table(["layer", "shared cosine", "without an edit", "slope removed", "slope removed, without an edit"], rows)
 
 
 # ---------------------------------------------------------------------- features
@@ -382,11 +382,11 @@ TASKS = {
     "superposed-2": "superposed-2",
     "superposed-4": "superposed-4",
 }
-PUSHED = ("raw", "input", "blocks.0", "blocks.1")
+STEERED = ("raw", "input", "blocks.0", "blocks.1")
 RANDOM, UNTRAINED = {"direction": "random"}, {"network": "untrained"}
 OTHERS = {
     "feature of an unrelated concept": {"direction": "other feature"},
-    "the first less this": {"direction": "feature less another"},
+    "relevant minus unrelated feature": {"direction": "feature less another"},
 }
 FOUND = {
     "recovery": "trained",
@@ -445,9 +445,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "crossed": crossed,
         "relevance": relevance,
         "levels": levels,
-        "dose, own": lambda: dose("own", PUSHED, {"random direction": RANDOM, "untrained": UNTRAINED}),
-        "dose, feature": lambda: dose("feature", PUSHED[2:], OTHERS),
-        "dose, probe": lambda: dose("probe", PUSHED, {"95% of fresh": {"direction": "fresh probe"}}),
+        "steering, own": lambda: steering("own", STEERED, {"random direction": RANDOM, "untrained": UNTRAINED}),
+        "steering, feature": lambda: steering("feature", STEERED[2:], OTHERS),
+        "steering, probe": lambda: steering("probe", STEERED, {"95% of fresh": {"direction": "fresh probe"}}),
         "edit": edit,
         "scaling": scaling,
     },
