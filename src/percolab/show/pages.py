@@ -63,8 +63,8 @@ td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem;
 table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
 table.narrow td:last-child:not(:first-child, .number) { overflow-wrap: anywhere; }
 @media screen {
-  table:has(th:nth-child(8)) { font-size: .82rem; }
-  table:has(th:nth-child(8)) .number:not(:first-child) { padding-left: .6rem; }
+  table:is(.small, :has(th:nth-child(8))) { font-size: .82rem; }
+  table:is(.small, :has(th:nth-child(8))) .number:not(:first-child) { padding-left: .6rem; }
 }
 .good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }
 .good, .bad, .mixed { font-weight: 600; }
@@ -79,6 +79,8 @@ img { max-width: 100%; height: auto; }
 @media screen and (max-width: 45rem) {
   .wide img { max-width: none; width: min(44rem, .85 * var(--natural, 0px)); }
   .wide + figcaption::before { content: "Swipe the picture sideways for more. "; }
+  table.small :is(td, th):first-child { position: sticky; left: 0; min-width: 5rem; max-width: 8rem;
+    white-space: normal; background: var(--ground); }
   table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; }
   table.stack tr:first-child:has(th) { display: none; }
   table.stack tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
@@ -93,7 +95,8 @@ img { max-width: 100%; height: auto; }
   body { max-width: none; margin: 0; padding: 0; font-size: 10pt; }
   .scroll, .scroll:not(.wide, :has(.stack)) { overflow: visible; width: auto; min-width: 0; max-width: none;
     left: 0; transform: none; background: none; }
-  table { font-size: 8pt; }
+  table { font-size: 8pt; } table:not(:has(tr:nth-child(12))) { break-inside: avoid; }
+  tr:has(th) { break-after: avoid; }
   td.number:not(:first-child), th.number:not(:first-child) { padding-left: .4rem; } th, td { padding-right: .4rem; }
   table.narrow td:first-child, td.number { white-space: normal; }
   details:not(:has(tr:nth-child(80)))::details-content { content-visibility: visible; block-size: auto; }
@@ -172,6 +175,7 @@ def table(
     *,
     numbers: Collection[int] = (),
     stack: bool = False,
+    small: bool = False,
 ) -> str:
     """Return a table of text.
 
@@ -188,6 +192,8 @@ def table(
     stack
         Whether a row becomes a block of labelled lines on a phone; otherwise the table scrolls there. For rows with
         sentences in them.
+    small
+        Whether letters are small at any number of columns, as in the other parts of a wide table.
     """
     lines = [_head(head, numbers)] if head else []
     for i, row in enumerate(rows):
@@ -199,7 +205,7 @@ def table(
             for cell, kind, name in zip(row, kinds, [*head, *[""] * (len(row) - len(head))], strict=True)
         ]
         lines.append("<tr>" + "".join(cells) + "</tr>")
-    look = "stack" if stack else "narrow"
+    look = "stack" if stack else "narrow small" if small else "narrow"
     return f'<div class="scroll"><table class="{look}">\n' + "\n".join(lines) + "\n</table></div>"
 
 
@@ -213,6 +219,7 @@ def wide_table(rows: Sequence[Sequence[str]], head: Sequence[str], *, names: int
             [(*row[:names], *row[lo:hi]) for row in rows],
             (*head[:names], *head[lo:hi]),
             numbers=range(names, names + hi - lo),
+            small=parts > 1,
         )
         for lo, hi in itertools.pairwise(edges)
     ]

@@ -36,6 +36,7 @@ TWO_SEEDS = (
 responses draws them."""
 VERDICTS = ("found", "not found", "found, with the other sign")
 LOOKS = {"found": "good", "not found": "mixed", "found, with the other sign": "bad", "not measured": "mixed"}
+LOOKS |= {"above 0": "good", "below 0": "bad"}
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def _table(lines: Sequence[Line]) -> Iterable[str]:
         )
         for line in lines
     ]
-    head = ("question", "estimate and interval", "control", "over", "here")
+    head = ("measured", "estimate and 95% interval", "control or test", "over", "verdict")
     yield pages.table(rows, head, [LOOKS.get(line.verdict, "mixed") for line in lines], stack=True)
     draws = max(len(line.row.by_draw) for line in lines)
     of = "this dataset" if draws < 2 else f"these {draws} datasets"

@@ -1,6 +1,6 @@
 // The explorer: one state, and what follows from it. `go` changes the state; `render` shows what differs.
 
-const SPACE_COLOURS = { latent: "large latents, by number", depth: "depth", y: "y", prediction: "prediction", error: "error", activation: "the feature's activation" };
+const SPACE_COLOURS = { latent: "large latents", depth: "depth", y: "y", prediction: "prediction", error: "error", activation: "the feature's activation" };
 const TREE_COLOURS = { z: "z, the latent's value", latent: "large latents, as in space", recovery: "recovery", f1: "best feature's F1", firing: "share on which the feature fires", y: "mean y", error: "mean error" };
 
 class Explorer {
@@ -164,7 +164,7 @@ class Explorer {
       for (const p of this.points.within(factor, tree.start[i], tree.end(i))) values[p] = g;
     });
     this.grouped = { factor, groups };
-    return [values, { ...kindScale(groups.map((i, g) => [number(tree.latent[i]), GROUPS[g]]), "others"), factor }];
+    return [values, { ...kindScale(groups.map((i, g) => [`latent ${number(tree.latent[i])}`, GROUPS[g]]), "others"), factor }];
   }
 
   choose() {
@@ -213,7 +213,7 @@ class Explorer {
       if (!this.grouped) this.byGroup();
       const { factor, groups } = this.grouped;
       const value = (i) => (factor !== tree.factor ? NaN : groups.findIndex((g) => tree.start[g] <= tree.start[i] && tree.end(i) <= tree.end(g)));
-      return [(i) => (value(i) < 0 ? NaN : value(i)), kindScale(groups.map((i, g) => [number(this.trees[factor].latent[i]), GROUPS[g]]), "others")];
+      return [(i) => (value(i) < 0 ? NaN : value(i)), kindScale(groups.map((i, g) => [`latent ${number(this.trees[factor].latent[i])}`, GROUPS[g]]), "others")];
     }
     if ((how === "f1" || how === "recovery") && features) {
       const { concepts } = points.places[tree.factor];
