@@ -83,7 +83,8 @@ def table_one() -> str:
                 found = {"value": own[measure], "low": own[f"{measure}_low"], "high": own[f"{measure}_high"]}
                 cells += [own[f"paper_{measure}"] or "", interval(found, digits)]
             rows.append([name if model == "ridge" else "", word, *cells])
-    return table(["", "", "one-cluster, paper", "ours", "multi-cluster, paper", "ours"], rows)
+    head = ["one-cluster, paper", "one-cluster, ours", "multi-cluster, paper", "multi-cluster, ours"]
+    return table(["measure", "model", *head], rows)
 
 
 def probes(data: str) -> str:
@@ -197,8 +198,10 @@ def relevance(*, short: bool = False) -> str:
     rows = []
     for measure, layer, words in measures:
         given = {"measure": measure, "layer": layer, "epoch": 200}
-        rows.append([words, LAYERS[layer], *(estimate(file, 3, part=part, **given) for file, part in cases)])
-    return table(["measure", "layer", "superposed-2", "superposed-4", "superposed-4, null"], rows)
+        where = [] if short else [LAYERS[layer]]
+        rows.append([words, *where, *(estimate(file, 3, part=part, **given) for file, part in cases)])
+    where = [] if short else ["layer"]
+    return table(["measure", *where, "superposed-2", "superposed-4", "superposed-4, null"], rows)
 
 
 def levels() -> str:
