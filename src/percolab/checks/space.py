@@ -87,7 +87,7 @@ def bond_lengths(subject: Subject) -> Check:
     worst = int(np.argmax(np.abs(length - 1) / granted))
     measured = f"{length.min() * unit:.6g} to {length.max() * unit:.6g}"
     note = f"{length.size:,} bonds; rounding of {subject.part.X.dtype} allows a relative {granted[worst]:.1g}"
-    note += f"; {len(subject.moved)} moves taken back" if subject.moved else ""
+    note += f"; {len(subject.moves)} moves taken back" if subject.moves else ""
     deviation = (length - 1) / precision
     draw = verdicts.histogram(np.clip(deviation, -500, 500), "(length / step√d - 1) / precision of the type")
     return exact(law, f"{unit:.6g}", measured, float(abs(length[worst] - 1)), float(granted[worst]), note, draw)
