@@ -114,14 +114,8 @@ def new_in(union, feature, start, stop, firing):
 @kernel
 def _new_below(union, feature, edges, firing, below):
     """Write, for each edge, how many positions from the first one to it the feature fires on and the union has not."""
-    if firing.slot[feature] >= 0:
-        row = firing.words[firing.slot[feature]]
-        for k in range(1, edges.size):
-            below[k] = below[k - 1] + bits.count_outside(row, union, edges[k - 1], edges[k])
-    else:
-        for k in range(1, edges.size):
-            new = new_in(union, feature, edges[k - 1], edges[k], firing)
-            below[k] = below[k - 1] + new
+    for k in range(1, edges.size):
+        below[k] = below[k - 1] + new_in(union, feature, edges[k - 1], edges[k], firing)
 
 
 @kernel
