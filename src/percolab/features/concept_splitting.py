@@ -12,7 +12,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.concepts import Concepts
@@ -20,14 +19,12 @@ from percolab.features.counting import TASKS_PER_THREAD, Matches
 from percolab.features.firing import Firing, place
 from percolab.features.pairs import SLACK, Pairs
 from percolab.features.thresholds import LEAST_RAISE
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
 
-def unions(
-    firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, threads: int
-) -> tuple[Ints, NDArray[np.float64]]:
+def unions(firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, threads: int) -> tuple[Ints, Floats]:
     """Return, for every concept, how many features its union takes (0 if the best F1 is 0) and the F1 it reaches."""
     import scipy.sparse
 

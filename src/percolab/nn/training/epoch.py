@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from percolab.ground.arrays import Floats
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict, shaped
 from percolab.nn.networks.objective import Objective
@@ -99,7 +99,7 @@ class Epoch:
         """Return measures (…, n_measures) on the validation rows, taken at the end of the last epoch."""
         return self.losses[..., 1:]
 
-    def columns(self, index: int, losses: NDArray[np.float64]) -> pandas.DataFrame:
+    def columns(self, index: int, losses: Floats) -> pandas.DataFrame:
         """Return the columns of a member's history."""
         return self.objective.columns(losses, *(targets[index] for targets in self._targets))
 
