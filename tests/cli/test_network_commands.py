@@ -2,7 +2,6 @@
 
 import json
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,16 +43,13 @@ def test_train_writes_a_run(folder, capsys):
 
 
 def test_training_on_labels_is_told_in_their_words(tmp_path, monkeypatch):
-    logged, notes, drawn = [], [], {}
-    run = SimpleNamespace(log=lambda values, step: logged.append(values), finish=lambda: None)
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: run))
+    notes, drawn = [], {}
     monkeypatch.setattr(Display, "note", lambda self, stage, words: notes.append(words))
     monkeypatch.setattr(pictures, "write", lambda figures, directory: drawn.update(figures))
     dataset = pl.generate(pl.Recipe(300, 4, "one_cluster", seeds=1, engine="paper"))
     dataset.with_target("classes", max_size=100).save(tmp_path / "labels.zarr")
-    command = ["train", str(tmp_path / "labels.zarr"), "-o", str(tmp_path / "run"), "-q", "--log", "wandb", *SMALL]
+    command = ["train", str(tmp_path / "labels.zarr"), "-o", str(tmp_path / "run"), "-q", *SMALL]
     assert main.run(command) == 0
-    assert [set(values) for values in logged] == [{"loss/train", "accuracy/validation"}] * 2
     assert all(", validation accuracy " in words for words in notes)
     assert len(notes) == 2
     assert drawn["training"].axes[0].get_ylabel() == "log loss"
@@ -182,7 +178,6 @@ def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
         (["train", "other.zarr", "-o", "run", "--resume"], "--output must have recipe dim 9, got 8"),
         (["train", "data.zarr", "-o", "new", "--epochs", "0"], "--epochs must be at least 1, got 0"),
         (["train", "data.zarr", "-o", "new", "--epochs", "many"], "--epochs must be an integer, got 'many'"),
-        (["train", "data.zarr", "-o", "new", "--log", "paper"], "--log must be tensorboard or wandb, got 'paper'"),
         (["train", "none.zarr", "-o", "new"], "PATH must exist, got 'none.zarr'"),
         (["probe", "other.zarr", "--run", "run", "-o", "new"], "--run must have recipe dim 9, got 8"),
         (["train", "data.zarr", "-o", "damaged", "--resume"], "--output must be as percolab writes it, got"),

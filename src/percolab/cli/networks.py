@@ -29,7 +29,6 @@ from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_integer
 from percolab.nn.config import UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
 
-LOGS = ("tensorboard", "wandb")
 DEPTH_STEP = 5
 MOST_CORPUS = 1 << 28
 """Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns."""
@@ -71,7 +70,6 @@ def train(
     tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="TF32 matrix products on CUDA.")] = TrainConfig.tf32,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
     overwrite: OverwriteRun = False,
-    log: Annotated[str | None, word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS)] = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -89,7 +87,6 @@ def train(
     from percolab.ground.progress import bar
     from percolab.nn.networks.objective import NAMES, objective
     from percolab.nn.training import checkpoint, history, training
-    from percolab.nn.training.history import by_epoch, logger
     from percolab.study import pictures
 
     chosen = given(
@@ -108,17 +105,9 @@ def train(
         raise ValueError(f"checkpoint must be of a run on {what}, got another in {str(output)!r}")
     config = replace(begun, **chosen)
     measure = "excess" if isinstance(data, Corpus) else objective(data.y).measure_name
-    logged = [] if log is None else [logger(log, output, asdict(config), measure)]
+    how: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite, "device": device}
     with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
-        listeners = [by_epoch(display, measure), *logged]
-
-        def tell(epoch: int, epochs: int, loss: float, score: float) -> None:
-            for listener in listeners:
-                listener(epoch, epochs, loss, score)
-
-        result = training.train(
-            data, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
-        )
+        result = training.train(data, config, progress=history.by_epoch(display, measure), **how)
     title = f"Training on {PurePath(path).name}"
     figures = {"training": history.training_curve(result.history, title)}
     scores = {part: training.numbers(getattr(result, part)) for part in ("test", "validation")}
