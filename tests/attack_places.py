@@ -33,7 +33,7 @@ from percolab.exports.columns import DOCUMENT_TAILS
 
 PATIENCE_S = 600
 """After which a child hangs: on a busy machine what has to be compiled first takes minutes."""
-NAMES = ("ds.zarr", "other.zarr", "out.npz", "out.points.parquet", "out.h5", "hub", "README.md", "notes.txt")
+NAMES = ("ds.zarr", "other.zarr", "out.npz", "out.points.csv", "out.h5", "hub", "README.md", "notes.txt")
 ENDINGS = (
     "replacing", "naming", "next", "old", "lock", "partial-", "partial-old", "partial-00000000", "partial-deadbeef",
     "partial-0123abcd.old", "partial-0123abcd.npz", "partial-precious", "partial-../x",
@@ -92,7 +92,7 @@ def use(truth, folder, how):
         "load": lambda: pl.load("ds.zarr", verify=True),
         "load nothing": lambda: pl.load("other.zarr"),
         "read nothing": lambda: exports.read_npz("out"),
-        "read no table": lambda: exports.read_parquet("out"),
+        "read no table": lambda: exports.read_csv("out"),
         "save": lambda: made.save("ds.zarr", sync=False),
         "save over": lambda: made.save("ds.zarr", overwrite=True, sync=False),
         "save another": lambda: made.save("other.zarr", sync=False),
@@ -101,12 +101,12 @@ def use(truth, folder, how):
         "shards to another": lambda: pl.generate_store(recipe, "other.zarr", shards=2, overwrite=True, sync=False),
         "export": lambda: exports.to_npz(made, "out"),
         "export over": lambda: exports.to_npz(made, "out", overwrite=True),
-        "export a table": lambda: exports.to_parquet(made, "out", overwrite=True),
-        "export a folder": lambda: exports.to_huggingface(made, "hub", overwrite=True),
+        "export a table": lambda: exports.to_csv(made, "out", overwrite=True),
+        "export a folder": lambda: exports.to_parquet(made, "hub", overwrite=True),
         "documents": lambda: pl.generate_store(NEW_DOCUMENTS, "ds.zarr", sync=False),
         "documents over": lambda: pl.generate_store(NEW_DOCUMENTS, "ds.zarr", overwrite=True, sync=False),
         "documents to another": lambda: pl.generate_store(NEW_DOCUMENTS, "other.zarr", shards=2, sync=False),
-        "export documents": lambda: exports.to_parquet(documents, "out", overwrite=True),
+        "export documents": lambda: exports.to_parquet(documents, "hub", overwrite=True),
     }[how]()
 
 

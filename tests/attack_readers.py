@@ -412,8 +412,9 @@ def attack_exports(count, seed):
 
     def as_parquet(random):
         for kind in ("points", "latents"):
-            table = pq.read_table(folder / f"whole.{kind}.parquet")
-            parts = spoilt_parts({name: table[name].to_numpy() for name in table.column_names}, random)
+            table = pq.read_table(folder / "whole" / f"{kind}.parquet")
+            flat = [name for name in table.column_names if name != "X"]
+            parts = spoilt_parts({name: table[name].to_numpy() for name in flat}, random)
             columns = {
                 name: pa.array(values)
                 for name, values in parts.items()
@@ -421,11 +422,13 @@ def attack_exports(count, seed):
             }
             longest = max(map(len, columns.values()), default=0)
             columns = {name: values for name, values in columns.items() if len(values) == longest}
+            if "X" in table.column_names and len(table) == longest and random.random() < 0.99:
+                columns["X"] = table["X"]
             words = {
                 key: value if random.random() < 0.9 else spoilt_text(value.decode(), random)
                 for key, value in table.schema.metadata.items()
             }
-            pq.write_table(pa.table(columns).replace_schema_metadata(words), folder / f"spoilt.{kind}.parquet")
+            pq.write_table(pa.table(columns).replace_schema_metadata(words), folder / "spoilt" / f"{kind}.parquet")
         return exports.read_parquet(folder / "spoilt")
 
     def as_npz(random):
@@ -442,6 +445,7 @@ def attack_exports(count, seed):
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / "spoilt").mkdir()
         for write in (exports.to_hdf5, exports.to_parquet, exports.to_npz):
             write(dataset, folder / "whole")
         return tried(count, seed, make_try)

@@ -129,7 +129,7 @@ def use(folder):
         except FileNotFoundError:
             assert path == "other.zarr"
     with pytest.raises(FileNotFoundError):
-        exports.read_huggingface("out")
+        exports.read_parquet("out")
 
 
 @pytest.mark.parametrize("text", JOURNALS.values(), ids=JOURNALS)
@@ -677,7 +677,8 @@ def test_12_exports_are_plain_files_and_lead_to_no_others(ds, folder):
                 file.create_dataset("X", ds.X.shape, ds.X.dtype, external=where)
         with pytest.raises(ValueError, match=r"^export must be an export of percolab, got 'linked.h5': "):
             exports.read_hdf5("linked")
-    for name in ("pipe.h5", "pipe.points.parquet", "pipe.npz", "pipe.recipe.json"):
+    Path("pipe").mkdir()
+    for name in ("pipe.h5", "pipe/points.parquet", "pipe.npz", "pipe.recipe.json"):
         os.mkfifo(name)
     for read in (exports.read_hdf5, exports.read_parquet, exports.read_npz, exports.read_csv):
         with pytest.raises(ValueError, match="must be a plain file"):
@@ -691,12 +692,12 @@ def test_tables_that_unpack_to_more_than_memory(ds, folder, monkeypatch):
 
     exports.to_parquet(ds, "out")
     longer = pa.table({"cluster": np.zeros(3_000_000, np.int64)})
-    parquet.write_table(longer, "out.points.parquet")
-    assert Path("out.points.parquet").stat().st_size < 50_000
+    parquet.write_table(longer, "out/points.parquet")
+    assert Path("out/points.parquet").stat().st_size < 50_000
     monkeypatch.setattr("percolab.ground.memory.available", lambda: 10**7)
     with pytest.raises(MemoryError, match=r"^what export holds needs 24 MB of memory, and 10 MB are free$"):
         exports.read_parquet("out")
-    parquet.write_table(pa.table({"cluster": ["ha" * 1000] * 1000}), "out.points.parquet")
+    parquet.write_table(pa.table({"cluster": ["ha" * 1000] * 1000}), "out/points.parquet")
     with pytest.raises(ValueError, match=r"^export must be .*: its columns must be numbers$"):
         exports.read_parquet("out")
 
@@ -912,12 +913,12 @@ def test_no_type_in_a_table_is_unpickled(ds, folder):
     from pyarrow import parquet
 
     exports.to_parquet(ds, "out")
-    table = parquet.read_table("out.points.parquet")
+    table = parquet.read_table("out/points.parquet")
     words = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickle.dumps(Evil())}
     schema = pa.schema([field.with_metadata(words) for field in table.schema], table.schema.metadata)
-    parquet.write_table(table.cast(schema), "out.points.parquet")
+    parquet.write_table(table.cast(schema), "out/points.parquet")
     assert b"py_extension_type" in base64.b64decode(
-        parquet.read_metadata("out.points.parquet").metadata[b"ARROW:schema"]
+        parquet.read_metadata("out/points.parquet").metadata[b"ARROW:schema"]
     )
     assert exports.read_parquet("out").recipe == ds.recipe
     assert not Path("owned").exists()

@@ -489,7 +489,7 @@ def test_modified_datasets_say_so_wherever_they_are_shown(tmp_path):
     Console(file=text, width=120).print(table(summarise(ds), "ds"))
     assert "arrays replaced by hand: the recipe does not make this" in text.getvalue()
     exports.to_parquet(ds, tmp_path / "ds.parquet")
-    told = json.loads(pq.read_schema(tmp_path / "ds.points.parquet").metadata[b"percolab.provenance"])
+    told = json.loads(pq.read_schema(tmp_path / "ds.parquet/points.parquet").metadata[b"percolab.provenance"])
     assert told["modified"] == "arrays replaced by hand"
 
 

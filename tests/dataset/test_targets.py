@@ -322,7 +322,7 @@ def test_labels_reach_torch_and_parquet(tmp_path):
     exports.to_parquet(tokens, tmp_path / "ds.parquet")
     import pandas
 
-    found = pandas.read_parquet(tmp_path / "ds.points.parquet")
+    found = pandas.read_parquet(tmp_path / "ds.parquet/points.parquet")
     np.testing.assert_array_equal(found[["y0", "y1"]].to_numpy(), tokens.y)
     with refused("y must have one number per row for these files, got 2"):
         exports.to_npz(tokens, tmp_path / "ds")

@@ -181,7 +181,6 @@ ROUND_TRIPS = [
     (exports.to_parquet, exports.read_parquet),
     (exports.to_csv, exports.read_csv),
     (exports.to_hdf5, exports.read_hdf5),
-    (exports.to_huggingface, exports.read_huggingface),
 ]
 
 
@@ -239,12 +238,12 @@ def test_hdf5_has_the_columns_of_the_data_model(either, ds, tmp_path):
         assert pl.Recipe.from_json(file.attrs["percolab.recipe"]) == ds.recipe
 
 
-def test_huggingface_opens_the_folder(either, ds, tmp_path, monkeypatch):
+def test_datasets_opens_the_folder(either, ds, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(columns, "EXPORT_BYTES", 128 * 5 * 8)
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
-    exports.to_huggingface(either, tmp_path / "hub")
+    exports.to_parquet(either, tmp_path / "hub")
     options = {"split": "train", "cache_dir": str(tmp_path / "cache")}
     points = datasets.load_dataset(str(tmp_path / "hub"), "points", **options)
     np.testing.assert_array_equal(points.with_format("numpy", dtype=np.float64)["X"][:], ds.X)
@@ -262,25 +261,26 @@ def test_huggingface_opens_the_folder(either, ds, tmp_path, monkeypatch):
 def test_a_folder_is_refused_replaced_or_left_alone(ds, tmp_path):
     broken = pl.Dataset(ds.recipe, ds.forest, ds.X, ds.y[:3], ds.latent_z, ds.point_z, {})
     with pytest.raises((IndexError, ValueError)):
-        exports.to_huggingface(broken, tmp_path / "hub")
+        exports.to_parquet(broken, tmp_path / "hub")
     assert os.listdir(tmp_path) == []
-    exports.to_huggingface(ds, tmp_path / "hub")
+    exports.to_parquet(ds, tmp_path / "hub")
     before = (tmp_path / "hub" / "points.parquet").read_bytes()
     with pytest.raises(FileExistsError, match=r"must not exist unless overwrite is given, got '.*README\.md'"):
-        exports.to_huggingface(ds, tmp_path / "hub")
+        exports.to_parquet(ds, tmp_path / "hub")
     with pytest.raises((IndexError, ValueError)):
-        exports.to_huggingface(broken, tmp_path / "hub", overwrite=True)
+        exports.to_parquet(broken, tmp_path / "hub", overwrite=True)
     assert (tmp_path / "hub" / "points.parquet").read_bytes() == before
-    exports.to_huggingface(ds, tmp_path / "hub", overwrite=True)
+    exports.to_parquet(ds, tmp_path / "hub", overwrite=True)
     assert sorted(os.listdir(tmp_path / "hub")) == ["README.md", "latents.parquet", "points.parquet"]
     with pytest.raises(FileNotFoundError, match="must be in an existing directory"):
-        exports.to_huggingface(ds, tmp_path / "no" / "hub")
+        exports.to_parquet(ds, tmp_path / "no" / "hub")
 
 
 def test_foreign_files_are_named(ds, tmp_path):
-    pd.DataFrame({"X": [1.0]}).to_parquet(tmp_path / "a.points.parquet")
-    pd.DataFrame({"X": [1.0]}).to_parquet(tmp_path / "a.latents.parquet")
-    with pytest.raises(ValueError, match=r"^export must be an export of percolab, got .*a\.points\.parquet': "):
+    (tmp_path / "a").mkdir()
+    for name in ("points", "latents"):
+        pd.DataFrame({"X": [1.0]}).to_parquet(tmp_path / "a" / f"{name}.parquet")
+    with pytest.raises(ValueError, match=r"^export must be an export of percolab, got .*a/points\.parquet': "):
         exports.read_parquet(tmp_path / "a")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["X"] = [1.0]
@@ -300,11 +300,6 @@ def test_foreign_files_are_named(ds, tmp_path):
         exports.read_hdf5(tmp_path / "d")
     with pytest.raises(FileNotFoundError, match=r"export must exist, got .*c\.h5"):
         exports.read_hdf5(tmp_path / "c")
-    (tmp_path / "hub").mkdir()
-    for name in ("points", "latents"):
-        os.link(tmp_path / "a.points.parquet", tmp_path / "hub" / f"{name}.parquet")
-    with pytest.raises(ValueError, match=r"^export must be an export of percolab, got .*points\.parquet': "):
-        exports.read_huggingface(tmp_path / "hub")
     exports.to_csv(ds, tmp_path / "t")
     kept = json.loads((tmp_path / "t.recipe.json").read_text())
     del kept["percolab.recipe"]
@@ -325,15 +320,13 @@ def test_formats_name_their_files(name, ds, tmp_path):
 
 def test_parquet(either, ds, tmp_path, monkeypatch):
     monkeypatch.setattr(columns, "EXPORT_BYTES", 128 * 5 * 8)
-    exports.to_parquet(either, tmp_path / "t.parquet")
-    file = pq.ParquetFile(tmp_path / "t.points.parquet")
+    exports.to_parquet(either, tmp_path / "t")
+    file = pq.ParquetFile(tmp_path / "t" / "points.parquet")
     assert file.metadata.num_row_groups == 5  # 600 rows in blocks of 128
     points = file.read()
-    assert points.column_names == [
-        *(f"x{j}" for j in range(5)), "y", "z", "cluster", "cluster_id", "point_id", "depth"
-    ]  # fmt: skip
+    assert points.column_names == ["X", "y", "z", "cluster", "cluster_id", "point_id", "depth"]
     forest = ds.forest
-    np.testing.assert_array_equal(np.column_stack([points[f"x{j}"] for j in range(5)]), ds.X)
+    np.testing.assert_array_equal(np.stack(points["X"].to_numpy()), ds.X)
     expected = {
         "y": ds.y,
         "z": ds.point_z,
@@ -344,24 +337,24 @@ def test_parquet(either, ds, tmp_path, monkeypatch):
     }
     for name, column in expected.items():
         np.testing.assert_array_equal(points[name], column)
-    latents = pd.read_parquet(tmp_path / "t.latents.parquet")
-    pd.testing.assert_frame_equal(latents, forest.latent_table(ds.latent_z))
+    latents = pd.read_parquet(tmp_path / "t" / "latents.parquet")
+    pd.testing.assert_frame_equal(latents, forest.latent_table(ds.latent_z).reset_index(drop=True))
     for name in ("points", "latents"):
-        metadata = pq.read_schema(tmp_path / f"t.{name}.parquet").metadata
+        metadata = pq.read_schema(tmp_path / "t" / f"{name}.parquet").metadata
         assert pl.Recipe.from_json(metadata[b"percolab.recipe"].decode()) == ds.recipe
+    assert exports.to_huggingface is exports.to_parquet
 
 
 def test_parquet_keeps_the_type_of_positions(tmp_path):
     made = pl.generate(pl.Recipe(20, 2, seeds=0, engine="paper", dtype="float32"))
     exports.to_parquet(made, tmp_path / "t")
-    assert pq.read_schema(tmp_path / "t.points.parquet").field("x0").type == "float"
+    assert pq.read_schema(tmp_path / "t" / "points.parquet").field("X").type.value_type == "float"
 
 
 @pytest.mark.parametrize(
     ("write", "names"),
     [
         (exports.to_npz, ["a.npz", "a_gt_features.npz", "a_gt_metadata.npz"]),
-        (exports.to_parquet, ["a.points.parquet", "a.latents.parquet"]),
         (exports.to_csv, ["a.points.csv", "a.latents.csv", "a.recipe.json"]),
         (exports.to_hdf5, ["a.h5"]),
     ],
@@ -446,11 +439,6 @@ except ImportError as error:
         ("pandas", "exports.to_parquet(ds, 'a')", "Parquet needs pandas: pip install 'percolab[frames]'"),
         ("pyarrow", "exports.to_csv(ds, 'a')", "CSV needs pyarrow: pip install 'percolab[frames]'"),
         ("h5py", "exports.to_hdf5(ds, 'a')", "HDF5 needs h5py: pip install 'percolab[hdf5]'"),
-        (
-            "pyarrow",
-            "exports.to_huggingface(ds, 'a')",
-            "a Hugging Face folder needs pyarrow: pip install 'percolab[frames]'",
-        ),
     ],
 )
 def test_missing_packages_are_named(missing, call, message, tmp_path):

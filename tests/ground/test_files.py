@@ -112,11 +112,6 @@ def test_file_systems_without_locks(tmp_path, monkeypatch):
     assert names(tmp_path) == [".a.partial-00000000"]
     with files.new_files(tmp_path / "a", overwrite=False) as (file,):
         file.write(b"a")
-    monkeypatch.setattr(locks, "fcntl", None)
-    with locks.alone(tmp_path):
-        pass
-    with pytest.raises(OSError, match="not supported"), locks.alone(tmp_path, certain=True):
-        pass
 
 
 # ---------------------------------------------------------------------- new files

@@ -255,10 +255,11 @@ def test_parquet(path, tmp_path, monkeypatch):
     monkeypatch.setattr("percolab.exports.columns.EXPORT_BYTES", 1 << 14)
     stored = pl.load(path)
     pl.exports.to_parquet(stored, tmp_path / "docs")
-    documents = pandas.read_parquet(tmp_path / "docs.documents.parquet")
+    documents = pandas.read_parquet(tmp_path / "docs/documents.parquet")
     for name in COLUMNS:
-        assert np.array_equal(np.stack(documents[name]), getattr(stored, name)[:]), name
-    contexts = pandas.read_parquet(tmp_path / "docs.contexts.parquet")
+        told = documents["input_ids" if name == "tokens" else name]
+        assert np.array_equal(np.stack(told), getattr(stored, name)[:]), name
+    contexts = pandas.read_parquet(tmp_path / "docs/contexts.parquet")
     assert contexts["context"].tolist() == [*CORPUS.contexts(0), *CORPUS.contexts(1)]
     line = contexts[contexts["lexicon"] == 1].iloc[2]
     rows = CORPUS.forest(1).points_of(int(line["context"]))
@@ -267,7 +268,7 @@ def test_parquet(path, tmp_path, monkeypatch):
 
 def test_hugging_face(path, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    pl.exports.to_huggingface(pl.load(path), tmp_path / "hub")
+    pl.exports.to_parquet(pl.load(path), tmp_path / "hub")
     assert {file.name for file in (tmp_path / "hub").iterdir()} == {
         "README.md",
         "documents.parquet",
@@ -277,7 +278,7 @@ def test_hugging_face(path, tmp_path):
     assert np.array_equal(np.stack(table["input_ids"].to_pylist()), pl.load(path).tokens[:])
     assert json.loads(table.schema.metadata[b"percolab.recipe"])["hi"] == FIRST + COUNT
     with pytest.raises(FileExistsError, match="output must not exist"):
-        pl.exports.to_huggingface(pl.load(path), tmp_path / "hub")
+        pl.exports.to_parquet(pl.load(path), tmp_path / "hub")
 
 
 # ---------------------------------------------------------------------- streams

@@ -173,16 +173,16 @@ def test_a_file_that_was_changed_is_not_its_recipes(world, tmp_path):
 def test_tables_hold_samples_with_the_truth_of_a_factor(world, tmp_path):
     pandas = pytest.importorskip("pandas")
     exports.to_parquet(world, tmp_path / "w", factor=LONGER)
-    points = pandas.read_parquet(tmp_path / "w.points.parquet")
-    latents = pandas.read_parquet(tmp_path / "w.latents.parquet")
+    points = pandas.read_parquet(tmp_path / "w/points.parquet")
+    latents = pandas.read_parquet(tmp_path / "w/latents.parquet")
     rows, own = world.rows[:, LONGER], world.factors[LONGER]
-    np.testing.assert_array_equal(points[[f"x{j}" for j in range(5)]], world.X)
+    np.testing.assert_array_equal(np.stack(points["X"]), world.X)
     np.testing.assert_array_equal(points["y"], world.y)
     np.testing.assert_array_equal(points["row"], rows)
     np.testing.assert_array_equal(points["z"], own.point_z[rows])
     np.testing.assert_array_equal(points["depth"], own.forest.point_depth[rows])
     np.testing.assert_array_equal(latents["size"], own.forest.latent_size)
-    for write, read in ((exports.to_csv, exports.read_csv), (exports.to_huggingface, exports.read_huggingface)):
+    for write, read in ((exports.to_csv, exports.read_csv), (exports.to_parquet, exports.read_parquet)):
         write(world, tmp_path / write.__name__, factor=LONGER)
         with pytest.raises(ValueError, match="holds samples of a superposed world, not a dataset"):
             read(tmp_path / write.__name__)

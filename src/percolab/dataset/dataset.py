@@ -302,9 +302,7 @@ class Dataset(SampleSet):
         """Return the dataset with these values in place of others: y is what it would have been, to the bit.
 
         X does not change, and so the output of a fixed network does not: only a network that is trained on the new y
-        can differ. To change what a network sees, use `shift`, `move` or `turn`.
-
-        Beyond copies of y and z, time is proportional to the rows below the latents and to their depth.
+        can differ. To change what a network sees, use `shift`, `move` or `turn`. Linear time.
 
         Parameters
         ----------
@@ -321,7 +319,7 @@ class Dataset(SampleSet):
             raise ValueError(f"y must be what its target makes of z to follow new values, got one with {BY_HAND}")
         latent_z, own_z = self.latent_z.copy(), self.point_z.copy()
         replay.set_values(edit, latent_z, own_z)
-        y = target_rules.update(self.target, self.forest, latent_z, own_z, edit, self.y, self._active)
+        y = target_rules.make(self.target, self.forest, latent_z, own_z, self._active)
         return self._edited(edit, y=y, latent_z=latent_z, point_z=own_z)
 
     def shift(self, latent: int, by: float | ArrayLike, seed: int | None = None) -> Dataset:

@@ -54,8 +54,7 @@ def set_values(edit: Do, latent_z: Floats, point_z: Floats) -> None:
 
 def way_of(recipe: Recipe, forest: Forest, latent: int) -> tuple[Way, int]:
     """Return the way down to a latent, and the root of the walk of its cluster."""
-    cluster = int(paths.cluster_of_latent(forest.cluster_start, latent))
-    root = WALK_ROOT[recipe.engine](recipe, forest, cluster)
+    root = WALK_ROOT[recipe.engine](recipe, forest, int(forest.latent_cluster[latent]))
     return paths.way_to(forest, latent, root), root
 
 

@@ -22,7 +22,6 @@ from percolab.engines.native import node_paths
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_finite, check_integer
 from percolab.model import sums
-from percolab.model.edits import Do
 from percolab.model.forest import Forest
 from percolab.model.target import Target
 from percolab.rng import philox
@@ -51,34 +50,6 @@ def make(target: Target, forest: Forest, latent_z: Floats, point_z: Floats, acti
         raise ValueError(f"target must be one that a recipe can make, got {target.kind!r}")
     y = sums.targets(forest, *effective(target, forest, latent_z, point_z, active))
     return (y > 0).astype(np.int64) if target.kind == "sign" else y
-
-
-def update(
-    target: Target,
-    forest: Forest,
-    latent_z: Floats,
-    point_z: Floats,
-    edit: Do,
-    y: NDArray[Any],
-    active: Active | None = None,
-) -> NDArray[Any]:
-    """Return y after an edit gave some latents and rows these values: what `make` returns, to the bit.
-
-    Beyond a copy of y, time is proportional to the rows below the changed latents; cuts do not depend on values.
-    """
-    if not target.is_sum:
-        return y
-    values = effective(target, forest, latent_z, point_z, active)
-    latents, rows = (np.array([node for node, _ in pairs], np.int64) for pairs in (edit.z, edit.point_z))
-    y = y.copy()
-    if target.kind == "sign":
-        total = np.full(y.size, np.nan)
-        sums.update_targets(forest, *values, latents, rows, total)
-        seen = ~np.isnan(total)
-        y[seen] = total[seen] > 0
-    else:
-        sums.update_targets(forest, *values, latents, rows, y)
-    return y
 
 
 # ---------------------------------------------------------------------- silence

@@ -1,18 +1,17 @@
 """Exports: files that others read, and back; torch Datasets and a Ray Dataset.
 
-===========  =======================================================  ===================
-format       files                                                    needs
-===========  =======================================================  ===================
-npz          the authors': points, latent values, metadata            nothing more
-parquet      a table of points, a table of latents                    ``percolab[frames]``
-csv          the same as text, and the recipe as JSON                 ``percolab[frames]``
-hdf5         one file with the columns of the data model              ``percolab[hdf5]``
-huggingface  a folder that ``datasets.load_dataset`` opens by name    ``percolab[frames]``
-===========  =======================================================  ===================
+=======  =======================================================  ===================
+format   files                                                    needs
+=======  =======================================================  ===================
+npz      the authors': points, latent values, metadata            nothing more
+parquet  a folder that ``datasets.load_dataset`` opens by name    ``percolab[frames]``
+csv      the same tables as text, and the recipe as JSON          ``percolab[frames]``
+hdf5     one file with the columns of the data model              ``percolab[hdf5]``
+=======  =======================================================  ===================
 
-All but the first hold the whole dataset; `read_parquet`, `read_csv`, `read_hdf5` and `read_huggingface` give it back,
-equal to the bit. Files are complete or not there. Documents of a store are written by `to_npz`, `to_parquet` and
-`to_huggingface`, one line per document, beside a table of contexts.
+All but the first hold the whole dataset; `read_parquet`, `read_csv` and `read_hdf5` give it back, equal to the
+bit. Files are complete or not there. Documents of a store are written by `to_npz` and `to_parquet`, one line per
+document, beside a table of contexts. `to_huggingface` is another name of `to_parquet`.
 """
 
 from __future__ import annotations
@@ -68,16 +67,16 @@ __getattr__, __dir__ = surface(__name__, __all__, _HOMES, extra="torch")
 # ---------------------------------------------------------------------- by name
 
 WRITERS: Mapping[str, Callable[..., None]] = {
-    "npz": to_npz, "parquet": to_huggingface, "csv": to_csv, "hdf5": to_hdf5, "huggingface": to_huggingface,
+    "npz": to_npz, "parquet": to_parquet, "csv": to_csv, "hdf5": to_hdf5, "huggingface": to_parquet,
 }  # fmt: skip
-"""What writes each format, by the name that the command line has for it: Parquet is a folder that `datasets` opens."""
+"""What writes each format, by the names that the command line has for it."""
 
 
 def files_of(form: str, dataset: AnyDataset | StoredDocuments, stem: PathLike) -> tuple[Path, ...]:
     """Return the files that the writer of a format makes of a stem; refuse a format that documents do not have."""
     tails = DOCUMENT_TAILS if isinstance(dataset, StoredDocuments) else TAILS
-    check_choice("format", form, tuple(tails))
-    return paths("huggingface" if form == "parquet" else form, stem, tails)
+    known = "parquet" if form == "huggingface" else form
+    return paths(check_choice("format", known, tuple(tails)), stem, tails)
 
 
 # ---------------------------------------------------------------------- for torch and Ray

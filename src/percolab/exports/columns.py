@@ -33,16 +33,14 @@ RECIPE, PROVENANCE, DIGEST, FACTOR = (f"percolab.{word}" for word in ("recipe", 
 factor whose truth they hold."""
 TAILS: Mapping[str, tuple[str, ...]] = {
     "npz": (".npz", "_gt_features.npz", "_gt_metadata.npz"),
-    "parquet": (".points.parquet", ".latents.parquet"),
+    "parquet": ("/README.md", "/points.parquet", "/latents.parquet"),
     "csv": (".points.csv", ".latents.csv", ".recipe.json"),
     "hdf5": (".h5",),
-    "huggingface": ("/README.md", "/points.parquet", "/latents.parquet"),
 }
 """Names of the files of each format after the stem; a slash puts them in a folder of that name."""
 DOCUMENT_TAILS: Mapping[str, tuple[str, ...]] = {
     "npz": (".npz",),
-    "parquet": (".documents.parquet", ".contexts.parquet"),
-    "huggingface": ("/README.md", "/documents.parquet", "/contexts.parquet"),
+    "parquet": ("/README.md", "/documents.parquet", "/contexts.parquet"),
 }
 """The same for documents."""
 VALUES = ("y", "latent_z", "point_z")
@@ -54,7 +52,7 @@ Columns = Mapping[str, NDArray[Any]]
 def paths(form: str, path: PathLike, tails: Mapping[str, tuple[str, ...]] = TAILS) -> tuple[Path, ...]:
     """Return the files of an export to a stem, which may have the ending of its format."""
     stem = os.fspath(path)
-    for ending in (f".{form}", ".h5" if form == "hdf5" else "") if form != "huggingface" else ():
+    for ending in () if form == "parquet" else (f".{form}", ".h5" if form == "hdf5" else ""):
         stem = stem.removesuffix(ending)
     return tuple(Path(stem) / tail[1:] if tail[0] == "/" else Path(stem + tail) for tail in tails[form])
 

@@ -29,7 +29,7 @@ relatives: shuffle before training, and hold out whole subtrees or clusters (`pe
 memory.
 
 """
-READ_BACK = "`percolab.exports.read_huggingface(PATH)` gives the dataset back. "
+READ_BACK = "`percolab.exports.read_parquet(PATH)` gives the dataset back. "
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,23 +64,19 @@ class PointTables:
         rank[order] = np.arange(order.size)
         return np.argsort(rank[self.known.rows], kind="stable")
 
-    def check(self) -> None:
-        """Raise, in one line, if a table of latents would not hold all bonds."""
-        if count := self.forest.n_extra_bonds:
-            raise ValueError(
-                f"forest must have no bonds that close cycles in a table of latents, got {count}; use hdf5"
-            )
-
-    def lines(self, rows: slice, *, hub: bool) -> Any:
-        """Return some lines of the table of points: X as columns x0, x1 and so on, or as one column for the hub."""
+    def lines(self, rows: slice) -> Any:
+        """Return some lines of the table of points, X as one column of vectors."""
         import pyarrow as pa
 
-        X = np.asarray(self.data.X[rows])
-        if hub:
-            vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(X).reshape(-1)), X.shape[1])
-            return pa.table({"X": vectors} | self._columns(rows))
-        positions = {f"x{j}": column for j, column in enumerate(np.ascontiguousarray(X.T))}
-        return pa.table(positions | self._columns(rows))
+        X = np.ascontiguousarray(self.data.X[rows])
+        return pa.table({"X": pa.FixedSizeListArray.from_arrays(X.reshape(-1), X.shape[1])} | self._columns(rows))
+
+    def flat_lines(self, rows: slice) -> Any:
+        """Return some lines of the table of points, X as columns x0, x1 and so on."""
+        import pyarrow as pa
+
+        X = np.ascontiguousarray(np.asarray(self.data.X[rows]).T)
+        return pa.table({f"x{j}": column for j, column in enumerate(X)} | self._columns(rows))
 
     def _columns(self, rows: slice) -> dict[str, NDArray[Any]]:
         """Return some lines of the table of points but for X; a y of several columns is y0, y1 and so on."""
@@ -100,17 +96,15 @@ class PointTables:
             return targets | {"row": at} | columns
         return targets | columns | {name: column[at] for name, column in self._extra(latents=False).items()}
 
-    def truths(self, *, hub: bool = True) -> Any:
-        """Return the table of latents, which pandas reads with its index unless it is for the hub."""
-        import pandas
+    def truths(self) -> Any:
+        """Return the table of latents; refuse bonds that close cycles, which it has no place for."""
         import pyarrow as pa
 
-        columns = latent_columns(self.forest, self.known.latent_z) | self._extra(latents=True)
-        if hub:
-            return pa.table(columns)
-        return pa.Table.from_pandas(
-            pandas.DataFrame(columns, index=pandas.RangeIndex(self.forest.n_latents, name="latent"))
-        )
+        if count := self.forest.n_extra_bonds:
+            raise ValueError(
+                f"forest must have no bonds that close cycles in a table of latents, got {count}; use hdf5"
+            )
+        return pa.table(latent_columns(self.forest, self.known.latent_z) | self._extra(latents=True))
 
     def _extra(self, *, latents: bool) -> dict[str, NDArray[Any]]:
         """Return the columns that only some datasets have, of latents or of points."""

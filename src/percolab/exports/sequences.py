@@ -32,10 +32,7 @@ class DocumentTables:
     tails = DOCUMENT_TAILS
     factor = None
 
-    def check(self) -> None:
-        """Refuse nothing: all documents have tables."""
-
-    def lines(self, rows: slice, *, hub: bool) -> Any:
+    def lines(self, rows: slice) -> Any:
         """Return some lines of the table of documents, whose tokens the hub knows as ``input_ids``."""
         import pyarrow as pa
 
@@ -44,10 +41,10 @@ class DocumentTables:
             column = getattr(self.data, name)[rows]
             values = pa.array(np.ascontiguousarray(column).reshape(-1))
             lists = values if column.ndim == 1 else pa.FixedSizeListArray.from_arrays(values, column.shape[1])
-            columns["input_ids" if hub and name == "tokens" else name] = lists
+            columns["input_ids" if name == "tokens" else name] = lists
         return pa.table(columns)
 
-    def truths(self, *, hub: bool = True) -> Any:
+    def truths(self) -> Any:
         """Return the table of contexts."""
         import pyarrow as pa
 

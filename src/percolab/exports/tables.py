@@ -1,11 +1,8 @@
-"""Two tables, of points and latents or of documents and contexts: as Parquet, as CSV, and as a folder of the Hub."""
+"""Two tables, of points and latents or of documents and contexts: as a folder of Parquet, and as CSV."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 from percolab.corpora.collection import StoredDocuments
@@ -24,7 +21,6 @@ from percolab.worlds.superposed import AnyDataset
 
 MOST_TYPES = 1 << 26
 """Bytes of the file with the recipe and the types of all columns of a CSV."""
-HUGGING_FACE = "a Hugging Face folder"
 CARD = """---
 pretty_name: {title}
 tags:
@@ -67,44 +63,33 @@ def to_parquet(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> None:
-    """Write two Parquet tables, ``{stem}.points.parquet`` and ``{stem}.latents.parquet``.
-
-    The first has one line per point, in the order of the rows: ``x0 …``, ``y``, ``z``, ``cluster`` (index),
-    ``cluster_id`` (birth), ``point_id``, ``depth``. The second is `Forest.latent_table` with the latents' ``z``. X is
-    written block by block, so one that is still on disk is never whole in memory. The recipe is in the metadata of
-    both schemas, as JSON, under the key ``percolab.recipe``. Of a superposed world, the first has one line per sample,
-    with X and y of the world and the truth of the point of one factor, ``row`` being that point; the second has the
-    latents of that factor.
-
-    Documents of a store are written as `exports.sequences` says.
-    """
-    tables = _tables_of(dataset, factor, "Parquet")
-    with new_files(*paths("parquet", path, tables.tails), overwrite=overwrite) as files:
-        _write(tables, *files, hub=False, progress=progress)
-
-
-def to_huggingface(
-    dataset: AnyDataset | StoredDocuments,
-    path: PathLike,
-    *,
-    factor: int | None = None,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> None:
     """Write a folder that ``datasets.load_dataset(path, "points")`` opens, and that can be uploaded as it is.
 
-    The table of points has X as one column of vectors, and ``y``, ``z``, ``cluster``, ``cluster_id``, ``point_id``,
-    ``depth``; the table of latents is `Forest.latent_table` with the latents' ``z``. X is written block by block. Of a
-    superposed world they are as those of `to_parquet`.
+    ``points.parquet`` has one line per point, in the order of the rows: X as one column of vectors, ``y``, ``z``,
+    ``cluster`` (index), ``cluster_id`` (birth), ``point_id``, ``depth``. ``latents.parquet`` is `Forest.latent_table`
+    with the latents' ``z``. X is written block by block, so one that is still on disk is never whole in memory. The
+    recipe is in the metadata of both schemas, as JSON, under the key ``percolab.recipe``. Of a superposed world, the
+    first has one line per sample, with X and y of the world and the truth of the point of one factor, ``row`` being
+    that point; the second has the latents of that factor.
 
     Documents of a store are written as `exports.sequences` says.
     """
-    tables = _tables_of(dataset, factor, HUGGING_FACE)
-    files = paths("huggingface", path, tables.tails)
+    import_arrow("Parquet")
+    import pyarrow.parquet as pq
+
+    tables = DocumentTables(dataset) if isinstance(dataset, StoredDocuments) else PointTables.of(dataset, factor)
+    files = paths("parquet", path, tables.tails)
     names = {"first": files[1].stem, "second": files[2].stem, "version": __version__}
-    with new_folder(path), new_files(*files, overwrite=overwrite) as (card, *both):
+    facts = {key.encode(): text.encode() for key, text in record(dataset, tables.factor).items()}
+    with new_folder(path), new_files(*files, overwrite=overwrite) as (card, lines, truths):
         card.write(CARD.format(**tables.card(), **names, recipe=dataset.recipe.to_json()).encode())
-        _write(tables, *both, hub=True, progress=progress)
+        pq.write_table(tables.truths().replace_schema_metadata(facts), truths)
+        with pq.ParquetWriter(lines, tables.lines(slice(0, 0)).schema.with_metadata(facts)) as writer:
+            for rows in blocks(dataset, progress):
+                writer.write_table(tables.lines(rows))
+
+
+to_huggingface = to_parquet
 
 
 def to_csv(
@@ -115,57 +100,37 @@ def to_csv(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> None:
-    """Write the tables of `to_parquet` as ``{stem}.points.csv`` and ``{stem}.latents.csv``.
+    """Write the tables of `to_parquet`, X as columns ``x0 …``, as ``{stem}.points.csv`` and ``{stem}.latents.csv``.
 
     Line i is row or latent i. Numbers are written with as many digits as they need to be read back to the bit. The
     recipe and the types of the columns are in ``{stem}.recipe.json``.
     """
-    refuse_documents(dataset, "csv")
-    tables = _tables_of(dataset, factor, "CSV")
+    import_arrow("CSV")
     from pyarrow import csv
 
+    refuse_documents(dataset, "csv")
+    tables = PointTables.of(dataset, factor)
     with new_files(*paths("csv", path), overwrite=overwrite) as (points_file, latents_file, recipe_file):
         latents = tables.truths()
         csv.write_csv(latents, latents_file)
-        schema = tables.lines(slice(0, 0), hub=False).schema
+        schema = tables.flat_lines(slice(0, 0)).schema
         with csv.CSVWriter(points_file, schema) as writer:
             for rows in blocks(dataset, progress):
-                writer.write_table(tables.lines(rows, hub=False))
+                writer.write_table(tables.flat_lines(rows))
         types = {"points": _types(schema), "latents": _types(latents.schema)}
         facts = {key: json.loads(text) for key, text in record(dataset, tables.factor).items()}
         recipe_file.write(json.dumps({**facts, "types": types}, indent=1).encode() + b"\n")
-
-
-def _tables_of(dataset: AnyDataset | StoredDocuments, factor: int | None, what: str) -> PointTables | DocumentTables:
-    """Return the tables to be written; refuse what has none, and say what is needed to write them."""
-    tables = DocumentTables(dataset) if isinstance(dataset, StoredDocuments) else PointTables.of(dataset, factor)
-    tables.check()
-    _arrow(what)
-    return tables
-
-
-def _write(tables: PointTables | DocumentTables, lines: Any, truths: Any, *, hub: bool, progress: Progress) -> None:
-    """Write both tables as Parquet, with the recipe in their metadata; the first block by block."""
-    import pyarrow.parquet as pq
-
-    facts = {key.encode(): text.encode() for key, text in record(tables.data, tables.factor).items()}
-    table = tables.truths(hub=hub)
-    pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), **facts}), truths)
-    with pq.ParquetWriter(lines, tables.lines(slice(0, 0), hub=hub).schema.with_metadata(facts)) as writer:
-        for rows in blocks(tables.data, progress):
-            writer.write_table(tables.lines(rows, hub=hub))
 
 
 def _types(schema: Any) -> dict[str, str]:
     return {field.name: str(field.type) for field in schema}
 
 
-def _arrow(what: str) -> Any:
-    """Return pyarrow, or say that it is needed, and pandas with it."""
+def import_arrow(what: str) -> None:
+    """Say in one line that pyarrow is needed, or pandas, which `latent_table` needs, before anything is written."""
     with needing(f"{what} needs", "frames"):
-        import pandas  # noqa: F401  # latent_table needs it: say so before anything is written
-        import pyarrow
-    return pyarrow
+        import pandas  # noqa: F401
+        import pyarrow  # noqa: F401
 
 
 # ---------------------------------------------------------------------- read back
@@ -173,28 +138,18 @@ def _arrow(what: str) -> Any:
 
 def read_parquet(path: PathLike) -> Dataset:
     """Read the dataset that `to_parquet` wrote."""
-    _arrow("Parquet")
-    with _tables(*paths("parquet", path)) as (points, latents, facts):
-        columns = numpy_columns(points)
-        return assemble(positions(columns), columns, numpy_columns(latents), facts)
-
-
-def read_huggingface(path: PathLike) -> Dataset:
-    """Read the dataset that `to_huggingface` wrote."""
-    _arrow(HUGGING_FACE)
-    with _tables(*paths("huggingface", path)[1:]) as (points, latents, facts):
+    import_arrow("Parquet")
+    _, points_path, latents_path = paths("parquet", path)
+    with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
+        points, latents = _table(points_file), _table(latents_file)
+        facts = {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
         vectors = points["X"].combine_chunks()
         X = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(points), vectors.type.list_size)
         columns = numpy_columns(points.drop_columns("X"))
         return assemble(check_numbers("X", X), columns, numpy_columns(latents), facts)
 
 
-@contextmanager
-def _tables(points_path: Path, latents_path: Path) -> Iterator[tuple[Any, Any, dict[str, str]]]:
-    """Yield the two tables of an export and what its metadata say; faults in them are faults of the export."""
-    with reading("export", points_path, EXPORT) as points_file, open_plain(latents_path) as latents_file:
-        points, latents = _table(points_file), _table(latents_file)
-        yield points, latents, {key.decode(): text.decode() for key, text in (points.schema.metadata or {}).items()}
+read_huggingface = read_parquet
 
 
 def _table(file: IO[bytes]) -> Any:
@@ -212,7 +167,8 @@ def _table(file: IO[bytes]) -> Any:
 
 def read_csv(path: PathLike) -> Dataset:
     """Read the dataset that `to_csv` wrote."""
-    pa = _arrow("CSV")
+    import_arrow("CSV")
+    import pyarrow as pa
     from pyarrow import csv
 
     points_path, latents_path, recipe_path = paths("csv", path)

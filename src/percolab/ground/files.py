@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import hashlib
@@ -14,10 +13,11 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -125,8 +125,6 @@ def remove_unlocked(path: Path) -> None:
 
 def sync(path: PathLike) -> None:
     """Have a file, or the names in a directory, on the disk before this returns."""
-    if os.path.isdir(path) and os.name == "nt":  # where directories cannot be opened
-        return
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -211,30 +209,19 @@ def _name(written: list[Path], targets: list[Path], *, overwrite: bool) -> None:
                     os.rename(target, aside)
                     renamed.append((target, aside))
             old = [aside for _, aside in renamed]
-            if old:
-                _sync_all(folders)
+            for folder in folders if old else []:
+                sync(folder)
             for file, target in zip(written, targets, strict=True):
-                (os.replace if overwrite else _rename_new)(file, target)
+                (os.replace if overwrite else rename_new)(file, target)
                 renamed.append((file, target))
         except BaseException:
             for before, now in reversed(renamed):
                 os.replace(now, before)
             raise
-        _sync_all(folders)
+        for folder in folders:
+            sync(folder)
         for aside in old:
             aside.unlink(missing_ok=True)
-
-
-def _sync_all(folders: list[Path]) -> None:
-    for folder in folders:
-        sync(folder)
-
-
-def _rename_new(source: PathLike, target: PathLike) -> None:
-    try:
-        rename_new(source, target)
-    except FileExistsError:
-        raise _exists(target) from None
 
 
 def open_partial(path: Path, suffix: str = "", made: list[Path] | None = None) -> IO[bytes]:
@@ -309,19 +296,11 @@ def _plain(value: Any) -> Any:
 
 def write_table(table: Any, stem: Path) -> list[Path]:
     """Write a pandas table as ``{stem}.csv`` and, where pyarrow is installed, ``{stem}.parquet``."""
-    writers: dict[str, Callable[[Path], Any]] = {
-        ".parquet": lambda path: table.to_parquet(path, index=False),
-        ".csv": lambda path: table.to_csv(path, index=False),
-    }
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        del writers[".parquet"]
-    paths = []
-    for suffix, write in writers.items():
-        with replacing(stem.with_name(stem.name + suffix)) as name:
-            write(name)
-        paths.append(stem.with_name(stem.name + suffix))
+    suffixes = (".parquet", ".csv") if find_spec("pyarrow") else (".csv",)
+    paths = [stem.with_name(stem.name + suffix) for suffix in suffixes]
+    for path in paths:
+        with replacing(path) as name:
+            (table.to_csv if path.suffix == ".csv" else table.to_parquet)(name, index=False)
     return paths
 
 
@@ -340,12 +319,14 @@ def rename_new(source: PathLike, target: PathLike) -> None:
     """Rename a file or directory; raise FileExistsError if more is at the target than an empty directory not in use."""
     if os.path.isdir(source):
         # Only a directory goes, only if it is empty, and only if no other run is about to write to it.
-        with contextlib.suppress(OSError), locks.alone(target):
+        with suppress(OSError), locks.alone(target):
             os.rmdir(target)
     try:
         _renameat2(source, target, _NOREPLACE)
     except UnsupportedError:
         _rename_new_in_steps(source, target)
+    except FileExistsError:
+        raise _exists(target) from None
 
 
 def exchange(first: PathLike, second: PathLike) -> None:
@@ -354,25 +335,20 @@ def exchange(first: PathLike, second: PathLike) -> None:
 
 
 def _rename_new_in_steps(source: PathLike, target: PathLike) -> None:
-    if os.path.isdir(source):
-        os.mkdir(target)  # fails if anything is there
-        try:
-            os.rename(source, target)  # replaces an empty directory alone
-        except OSError as fault:
-            if fault.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(target)) from fault
-            raise
-        return
     try:
-        os.link(source, target)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links: a small gap is all that is left to chance
-        if os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(target)) from None
-        os.rename(source, target)
-    else:
-        os.unlink(source)
+        if os.path.isdir(source):
+            os.mkdir(target)  # fails if anything is there
+            os.rename(source, target)  # replaces an empty directory alone
+        else:
+            os.link(source, target)
+            os.unlink(source)
+    except OSError as fault:
+        is_file = not os.path.isdir(source)
+        if fault.errno in (errno.EEXIST, errno.ENOTEMPTY) or (is_file and os.path.lexists(target)):
+            raise _exists(target) from None
+        if not is_file:
+            raise
+        os.rename(source, target)  # a file system without hard links: a small gap is all that is left to chance
 
 
 def _renameat2(source: PathLike, target: PathLike, flags: int) -> None:

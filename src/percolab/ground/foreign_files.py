@@ -27,9 +27,7 @@ MOST_JSON = 1 << 20
 """Bytes of a file of JSON; those of percolab have a few kilobytes."""
 MOST_DEPTH = 50
 """Objects and lists inside each other; those of percolab have a dozen."""
-# Opening must not wait for the other end of a pipe. Windows has none of these flags but the last.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # opening must not wait for the other end of a pipe
 _ZIP = b"PK\x03\x04"
 PARTS = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indptr"), "coo": ("data", "row", "col")}
 """The arrays of each format that is read from files, as SciPy names them."""
@@ -42,7 +40,7 @@ class NotPlainError(OSError):
 def descriptor(path: PathLike, *, links: bool = True) -> int:
     """Open a plain file to read and return its descriptor; nothing else is waited for or read from."""
     try:
-        opened = os.open(path, _FLAGS | (0 if links else _NO_LINK))
+        opened = os.open(path, _FLAGS | (0 if links else os.O_NOFOLLOW))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         raise
     except OSError as fault:  # a link, a socket, a device that is not there

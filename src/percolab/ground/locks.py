@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 PathLike = str | os.PathLike[str]
 
@@ -29,18 +25,19 @@ def alone(path: PathLike, *, wait: bool = False, certain: bool = False, links: b
     wait
         Wait until the present holder releases it.
     certain
-        Raise OSError where the system has no locks, or has none for this file; else go on without one.
+        Raise OSError where the file system has no locks; else go on without one.
     links
         Whether a link is followed; if not, it raises OSError.
     """
-    if fcntl is None:
-        if certain:
-            raise OSError("locks are not supported here")
-        yield
-        return
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
     try:
-        _lock(opened, path, wait, certain)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise HeldError(f"{os.fspath(path)!r} is locked") from None
+        except OSError:  # some file systems have no locks
+            if certain:
+                raise
         if not os.path.samestat(os.fstat(opened), os.stat(path)):
             raise HeldError(f"{os.fspath(path)!r} was replaced as it was locked")
         yield
@@ -50,16 +47,5 @@ def alone(path: PathLike, *, wait: bool = False, certain: bool = False, links: b
 
 def hold(opened: int) -> None:
     """Lock an open file until it is closed, where the system can; wait for the lock if it is held."""
-    if fcntl is not None:
-        with suppress(OSError):
-            fcntl.flock(opened, fcntl.LOCK_EX)
-
-
-def _lock(opened: int, path: PathLike, wait: bool, certain: bool) -> None:
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        raise HeldError(f"{os.fspath(path)!r} is locked") from None
-    except OSError:  # some file systems have no locks
-        if certain:
-            raise
+    with suppress(OSError):
+        fcntl.flock(opened, fcntl.LOCK_EX)

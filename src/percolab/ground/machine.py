@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from typing import NoReturn
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 LEAST_ADDRESSES = 2 * 10**9
 """Bytes of addresses that the command line takes: libraries are mapped whole, and every thread has room set aside."""
@@ -34,7 +30,7 @@ def leave(*_: object) -> NoReturn:
 
 def check_addresses() -> None:
     """End the command line, before anything is loaded, if a limit on addresses (``ulimit -v``) leaves too few."""
-    if resource is None or not _is_command_line():
+    if not _is_command_line():
         return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:

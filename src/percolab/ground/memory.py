@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 NEGLIGIBLE = 1 << 24
 """Bytes that any machine has; asking how many are free takes a tenth of a millisecond."""
@@ -62,8 +58,6 @@ def _left_by(group: Path, limit: str, used: str, cached: tuple[str, ...]) -> int
 
 
 def _left_of_addresses() -> Iterator[int]:
-    if resource is None:
-        return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         yield max(0, limit - psutil.Process().memory_info().vms)

@@ -42,8 +42,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "percolab")
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child process has no threads but its first
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a child process has no threads but its first
 
 
 def run(tasks: Iterable[Task], threads: int, done: Callable[[], None] | None = None) -> None:

@@ -18,11 +18,7 @@ def printable(text: str) -> str:
     r"""Return text with every character that is not for reading written as an escape, as ``\x1b``."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(letter) if unicodedata.category(letter) in _OBEYED else letter for letter in text)
-
-
-def _escaped(letter: str) -> str:
-    return ascii(letter)[1:-1]
+    return "".join(ascii(letter)[1:-1] if unicodedata.category(letter) in _OBEYED else letter for letter in text)
 
 
 def shown(value: object) -> str:

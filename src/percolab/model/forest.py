@@ -198,10 +198,7 @@ class Forest:
     @cached_property
     def release_order(self) -> Ints:
         """(n,) the rows sorted by cluster, then by birth: the row order of the authors' release."""
-        order = np.empty(self.n_points, np.int64)
-        by_birth = np.argsort(self.point_id, kind="stable")
-        hierarchy.births_by_cluster(self.cluster_start, by_birth, self.point_cluster, order)
-        return order
+        return np.lexsort((self.point_id, self.point_cluster))
 
     @cached_property
     def _parting_minima(self) -> Ints:

@@ -57,29 +57,6 @@ def ancestry(cluster_start, left_size, latent_size, latent_depth, latent_parent)
 
 
 @kernel
-def path(left_size, top, first, size, row, out):
-    """Return how many latents are above `row` in the cluster with this top latent and interval.
-
-    The latents that `out` has room for are written to it, top first.
-    """
-    length = 0
-    i = top
-    while size > 1:
-        if length < out.size:
-            out[length] = i
-        length += 1
-        left = left_size[i]
-        if row < first + left:
-            size = left
-            i += 1
-        else:
-            first += left
-            size -= left
-            i += left
-    return length
-
-
-@kernel
 def paint_depth(latent_start, latent_size, latent_depth, depth, out):
     """Write each latent of this depth over its interval: at one depth the intervals are disjoint."""
     for i in range(latent_depth.size):
@@ -96,13 +73,3 @@ def membership_indices(start, size, indptr, indices):
         for row in range(start[j], start[j] + size[j]):
             indices[cursor[row]] = j
             cursor[row] += 1
-
-
-@kernel
-def births_by_cluster(cluster_start, order_by_birth, point_cluster, out):
-    """Fill rows sorted by (cluster, birth), given all rows sorted by birth."""
-    cursor = cluster_start[:-1].copy()
-    for row in order_by_birth:
-        c = point_cluster[row]
-        out[cursor[c]] = row
-        cursor[c] += 1

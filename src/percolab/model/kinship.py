@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_index, indices, listed
-from percolab.model import hierarchy
 
 if TYPE_CHECKING:
     from percolab.model.forest import Forest
@@ -48,12 +47,16 @@ def path(forest: Forest, rows: Any) -> Ints | Ragged:
         return paths_to(last, forest.latent_parent, forest.latent_depth)
     row = check_index("row", rows, forest.n_points)
     c = int(np.searchsorted(forest.cluster_start, row, side="right")) - 1
-    first = int(forest.cluster_start[c])
-    place = forest.left_size, first - c, first, int(forest.cluster_start[c + 1]) - first, row
-    length = hierarchy.path(*place, np.empty(0, np.int64))
-    latents = np.empty(length, np.int64)
-    hierarchy.path(*place, latents)
-    return latents
+    first, end = forest.cluster_start[c : c + 2].tolist()
+    latent, latents = first - c, list[int]()
+    while end - first > 1:
+        latents.append(latent)
+        middle = first + int(forest.left_size[latent])
+        if row < middle:
+            latent, end = latent + 1, middle
+        else:
+            latent, first = latent + middle - first, middle
+    return np.array(latents, np.int64)
 
 
 def ancestors(forest: Forest, latents: Any, nodes: Any) -> Ints | Ragged:

@@ -48,14 +48,20 @@ class Hanging:
 
 
 def way_to(forest: Forest, latent: int, root: int) -> Way:
-    """Return the way down to a latent, given the root of the walk of its cluster. Time proportional to the depth."""
-    cluster = int(cluster_of_latent(forest.cluster_start, latent))
-    first, stop = (int(edge) for edge in forest.cluster_start[cluster : cluster + 2])
-    way = forest.left_size, forest.bond, first - cluster, first, stop - first, root, latent
-    steps = _descend(*way, *np.empty((4, 0), np.int64))
-    columns = np.empty((4, steps), np.int64)
-    _descend(*way, *columns)
-    return Way(cluster, *columns)
+    """Return the way down to a latent, given the root of the walk of its cluster: one step per latent above it."""
+    cluster = int(forest.latent_cluster[latent])
+    first, end = forest.cluster_start[cluster : cluster + 2].tolist()
+    at, entry = first - cluster, root
+    steps = [(at, first, end - first, entry)]
+    while at != latent:
+        middle = first + int(forest.left_size[at])
+        left, right = forest.bond[at].tolist()
+        if latent < at + middle - first:
+            at, end, entry = at + 1, middle, left if entry >= middle else entry
+        else:
+            at, first, entry = at + middle - first, middle, right if entry < middle else entry
+        steps.append((at, first, end - first, entry))
+    return Way(cluster, *np.array(steps, np.int64).T.copy())
 
 
 def ends(forest: Forest, way: Way) -> tuple[int, int, slice]:
@@ -75,44 +81,6 @@ def hanging(forest: Forest, way: Way, rows: slice) -> Hanging:
     table = way.latent, way.start, way.size, way.entry
     count = _hang(forest.left_size, forest.bond, *table, rows.start, rows.stop, start, stop, row)
     return Hanging(start[:count], stop[:count], row[:count])
-
-
-@kernel
-def cluster_of_latent(cluster_start, latent):
-    """Return the cluster of a latent: those without latents come last."""
-    low, high = 0, cluster_start.size - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if cluster_start[middle] - middle <= latent:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-@kernel
-def _descend(left_size, bond, at, first, count, root, latent, path, start, size, entry):
-    """Return the number of latents from the top down to one, both counted.
-
-    Fill the latents that the arrays have room for, their intervals, and where the walk from `root` enters them.
-    """
-    enter, steps = root, 0
-    while True:
-        if steps < path.size:
-            path[steps], start[steps], size[steps], entry[steps] = at, first, count, enter
-        steps += 1
-        if at == latent:
-            return steps
-        left = left_size[at]
-        middle = first + left
-        if latent < at + left:
-            if enter >= middle:
-                enter = bond[at, 0]
-            at, count = at + 1, left
-        else:
-            if enter < middle:
-                enter = bond[at, 1]
-            at, first, count = at + left, middle, count - left
 
 
 @kernel

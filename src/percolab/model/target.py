@@ -91,11 +91,6 @@ class Target:
         return self.kind in RULES
 
     @property
-    def is_sum(self) -> bool:
-        """Whether y follows the values of latents and points."""
-        return self.kind in ("sum", "silent", "sign")
-
-    @property
     def y_dtype(self) -> np.dtype[Any]:
         """Type of y: float64 for numbers, int64 for labels and tokens."""
         if self.dtype is not None:

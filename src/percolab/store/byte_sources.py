@@ -96,20 +96,10 @@ def _fill(file: int, offset: int, out: memoryview, key: str) -> None:
     """Fill a buffer of bytes from an offset on."""
     done = 0
     while done < out.nbytes:
-        count = _read_at(file, [out[done:] if done else out], offset + done)
+        count = os.preadv(file, [out[done:] if done else out], offset + done)
         if count == 0:
             raise StoreError(f"{key} ends too early")
         done += count
-
-
-def _seek_and_read(file: int, parts: list[memoryview], offset: int) -> int:
-    os.lseek(file, offset, os.SEEK_SET)
-    content = os.read(file, parts[0].nbytes)
-    parts[0][: len(content)] = content
-    return len(content)
-
-
-_read_at = getattr(os, "preadv", _seek_and_read)  # Windows has none
 
 
 class Remote:

@@ -178,7 +178,7 @@ def put(complete: Path, target: Path, *, overwrite: bool, sync: bool = True) -> 
         files.rename_new(complete, target)
     except FileExistsError:
         if not overwrite:
-            raise FileExistsError(f"output must not exist unless overwrite is given, got {str(target)!r}") from None
+            raise
         _replace(complete, target)
     if sync:
         files.sync(target.parent)

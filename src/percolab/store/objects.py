@@ -33,8 +33,7 @@ def _after_fork() -> None:
     _state["forked"] = _state["used"]
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @lru_cache(maxsize=64)

@@ -234,9 +234,6 @@ def _end_with_parent() -> None:
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
     """Hold back interrupts from the keyboard, which reach all processes: only the driver acts on them."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
