@@ -99,4 +99,5 @@ EXPERIMENT = replace(
     headline=headline,
     draw=drawn_by(interchange, steering),
     least_seeds=1,
+    recorded=False,
 )

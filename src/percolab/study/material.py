@@ -25,7 +25,7 @@ from percolab.store.finished import load
 from percolab.study.cells import Array, Here
 from percolab.study.networks import Networks, Recorded, find_make, self_trained, trained
 from percolab.study.settings import AnyRecipe, Settings
-from percolab.study.sources import ArraySource
+from percolab.study.sources import RecordedSource
 from percolab.study.subject import AnyData, PointView, n_factors
 from percolab.worlds.generation import generate
 from percolab.worlds.splits import Split, split_rows
@@ -211,9 +211,9 @@ class Material:
         """Return the representations that are looked at: the input, and all that the paper probes or that are named."""
         return [RAW, *(self.settings.layers or representations(self.model(networks)))]
 
-    def record(self, model: nn.Module | ArraySource, layers: Sequence[str]) -> dict[str, torch.Tensor]:
+    def record(self, model: nn.Module | RecordedSource, layers: Sequence[str]) -> dict[str, torch.Tensor]:
         """Return (n, width) activations of every row, by layer."""
-        if isinstance(model, ArraySource):
+        if isinstance(model, RecordedSource):
             return model.read(PointView(self.dataset, 0, self.split.train, self.split.test), layers, self.device)
         recorded = activations(model, self.inputs, list(layers), device=self.device)
         for name, values in recorded.items():
