@@ -203,6 +203,11 @@ class Material:
         shape = len(networks), len(epochs), len(layers)
         return {key: np.stack(v).astype(np.float32).reshape(*shape, *v[0].shape) for key, v in found.items()}
 
+    def measured_by_factor(self, networks: Networks | Recorded, *of: Any) -> dict[str, Array]:
+        """Return (seeds, hierarchies, epochs, layers, …) the same for networks that `train_by_factor` made."""
+        shape = self.settings.seeds, len(self.truths)
+        return {key: v.reshape(*shape, *v.shape[1:]) for key, v in self.measured(networks, *of).items()}
+
     def model(self, networks: Networks | Recorded, number: int = 0, epoch: int | None = None) -> Any:
         """Return a network on the device, as it was after an epoch, None being the last."""
         return networks.model(number, self.data, epoch=epoch, device=self.device)
