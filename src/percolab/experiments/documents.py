@@ -34,14 +34,13 @@ from percolab.study import scales
 from percolab.study.cells import Cell, Here, cell_of
 from percolab.study.comparison import listed, read_draw
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
-from percolab.study.estimates import ENOUGH, Row, layers_of, row, select
+from percolab.study.estimates import ENOUGH, Line, Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared, of_recorded
 from percolab.study.material import Material
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks, Recorded
 from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.readers import as_reader
-from percolab.study.report import Line
 from percolab.study.settings import Settings
 from percolab.study.subject import n_factors
 

@@ -41,12 +41,11 @@ from percolab.nn.probing.probed_networks import Source, Sources, listed
 from percolab.nn.probing.prober import Prober
 from percolab.show import summary
 from percolab.study.cells import Array, Cell, Here, cell_of
-from percolab.study.estimates import Row, row, select
+from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Details, Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, caption
-from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings, network_seeds
 

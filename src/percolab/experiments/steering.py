@@ -41,12 +41,11 @@ from percolab.nn.probing import siblings
 from percolab.nn.probing.probed_latents import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
-from percolab.study.estimates import Row, band, layers_of, row, select
+from percolab.study.estimates import Line, Row, band, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Look, Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.report import Line
 from percolab.study.scales import WORLDS
 from percolab.study.settings import STEP, Settings
 

@@ -35,7 +35,7 @@ from percolab.store.finished import load
 from percolab.study import pictures, report, scales
 from percolab.study.cells import Cell, Cells, Here, cell_of
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
-from percolab.study.estimates import Row, combined
+from percolab.study.estimates import Line, Row, combined
 from percolab.study.networks import Networks, Recorded, find_make
 from percolab.study.readers import as_reader
 from percolab.study.runner import connected
@@ -77,7 +77,7 @@ class Experiment(Generic[O]):
     """what is computed for one draw of the data, from its settings, and the result of `first`"""
     analyse: Callable[[Settings[O], Results], Found]
     """estimates of one draw, from the results of its cells"""
-    headline: Callable[[Sequence[Row], Settings[O]], list[report.Line]]
+    headline: Callable[[Sequence[Row], Settings[O]], list[Line]]
     """the estimates that answer the question, the one that matters most first"""
     draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]] = lambda rows, settings: {}
     """pictures of the estimates, the one that answers the question first"""
@@ -388,7 +388,7 @@ class Study(Generic[O]):
             write_table(table, self.directory / name)
         if by_draw:
             _write_tidy(tidy(by_draw), self.directory / TABLE)
-        shown = report.Report(own.words, results, networks, rows, headline, images, details.sections, missing)
+        shown = report.Report(own.words, results, networks, rows, headline, images, details.sections)
         with replacing(self.directory / REPORT) as file:
             file.write_bytes(report.make(shown))
         write_json(self.directory / RESULTS, results)
