@@ -4,6 +4,7 @@ import json
 import sys
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -263,3 +264,28 @@ def test_a_reader_is_looked_for_in_the_current_directory(tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert main.run(["represent", "documents", "--scale", "small", "--readers", "only_here:Missing"]) == 2
     assert "module 'only_here' has no attribute 'Missing'" in capsys.readouterr().err
+
+
+OWN = """
+import torch
+
+
+def make(data, seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(data.X.shape[1], 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
+"""
+
+
+def test_small_data_are_probed_with_a_smaller_least_size(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_small.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    pl.generate(pl.Recipe(400, 4, "one_cluster", seeds=2)).save("small.zarr")
+    command = ["probe", "small.zarr", "--network", "my_small:make", "--layers", "0", "-o", "out", "--device", "cpu"]
+    assert main.run(command) == 2
+    assert "--min-latent-size must leave two latents" in capsys.readouterr().err
+    assert main.run([*command, "--min-latent-size", "25"]) == 0
+    table = pandas.read_parquet(tmp_path / "out" / "table.parquet")
+    forest = pl.load("small.zarr").forest
+    assert set(table["reader"]) == {"probe", "separation"}
+    assert forest.latent_size[table["unit"][table["reader"] == "probe"]].min() in range(25, 200)

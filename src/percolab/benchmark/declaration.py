@@ -45,12 +45,11 @@ from percolab.store.finished import load
 from percolab.study.cells import Cell, Cells, cell_of
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
-from percolab.study.estimates import Row, combined, select
+from percolab.study.estimates import Line, Row, combined, select
 from percolab.study.experiment import Details, Found, Results, Study, declared, digest_of
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.report import Line
 from percolab.study.runner import InProcess
 from percolab.study.settings import Settings
 from percolab.study.sources import folder

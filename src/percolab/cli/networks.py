@@ -193,12 +193,14 @@ def probe(
     sources = {"run": run, "network": network, "activations": activations}
     one_of(sources)
     if run is None:
-        usual = {"min_latent_size": (min_latent_size, ProbeConfig.min_latent_size), "draws": (draws, ProbeConfig.draws)}
-        usual |= {"max_depth": (max_depth, ProbeConfig.depths[-1]), "untrained": (untrained, UNTRAINED)}
+        usual = {"draws": (draws, ProbeConfig.draws), "untrained": (untrained, UNTRAINED)}
+        usual |= {"max_depth": (max_depth, ProbeConfig.depths[-1])}
         for name, (value, default) in usual.items():
             if value != default:
                 raise ValueError(f"{name} must come with run, got {value}")
-        _probe_own(path, output, sources, layers, factor=factor, overwrite=overwrite, device=device)
+        least = None if min_latent_size == ProbeConfig.min_latent_size else min_latent_size
+        how: dict[str, Any] = {"factor": factor, "overwrite": overwrite, "device": device}
+        _probe_own(path, output, sources, layers, least, **how)
         return
     if layers is not None:
         raise ValueError(f"layers must come with network or activations, got {layers!r} with a run")
@@ -231,12 +233,13 @@ def probe(
 
 
 def _probe_own(
-    path: str, output: Path, sources: dict[str, Any], layers: str | None, *, factor: int | None, overwrite: bool,
-    device: str,
+    path: str, output: Path, sources: dict[str, Any], layers: str | None, min_size: int | None, *, factor: int | None,
+    overwrite: bool, device: str,
 ) -> None:  # fmt: skip
     """Compare networks of one's own with untrained ones and the raw input, by probes and separation."""
     from percolab.store import finished
     from percolab.study.comparison import check_folder, compare
+    from percolab.study.readers import LatentProbe, Separation
 
     check_folder(output, overwrite=overwrite)  # before networks are read, which may take long
     dataset = finished.load_points(path)
@@ -244,7 +247,8 @@ def _probe_own(
     if factor is not None:
         networks["trained"] = {factor: networks["trained"]}
     chosen = layers.split(",") if layers else None
-    found = compare(dataset, {**networks, "raw": None}, ("probe", "separation"), layers=chosen, device=device)
+    readers = [LatentProbe(min_size=min_size), Separation(min_size=min_size)]
+    found = compare(dataset, {**networks, "raw": None}, readers, layers=chosen, device=device)
     found.save(output, overwrite=overwrite)
     print(found.verdict)
     print(found.contrasts[["contrast", "layer", "reader", "value", "low", "high"]].round(3).to_string(index=False))
