@@ -167,7 +167,7 @@ def _lead(dataset: AnyDataset) -> str:
 def _about(dataset: AnyDataset, factor: int) -> dict[str, Any]:
     """Return what a tree is called, and whether y depends on it."""
     if not isinstance(dataset, Superposed):
-        return {"title": "Tree of concepts: inside each, the smaller ones", "relevant": True, "weight": ""}
+        return {"title": "Tree of concepts: smaller ones lie inside larger ones", "relevant": True, "weight": ""}
     relevant = factor in dataset.relevant
     weights = dataset.weights
     weight = "in a product" if weights is None else f"weight {weights[factor]:g}"
