@@ -19,16 +19,7 @@ from percolab.show.latent_colours import NAMED
 PICTURE_SUFFIXES = (".png", ".pdf", ".svg")
 
 
-@command(
-    "percolab draw one.zarr -o one.png",
-    "# the fourth largest cluster, for print",
-    "percolab draw big.zarr --cluster 3 -o fourth.pdf",
-    "# coloured by the target; by the fourth unit of a layer",
-    "percolab draw one.zarr --colour y -o targets.png",
-    "percolab draw one.zarr --colour activations.npy:3 -o unit.png",
-    "# a document over the tree of its lexicon",
-    "percolab draw docs.zarr --document 3 -o document.png",
-)
+@command
 def draw(
     path: Store,
     output: Annotated[Path, word_option("-o --output", "FILE", "Figure: .png, .pdf or .svg.")],
@@ -52,6 +43,17 @@ def draw(
     It shows the z of the latent, or the mean of y or of the given values over its points.
     In a superposed world --factor picks the factor, and its cluster is drawn in the factor's own space.
     A document is drawn with its tokens, the exact belief in every context along it, and the floor of the loss.
+
+    Examples
+    --------
+    percolab draw one.zarr -o one.png
+    # the fourth largest cluster, for print
+    percolab draw big.zarr --cluster 3 -o fourth.pdf
+    # coloured by the target; by the fourth unit of a layer
+    percolab draw one.zarr --colour y -o targets.png
+    percolab draw one.zarr --colour activations.npy:3 -o unit.png
+    # a document over the tree of its lexicon
+    percolab draw docs.zarr --document 3 -o document.png
     """
     from percolab import show
     from percolab.corpora.collection import StoredDocuments
@@ -96,9 +98,7 @@ def _values(name: str, column: str | None) -> Any:
     return values
 
 
-@command(
-    "percolab figures -o figures", "# only the distribution of cluster sizes", "percolab figures --only 8 -o figures"
-)
+@command
 def figures(
     output: Annotated[Path, word_option("-o --output", "FOLDER", "Folder to write them to.")] = Path("figures"),
     only: Annotated[
@@ -118,6 +118,12 @@ def figures(
     Figure 11 is not in the paper: random graphs below, at and above the critical point.
     Figure 10 times samplers on this machine, which should be idle. Figures 4, 5 and 7 show a trained network:
     percolab reproduce draws them.
+
+    Examples
+    --------
+    percolab figures -o figures
+    # only the distribution of cluster sizes
+    percolab figures --only 8 -o figures
     """
     from percolab.figures import write
 

@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATENT=NUMBER or turn:LATENT=SEED"
 
 
-@command(
-    "# the value of latent 17 becomes 2.5; then the rows beyond its bond move by half the bond's length",
-    "percolab edit one.zarr do:17=2.5 move:17=0.5 -o edited.zarr",
-    "# the same X with half of the sibling pairs silent",
-    "percolab edit one.zarr --target silent -o silent.zarr",
-)
+@command
 def edit(
     path: options.Store,
     output: options.Output,
@@ -48,6 +43,13 @@ def edit(
     move: move all rows beyond a latent's bond by NUMBER times the bond's vector; prints how many rows moved.
     turn: draw the directions below a latent again. shift, move and turn leave the truth and y unchanged.
     The recipe records the edits, and makes the edited dataset again.
+
+    Examples
+    --------
+    # the value of latent 17 becomes 2.5; then the rows beyond its bond move by half the bond's length
+    percolab edit one.zarr do:17=2.5 move:17=0.5 -o edited.zarr
+    # the same X with half of the sibling pairs silent
+    percolab edit one.zarr --target silent -o silent.zarr
     """
     if not edits and target is None:
         raise ValueError("edits or target must be given")
@@ -104,7 +106,7 @@ def _apply(dataset: Dataset, change: Edit) -> Dataset:
             return dataset.turn(change.latent, seed=change.seed)
 
 
-@command("percolab take one.zarr --size 1000 -o part.zarr")
+@command
 def take(
     path: options.Store,
     output: options.Output,
@@ -119,6 +121,10 @@ def take(
 
     Give --size or --rows.
     With the same --seed, a smaller subsample is a part of a larger one.
+
+    Examples
+    --------
+    percolab take one.zarr --size 1000 -o part.zarr
     """
     if (size is None) == (rows is None):
         raise ValueError("size or rows must be given, and not both")
@@ -133,12 +139,7 @@ def take(
     make(taken, output, overwrite=overwrite, quiet=quiet)
 
 
-@command(
-    "# two hierarchies, of which only the first affects y",
-    "percolab superpose a.zarr b.zarr --weights 1,0 --seed 3 -o world.zarr",
-    "# the swap: the same X, y from the second",
-    "percolab superpose a.zarr b.zarr --weights 0,1 --seed 3 -o swapped.zarr",
-)
+@command
 def superpose(
     factors: Annotated[
         list[str],
@@ -171,6 +172,13 @@ def superpose(
     X is the scaled, rotated sum of their positions, y the weighted sum of their targets, or the product of two.
     A factor of weight 0 is irrelevant: a control inside the same X.
     Factors are made from their recipes. The same --seed with other --weights gives the same X.
+
+    Examples
+    --------
+    # two hierarchies, of which only the first affects y
+    percolab superpose a.zarr b.zarr --weights 1,0 --seed 3 -o world.zarr
+    # the swap: the same X, y from the second
+    percolab superpose a.zarr b.zarr --weights 0,1 --seed 3 -o swapped.zarr
     """
     if len(factors) < 2:
         raise ValueError(f"factors must be at least two, got {len(factors)}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import typer
@@ -111,18 +113,18 @@ class Judge(Command):
     failure = BAD_INPUT
 
 
-COMMANDS: dict[str, list[tuple[Callable[..., None], type[Command], str]]] = {}
+Run = Callable[..., None]
+COMMANDS: dict[str, list[tuple[Run, type[Command], str]]] = {}
 """The commands of each module, with the kind of each and the end of its help page."""
 
 
-def command(*lines: str, kind: type[Command] = Command) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that makes a function a command; `lines` are its examples."""
-
-    def taken(function: Callable[..., None]) -> Callable[..., None]:
-        COMMANDS.setdefault(function.__module__, []).append((function, kind, examples(*lines)))
-        return function
-
-    return taken
+def command(function: Run | None = None, *, kind: type[Command] = Command) -> Any:
+    """Make a function a command. The end of its help page is the section Examples of its docstring."""
+    if function is None:
+        return partial(command, kind=kind)
+    function.__doc__, _, lines = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
+    COMMANDS.setdefault(function.__module__, []).append((function, kind, examples(*lines.splitlines())))
+    return function
 
 
 def examples(*lines: str) -> str:

@@ -119,12 +119,7 @@ def print_report(directory: Path, results: dict[str, Any], finding: str = "") ->
     print(f"{directory / REPORT}: {finding}{clock(sum(results['seconds'].values()))} in all")
 
 
-@command(
-    "# minutes on a laptop",
-    "percolab reproduce one-cluster --scale small",
-    "# the paper's scale, best on a GPU",
-    "percolab reproduce multi-cluster -o multi",
-)
+@command
 def reproduce(
     name: Annotated[
         str,
@@ -151,6 +146,13 @@ def reproduce(
     Networks of several seeds are trained at once, and probed beside untrained ones, random features and the raw input.
     A stage that was already run with the same inputs is not run again.
     After an interruption, give the same command.
+
+    Examples
+    --------
+    # minutes on a laptop
+    percolab reproduce one-cluster --scale small
+    # the paper's scale, best on a GPU
+    percolab reproduce multi-cluster -o multi
     """
     check_choice("name", name, HIERARCHY)
     check_choice("scale", scale, SCALES)
@@ -166,12 +168,7 @@ def reproduce(
         print_report(directory, results, f"test R² {test:.4f} (mean of {chosen.seeds}), ")
 
 
-@command(
-    "# minutes on a laptop",
-    "percolab represent relevance --scale small",
-    "# full scale, best on a GPU",
-    "percolab represent steering --data superposed-4 --draws 5 -o steering",
-)
+@command
 def represent(
     name: Annotated[
         str,
@@ -218,6 +215,13 @@ def represent(
     DIR gets report.html, which needs nothing else, results.json with all estimates, table.parquet, and cells/.
     A cell that was already computed from the same inputs is not computed again.
     After an interruption, give the same command.
+
+    Examples
+    --------
+    # minutes on a laptop
+    percolab represent relevance --scale small
+    # full scale, best on a GPU
+    percolab represent steering --data superposed-4 --draws 5 -o steering
     """
     check_choice("name", FORMERLY.get(name, name), REPRESENT)
     given: dict[str, Any] = {"data": data, "seeds": seeds, "epochs": epochs, "draws": draws, "network": network}
@@ -227,10 +231,7 @@ def represent(
     _run(name, scale, output, given, **how)
 
 
-@command(
-    "# minutes on a laptop",
-    "percolab scaling --scale small",
-)
+@command
 def scaling(
     scale: Scale = "paper",
     data: Annotated[
@@ -250,18 +251,18 @@ def scaling(
     DIR gets report.html, which needs nothing else, and results.json with all errors and exponents.
     What was already measured with the same settings is not measured again.
     After an interruption, give the same command.
+
+    Examples
+    --------
+    # minutes on a laptop
+    percolab scaling --scale small
     """
     given = {"data": None if data is None else data.split(","), "seeds": seeds, "draws": draws, "network": network}
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "ray": ray, "quiet": quiet}
     _run("scaling", scale, output, given, **how)
 
 
-@command(
-    "# two runs of percolab train on documents",
-    "percolab diff run-a run-b -o diff.html",
-    "# activations of any two networks, for the same inputs",
-    "percolab diff a.npy b.npy --method topk@n_features=1024+k=16",
-)
+@command
 def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="A run of percolab train, or activations as .npy.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="A second run or file, on the same inputs.")],
@@ -291,6 +292,13 @@ def diff(
     Runs on documents know their lexicons, so every matched concept has a true owner; shares are scored against it.
     For all networks, the features with the most one-sided shares are listed with the places where they fire most.
     percolab represent ownership does this for pairs whose differences are known, with intervals.
+
+    Examples
+    --------
+    # two runs of percolab train on documents
+    percolab diff run-a run-b -o diff.html
+    # activations of any two networks, for the same inputs
+    percolab diff a.npy b.npy --method topk@n_features=1024+k=16
     """
     need_packages()
     from percolab.ground.progress import bar

@@ -17,16 +17,7 @@ from percolab.ground import files
 LOOPBACK = "127.0.0.1"
 
 
-@command(
-    "percolab explore small.zarr -o explorer.html",
-    "percolab explore docs.zarr -o documents.html",
-    "# documents, and what probes read from networks trained on them",
-    "percolab explore docs.zarr --run own --run other -o documents.html",
-    "# with a network's predictions and the codes of a dictionary",
-    "percolab explore small.zarr --run run --features codes.npz -o explorer.html",
-    "# a store larger than memory",
-    "percolab explore big.zarr --serve",
-)
+@command
 def explore(
     path: Store,
     output: Annotated[Path | None, word_option("-o --output", "FILE", "The page, .html.")] = None,
@@ -57,6 +48,17 @@ def explore(
     untrained one, below the exact beliefs.
     With --serve the page reads the points of a latent from the store when you look at it, and nothing is written. The
     server listens only on this machine, unless --host is given; anyone who can reach that address can see the dataset.
+
+    Examples
+    --------
+    percolab explore small.zarr -o explorer.html
+    percolab explore docs.zarr -o documents.html
+    # documents, and what probes read from networks trained on them
+    percolab explore docs.zarr --run own --run other -o documents.html
+    # with a network's predictions and the codes of a dictionary
+    percolab explore small.zarr --run run --features codes.npz -o explorer.html
+    # a store larger than memory
+    percolab explore big.zarr --serve
     """
     from percolab.features.inputs import read_codes
     from percolab.ground.progress import bar

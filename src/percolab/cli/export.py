@@ -12,14 +12,7 @@ from percolab.exports import WRITERS, files_of
 from percolab.ground import files
 
 
-@command(
-    "percolab export one.zarr --format npz -o percolation",
-    "percolab export one.zarr --format parquet -o one",
-    "# documents, for datasets.load_dataset",
-    "percolab export docs.zarr --format parquet -o docs-hub",
-    "# a superposed world with the hierarchy of its second factor",
-    "percolab export two.zarr --factor 1 --format npz -o two",
-)
+@command
 def export(
     path: Store,
     form: Annotated[str, word_option("--format", "|".join(WRITERS), "Format to write.", tuple(WRITERS))],
@@ -34,6 +27,15 @@ def export(
     datasets.load_dataset opens. csv: the two tables as text. hdf5: one file with the columns of the data model.
     For a superposed world, hdf5 holds everything; the other formats hold its samples with the truth of one --factor.
     Documents are written as npz, or as parquet with tokens as input_ids.
+
+    Examples
+    --------
+    percolab export one.zarr --format npz -o percolation
+    percolab export one.zarr --format parquet -o one
+    # documents, for datasets.load_dataset
+    percolab export docs.zarr --format parquet -o docs-hub
+    # a superposed world with the hierarchy of its second factor
+    percolab export two.zarr --factor 1 --format npz -o two
     """
     from percolab.ground.progress import bar
     from percolab.store import finished

@@ -48,14 +48,7 @@ PRINTED_MEASURES = (
 """What the table on the terminal shows of a summary."""
 
 
-@command(
-    "percolab score one.zarr codes.npz",
-    "percolab score world.zarr codes.npz --factor 1 -o score.html",
-    "# methods on a network of percolab train, beside an untrained one",
-    "percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024",
-    "# the same on a network of your own, which was trained elsewhere",
-    "percolab score one.zarr --network my_module:make --layer encoder.2",
-)
+@command
 def score(
     path: options.Store,
     codes: Annotated[
@@ -107,6 +100,15 @@ def score(
     activations (rows, d).
     With --run or --network, every method is also scored on an untrained network of the same shape; with --activations,
     on all roles of the folder.
+
+    Examples
+    --------
+    percolab score one.zarr codes.npz
+    percolab score world.zarr codes.npz --factor 1 -o score.html
+    # methods on a network of percolab train, beside an untrained one
+    percolab score one.zarr --run run --method neurons --method kmeans@n_features=1024
+    # the same on a network of your own, which was trained elsewhere
+    percolab score one.zarr --network my_module:make --layer encoder.2
     """
     sources = {"codes": codes, "run": run, "network": network, "activations": activations}
     one_of(sources)
@@ -220,16 +222,7 @@ def _split(names: str | None) -> list[str] | None:
     return None if names is None else [name for name in names.split(",") if name]
 
 
-@command(
-    "# minutes on a laptop",
-    "percolab benchmark --scale small --tasks superposed-2 --draws 3",
-    "# your own method beside the others",
-    "percolab benchmark --scale small --tasks superposed-2 --method my_package:MyMethod",
-    "# check result files that others made, and print their table",
-    "percolab benchmark --check results",
-    "# a part of the full benchmark, best on a GPU",
-    "percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500",
-)
+@command
 def benchmark(
     output: Annotated[Path | None, word_option("-o --output", "DIR", "Directory. Default: benchmark-SCALE.")] = None,
     scale: Annotated[str, choice_option("--scale", SCALES, "paper", "small: minutes on a laptop. ")] = "paper",
@@ -282,6 +275,17 @@ def benchmark(
     DIR/TASK gets report.html, which needs nothing else, results.json, and result files to submit.
     A cell that was already computed from the same inputs is not computed again: the same command resumes.
     It exits with 130 if the time limit or Ctrl-C leaves cells undone, and with 1 if a cell failed.
+
+    Examples
+    --------
+    # minutes on a laptop
+    percolab benchmark --scale small --tasks superposed-2 --draws 3
+    # your own method beside the others
+    percolab benchmark --scale small --tasks superposed-2 --method my_package:MyMethod
+    # check result files that others made, and print their table
+    percolab benchmark --check results
+    # a part of the full benchmark, best on a GPU
+    percolab benchmark --tasks superposed-4 --only kmeans,batchtopk --time-limit 500
     """
     need_packages()
     from percolab.benchmark.declaration import BRIEF

@@ -28,25 +28,7 @@ from percolab.worlds.superposition import Superposition, recipe_from_dict
 DTYPES = ("float32", "float64")
 
 
-@command(
-    "# the paper's dataset of one cluster",
-    "percolab generate paper-one-cluster -o a.zarr",
-    "# clusters of all sizes, without the small ones",
-    "percolab generate --n-points 1e6 --dim 50 --min-cluster-size 99 -o b.zarr",
-    "# the same clusters and positions twice, with different targets",
-    "percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr",
-    "percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr",
-    "# a single cluster",
-    "percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr",
-    "# off the critical point: a random graph with a giant cluster",
-    "percolab generate --n-points 1e5 --dim 10 --mean-degree 2 -o g.zarr",
-    "# labels of 20 classes in place of numbers",
-    "percolab generate --n-points 5000 --dim 20 --mode one_cluster --target classes:n_groups=20 -o i.zarr",
-    "# two hierarchies in one X",
-    "percolab generate superposed-2 -o h.zarr",
-    "# larger than memory; if interrupted, the same command resumes it",
-    "percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr",
-)
+@command
 def generate(
     output: options.Output,
     preset: Annotated[
@@ -100,6 +82,26 @@ def generate(
     Seeds that you do not give are drawn, printed and recorded.
     The same recipe gives the same data.
     With --shards nothing larger than a shard is held in memory, and the same command resumes after an interruption.
+
+    Examples
+    --------
+    # the paper's dataset of one cluster
+    percolab generate paper-one-cluster -o a.zarr
+    # clusters of all sizes, without the small ones
+    percolab generate --n-points 1e6 --dim 50 --min-cluster-size 99 -o b.zarr
+    # the same clusters and positions twice, with different targets
+    percolab generate --n-points 20000 --dim 50 --seed 7 -o c.zarr
+    percolab generate --n-points 20000 --dim 50 --seed 7 --value-seed 8 -o d.zarr
+    # a single cluster
+    percolab generate --n-points 5000 --dim 20 --mode one_cluster -o e.zarr
+    # off the critical point: a random graph with a giant cluster
+    percolab generate --n-points 1e5 --dim 10 --mean-degree 2 -o g.zarr
+    # labels of 20 classes in place of numbers
+    percolab generate --n-points 5000 --dim 20 --mode one_cluster --target classes:n_groups=20 -o i.zarr
+    # two hierarchies in one X
+    percolab generate superposed-2 -o h.zarr
+    # larger than memory; if interrupted, the same command resumes it
+    percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr
     """
     from percolab.store.shards import recipe_to_resume
 
@@ -223,15 +225,7 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
 # ---------------------------------------------------------------------- the command ``percolab documents``
 
 
-@command(
-    "percolab documents --tokens 2048 --count 1e5 -o docs.zarr",
-    "# two lexicons over the same tokens, one for each half of the documents",
-    "percolab documents --tokens 2048 --lexicons 2 --seed 1 --count 1e5 -o two.zarr",
-    "# documents for tests, of the same lexicon",
-    "percolab documents --tokens 2048 --count 1e4 --first 1099511627776 -o test.zarr",
-    "# many documents, made by several processes; if interrupted, the same command resumes",
-    "percolab documents --tokens 8192 --count 1e7 --shards 32 -o many.zarr",
-)
+@command
 def documents(
     output: options.Output,
     count: Annotated[int, number_option("--count", "Number of documents.")],
@@ -267,6 +261,16 @@ def documents(
     A lexicon is a percolation cluster, and its points are tokens; a context is a latent, and holds the tokens below it.
     Each token of a document is drawn from a context, which changes at random positions.
     The same options give the same documents, and the same command resumes after an interruption.
+
+    Examples
+    --------
+    percolab documents --tokens 2048 --count 1e5 -o docs.zarr
+    # two lexicons over the same tokens, one for each half of the documents
+    percolab documents --tokens 2048 --lexicons 2 --seed 1 --count 1e5 -o two.zarr
+    # documents for tests, of the same lexicon
+    percolab documents --tokens 2048 --count 1e4 --first 1099511627776 -o test.zarr
+    # many documents, made by several processes; if interrupted, the same command resumes
+    percolab documents --tokens 8192 --count 1e7 --shards 32 -o many.zarr
     """
     fields = {"length": length, "renewal": renewal, "min_size": min_size, "seed": seed}
     if recipe_file is not None:

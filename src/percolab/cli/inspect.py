@@ -17,17 +17,7 @@ TABLE_WIDTH = 110
 """Width of wide tables where no terminal says how much room there is."""
 
 
-@command(
-    "percolab info one.zarr",
-    "# read everything and compare it with its digests",
-    "percolab info one.zarr --verify",
-    "# for programs",
-    "percolab info one.zarr --json",
-    "# a page with figures",
-    "percolab info one.zarr --html card.html",
-    "# the second hierarchy of a superposed world",
-    "percolab info two.zarr --factor 1",
-)
+@command
 def info(
     path: Store,
     factor: Factor = None,
@@ -46,6 +36,18 @@ def info(
     This is quick for a dataset of any size: all of X is read only with --verify, and one cluster only with --html.
     For more than 20 million points, depths and targets are not read either.
     For a superposed world it prints the factors, or one of them with --factor; for documents, their lexicons.
+
+    Examples
+    --------
+    percolab info one.zarr
+    # read everything and compare it with its digests
+    percolab info one.zarr --verify
+    # for programs
+    percolab info one.zarr --json
+    # a page with figures
+    percolab info one.zarr --html card.html
+    # the second hierarchy of a superposed world
+    percolab info two.zarr --factor 1
     """
     from percolab.corpora.collection import StoredDocuments
     from percolab.ground.progress import bar
@@ -81,14 +83,7 @@ def info(
         print_wrote(html, as_json=as_json)
 
 
-@command(
-    "percolab verify one.zarr",
-    "# also a page with one figure per law",
-    "percolab verify one.zarr --report out",
-    "# both engines, on data made for the purpose; takes half a minute",
-    "percolab verify",
-    kind=Judge,
-)
+@command(kind=Judge)
 def verify(
     path: Annotated[
         str | None,
@@ -108,6 +103,14 @@ def verify(
     If a law needs a larger dataset, its line says what it needs.
     For a superposed world it checks how the factors are combined, and the laws of each factor.
     For documents it checks how contexts and tokens are drawn, and whether beliefs are true as often as they say.
+
+    Examples
+    --------
+    percolab verify one.zarr
+    # also a page with one figure per law
+    percolab verify one.zarr --report out
+    # both engines, on data made for the purpose; takes half a minute
+    percolab verify
     """
     from percolab.checks.suite import verify as check
     from percolab.ground.progress import bar

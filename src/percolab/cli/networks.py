@@ -41,11 +41,7 @@ def config_option(name: str, text: str, parser: Callable[[object], float] = inte
     return number_option(f"--{name.replace('_', '-')}", text, parser, default)
 
 
-@command(
-    "percolab train one.zarr -o run",
-    "# after Ctrl-C",
-    "percolab train one.zarr -o run --resume",
-)
+@command
 def train(
     path: Annotated[
         str,
@@ -81,6 +77,12 @@ def train(
     Ctrl-C stops after the current epoch or step and keeps it; --resume continues to the same final weights.
     With --resume and no other option, the run keeps its own configuration.
     On CUDA an epoch, or a step on documents, is one CUDA graph; products are in TF32 unless --no-tf32 is given.
+
+    Examples
+    --------
+    percolab train one.zarr -o run
+    # after Ctrl-C
+    percolab train one.zarr -o run --resume
     """
     need_packages()
     from percolab.corpora.corpus import Corpus
@@ -133,9 +135,14 @@ def _training_data(path: str) -> Any:
     return Corpus.from_dict(read_json("path", path, MOST_CORPUS))
 
 
-@command("percolab baselines one.zarr")
+@command
 def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> None:
-    """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point."""
+    """Score the baselines of Table 1 on a dataset: the mean, ridge regression, and the nearest other point.
+
+    Examples
+    --------
+    percolab baselines one.zarr
+    """
     need_packages()
     from percolab.nn.networks import baseline
     from percolab.nn.networks.objective import NAMES
@@ -151,11 +158,7 @@ def baselines(path: Store, device: Device = "auto", as_json: AsJson = False) -> 
         print(f"{name.replace('_', ' '):27}" + "".join(f"{value:10.4g}" for value in score.values()))
 
 
-@command(
-    "percolab probe one.zarr --run run -o probes",
-    "# your own network, trained elsewhere, beside the same network with fresh weights and the raw input",
-    "percolab probe one.zarr --network my_module:make --layers encoder.0,encoder.2 -o probes",
-)
+@command
 def probe(
     path: Store,
     output: Annotated[Path, word_option("-o --output", "DIR", "Directory for tables and figures.")],
@@ -188,6 +191,12 @@ def probe(
     Both protocols are run: points held out at random, as in the paper, and whole subtrees held out.
     With --network or --activations, DIR gets report.html, results.json and table.parquet of percolab.compare instead:
     errors of probes and separations of siblings, unit by unit, beside untrained networks and the raw input.
+
+    Examples
+    --------
+    percolab probe one.zarr --run run -o probes
+    # your own network, trained elsewhere, beside the same network with fresh weights and the raw input
+    percolab probe one.zarr --network my_module:make --layers encoder.0,encoder.2 -o probes
     """
     need_packages()
     sources = {"run": run, "network": network, "activations": activations}
