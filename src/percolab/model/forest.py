@@ -249,35 +249,29 @@ class Forest:
         return kinship.path(self, rows)
 
     @overload
-    def ancestors(self, latents: Index, *, nodes: None = ...) -> Ints: ...
+    def ancestors(self, latents: Index) -> Ints: ...
 
     @overload
-    def ancestors(self, latents: Many, *, nodes: None = ...) -> Ragged: ...
+    def ancestors(self, latents: Many) -> Ragged: ...
 
-    @overload
-    def ancestors(self, latents: None = ..., *, nodes: Index) -> Ints: ...
-
-    @overload
-    def ancestors(self, latents: None = ..., *, nodes: Many) -> Ragged: ...
-
-    def ancestors(self, latents: Any = None, *, nodes: Any = None) -> Ints | Ragged:
+    def ancestors(self, latents: Any) -> Ints | Ragged:
         """Return the latents above a latent, top first; of many latents, such a list for each, as `Ragged`.
 
-        `nodes` instead of `latents` may also name rows. The time is proportional to what is returned.
+        The time is proportional to what is returned.
         """
-        return kinship.ancestors(self, latents, nodes)
+        return kinship.ancestors(self, latents)
 
     def children(self, latents: ArrayLike) -> Ints:
         """Return the left and right child of latents, as nodes, in an array of one more dimension, 2. O(1) each."""
         return self.latent_children[indices("latents", latents, self.n_latents)]
 
-    def side(self, latents: ArrayLike | None = None, *, nodes: ArrayLike | None = None) -> Ints:
-        """Return 0 for left children, 1 for right ones, -1 for tops; `nodes` may also name rows. O(1) each."""
-        return kinship.side(self, latents, nodes)
+    def side(self, latents: ArrayLike) -> Ints:
+        """Return 0 for latents that are left children, 1 for right ones, -1 for tops. O(1) each."""
+        return kinship.side(self, latents)
 
-    def sibling(self, latents: ArrayLike | None = None, *, nodes: ArrayLike | None = None) -> Ints:
-        """Return the other child of the parent, as a node, -1 for tops; `nodes` may also name rows. O(1) each."""
-        return kinship.sibling(self, latents, nodes)
+    def sibling(self, latents: ArrayLike) -> Ints:
+        """Return the other child of the parent of each latent, as a node, -1 for tops. O(1) each."""
+        return kinship.sibling(self, latents)
 
     def lca(self, a: ArrayLike, b: ArrayLike) -> Ints:
         """Return the smallest latent that has both rows: their lowest common ancestor.
@@ -344,7 +338,7 @@ class Forest:
         """Return, for each of these latents, the nearest other of them above it, -1 for none. O(k log k)."""
         return nearest_above(self, latents)
 
-    def moments(self, values: Any, latents: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Moments:
+    def moments(self, values: Any, latents: ArrayLike | None = None) -> Moments:
         """Return sums, means and variances of columns over the rows of latents.
 
         `values` are passed in blocks, so they may stay on disk: once, unless prefix sums at the ends of latents take
@@ -358,11 +352,8 @@ class Forest:
             (n,) or (n, w) numbers: an array, a tensor, a memory map, a stored or a sparse array.
         latents
             Indices, or a mask; None takes all.
-        rows
-            Row i of `values` is row ``rows[i]`` of the forest, in any order, some perhaps more than once. None: row i
-            of both is the same.
         """
-        return moments(self, values, latents, rows)
+        return moments(self, values, latents)
 
     def membership(self, latents: ArrayLike | None = None) -> scipy.sparse.csr_array:
         """Return which points the latents have, as a boolean CSR array (n_points, number of latents).

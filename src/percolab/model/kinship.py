@@ -59,23 +59,23 @@ def path(forest: Forest, rows: Any) -> Ints | Ragged:
     return np.array(latents, np.int64)
 
 
-def ancestors(forest: Forest, latents: Any, nodes: Any) -> Ints | Ragged:
-    """Return the latents above nodes: see `Forest.ancestors`."""
-    codes, parent = _parents(forest, latents, nodes)
-    ways = paths_to(parent.ravel(), forest.latent_parent, forest.latent_depth)
-    return ways if codes.ndim else ways.values
+def ancestors(forest: Forest, latents: Any) -> Ints | Ragged:
+    """Return the latents above latents: see `Forest.ancestors`."""
+    chosen = indices("latents", latents, forest.n_latents)
+    ways = paths_to(forest.latent_parent[chosen].ravel(), forest.latent_parent, forest.latent_depth)
+    return ways if chosen.ndim else ways.values
 
 
-def side(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> Ints:
-    """Return which child of its parent each node is: see `Forest.side`."""
-    codes, pair = _families(forest, latents, nodes)
-    return np.where(pair[..., 0] < 0, -1, codes == pair[..., 1])[()]
+def side(forest: Forest, latents: ArrayLike) -> Ints:
+    """Return which child of its parent each latent is: see `Forest.side`."""
+    nodes, pair = _families(forest, latents)
+    return np.where(pair[..., 0] < 0, -1, nodes == pair[..., 1])[()]
 
 
-def sibling(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> Ints:
-    """Return the other child of each node's parent: see `Forest.sibling`."""
-    codes, pair = _families(forest, latents, nodes)
-    return np.where(codes == pair[..., 0], pair[..., 1], pair[..., 0])[()]
+def sibling(forest: Forest, latents: ArrayLike) -> Ints:
+    """Return the other child of each latent's parent: see `Forest.sibling`."""
+    nodes, pair = _families(forest, latents)
+    return np.where(nodes == pair[..., 0], pair[..., 1], pair[..., 0])[()]
 
 
 def common_latent(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
@@ -100,27 +100,13 @@ def distance_to(forest: Forest, rows: ArrayLike) -> Ints:
     return bonds
 
 
-def _parents(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> tuple[Ints, Ints]:
-    """Return the nodes that were named, by either argument, and their parents."""
-    n = forest.n_points
-    if latents is not None and nodes is None:
-        chosen = indices("latents", latents, forest.n_latents)
-        return n + chosen, forest.latent_parent[chosen]
-    if nodes is None or latents is not None:
-        raise ValueError("one of latents and nodes must be given, and not both")
-    codes = indices("nodes", nodes, n + forest.n_latents)
-    parent, rows = np.empty_like(codes), codes < n
-    parent[rows] = forest.point_parent[codes[rows]]
-    parent[~rows] = forest.latent_parent[codes[~rows] - n]
-    return codes, parent
-
-
-def _families(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> tuple[Ints, Ints]:
-    """Return the nodes that were named, and both children of their parents, -1 for tops."""
-    codes, parent = _parents(forest, latents, nodes)
-    pair = np.full((*codes.shape, 2), -1, np.int64)
+def _families(forest: Forest, latents: ArrayLike) -> tuple[Ints, Ints]:
+    """Return latents as nodes, and both children of their parents, -1 for tops."""
+    chosen = indices("latents", latents, forest.n_latents)
+    parent = forest.latent_parent[chosen]
+    pair = np.full((*chosen.shape, 2), -1, np.int64)
     pair[parent >= 0] = forest.latent_children[parent[parent >= 0]]
-    return codes, pair
+    return forest.n_points + chosen, pair
 
 
 def _pairs(forest: Forest, a: ArrayLike, b: ArrayLike) -> tuple[Ints, Ints, Ints]:

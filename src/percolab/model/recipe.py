@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from decimal import Context, Decimal
 from functools import lru_cache
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -174,6 +174,16 @@ class Written:
             raise ValueError(f"{name} must be a list of {what}, got {parts!r}")
         return [make(part) for part in parts]
 
+    def _repr_html_(self) -> str:
+        lines: dict[str, object] = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, tuple) and not all(isinstance(part, Real) for part in value):
+                lines |= {f"{field.name[:-1]} {k}": repr(part) for k, part in enumerate(value)}
+            elif value is not None:
+                lines[field.name] = str(value) if field.name == "seed" else value
+        return text.table(type(self).__name__, lines)
+
     def to_json(self) -> str:
         """Return it as one line of JSON."""
         return json.dumps(self.to_dict())
@@ -301,11 +311,6 @@ class Recipe(Written):
     def step(self) -> float:
         """Length of a bond before the final scaling by √d: n^(-1/4) for one cluster, else n^(-1/6)."""
         return _power(self.n_points, -1 / 4 if self.mode == "one_cluster" else -1 / 6)
-
-    def _repr_html_(self) -> str:
-        lines = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "seeds"}
-        seeds = {f"seeds.{name}": str(seed) for name, seed in self.seeds.to_dict().items()}
-        return text.table("Recipe", {name: value for name, value in (lines | seeds).items() if value is not None})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, ready for JSON; edits and target are left out where there are none."""

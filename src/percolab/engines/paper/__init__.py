@@ -105,7 +105,7 @@ def _grow_clusters(
             top, stop = first - c, end - c - 1
             pool = pcg64.spawn(graph, birth[c] + coalescent.FIRST_CLUSTER_CHILD)
             coalescent.coalesce(size, pool, work)
-            coalescent.lay_out(
+            coalescent.arrange(
                 size, first, work, left_size[top:stop], bond[top:stop], row, split_rows[top:stop], merge_order
             )
             pcg64.seed_stream(pcg64.spawn(latents, birth[c]), stream)
