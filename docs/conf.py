@@ -73,6 +73,8 @@ toc_object_entries_show_parents = "hide"
 
 # ---------------------------------------------------------------------- looks
 
+MOST_COLUMNS = 8  # of numbers, side by side; all tables of text have fewer
+
 html_theme = "pydata_sphinx_theme"
 html_title = "percolab"
 html_static_path = ["_static"]
@@ -167,6 +169,26 @@ def _keep_intervals_whole(app: Sphinx, tree: nodes.document) -> None:
                 text.parent.replace(text, nodes.Text(text.replace("± ", "±\u00a0")))
 
 
+def _split_wide_tables(app: Sphinx, tree: nodes.document) -> None:
+    """Show a table of many columns as several below each other, each with the first column, as reports do."""
+    for table in list(tree.findall(nodes.table)):
+        group = table.next_node(nodes.tgroup)
+        count = group["cols"] - 1
+        parts = -(-count // MOST_COLUMNS)
+        edges = [1 + count * part // parts for part in range(parts + 1)]
+        pieces = [table.deepcopy() for _ in range(parts)]
+        for piece, lo, hi in zip(pieces, edges, edges[1:], strict=False):
+            own = piece.next_node(nodes.tgroup)
+            own["cols"] = 1 + hi - lo
+            columns = [node for node in own.children if isinstance(node, nodes.colspec)]
+            for line in (columns, *(row.children[:] for row in own.findall(nodes.row))):
+                for i, cell in enumerate(line):
+                    if i and not lo <= i < hi:
+                        cell.parent.remove(cell)
+        if parts > 1:
+            table.replace_self(pieces)
+
+
 def _figures_in_the_dark(app: Sphinx) -> None:
     """Give every page the filter that its figures have on a dark ground, as reports have it."""
     from percolab.show.style import DARK_FIGURES
@@ -181,6 +203,7 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", _figures_in_the_dark)
     app.connect("doctree-read", _mark_first_picture)
     app.connect("doctree-read", _keep_intervals_whole)
+    app.connect("doctree-read", _split_wide_tables)
     app.connect("html-page-context", _describe)
     app.connect("build-finished", _refuse_plain_figures)
     app.connect("autodoc-process-docstring", _keep, priority=400)

@@ -43,10 +43,10 @@ from percolab.intervals import Estimate
 from percolab.nn import TrainConfig
 from percolab.study.cells import RECORD, Array, Cell
 from percolab.study.directory import CLAIM, MADE
-from percolab.study.estimates import row
+from percolab.study.estimates import Line, row
 from percolab.study.experiment import Experiment, Found
 from percolab.study.measured import Columns, Measured, Units
-from percolab.study.report import Line, Words
+from percolab.study.report import Words
 from percolab.study.settings import Settings
 from percolab.study.sources import folder as read_activations
 

@@ -9,3 +9,17 @@ document.addEventListener("DOMContentLoaded", () => {
     link.append(image);
   }
 });
+
+// On a phone, a table that would scroll sideways gets room: the first cell of a row goes above the others.
+const narrowTables = () => {
+  for (const box of document.querySelectorAll(".bd-article .pst-scrollable-table-container")) {
+    const table = box.querySelector("table.table");
+    table.classList.remove("narrowed");
+    if (!box.clientWidth || innerWidth > 600 || box.scrollWidth <= box.clientWidth) continue;
+    const columns = table.rows[0].cells.length - 1;
+    table.style.setProperty("--columns", columns > 5 ? Math.ceil(columns / 2) : columns);
+    table.classList.add("narrowed");
+  }
+};
+for (const event of ["load", "resize"]) addEventListener(event, narrowTables);
+addEventListener("toggle", narrowTables, true);

@@ -108,7 +108,7 @@ def contrasts() -> Panel:
         "relevance: separation, log ratio\nto irrelevant (above 0: seen)": ("relevance-4",
          {"part": "all", "measure": "separation", "layer": blocks, "epoch": 200},
          {"part": "null", "measure": "separation", "layer": blocks, "epoch": 200}),
-        "steering: slope of the response\n(1: as the truth says)": ("dose",
+        "steering: slope of the response\n(1: as the truth says)": ("steering",
          {"case": "relevant", **slope}, {"case": "irrelevant", **slope}),
         "edit: shared cosine of changes,\nslope taken out (above 0: shared)": ("edit",
          {"measure": "shared cosine, rest", "case": "edit", "layer": "blocks.1"},
@@ -141,7 +141,7 @@ def steering(layers: Sequence[str] = ("input", "blocks.0", "blocks.1")) -> Panel
         "random direction": {"direction": "random"},
     }  # fmt: skip
     series = {
-        name: {LAYERS[layer]: mark(estimate_of("dose", **(given | other), layer=layer)) for layer in layers}
+        name: {LAYERS[layer]: mark(estimate_of("steering", **(given | other), layer=layer)) for layer in layers}
         for name, other in cases.items()
     }
     return Panel([LAYERS[layer] for layer in layers], series, "slope of the response (1: as the truth says)")

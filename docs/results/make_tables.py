@@ -83,7 +83,8 @@ def table_one() -> str:
                 found = {"value": own[measure], "low": own[f"{measure}_low"], "high": own[f"{measure}_high"]}
                 cells += [own[f"paper_{measure}"] or "", interval(found, digits)]
             rows.append([name if model == "ridge" else "", word, *cells])
-    return table(["", "", "one-cluster, paper", "ours", "multi-cluster, paper", "ours"], rows)
+    head = ["one-cluster, paper", "one-cluster, ours", "multi-cluster, paper", "multi-cluster, ours"]
+    return table(["measure", "model", *head], rows)
 
 
 def probes(data: str) -> str:
@@ -155,7 +156,7 @@ def estimate_of(experiment: str, **given: Any) -> dict[str, Any]:
 def trained() -> str:
     """Return the change by layer."""
     names = {name: name for name in ("error on z", "error on fresh z")}
-    names |= {"z less fresh z": "the first less the second", "separation": "separation"}
+    names |= {"z less fresh z": "error on z minus error on fresh z", "separation": "separation"}
     rows = [
         [LAYERS[layer], *(estimate("trained", measure=f"log ratio, {name}", layer=layer, epoch=500) for name in names)]
         for layer in (*HIDDEN, *STREAM)
@@ -197,8 +198,10 @@ def relevance(*, short: bool = False) -> str:
     rows = []
     for measure, layer, words in measures:
         given = {"measure": measure, "layer": layer, "epoch": 200}
-        rows.append([words, LAYERS[layer], *(estimate(file, 3, part=part, **given) for file, part in cases)])
-    return table(["measure", "layer", "superposed-2", "superposed-4", "superposed-4, null"], rows)
+        where = [] if short else [LAYERS[layer]]
+        rows.append([words, *where, *(estimate(file, 3, part=part, **given) for file, part in cases)])
+    where = [] if short else ["layer"]
+    return table(["measure", *where, "superposed-2", "superposed-4", "superposed-4, null"], rows)
 
 
 def levels() -> str:
@@ -221,18 +224,18 @@ def scaling() -> str:
             given = {"data": data, "model": model, "axis": axis}
             found = (estimate("scaling", 3, part=part, **given) for part in parts)
             rows.append([data, model, words, *found])
-    return table(["", "", "exponent in", "all sizes", *parts[1:]], rows)
+    return table(["data", "model", "exponent in", "all sizes", "upper half", "upper minus lower half"], rows)
 
 
-def dose(direction: str, layers: Sequence[str], controls: dict[str, dict[str, str]]) -> str:
+def steering(direction: str, layers: Sequence[str], controls: dict[str, dict[str, str]]) -> str:
     """Return slopes along a direction where the hierarchy is relevant and where not, and controls by their words."""
     rows = []
     cases = {"relevant": {}, "irrelevant": {"case": "irrelevant"}, **controls}
     for layer in layers:
         given = {"measure": "slope", "dose": 1.0, "layer": layer, "direction": direction}
         given |= {"case": "relevant", "network": "trained"}
-        rows.append([LAYERS[layer], *(estimate("dose", **(given | other)) for other in cases.values())])
-    return table(["pushed after", *cases], rows)
+        rows.append([LAYERS[layer], *(estimate("steering", **(given | other)) for other in cases.values())])
+    return table(["steered after", *cases], rows)
 
 
 def edit() -> str:
@@ -248,7 +251,7 @@ def edit() -> str:
         ]
         for layer in ("input", "blocks.0", "blocks.1")
     ]
-    return table(["layer", "shared cosine", "no edit", "slope taken out", "no edit"], rows)
+    return table(["layer", "shared cosine", "without an edit", "slope removed", "slope removed, without an edit"], rows)
 
 
 # ---------------------------------------------------------------------- features
@@ -382,11 +385,11 @@ TASKS = {
     "superposed-2": "superposed-2",
     "superposed-4": "superposed-4",
 }
-PUSHED = ("raw", "input", "blocks.0", "blocks.1")
+STEERED = ("raw", "input", "blocks.0", "blocks.1")
 RANDOM, UNTRAINED = {"direction": "random"}, {"network": "untrained"}
 OTHERS = {
     "feature of an unrelated concept": {"direction": "other feature"},
-    "the first less this": {"direction": "feature less another"},
+    "relevant minus unrelated feature": {"direction": "feature less another"},
 }
 FOUND = {
     "recovery": "trained",
@@ -445,9 +448,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "crossed": crossed,
         "relevance": relevance,
         "levels": levels,
-        "dose, own": lambda: dose("own", PUSHED, {"random direction": RANDOM, "untrained": UNTRAINED}),
-        "dose, feature": lambda: dose("feature", PUSHED[2:], OTHERS),
-        "dose, probe": lambda: dose("probe", PUSHED, {"95% of fresh": {"direction": "fresh probe"}}),
+        "steering, own": lambda: steering("own", STEERED, {"random direction": RANDOM, "untrained": UNTRAINED}),
+        "steering, feature": lambda: steering("feature", STEERED[2:], OTHERS),
+        "steering, probe": lambda: steering("probe", STEERED, {"95% of fresh": {"direction": "fresh probe"}}),
         "edit": edit,
         "scaling": scaling,
     },

@@ -2,9 +2,9 @@
 
 import json
 import sys
-from types import SimpleNamespace
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -44,16 +44,13 @@ def test_train_writes_a_run(folder, capsys):
 
 
 def test_training_on_labels_is_told_in_their_words(tmp_path, monkeypatch):
-    logged, notes, drawn = [], [], {}
-    run = SimpleNamespace(log=lambda values, step: logged.append(values), finish=lambda: None)
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: run))
+    notes, drawn = [], {}
     monkeypatch.setattr(Display, "note", lambda self, stage, words: notes.append(words))
     monkeypatch.setattr(pictures, "write", lambda figures, directory: drawn.update(figures))
     dataset = pl.generate(pl.Recipe(300, 4, "one_cluster", seeds=1, engine="paper"))
     dataset.with_target("classes", max_size=100).save(tmp_path / "labels.zarr")
-    command = ["train", str(tmp_path / "labels.zarr"), "-o", str(tmp_path / "run"), "-q", "--log", "wandb", *SMALL]
+    command = ["train", str(tmp_path / "labels.zarr"), "-o", str(tmp_path / "run"), "-q", *SMALL]
     assert main.run(command) == 0
-    assert [set(values) for values in logged] == [{"loss/train", "accuracy/validation"}] * 2
     assert all(", validation accuracy " in words for words in notes)
     assert len(notes) == 2
     assert drawn["training"].axes[0].get_ylabel() == "log loss"
@@ -182,7 +179,6 @@ def test_probe_writes_tables_and_figures(folder, tmp_path, capsys):
         (["train", "other.zarr", "-o", "run", "--resume"], "--output must have recipe dim 9, got 8"),
         (["train", "data.zarr", "-o", "new", "--epochs", "0"], "--epochs must be at least 1, got 0"),
         (["train", "data.zarr", "-o", "new", "--epochs", "many"], "--epochs must be an integer, got 'many'"),
-        (["train", "data.zarr", "-o", "new", "--log", "paper"], "--log must be tensorboard or wandb, got 'paper'"),
         (["train", "none.zarr", "-o", "new"], "PATH must exist, got 'none.zarr'"),
         (["probe", "other.zarr", "--run", "run", "-o", "new"], "--run must have recipe dim 9, got 8"),
         (["train", "data.zarr", "-o", "damaged", "--resume"], "--output must be as percolab writes it, got"),
@@ -268,3 +264,28 @@ def test_a_reader_is_looked_for_in_the_current_directory(tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert main.run(["represent", "documents", "--scale", "small", "--readers", "only_here:Missing"]) == 2
     assert "module 'only_here' has no attribute 'Missing'" in capsys.readouterr().err
+
+
+OWN = """
+import torch
+
+
+def make(data, seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(data.X.shape[1], 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
+"""
+
+
+def test_small_data_are_probed_with_a_smaller_least_size(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_small.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    pl.generate(pl.Recipe(400, 4, "one_cluster", seeds=2)).save("small.zarr")
+    command = ["probe", "small.zarr", "--network", "my_small:make", "--layers", "0", "-o", "out", "--device", "cpu"]
+    assert main.run(command) == 2
+    assert "--min-latent-size must leave two latents" in capsys.readouterr().err
+    assert main.run([*command, "--min-latent-size", "25"]) == 0
+    table = pandas.read_parquet(tmp_path / "out" / "table.parquet")
+    forest = pl.load("small.zarr").forest
+    assert set(table["reader"]) == {"probe", "separation"}
+    assert forest.latent_size[table["unit"][table["reader"] == "probe"]].min() in range(25, 200)

@@ -1,5 +1,9 @@
 """The experiment on documents: readers of one's choice, and more of them later."""
 
+import json
+import sys
+
+import numpy as np
 import pandas
 import pytest
 
@@ -7,6 +11,8 @@ torch = pytest.importorskip("torch")
 
 from percolab.experiments.documents import EXPERIMENT  # noqa: E402
 from percolab.experiments.relevance import EXPERIMENT as RELEVANCE  # noqa: E402
+from percolab.experiments.runs import find  # noqa: E402
+from percolab.study.comparison import compare  # noqa: E402
 from percolab.study.networks import Networks  # noqa: E402
 
 torch.set_num_threads(1)
@@ -66,6 +72,57 @@ def test_networks_of_ones_own_read_documents(tmp_path, monkeypatch, make):
     assert {row["layer"] for row in results["estimates"] if row["part"] == "contrast"} == {"body"}
     excess = {row["role"]: row["value"] for row in results["estimates"] if row["part"] == "excess"}
     assert all(value > 0 for value in excess.values())
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """Return networks of one's own by role, and a folder with their activations for the documents of each lexicon."""
+    (tmp_path / "my_documents.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_documents", raising=False)
+    import my_documents
+
+    corpus, folder, listed = EXPERIMENT.settings("small").recipe, tmp_path / "kept", []
+    seeds = {"trained": {0: [1, 2], 1: [3, 4]}, "untrained": {None: [5, 6]}}
+    networks = {
+        role: {factor: [my_documents.make(corpus, seed) for seed in own] for factor, own in by_factor.items()}
+        for role, by_factor in seeds.items()
+    }
+    folder.mkdir()
+    for role, by_factor in networks.items():
+        for factor, models in by_factor.items():
+            for seed, model in enumerate(models):
+                for k in range(2):
+                    file = f"{role}-{factor}-{seed}-{k}.npy"
+                    tokens = corpus.swapped(k).documents(2**40, 2**40 + 60).tokens
+                    with torch.no_grad():
+                        np.save(folder / file, model.body(torch.from_numpy(tokens).long()).numpy())
+                    entry = {"file": file, "role": role, "factor": factor, "seed": seed, "layer": "body"}
+                    listed.append({**entry, "documents": k})
+    (folder / "manifest.json").write_text(json.dumps({"activations": listed}))
+    return corpus, {"trained": networks["trained"], "untrained": networks["untrained"][None], "raw": None}, folder
+
+
+def test_activations_take_the_place_of_networks(recorded, tmp_path):
+    corpus, networks, folder = recorded
+    chosen = EXPERIMENT.settings("small", documents=60, readers=["separation"], activations=folder)
+    assert (chosen.seeds, chosen.layers) == (2, ("body",))
+    assert f"--activations {folder}" in chosen.command
+    results = EXPERIMENT.run(chosen, tmp_path / "run", device="cpu")
+    assert results["training"]["networks"] == 4
+    assert not [row for row in results["estimates"] if row["part"] == "excess"]
+    compared = compare(corpus, networks, ["separation"], layers=["body"], rows=60, device="cpu").contrasts
+    same = {row["contrast"]: row["value"] for row in results["estimates"] if row["part"] == "contrast"}
+    assert same == dict(zip(compared["contrast"], compared["value"], strict=True))
+    assert len(same) >= 3
+
+
+def test_activations_have_no_causes(recorded):
+    _, _, folder = recorded
+    with pytest.raises(ValueError, match="readers must not change networks where activations are given, got 'steer"):
+        EXPERIMENT.settings("small", readers=["steering"], activations=folder)
+    with pytest.raises(ValueError, match="activations must be left out: causation trains its networks"):
+        find("causation").settings("small", activations=folder)
 
 
 def test_readers_are_checked_before_anything_is_trained():

@@ -70,7 +70,7 @@ def nothing(name, fom, depth):
 
 
 def verdicts(found):
-    return [finding["verdict"] for finding in found]
+    return [finding.verdict for finding in found]
 
 
 @pytest.mark.slow
@@ -99,10 +99,10 @@ def test_the_exception_of_block_0(forest):
         return as_in_the_paper(name, fom, depth) - (0.4 if first else 0)
 
     own = measured(forest, level)
-    assert findings.check(own, None)[-1]["verdict"] in ("does not hold", "holds in part")
+    assert findings.check(own, None)[-1].verdict in ("does not hold", "holds in part")
     *_, layers, block_0 = findings.check(own, None, multi_cluster=True)
-    assert layers["verdict"] == "holds"
-    assert block_0["verdict"] == "holds"
+    assert layers.verdict == "holds"
+    assert block_0.verdict == "holds"
 
 
 def test_verdicts_do_not_flip_with_the_seed(forest):

@@ -11,6 +11,7 @@ import torch
 
 import percolab as pl
 from percolab.experiments import paper
+from percolab.ground.files import json_text
 from percolab.nn import ProbeConfig, TrainConfig, activations, experiment, reproduce, train
 from percolab.study.cells import Cells
 from percolab.study.material import Material
@@ -54,7 +55,7 @@ def test_everything_is_there(run):
     out, results, _ = run
     for name in (*FILES, *(f"cells/probes/{source}.npz" for source in SOURCES), "probes/per_latent.parquet"):
         assert (out / name).exists(), name
-    assert json.loads((out / "results.json").read_text())["table_1"] == results["table_1"]
+    assert json.loads((out / "results.json").read_text())["table_1"] == json.loads(json_text(results["table_1"]))
     assert set(results["seconds"]) == {*STAGES, "report"}
     table = pandas.read_parquet(out / "table.parquet")
     assert {"draw", "cell", "protocol", "layer", "target", "unit", "measure", "value"} <= set(table.columns)

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packs import unpack
 
 import percolab as pl
 from percolab.cli import main
@@ -16,7 +17,7 @@ from percolab.features.inputs import read_codes
 from percolab.ground.progress import silent
 from percolab.show import explore
 from percolab.show.explorer import data, planes, shown_features, trees
-from percolab.show.explorer.packing import pack, unpack
+from percolab.show.explorer.packing import pack
 
 N = 400
 HOSTILE = "</script><script>alert(1)</script>"

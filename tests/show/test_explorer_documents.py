@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from packs import unpack
 from sameness import refused
 
 import percolab as pl
@@ -10,7 +11,6 @@ from percolab.cli import main
 from percolab.features import score
 from percolab.show import explore
 from percolab.show.belief_map import row_probability
-from percolab.show.explorer.packing import unpack
 from percolab.show.explorer.passages import Probed
 
 HOSTILE = """</title></script><script>window.ran = 1</script><img src=x onerror="window.ran = 1">"""

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from percolab.benchmark import envelope
-from percolab.benchmark.endpoints import AT_MATCHED, ENDPOINTS, METHOD, estimates, level, tested
+from percolab.benchmark.endpoints import AT_MATCHED, CAUSE, ENDPOINTS, METHOD, QUESTION, estimates, level, tested
 from percolab.benchmark.judgement import ORACLES, judge
 from percolab.benchmark.networks_and_controls import RENORMED, TRUTH, Representation, representations, train
 from percolab.benchmark.tasks import CONFIRMATORY, NETWORKS, PLAIN, TASKS, Options, Task, task
@@ -45,12 +45,11 @@ from percolab.store.finished import load
 from percolab.study.cells import Cell, Cells, cell_of
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED
 from percolab.study.directory import CELLS
-from percolab.study.estimates import Row, combined, select
+from percolab.study.estimates import Line, Row, combined, select
 from percolab.study.experiment import Details, Found, Results, Study, declared, digest_of
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, by_layer, by_number
-from percolab.study.report import Line
 from percolab.study.runner import InProcess
 from percolab.study.settings import Settings
 from percolab.study.sources import folder
@@ -77,6 +76,16 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of the table: role and measure, or a contrast; and their headings."""
 CONTROLS = (OTHER, UNTRAINED, RAW)
+WHERE = {TRAINED: "in networks trained on the hierarchy", OTHER: "in networks trained on another hierarchy",
+         UNTRAINED: "in untrained networks", RAW: "in the raw input"}  # fmt: skip
+MARKS = "Lines are 95% intervals; small marks are single draws of the data."
+MEASURED = {METHOD: "recovery of {}", QUESTION: "recovery of {}", CAUSE: "share bridged along features of {}"}
+COMPARISONS = {
+    f"{TRAINED} - {PLAIN}": "{} minus that of k-means in the same networks",
+    OWN_OTHER: "{} in networks trained on the hierarchy, minus that in networks trained on another",
+    TRAINED_UNTRAINED: "{} in trained networks, minus that in untrained networks",
+}
+"""What endpoints measure, and with what they compare it, in words."""
 GPUS = 0.25
 """Share of a GPU that a cell needs on a Ray cluster: it is scored on the processor for longer than it is fitted."""
 BRIEF = 9
@@ -137,36 +146,37 @@ def analyse(s: Settings[Options], results: Results) -> Found:
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
     """Return the endpoints."""
     return [
-        Line(
-            f"{one.endpoint}: {one.method}, {_contrast(one.endpoint, s)}",
-            one.estimate,
-            note=one.words,
-            ruled=one.verdict,
-        )
+        Line(_measured(one.endpoint, s).format(one.method), one.estimate, note=one.words, ruled=one.verdict)
         for one in tested(rows)
     ]
 
 
-def _contrast(endpoint: str, s: Settings[Options]) -> str:
-    """Return the contrast of an endpoint: the last one where there is a single hierarchy."""
-    return ENDPOINTS[endpoint][0 if n_factors(s.recipe) > 1 else -1]
+def _measured(endpoint: str, s: Settings[Options]) -> str:
+    """Return what an endpoint measures, with a place for the method."""
+    contrast = ENDPOINTS[endpoint][0 if n_factors(s.recipe) > 1 else -1]  # the last one for a single hierarchy
+    return f"{COMPARISONS[contrast].format(MEASURED[endpoint])} (endpoint: {endpoint})"
 
 
 def draw(rows: Sequence[Row], s: Settings[Options]) -> dict[str, Picture]:
     """Draw recovery by method and role; against L0, one line per method, for each role; and absorption against L0."""
-    drawn = {"recovery": Picture(_by_method(rows, s), "Recovery by method: mean over concepts of the best F1.")}
+    drawn = {
+        "recovery": Picture(_by_method(rows, s), f"Recovery by method: mean over concepts of the best F1. {MARKS}")
+    }
     for role in (TRAINED, *CONTROLS):
         series = _series(rows, role, "f1")
         if series:
             figure = by_number(series, "at", f"{s.data[0]}: {role}", "L0, features that fire on a row", "recovery")
-            drawn[f"recovery-{role}"] = Picture(figure, f"Recovery against L0, {role}. One line per method.")
+            drawn[f"recovery-{role}"] = Picture(figure, f"Recovery against L0, {WHERE[role]}. One line per method.")
     both = {f"{m}: {n}": _series(rows, TRAINED, f"absorption_{n}").get(m, []) for m in CONFIRMATORY
             for n in ("edge", "linear")}  # fmt: skip
     both = {name: found for name, found in both.items() if found}
     if both:
         title = f"{s.data[0]}: absorption"
         figure = by_number(both, "at", title, "L0, features that fire on a row", "recall outside\nminus inside")
-        words = "Absorption on eligible edges against L0: of features, and of a linear reading of the same recall."
+        words = (
+            "Absorption against L0, where a concept has a feature with F1 of 0.5 or more: recall outside minus inside "
+            "a lower concept, of features (edge) and of a linear reading with the same recall (linear)."
+        )
         drawn["absorption"] = Picture(figure, words)
     return drawn
 
@@ -226,8 +236,13 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     sections = [
         pages.heading("All methods"),
         pages.definitions(
-            "Means over concepts, networks and draws at the setting that validation rows choose; after ± stands half "
-            "of a 95% interval. Methods other than those of the endpoints are exploratory."
+            "Numbers are means over concepts, networks and draws, at the setting that validation rows choose; after ± "
+            "stands half of a 95% interval. Recovery is in networks trained on the concepts' hierarchy. Untrained, "
+            "random norms, other and raw input are recovery of the same method there; chance is recovery with permuted "
+            "rows. L0 is the number of features that fire on a row, and kmeans-1 is k-means with one firing centre per "
+            "row. Absorption is recall outside minus inside a lower concept; beside it stands the same difference for "
+            "a linear reading with the same recall. Other methods than those of the endpoints are exploratory. "
+            "docs/benchmark.md says what the other columns are."
         ),
         *pages.wide_table(body, head),
     ]

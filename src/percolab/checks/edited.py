@@ -1,20 +1,18 @@
 """Checks of what edits did: values that they set, and directions that they drew again.
 
 Values that edits set are not drawn from N(0, 1), so the laws of z and y leave them out. Moves have no check here:
-`independence` subtracts them again, and then bonds must have their length.
+`independence` subtracts what they add, and then bonds must have their length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from percolab.checks.independence import Subject, Walk
+from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, exact, too_small
-from percolab.dataset.replay import turned_directions
 from percolab.model.edits import Do, Turn
 
 
@@ -60,43 +58,17 @@ def drawn(subject: Subject) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def turned(subject: Subject) -> Check:
-    """Check that rows below a turned latent are one step from the row before, in the direction that its seed draws.
-
-    The row before is the parent on the walk. The root has none and is left out.
-    """
+    """Check that rows below turned latents are where the steps that their seeds draw lead."""
     law, expected, part = "turned directions", "as drawn from their seed", subject.part
-    unit = subject.recipe.step * np.sqrt(subject.recipe.dim)
-    rows, vectors = _drawn_again(subject)
-    before = _walk_parents(subject, rows)
-    at, last = part.place(rows), np.where(before >= 0, part.place(before), -1)
-    seen = (at >= 0) & (last >= 0)
-    if not seen.any():
+    turns = [edit.latent for edit in subject.recipe.edits if isinstance(edit, Turn)]
+    rows = np.unique(np.concatenate([np.arange(subject.forest.n_points)[subject.forest.points_of(i)] for i in turns]))
+    at = part.place(rows)
+    if not (at >= 0).any():
         return too_small(law, expected, "1 row that was read", "0")
-    ends = part.X[at[seen]].astype(np.float64), part.X[last[seen]].astype(np.float64)
-    error = np.linalg.norm((ends[0] - ends[1]) / unit - vectors[seen], axis=1)
-    granted = subject.granted(sum(np.linalg.norm(end, axis=1) for end in ends) / unit)
+    drawn_again = subject.unmoved[rows[at >= 0]].astype(np.float64)
+    unit = subject.recipe.step * np.sqrt(subject.recipe.dim)
+    error = np.linalg.norm(part.X[at[at >= 0]] - drawn_again, axis=1) / unit
+    granted = subject.granted(np.linalg.norm(drawn_again, axis=1) / unit)
     worst = int(np.argmax(error / granted))
-    note = f"{int(seen.sum()):,} rows below turned latents"
+    note = f"{error.size:,} rows below turned latents"
     return exact(law, expected, f"within {error.max():.0e}", float(error[worst]), float(granted[worst]), note)
-
-
-def _drawn_again(subject: Subject) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return the rows below turned latents, and the unit vectors that the last turn gave each."""
-    edits = subject.recipe.edits
-    rows, vectors = [], []
-    for number, edit in reversed([*enumerate(edits)]):
-        if isinstance(edit, Turn):
-            interval, directions = turned_directions(subject.recipe, subject.forest, edit, edits[:number])
-            rows.append(np.arange(interval.start, interval.stop))
-            vectors.append(directions)
-    listed, first = np.unique(np.concatenate(rows), return_index=True)
-    return listed, np.concatenate(vectors)[first]
-
-
-def _walk_parents(subject: Subject, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row before each on its cluster's walk, -1 at the root."""
-    before = np.empty(subject.forest.n_points, np.int64)
-    for cluster in np.unique(subject.forest.point_cluster[rows]).tolist():
-        walk = Walk.of(subject.dataset, cluster)
-        before[walk.start :][: walk.parent.size] = np.where(walk.parent >= 0, walk.parent + walk.start, -1)
-    return before[rows]

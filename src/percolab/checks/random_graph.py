@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, p_of_score, statistical, too_small, two_sided
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 
 FEWEST_IN_BIN = 30
 FROM_THRESHOLD = 10.0
@@ -74,7 +73,7 @@ def tree_clusters(subject: Subject) -> Check:
     return statistical(law, f"χ² about {counts.size}", f"χ² = {square:.1f}", p, note, draw)
 
 
-def _bins(expected: NDArray[np.float64]) -> Ints:
+def _bins(expected: Floats) -> Ints:
     """Return where bins of at least `FEWEST_IN_BIN` expected clusters begin, and where the last of them ends."""
     edges, total = [0], 0.0
     for i, count in enumerate(expected):

@@ -7,7 +7,6 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import verdicts
@@ -182,7 +181,7 @@ def _counts(size: Ints, edges: Ints) -> Ints:
 
 
 @lru_cache(maxsize=16)
-def _covariance(n: int, p: float, edges: tuple[int, ...]) -> NDArray[np.float64]:
+def _covariance(n: int, p: float, edges: tuple[int, ...]) -> Floats:
     """Return the covariance of the numbers of clusters in bins of size after n points, from simulations."""
     rng, start = np.random.default_rng(SEED), np.array(edges)
     runs = np.empty((SIMULATIONS, start.size))

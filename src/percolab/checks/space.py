@@ -13,7 +13,7 @@ from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import Subject
 from percolab.checks.verdicts import Check, exact, p_of_score, smallest, statistical, too_small, two_sided
-from percolab.ground.arrays import Floats
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.show import style
 
@@ -55,7 +55,7 @@ def checks(subject: Subject) -> Iterator[Check]:
     yield fractal_dimension(subject)
 
 
-def bond_vectors(subject: Subject, most: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def bond_vectors(subject: Subject, most: int | None = None) -> tuple[Floats, Floats]:
     """Return the bonds whose rows were read, as vectors in units of step √d, and the norms of both ends."""
     part, unit = subject.part, subject.recipe.step * math.sqrt(subject.recipe.dim)
     ends = part.place(subject.forest.bond)
@@ -69,7 +69,7 @@ def bond_vectors(subject: Subject, most: int | None = None) -> tuple[NDArray[np.
     return np.concatenate(vectors), np.concatenate(reach)
 
 
-def _both_ends(subject: Subject, ends: NDArray[np.int64]) -> Iterator[tuple[Floats, Floats]]:
+def _both_ends(subject: Subject, ends: Ints) -> Iterator[tuple[Floats, Floats]]:
     """Yield the positions at both ends of bonds, some bonds at a time."""
     for lo in range(0, len(ends), BONDS_AT_A_TIME):
         a, b = ends[lo : lo + BONDS_AT_A_TIME].T
@@ -87,7 +87,7 @@ def bond_lengths(subject: Subject) -> Check:
     worst = int(np.argmax(np.abs(length - 1) / granted))
     measured = f"{length.min() * unit:.6g} to {length.max() * unit:.6g}"
     note = f"{length.size:,} bonds; rounding of {subject.part.X.dtype} allows a relative {granted[worst]:.1g}"
-    note += f"; {len(subject.moved)} moves taken back" if subject.moved else ""
+    note += f"; {len(subject.moves)} moves taken back" if subject.moves else ""
     deviation = (length - 1) / precision
     draw = verdicts.histogram(np.clip(deviation, -500, 500), "(length / step√d - 1) / precision of the type")
     return exact(law, f"{unit:.6g}", measured, float(abs(length[worst] - 1)), float(granted[worst]), note, draw)
@@ -153,7 +153,7 @@ def isotropy(subject: Subject) -> Check:
     return statistical(law, f"χ² about {freedom:,}", f"χ² = {square:,.0f}", p, note, draw)
 
 
-def _second_moment(subject: Subject, ends: NDArray[np.int64]) -> NDArray[np.float64]:
+def _second_moment(subject: Subject, ends: Ints) -> Floats:
     """Return Σ u uᵀ over bonds, u being their unit vectors."""
     total = np.zeros((subject.recipe.dim, subject.recipe.dim))
     for a, b in _both_ends(subject, ends):
@@ -221,12 +221,12 @@ def axes(subject: Subject) -> Check:
     return statistical(law, text, f"{moment:.5f}", p, note, draw)
 
 
-def _fourth(vectors: NDArray[np.float64]) -> float:
+def _fourth(vectors: Floats) -> float:
     square = vectors * vectors
     return float(np.mean(np.einsum("ij,ij->i", square, square)))
 
 
-def _rotation(rng: np.random.Generator, d: int) -> NDArray[np.float64]:
+def _rotation(rng: np.random.Generator, d: int) -> Floats:
     """Return a random orthogonal matrix."""
     q, r = np.linalg.qr(rng.normal(size=(d, d)))
     return q * np.sign(np.diag(r))
@@ -364,7 +364,7 @@ def fractal_dimension(subject: Subject) -> Check:
     return statistical(law, f"{expected:.2f} at this n", f"{slope:.2f} ± {error:.2f}", p, note, draw)
 
 
-def pair_counts(X: NDArray[np.float32], centres: NDArray[np.int64], radius: Floats) -> NDArray[np.int64]:
+def pair_counts(X: NDArray[np.float32], centres: Ints, radius: Floats) -> Ints:
     """Return, for every centre, the number of other points closer than each radius."""
     X = X - X[centres].mean(axis=0)
     square = np.einsum("ij,ij->i", X, X)

@@ -20,7 +20,6 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.checks import edited, random_graph, sizes, space, tree_laws, value_laws
 from percolab.checks.independence import Subject
@@ -29,6 +28,7 @@ from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset, construct
 from percolab.ground import files
+from percolab.ground.arrays import Ints
 from percolab.ground.progress import Progress, shown, silent
 from percolab.ground.text import counted
 from percolab.ground.validation import check_finite, check_shape
@@ -303,7 +303,7 @@ def _validate_sizes(subject: Subject) -> None:
         raise ValueError(f"cluster sizes must be at least {least} as in the recipe, got {size[-1]}")
 
 
-def _validate_sources(subject: Subject, source_row: NDArray[np.int64]) -> None:
+def _validate_sources(subject: Subject, source_row: Ints) -> None:
     """Check that rows of a subsample come from different rows, in leaf order within each cluster."""
     forest = subject.forest
     check_shape("source_row", source_row, (forest.n_points,))

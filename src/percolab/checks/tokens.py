@@ -19,7 +19,7 @@ from percolab.corpora.beliefs import Beliefs
 from percolab.corpora.collection import COLUMNS, StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.corpora.sampler import Documents
-from percolab.ground.arrays import Floats
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_shape
 
 POSITIONS = 1 << 21
@@ -111,19 +111,19 @@ def _validate(corpus: Corpus, documents: Documents) -> None:
     _check_below("context", documents.context, latents[documents.lexicon][:, None])
 
 
-def _check_below(name: str, values: NDArray[np.int32], limit: int | NDArray[np.int64]) -> None:
+def _check_below(name: str, values: NDArray[np.int32], limit: int | Ints) -> None:
     outside = values[(values < 0) | (values >= limit)]
     if outside.size:
         raise ValueError(f"{name} must be one that there is, got {outside[0]}")
 
 
-def _bounds(corpus: Corpus, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _bounds(corpus: Corpus, k: int) -> tuple[Ints, Ints]:
     """Return the first row and the end of every latent."""
     forest = corpus.forest(k)
     return forest.latent_start, forest.latent_start + forest.latent_size
 
 
-def _rows(corpus: Corpus, k: int) -> NDArray[np.int64]:
+def _rows(corpus: Corpus, k: int) -> Ints:
     """Return the row of each token id."""
     return np.argsort(corpus.token_ids(k))
 
@@ -191,7 +191,7 @@ def unigram(sample: Sample) -> Check:
     return _counted("unigram", counts, sample.corpus.unigram * last.size, "tokens")
 
 
-def _counted(law: str, counts: NDArray[np.int64], expected: Floats, what: str) -> Check:
+def _counted(law: str, counts: Ints, expected: Floats, what: str) -> Check:
     """Check independent draws among cells; a cell of probability 0 must have no draw."""
     total = int(counts.sum())
     if total < FEWEST:
@@ -208,7 +208,7 @@ def _counted(law: str, counts: NDArray[np.int64], expected: Floats, what: str) -
     return statistical(law, "independent draws", measured, p, note, draw)
 
 
-def _together(counts: NDArray[np.int64], expected: Floats) -> tuple[Floats, Floats]:
+def _together(counts: Ints, expected: Floats) -> tuple[Floats, Floats]:
     """Return counts with neighbours taken together until each cell is expected to have `LEAST_COUNT`."""
     before = np.cumsum(expected) - expected
     cell = np.floor(before / LEAST_COUNT).astype(np.int64)

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.checks import verdicts
 from percolab.checks.independence import FEWEST_BLOCKS, LARGEST_BLOCK, Subject
 from percolab.checks.verdicts import Check, p_of_all_and_some, p_of_quadratic, p_of_uniforms, statistical, too_small
-from percolab.ground.arrays import Floats
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 
 FEWEST_OF_DEGREE, MOST_DEGREES = 50, 12
@@ -60,7 +59,7 @@ def degrees(subject: Subject) -> Check:
     return statistical(law, f"leaves {expected_leaves:.4f}", f"{leaves:.4f}", p, note, draw)
 
 
-def occupancy(size: NDArray[np.int64], most: int) -> tuple[Floats, NDArray[np.float64]]:
+def occupancy(size: Ints, most: int) -> tuple[Floats, Floats]:
     """Return mean and covariance of the numbers of points with degree 1, 2, …, `most`, over clusters of these sizes.
 
     With m = s - 2 balls and s boxes, P(one box has j) is binomial and P(two boxes have j and k) trinomial.

@@ -22,7 +22,7 @@ from percolab.checks.verdicts import (
     statistical,
     too_small,
 )
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.model.forest import Forest
 
 FEWEST_VALUES = 100
@@ -96,7 +96,7 @@ def _left_out(latents: NDArray[np.bool_], points: NDArray[np.bool_]) -> str:
     return f" ({count:,} that edits set are left out)" if count else ""
 
 
-def sums_above(subject: Subject) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def sums_above(subject: Subject) -> tuple[Floats, Ints]:
     """Return the sum of z over each point's latents that carry value, and the number of all its latents.
 
     Each latent adds z where its interval starts and takes it away where it ends. Nothing is shared with `targets`.
@@ -123,7 +123,7 @@ def sums(subject: Subject) -> Check:
     return exact(law, "100% of points", measured, error, TOLERANCE, "y = Σz/√(1+depth), recomputed", draw)
 
 
-def _expected_sums(subject: Subject) -> NDArray[np.float64]:
+def _expected_sums(subject: Subject) -> Floats:
     """Return Σ z / √(1 + depth), summed in another order than the targets."""
     above, depth = sums_above(subject)
     point_z = subject.dataset.point_z

@@ -118,7 +118,7 @@ def p_of_score(score: float, degrees: float = math.inf) -> float:
     return float(2 * law.sf(abs(score)))
 
 
-def p_of_quadratic(difference: Floats, covariance: NDArray[np.float64]) -> tuple[float, float, int]:
+def p_of_quadratic(difference: Floats, covariance: Floats) -> tuple[float, float, int]:
     """Return chi-square, p-value and degrees of freedom of a normal vector with this covariance, of any rank."""
     from scipy.stats import chi2
 
@@ -156,7 +156,7 @@ def p_of_counts(counts: NDArray[Any], expected: NDArray[Any]) -> float:
 # ---------------------------------------------------------------------- figures, each on an Axes it is given
 
 
-def uniforms(values: NDArray[np.float64], what: str) -> Draw:
+def uniforms(values: Floats, what: str) -> Draw:
     """Draw how the distribution function of values that should be uniform differs from the diagonal."""
     n = values.size
     level = np.quantile(values, np.linspace(0, 1, 201))
@@ -197,7 +197,7 @@ def curve(
     return draw
 
 
-def histogram(values: NDArray[np.float64], xlabel: str, *, mean: float | None = None, normal: bool = False) -> Draw:
+def histogram(values: Floats, xlabel: str, *, mean: float | None = None, normal: bool = False) -> Draw:
     """Draw a histogram, with the mean expected or the standard normal law, whose bins end at ±5 with all beyond."""
     low, high = (-5.0, 5.0) if normal else (float(np.min(values)), float(np.max(values)))
     within = low, high if high > low else low + 1

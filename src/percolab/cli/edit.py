@@ -8,22 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from percolab.cli import options
 from percolab.cli.errors import command
 from percolab.cli.generate import make
-from percolab.cli.options import (
-    Output,
-    Overwrite,
-    Quiet,
-    Store,
-    TargetWord,
-    Threads,
-    choice_option,
-    number,
-    number_option,
-    read_target,
-    word_option,
-)
-from percolab.cli.options import seed as seed_number
+from percolab.cli.options import choice_option, number, number_option, read_target, word_option
 from percolab.ground.foreign_files import read_array, read_json
 from percolab.ground.progress import Progress
 from percolab.model.edits import Do, Edit, Move, Shift, Turn
@@ -44,14 +32,14 @@ EDITS = "do:LATENT=VALUE, point:ROW=VALUE, shift:LATENT=DISTANCE@SEED, move:LATE
     "percolab edit one.zarr --target silent -o silent.zarr",
 )
 def edit(
-    path: Store,
-    output: Output,
+    path: options.Store,
+    output: options.Output,
     edits: Annotated[
         list[str] | None, typer.Argument(metavar="[EDIT]...", help=f"{EDITS}.", show_default=False)
     ] = None,
-    target: TargetWord = None,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
+    target: options.TargetWord = None,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write a dataset with edits, in the order given, or with another target.
 
@@ -118,14 +106,14 @@ def _apply(dataset: Dataset, change: Edit) -> Dataset:
 
 @command("percolab take one.zarr --size 1000 -o part.zarr")
 def take(
-    path: Store,
-    output: Output,
+    path: options.Store,
+    output: options.Output,
     size: Annotated[int | None, number_option("--size", "Number of rows, drawn at random.")] = None,
-    seed: Annotated[int, number_option("--seed", "Seed of the random rows.", seed_number, default=0)] = 0,
+    seed: Annotated[int, number_option("--seed", "Seed of the random rows.", options.seed, default=0)] = 0,
     rows: Annotated[Path | None, word_option("--rows", "FILE", "Row numbers, or a mask, as .npy.")] = None,
     y: Annotated[str, choice_option("--y", ("kept", "recomputed"), "kept", "The targets: ")] = "kept",
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write a subsample of a dataset with the hierarchy that its rows inherit.
 
@@ -160,7 +148,7 @@ def superpose(
             show_default=False,
         ),
     ],
-    output: Output,
+    output: options.Output,
     weights: Annotated[
         str | None, word_option("--weights", "NUMBERS", "Weight of each factor in y, such as 1,0. Default: 1.")
     ] = None,
@@ -173,10 +161,10 @@ def superpose(
         bool | None,
         typer.Option("--rotate/--no-rotate", help="Rotate each factor first. Default: only if dimensions differ."),
     ] = None,
-    seed: Annotated[int | None, number_option("--seed", "Seed of permutations and rotations.", seed_number)] = None,
-    threads: Threads = None,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
+    seed: Annotated[int | None, number_option("--seed", "Seed of permutations and rotations.", options.seed)] = None,
+    threads: options.Threads = None,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Make a world in which every sample combines one point from each of several datasets, the factors.
 

@@ -41,7 +41,7 @@ LIBRARY_NAMES: Mapping[str, Mapping[str, str]] = {
     "export": _READ,
     "train": {**_READ, "run_dir": "output", "checkpoint": "output"},
     "baselines": _READ,
-    "probe": _RUN,
+    "probe": {**_RUN, "min_size": "min_latent_size"},
     "score": {**_RUN, "names": "layer", "layers": "layer"},
     "represent": {"experiment": "name"},
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from percolab.benchmark.tasks import TASKS
+from percolab.cli import options
 from percolab.cli.errors import UnfinishedError, command
 from percolab.cli.experiments import (
     Activations,
@@ -27,18 +28,7 @@ from percolab.cli.experiments import (
     own_networks,
     run_in,
 )
-from percolab.cli.options import (
-    AsJson,
-    Factor,
-    Overwrite,
-    Quiet,
-    Store,
-    choice_option,
-    number,
-    number_option,
-    word_option,
-)
-from percolab.cli.options import seed as seed_number
+from percolab.cli.options import choice_option, number, number_option, word_option
 from percolab.cli.output import aligned, print_json, write
 from percolab.features.register import METHODS, TRUTHFUL
 from percolab.ground import files
@@ -67,7 +57,7 @@ PRINTED_MEASURES = (
     "percolab score one.zarr --network my_module:make --layer encoder.2",
 )
 def score(
-    path: Store,
+    path: options.Store,
     codes: Annotated[
         Path | None,
         typer.Argument(
@@ -97,18 +87,18 @@ def score(
     rows: Annotated[
         Path | None, word_option("--rows", "FILE", "An .npy: the dataset's row of each row of the codes.")
     ] = None,
-    factor: Factor = None,
+    factor: options.Factor = None,
     min_size: Annotated[int, number_option("--min-size", "Fewest rows of a concept.", default=20)] = 20,
     threshold: Annotated[
         float, number_option("--threshold", "A feature fires above this value.", number, default=0)
     ] = 0.0,
     draws: Annotated[int, number_option("--draws", "Draws of chance.", default=5)] = 5,
-    seed: Annotated[int, number_option("--seed", "Seed of the draws.", seed_number, default=0)] = 0,
+    seed: Annotated[int, number_option("--seed", "Seed of the draws.", options.seed, default=0)] = 0,
     output: Annotated[
         Path | None, word_option("-o --output", "FILE", ".html: tables and plots; .csv: concepts; .json: everything.")
     ] = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
     device: Device = "auto",
 ) -> None:
     """Score features against the concepts of a dataset: codes made elsewhere, or methods on a trained network.
@@ -125,19 +115,19 @@ def score(
         if output.suffix not in known:
             raise ValueError(f"output must end in {' or '.join(known)}, got {output.name!r}")
         files.check_output(output, overwrite=overwrite)
-    options = {"factor": factor, "min_size": min_size, "threshold": threshold, "draws": draws, "seed": seed}
+    settings = {"factor": factor, "min_size": min_size, "threshold": threshold, "draws": draws, "seed": seed}
     if codes is None:
         if rows is not None:
             given = next(name for name, value in sources.items() if value is not None)
             raise ValueError(f"rows must come with codes, got --{given}")
         methods = method or ["neurons", "kmeans"]
-        scored = _score_networks(path, sources, methods, layer=layer, device=device, **options)
+        scored = _score_networks(path, sources, methods, layer=layer, device=device, **settings)
     else:
         for name, value in (("method", method), ("layer", layer), ("device", device != "auto")):
             if value:
                 raise ValueError(f"{name} must come with run or network or activations, got CODES")
         assert codes is not None
-        scored = _score_codes(path, codes, rows, options)
+        scored = _score_codes(path, codes, rows, settings)
     if output is not None:
         write(output, scored.content(output.suffix), overwrite=overwrite, as_json=as_json)
     if as_json:
@@ -154,7 +144,7 @@ class Scored(NamedTuple):
     text: str
 
 
-def _score_codes(path: str, codes: Path, rows: Path | None, options: dict[str, Any]) -> Scored:
+def _score_codes(path: str, codes: Path, rows: Path | None, settings: dict[str, Any]) -> Scored:
     """Score the codes in a file."""
     from percolab import features
     from percolab.features.inputs import read_codes
@@ -165,12 +155,12 @@ def _score_codes(path: str, codes: Path, rows: Path | None, options: dict[str, A
     if rows is not None:
         given["rows"] = read_array("rows", rows)
     with bar(label="reading") as display:
-        score = features.score(load_points(path), progress=display, **options, **given)
+        score = features.score(load_points(path), progress=display, **settings, **given)
     content = partial(_content, score, title=f"{codes.name} against {PurePath(path).name}")
     return Scored(content, score.summary, _text(score))
 
 
-def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, device: str, **options: Any) -> Scored:
+def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, device: str, **settings: Any) -> Scored:
     """Score methods on the networks of a run, of one's own, or of a folder."""
     need_packages()
     from percolab.benchmark import one_network
@@ -180,9 +170,9 @@ def _score_networks(path: str, sources: dict[str, Any], methods: list[str], *, d
     look_here(*methods)
     with bar(label="reading") as display:
         dataset = load_points(path)
-        networks = own_networks(dataset, sources, options["factor"], options["seed"], device)
+        networks = own_networks(dataset, sources, settings["factor"], settings["seed"], device)
         single = {role: own[0] for role, own in networks.items()}
-        scores = one_network.compare(dataset, single, methods, device=device, progress=display, **options)
+        scores = one_network.compare(dataset, single, methods, device=device, progress=display, **settings)
     values = [{"method": row.method, "network": row.network, **row.score.summary} for row in scores]
     text = f"{aligned(one_network.rows(scores), 2)}\n{one_network.ONE_EACH}"
     title = f"Features of the network in {next(filter(None, sources.values()))}"
@@ -284,7 +274,7 @@ def benchmark(
     overwrite: OverwriteRun = False,
     device: Device = "auto",
     ray: Ray = None,
-    quiet: Quiet = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Compare methods: how well their features match concepts in trained networks, and what the controls give.
 

@@ -10,28 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from percolab.cli import options
 from percolab.cli.errors import UnfinishedError, command
 from percolab.cli.networks import MOST_CORPUS
-from percolab.cli.options import (
-    Address,
-    NoSync,
-    Output,
-    Overwrite,
-    Quiet,
-    Runner,
-    Shards,
-    TargetWord,
-    Threads,
-    Workers,
-    choice_option,
-    completion,
-    given,
-    number,
-    number_option,
-    read_target,
-    word_option,
-)
-from percolab.cli.options import seed as seed_number
+from percolab.cli.options import choice_option, completion, given, number, number_option, read_target, word_option
 from percolab.corpora.collection import DocumentRange
 from percolab.corpora.corpus import Corpus
 from percolab.ground.foreign_files import read_json
@@ -66,7 +48,7 @@ DTYPES = ("float32", "float64")
     "percolab generate --n-points 1e7 --dim 100 --seed 7 --shards 32 -o f.zarr",
 )
 def generate(
-    output: Output,
+    output: options.Output,
     preset: Annotated[
         str | None,
         typer.Argument(
@@ -85,27 +67,29 @@ def generate(
         float | None,
         number_option("--mean-degree", "Mean number of bonds per point; implies mode random_graph.", number),
     ] = None,
-    seed: Annotated[int | None, number_option("--seed", "S for the seeds S, S+10000, S+20000.", seed_number)] = None,
+    seed: Annotated[int | None, number_option("--seed", "S for the seeds S, S+10000, S+20000.", options.seed)] = None,
     graph_seed: Annotated[
-        int | None, number_option("--graph-seed", "Seed of clusters, bonds, latents.", seed_number)
+        int | None, number_option("--graph-seed", "Seed of clusters, bonds, latents.", options.seed)
     ] = None,
-    embed_seed: Annotated[int | None, number_option("--embed-seed", "Seed of positions.", seed_number)] = None,
-    value_seed: Annotated[int | None, number_option("--value-seed", "Seed of values and targets.", seed_number)] = None,
+    embed_seed: Annotated[int | None, number_option("--embed-seed", "Seed of positions.", options.seed)] = None,
+    value_seed: Annotated[
+        int | None, number_option("--value-seed", "Seed of values and targets.", options.seed)
+    ] = None,
     engine: Annotated[str | None, choice_option("--engine", ENGINE_NAMES, DEFAULT_ENGINE)] = None,
     min_cluster_size: Annotated[
         int | None, number_option("--min-cluster-size", "Keep clusters of at least this many points.")
     ] = None,
     dtype: Annotated[str | None, choice_option("--dtype", DTYPES, "the engine's own")] = None,
-    target: TargetWord = None,
+    target: options.TargetWord = None,
     recipe_file: Annotated[Path | None, word_option("--recipe", "FILE", "A recipe of any kind, as JSON.")] = None,
-    threads: Threads = None,
-    shards: Shards = None,
-    runner: Runner = None,
-    workers: Workers = None,
-    address: Address = None,
-    overwrite: Overwrite = False,
-    no_sync: NoSync = False,
-    quiet: Quiet = False,
+    threads: options.Threads = None,
+    shards: options.Shards = None,
+    runner: options.Runner = None,
+    workers: options.Workers = None,
+    address: options.Address = None,
+    overwrite: options.Overwrite = False,
+    no_sync: options.NoSync = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Make a dataset and write it to a Zarr store.
 
@@ -249,7 +233,7 @@ def in_shards(recipe: AnyRecipe, output: str, how: dict[str, Any], overwrite: bo
     "percolab documents --tokens 8192 --count 1e7 --shards 32 -o many.zarr",
 )
 def documents(
-    output: Output,
+    output: options.Output,
     count: Annotated[int, number_option("--count", "Number of documents.")],
     first: Annotated[int, number_option("--first", "Number of the first document.", default=0)] = 0,
     tokens: Annotated[int | None, number_option("--tokens", "Number of tokens in a lexicon.")] = None,
@@ -265,18 +249,18 @@ def documents(
         int | None, number_option("--min-size", "Smallest number of tokens in a context.", default=32)
     ] = None,
     seed: Annotated[
-        int | None, number_option("--seed", "Seed of documents and ids; lexicon k has this seed + k.", seed_number, 0)
+        int | None, number_option("--seed", "Seed of documents and ids; lexicon k has this seed + k.", options.seed, 0)
     ] = None,
     recipe_file: Annotated[
         Path | None, word_option("--recipe", "FILE", "A corpus as JSON, in place of the above.")
     ] = None,
-    shards: Shards = None,
-    runner: Runner = None,
-    workers: Workers = None,
-    address: Address = None,
-    overwrite: Overwrite = False,
-    no_sync: NoSync = False,
-    quiet: Quiet = False,
+    shards: options.Shards = None,
+    runner: options.Runner = None,
+    workers: options.Workers = None,
+    address: options.Address = None,
+    overwrite: options.Overwrite = False,
+    no_sync: options.NoSync = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Make documents and write them to a Zarr store, with their contexts and the exact loss of the best predictor.
 

@@ -29,7 +29,6 @@ from percolab.ground.foreign_files import read_json
 from percolab.ground.validation import check_integer
 from percolab.nn.config import UNTRAINED, CorpusTrainConfig, ProbeConfig, TrainConfig, training_from
 
-LOGS = ("tensorboard", "wandb")
 DEPTH_STEP = 5
 MOST_CORPUS = 1 << 28
 """Bytes of a corpus as JSON; a lexicon without a recipe is written as its columns."""
@@ -71,7 +70,6 @@ def train(
     tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="TF32 matrix products on CUDA.")] = TrainConfig.tf32,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
     overwrite: OverwriteRun = False,
-    log: Annotated[str | None, word_option("--log", "NAME", "tensorboard or wandb, if installed.", LOGS)] = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -89,7 +87,6 @@ def train(
     from percolab.ground.progress import bar
     from percolab.nn.networks.objective import NAMES, objective
     from percolab.nn.training import checkpoint, history, training
-    from percolab.nn.training.history import by_epoch, logger
     from percolab.study import pictures
 
     chosen = given(
@@ -108,17 +105,9 @@ def train(
         raise ValueError(f"checkpoint must be of a run on {what}, got another in {str(output)!r}")
     config = replace(begun, **chosen)
     measure = "excess" if isinstance(data, Corpus) else objective(data.y).measure_name
-    logged = [] if log is None else [logger(log, output, asdict(config), measure)]
+    how: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite, "device": device}
     with resumable("the same command with --resume continues"), bar(visible=not quiet) as display:
-        listeners = [by_epoch(display, measure), *logged]
-
-        def tell(epoch: int, epochs: int, loss: float, score: float) -> None:
-            for listener in listeners:
-                listener(epoch, epochs, loss, score)
-
-        result = training.train(
-            data, config, run_dir=output, resume=resume, overwrite=overwrite, device=device, progress=tell
-        )
+        result = training.train(data, config, progress=history.by_epoch(display, measure), **how)
     title = f"Training on {PurePath(path).name}"
     figures = {"training": history.training_curve(result.history, title)}
     scores = {part: training.numbers(getattr(result, part)) for part in ("test", "validation")}
@@ -204,12 +193,14 @@ def probe(
     sources = {"run": run, "network": network, "activations": activations}
     one_of(sources)
     if run is None:
-        usual = {"min_latent_size": (min_latent_size, ProbeConfig.min_latent_size), "draws": (draws, ProbeConfig.draws)}
-        usual |= {"max_depth": (max_depth, ProbeConfig.depths[-1]), "untrained": (untrained, UNTRAINED)}
+        usual = {"draws": (draws, ProbeConfig.draws), "untrained": (untrained, UNTRAINED)}
+        usual |= {"max_depth": (max_depth, ProbeConfig.depths[-1])}
         for name, (value, default) in usual.items():
             if value != default:
                 raise ValueError(f"{name} must come with run, got {value}")
-        _probe_own(path, output, sources, layers, factor=factor, overwrite=overwrite, device=device)
+        least = None if min_latent_size == ProbeConfig.min_latent_size else min_latent_size
+        how: dict[str, Any] = {"factor": factor, "overwrite": overwrite, "device": device}
+        _probe_own(path, output, sources, layers, least, **how)
         return
     if layers is not None:
         raise ValueError(f"layers must come with network or activations, got {layers!r} with a run")
@@ -242,12 +233,13 @@ def probe(
 
 
 def _probe_own(
-    path: str, output: Path, sources: dict[str, Any], layers: str | None, *, factor: int | None, overwrite: bool,
-    device: str,
+    path: str, output: Path, sources: dict[str, Any], layers: str | None, min_size: int | None, *, factor: int | None,
+    overwrite: bool, device: str,
 ) -> None:  # fmt: skip
     """Compare networks of one's own with untrained ones and the raw input, by probes and separation."""
     from percolab.store import finished
     from percolab.study.comparison import check_folder, compare
+    from percolab.study.readers import LatentProbe, Separation
 
     check_folder(output, overwrite=overwrite)  # before networks are read, which may take long
     dataset = finished.load_points(path)
@@ -255,7 +247,8 @@ def _probe_own(
     if factor is not None:
         networks["trained"] = {factor: networks["trained"]}
     chosen = layers.split(",") if layers else None
-    found = compare(dataset, {**networks, "raw": None}, ("probe", "separation"), layers=chosen, device=device)
+    readers = [LatentProbe(min_size=min_size), Separation(min_size=min_size)]
+    found = compare(dataset, {**networks, "raw": None}, readers, layers=chosen, device=device)
     found.save(output, overwrite=overwrite)
     print(found.verdict)
     print(found.contrasts[["contrast", "layer", "reader", "value", "low", "high"]].round(3).to_string(index=False))

@@ -28,10 +28,10 @@ from typing import Any
 from percolab.experiments import documents
 from percolab.experiments.documents import Options
 from percolab.study.causes import RANDOM, SUBSPACES
-from percolab.study.estimates import Row, select
+from percolab.study.estimates import Line, Row, select
 from percolab.study.measured import OTHER, TRAINED, UNTRAINED
 from percolab.study.pictures import by_layer, drawn_by
-from percolab.study.report import Line, Words
+from percolab.study.report import Words
 from percolab.study.settings import Settings
 
 CONTROL = {"interchange": RANDOM, "steering": "slope of a random direction", "ablation": "rise of a random direction"}
@@ -99,4 +99,5 @@ EXPERIMENT = replace(
     headline=headline,
     draw=drawn_by(interchange, steering),
     least_seeds=1,
+    recorded=False,
 )

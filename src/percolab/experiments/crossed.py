@@ -31,12 +31,11 @@ from percolab.nn.config import TrainConfig
 from percolab.nn.networks.activations import label
 from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_places
 from percolab.study.cells import Array, Here
-from percolab.study.estimates import Row, band, layers_of, row, select
+from percolab.study.estimates import Line, Row, band, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Look, Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 

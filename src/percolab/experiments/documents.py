@@ -34,14 +34,13 @@ from percolab.study import scales
 from percolab.study.cells import Cell, Here, cell_of
 from percolab.study.comparison import listed, read_draw
 from percolab.study.contrasts import OWN_OTHER, TRAINED_RAW, TRAINED_UNTRAINED, contrasts
-from percolab.study.estimates import ENOUGH, Row, layers_of, row, select
-from percolab.study.experiment import Found, Results, declared
+from percolab.study.estimates import ENOUGH, Line, Row, layers_of, row, select
+from percolab.study.experiment import Found, Results, declared, of_recorded
 from percolab.study.material import Material
 from percolab.study.measured import OTHER, RAW, TRAINED, UNTRAINED, Columns, Measured
-from percolab.study.networks import Networks, untrained
+from percolab.study.networks import Networks, Recorded
 from percolab.study.pictures import by_layer, drawn_by
 from percolab.study.readers import as_reader
-from percolab.study.report import Line
 from percolab.study.settings import Settings
 from percolab.study.subject import n_factors
 
@@ -63,6 +62,8 @@ class Options:
     """the first is what the verdict is about, and features are made of it alone"""
     documents: int = 2000
     """held-out documents of each lexicon that are read"""
+    activations: str = ""
+    """folder of activations that take the place of networks"""
 
 
 def options(scale: str, seeds: int, training: Any) -> Options:
@@ -90,14 +91,17 @@ def networks_of(s: Settings[Any]) -> Cell[Networks]:
 
 
 def cells(s: Settings[Options]) -> list[Cell[Any]]:
-    """Return the cells of a draw: the networks, and what each reader gives."""
-    networks, made_from = networks_of(s), named(s)
+    """Return the cells of a draw: the networks, their excess, and what each reader gives."""
+    networks, made_from, recorded = networks_of(s), named(s), s.options.activations
     reading = []
     for reader in _readers(s):
         asked = {"reader": reader, "layers": _layers(s, reader), "documents": s.options.documents}
         how: dict[str, Any] = {"made_from": made_from | asked, "stage": "reading"}
-        name = "reader-" + re.sub(r"[^\w=.-]+", "-", reader)
-        reading.append(cell_of(s, name, Columns, partial(read, reader), networks, **how))
+        name, make = "reader-" + re.sub(r"[^\w=.-]+", "-", reader), partial(read, reader)
+        given = (partial(of_recorded, make),) if recorded else (make, networks)
+        reading.append(cell_of(s, name, Columns, *given, **how))
+    if recorded:  # activations predict nothing, so there is no excess
+        return reading
     return [networks, cell_of(s, "excess", Excess, measure_excess, networks, made_from=made_from), *reading]
 
 
@@ -137,7 +141,7 @@ def measure_excess(s: Settings[Options], here: Here, networks: Networks) -> Exce
     each = list(enumerate(networks.factors))
     own = [networks.test[i] or losses(data.model(networks, i), k) for i, k in each]
     others = [losses(data.model(networks, i), (k + 1) % n_factors(data.data)) for i, k in each]
-    fresh = [losses(untrained(s.training, data.data, seed, s.network), 0) for seed in s.network_seeds]
+    fresh = [losses(model, 0) for model in networks.untrained(data.data)]
     return Excess(
         own=[score["excess"] for score in own],
         other=[score["excess"] for score in others],
@@ -147,14 +151,14 @@ def measure_excess(s: Settings[Options], here: Here, networks: Networks) -> Exce
     )
 
 
-def read(reader: str, s: Settings[Options], here: Here, networks: Networks) -> Columns:
+def read(reader: str, s: Settings[Options], here: Here, networks: Networks | Recorded) -> Columns:
     """Return what a reader gives for every network, layer and lexicon."""
     data = Material(s, here)
-    by_lexicon: dict[int, list[Any]] = {}
+    by_lexicon: dict[int | None, list[Any]] = {}
     for i, k in enumerate(networks.factors):
         by_lexicon.setdefault(k, []).append(networks.model(i, data.data))
-    fresh = [untrained(s.training, data.data, seed, s.network) for seed in s.network_seeds]
-    asked = listed({TRAINED: by_lexicon, UNTRAINED: fresh, RAW: None}, n_factors(data.data))
+    roles = {TRAINED: by_lexicon, UNTRAINED: networks.untrained(data.data), RAW: None}
+    asked = listed(roles, n_factors(data.data))
     rows, layers = s.options.documents, _layers(s, reader)
     measured = read_draw(s.draw, data.data, asked, [as_reader(reader)], layers, rows, data.device, here.progress)
     return Columns.of(measured)
@@ -176,11 +180,14 @@ def analyse(s: Settings[Options], results: Results) -> Found:
         row(c.estimate, part="contrast", contrast=c.contrast, layer=c.layer, reader=_short(c.reader), measure=c.measure)
         for c in contrasts(measured)
     ]
-    losses: Excess = results["excess"]
-    for role, values in ((TRAINED, losses.own), (OTHER, losses.other), (UNTRAINED, losses.untrained)):
-        rows.append(row(over_seeds(values), part="excess", role=role))
-    rows.append(row(over_seeds(losses.floor), part="floor"))
-    return Found(rows + _levels(measured), {"networks": len(losses.own), "training_seconds": losses.seconds})
+    losses: Excess | None = results.get("excess")
+    if losses is not None:
+        for role, values in ((TRAINED, losses.own), (OTHER, losses.other), (UNTRAINED, losses.untrained)):
+            rows.append(row(over_seeds(values), part="excess", role=role))
+        rows.append(row(over_seeds(losses.floor), part="floor"))
+    networks = {(cell.trained_on, cell.seed) for cell in measured if cell.role == TRAINED}
+    seconds = losses.seconds if losses is not None else 0.0
+    return Found(rows + _levels(measured), {"networks": len(networks), "training_seconds": seconds})
 
 
 def _levels(measured: Sequence[Measured]) -> list[Row]:
@@ -252,4 +259,6 @@ def _contrasts(rows: Sequence[Row], s: Settings[Options], reader: str, unit: str
 
 
 training, draw = scales.corpus_training, drawn_by(readers, beliefs, separation)
-EXPERIMENT = declared(__name__, data=scales.DOCUMENTS, own_networks=True, usual_seeds={"paper": 2, "small": 2})
+EXPERIMENT = declared(
+    __name__, data=scales.DOCUMENTS, own_networks=True, recorded=True, usual_seeds={"paper": 2, "small": 2}
+)

@@ -34,12 +34,11 @@ from percolab.nn.networks.activations import activations, label
 from percolab.nn.networks.model import ResidualMLP, predict
 from percolab.nn.probing.siblings import find_siblings
 from percolab.study.cells import Array, Cell, Here, cell_of
-from percolab.study.estimates import Row, layers_of, row, select
+from percolab.study.estimates import Line, Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import by_layer, drawn_by
-from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 

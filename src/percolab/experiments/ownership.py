@@ -34,12 +34,11 @@ from percolab.show import style
 from percolab.study import scales
 from percolab.study.cells import Cell, Here, cell_of
 from percolab.study.crosscoder import BOTH, MATCHED, OWNERS, Difference, diff, draw_owners
-from percolab.study.estimates import Row, row, select
+from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Details, Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture
-from percolab.study.report import Line
 from percolab.study.settings import Settings
 from percolab.study.subject import AnyData
 

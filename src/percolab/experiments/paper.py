@@ -18,7 +18,7 @@ held-out subtrees. One that has learned places does as well on fresh values, and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -27,10 +27,12 @@ import pandas
 import torch
 
 from percolab.experiments import paper_figures, paper_findings, paper_tables
+from percolab.experiments.paper_findings import Findings
 from percolab.intervals import Estimate, over_seeds
 from percolab.nn.config import FITTED_FOM, UNTRAINED, ProbeConfig, TrainConfig
 from percolab.nn.networks.activations import label
 from percolab.nn.networks.baseline import baselines
+from percolab.nn.networks.objective import RegressionScore
 from percolab.nn.probing import controls
 from percolab.nn.probing.controls import ByKind
 from percolab.nn.probing.errors import ProbeErrors
@@ -39,12 +41,11 @@ from percolab.nn.probing.probed_networks import Source, Sources, listed
 from percolab.nn.probing.prober import Prober
 from percolab.show import summary
 from percolab.study.cells import Array, Cell, Here, cell_of
-from percolab.study.estimates import Row, band, row, select
+from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Details, Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import Picture, caption
-from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings, network_seeds
 
@@ -81,10 +82,47 @@ def sources_of(s: Settings[Options]) -> list[Source]:
 
 
 @dataclass(frozen=True, eq=False)
-class Plain:
-    """Plain values."""
+class Summary:
+    """What `percolab.show.summary` says of the dataset."""
 
     values: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Baselines:
+    """How well each baseline predicts y."""
+
+    scores: dict[str, RegressionScore]
+
+
+@dataclass(frozen=True)
+class Strength:
+    """How often a planted signal of some strength is found, and the error of its probes: median, and 95% of draws."""
+
+    strength: float
+    found: float
+    error: float
+    low: float
+    high: float
+    draws: int
+
+
+@dataclass(frozen=True, eq=False)
+class Power:
+    """What probes of held-out subtrees detect; no strengths where no subtree can be held out."""
+
+    representation: str
+    """where signals were planted"""
+    strengths: list[Strength] = field(default_factory=list)
+    threshold: float = np.nan
+    null: list[float] = field(default_factory=list)
+    """of values that were not planted: low end, median and high end of errors"""
+    depths: list[int] = field(default_factory=list)
+    width: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self) if self.strengths else {"representation": self.representation}
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,19 +181,19 @@ def cells(s: Settings[Options]) -> list[Cell[Any]]:
     ]
     shorter = [cell("shorter", Networks, partial(_train, epochs=s.options.shorter))] if s.options.shorter else []
     return [
-        cell("dataset", Plain, _summarise), cell("baselines", Plain, _baselines), networks, *shorter, *probed,
-        cell("power", Plain, _power, networks), cell("findings", Plain, _check, *probed),
+        cell("dataset", Summary, _summarise), cell("baselines", Baselines, _baselines), networks, *shorter, *probed,
+        cell("power", Power, _power, networks), cell("findings", Findings, _check, *probed),
     ]  # fmt: skip
 
 
-def _summarise(s: Settings[Options], here: Here) -> Plain:
-    return Plain(summary.summarise(Material(s, here).dataset))
+def _summarise(s: Settings[Options], here: Here) -> Summary:
+    return Summary(summary.summarise(Material(s, here).dataset))
 
 
-def _baselines(s: Settings[Options], here: Here) -> Plain:
+def _baselines(s: Settings[Options], here: Here) -> Baselines:
     data = Material(s, here)
-    scores = baselines(data.dataset, device=data.device, progress=here.progress)
-    return Plain({name: asdict(score) for name, score in scores.items()})
+    scores: dict[str, Any] = baselines(data.dataset, device=data.device, progress=here.progress)
+    return Baselines(scores)
 
 
 def _train(s: Settings[Options], here: Here, epochs: int | None = None) -> Networks:
@@ -182,36 +220,26 @@ def _sources(s: Settings[Options], data: Material, networks: Networks) -> Source
     return Sources(data.dataset, s.training.with_seeds(seeds_of(s)), trained, data.device)
 
 
-def _power(s: Settings[Options], here: Here, networks: Networks) -> Plain:
+def _power(s: Settings[Options], here: Here, networks: Networks) -> Power:
     """Plant signals in the last block of the first network, and look for them."""
     data = Material(s, here)
     first = next(source for source in sources_of(s) if source.kind == controls.TRAINED)
     recorded = _sources(s, data, networks).representations(first)
     name = paper_findings.blocks(recorded, "residual")[-1]
-    found = controls.planted_power(
+    curve = controls.planted_power(
         data.dataset, recorded[name], s.options.probing, device=data.device, progress=here.progress
     )
-    return Plain({"representation": name, **found})
+    return Power(name, [Strength(**at) for at in curve.pop("strengths", ())], **curve)
 
 
-def _check(s: Settings[Options], here: Here, *probed: Probed) -> Plain:
-    """Check the paper's findings, and compare with the controls."""
-    kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
-    measured = paper_figures.measures(Material(s, here).truths[0].forest, kinds["random"])
-    checked = {
-        target: paper_findings.check(
-            by[controls.TRAINED], by[controls.UNTRAINED], fit_from=s.options.fit_from,
-            multi_cluster=s.data[0] == "multi-cluster",
-        )
-        for target, by in measured.items()
-    }  # fmt: skip
-    return Plain(
-        {
-            "findings": checked,
-            "controls": controls.table(kinds["random"], TARGETS),
-            "permuted": controls.permuted(kinds["random"]),
-            "held_out": controls.held_out(kinds["subtree"]),
-            "held_out_controls": controls.table(kinds["subtree"], LATENT_TARGETS),
+def _check(s: Settings[Options], here: Here, *probed: Probed) -> Findings:
+    """Check the paper's findings, beside the controls."""
+    measured = paper_figures.measures(Material(s, here).truths[0].forest, by_kind(s, probed, "random"))
+    how: dict[str, Any] = {"fit_from": s.options.fit_from, "multi_cluster": s.data[0] == "multi-cluster"}
+    return Findings(
+        **{
+            target: paper_findings.check(by[controls.TRAINED], by[controls.UNTRAINED], **how)
+            for target, by in measured.items()
         }
     )
 
@@ -229,25 +257,38 @@ def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> By
 # ---------------------------------------------------------------------- estimates
 
 
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """What the page shows of one draw of the data."""
+
+    results: Results
+    kinds: dict[str, ByKind]
+    """errors of everything that was probed, by protocol and kind"""
+    tables: dict[str, Any]
+    """of these errors, as plain values"""
+
+
 def analyse(s: Settings[Options], results: Results) -> Found:
     """Return Table 1, and the errors of probes by kind, representation and target."""
     networks: Networks = results["training"]
+    probed = [results[f"probes/{source}"] for source in sources_of(s)]
+    kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
+    tables: dict[str, Any] = {
+        "controls": controls.table(kinds["random"], TARGETS),
+        "permuted": controls.permuted(kinds["random"]),
+        "held_out": controls.held_out(kinds["subtree"]),
+        "held_out_controls": controls.table(kinds["subtree"], LATENT_TARGETS),
+    }
     rows = []
     for measure in ("r2", "mse"):
-        for model, scores in results["baselines"].values.items():
-            rows.append(row(Estimate(scores[measure], np.nan, np.nan), part="table 1", model=model, measure=measure))
-        own = over_seeds([score[measure] for score in networks.test])
-        rows.append(row(own, part="table 1", model="mlp", measure=measure))
+        scores = {name: [getattr(score, measure)] for name, score in results["baselines"].scores.items()}
+        scores["mlp"] = [score[measure] for score in networks.test]
+        for model, values in scores.items():
+            estimate = over_seeds(values) if model == "mlp" else Estimate(values[0], np.nan, np.nan)
+            rows.append(row(estimate, part="table 1", model=model, measure=measure))
     for part in ("controls", "held_out_controls"):
-        for line in results["findings"].values[part]:
-            names = {"kind": line["kind"], "layer": line["representation"], "part": part.replace("_", " ")}
-            for target in (target for target in TARGETS if target in line):
-                kind = band if target.endswith(("_redrawn", "_shuffled")) else row
-                rows.append(kind(Estimate(**line[target]), target=target, **names))
-            for target, ratio in line.get("over_untrained", {}).items():
-                names |= {"part": f"{part.replace('_', ' ')}, over untrained"}
-                rows.append(row(Estimate(**ratio), target=target, **names))
-    return Found(rows, networks.scores, results)
+        rows += paper_figures.error_rows(tables[part], part.replace("_", " "))
+    return Found(rows, networks.scores, Draw(results, kinds, tables))
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
@@ -264,10 +305,8 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 
 def details(found: Sequence[Found], s: Settings[Options]) -> Details:
     """Return the paper's Table 1, findings and figures, of the first draw of the data."""
-    first: Results = found[0].details
-    here, probed = Here("cpu"), [first[f"probes/{source}"] for source in sources_of(s)]
-    kinds = {protocol: by_kind(s, probed, protocol) for protocol in ("random", "subtree")}
-    networks: Networks = first["training"]
+    rows, first, results = found[0].rows, found[0].details, found[0].details.results
+    checked: list[Findings] = [one.details.results["findings"] for one in found]
     values: dict[str, Any] = {
         "experiment": s.data[0],
         "seeds": seeds_of(s),
@@ -275,24 +314,24 @@ def details(found: Sequence[Found], s: Settings[Options]) -> Details:
         "fit_from": s.options.fit_from,
         "recipe": s.recipe.to_dict(),
         "probe_config": s.to_dict()["options"]["probing"],
-        "dataset": first["dataset"].values,
-        "baselines": first["baselines"].values,
-        "training": _scores(s, networks),
-        "probes": {"skipped": probed[-1].skipped},
-        "power": first["power"].values,
-        **first["findings"].values,
+        "dataset": results["dataset"].values,
+        "baselines": {name: asdict(score) for name, score in results["baselines"].scores.items()},
+        "training": _scores(results["training"]),
+        "probes": {"skipped": results[f"probes/{sources_of(s)[-1]}"].skipped},
+        "power": results["power"].to_dict(),
+        "findings": {target: [each.to_dict() for each in of] for target, of in vars(checked[0]).items()},
+        **first.tables,
+        "table_1": paper_tables.table_one(s.data[0], s.scale == "paper", rows),
     }
-    if "shorter" in first:
-        values["shorter_training"] = _scores(s, first["shorter"])
-    values["table_1"] = paper_tables.table_one(s.data[0], s.scale == "paper", values)
-    verdicts = [one.details["findings"].values["findings"]["z"] for one in found]
-    forest = Material(s, here).truths[0].forest
-    written = {f"probes/{name}": table for name, table in controls.of_kinds(forest, kinds).items()}
-    drawn = paper_figures.of_probes(forest, kinds, _title(s), s.options.fit_from)
-    return Details(paper_tables.sections(values, verdicts), values, _pictures(s, drawn, first, values), written)
+    if "shorter" in results:
+        values["shorter_training"] = _scores(results["shorter"])
+    forest = Material(s, Here("cpu")).truths[0].forest
+    written = {f"probes/{name}": table for name, table in controls.of_kinds(forest, first.kinds).items()}
+    drawn = paper_figures.of_probes(forest, first.kinds, _title(s), s.options.fit_from)
+    return Details(paper_tables.sections(values, rows, checked), values, _pictures(s, drawn, first, values), written)
 
 
-def _scores(s: Settings[Options], networks: Networks) -> dict[str, Any]:
+def _scores(networks: Networks) -> dict[str, Any]:
     """Return how networks were trained, and their scores with means over them."""
     members = {"test": networks.test, "validation": networks.validation}
     means = {
@@ -307,17 +346,17 @@ def _title(s: Settings[Options]) -> str:
 
 
 def _pictures(
-    s: Settings[Options], of_probes: Mapping[str, Any], results: Results, values: Mapping[str, Any]
+    s: Settings[Options], of_probes: Mapping[str, Any], draw: Draw, values: Mapping[str, Any]
 ) -> dict[str, Picture]:
     levels = {"1NN": float(values["baselines"]["nearest_neighbour"]["r2"])}
     if s.scale == "paper":
         printed = paper_tables.PAPER_TABLE[s.data[0]]["mlp"]["r2"]
         levels["MLP as printed in the paper (test rows)"] = float(printed)
-    shorter = _history(results["shorter"]) if "shorter" in results else None
+    shorter = _history(draw.results["shorter"]) if "shorter" in draw.results else None
     drawn = {
         **of_probes,
         "power": paper_figures.power(values["power"], values["held_out"], _title(s)),
-        "training": paper_figures.training(_history(results["training"]), shorter, levels, _title(s)),
+        "training": paper_figures.training(_history(draw.results["training"]), shorter, levels, _title(s)),
     }
     words = {name: caption(getattr(paper_figures, name), fit_from=s.options.fit_from) for name in drawn}
     return {name: Picture(figure, words[name]) for name, figure in drawn.items()}

@@ -16,11 +16,11 @@ from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing import controls
 from percolab.nn.probing.controls import RANDOM, TRAINED, UNTRAINED, ByKind
 from percolab.nn.probing.errors import LEAST_BASELINE, ProbeErrors
-from percolab.nn.probing.probed_latents import TRUE_TARGETS
+from percolab.nn.probing.probed_latents import TARGETS, TRUE_TARGETS
 from percolab.show import dot_rows, style
 from percolab.show.dot_rows import Mark, Panel
 from percolab.show.style import GREY, INK, PALETTE, PURPLE
-from percolab.study.estimates import Row
+from percolab.study.estimates import Row, band, layers_of, row, select
 from percolab.study.pictures import by_number
 
 if TYPE_CHECKING:
@@ -36,16 +36,28 @@ def of_probes(
     forest: Forest, by_protocol: Mapping[str, ByKind], title: str, fit_from: float | None = None
 ) -> dict[str, Figure]:
     """Return the figures of probed networks and their controls, by the names of their files."""
-    random = by_protocol["random"]
+    random, subtree = by_protocol["random"], by_protocol.get("subtree", {})
     measured = measures(forest, random)
-    seen = controls.table(random, ("z", "z_redrawn"))
-    unseen = controls.table(by_protocol.get("subtree", {}), ("z", "z_redrawn"))
+    seen, unseen = (error_rows(controls.table(kinds, ("z", "z_redrawn"))) for kinds in (random, subtree))
     return {
         "memorising": memorising(seen, unseen, title),
         "fig4": fig4(measured, title, fit_from),
         "fig5": fig5(random, title),
         "fig7": fig7(measured, title, fit_from),
     }
+
+
+def error_rows(table: Sequence[Mapping[str, Any]], part: str = "") -> list[Row]:
+    """Return the relative errors of `controls.table` as estimates, by kind, representation and target."""
+    rows = []
+    for line in table:
+        names = {"kind": line["kind"], "layer": line["representation"], "part": part}
+        for target in (target for target in TARGETS if target in line):
+            kind = row if target in TRUE_TARGETS else band
+            rows.append(kind(Estimate(**line[target]), target=target, **names))
+        for target, ratio in line.get("over_untrained", {}).items():
+            rows.append(row(Estimate(**ratio), target=target, **{**names, "part": f"{part}, over untrained"}))
+    return rows
 
 
 def measures(forest: Forest, random: ByKind) -> dict[str, dict[str, Measured]]:
@@ -310,7 +322,7 @@ def _lighter(colour: str) -> str:
 # ---------------------------------------------------------------------- values or places
 
 
-def memorising(seen: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, Any]], title: str) -> Figure:
+def memorising(seen: Sequence[Row], unseen: Sequence[Row], title: str) -> Figure:
     """Error of linear probes of z over that of predicting the training mean, with 95% intervals.
 
     Intervals are over seeds for true values, over draws for fresh ones (grey), which no network was trained on. Above:
@@ -325,21 +337,15 @@ def memorising(seen: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, 
     return dot_rows.draw(*panels)
 
 
-def _errors(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[str, dict[str, Mark]]]:
+def _errors(rows: Sequence[Row]) -> tuple[list[str], dict[str, dict[str, Mark]]]:
     """Return the representations, and by series the error on each: true values by role, fresh values beside them."""
     series: dict[str, dict[str, Mark]] = {TRAINED: {}, UNTRAINED: {}, "no network": {}, FRESH: {}}
-    for row in rows:
-        name = label(row["representation"])
-        kind = row["kind"] if row["kind"] in series else "no network"
-        series[kind][name] = _mark(row["z"])
-        if row["kind"] != UNTRAINED and "z_redrawn" in row:
-            series[FRESH][name] = _mark(row["z_redrawn"])
-    return list(dict.fromkeys(label(row["representation"]) for row in rows)), {k: v for k, v in series.items() if v}
-
-
-def _mark(found: Mapping[str, Any]) -> Mark:
-    value, low, high = (np.nan if found.get(key) is None else float(found[key]) for key in ("value", "low", "high"))
-    return Mark(value, low, high)
+    for r in select(rows, part=""):
+        kind = r["kind"] if r["kind"] in series else "no network"
+        if r["target"] == "z" or r["kind"] != UNTRAINED:
+            e = r.estimate
+            series[kind if r["target"] == "z" else FRESH][label(r["layer"])] = Mark(e.value, e.low, e.high)
+    return [label(name) for name in layers_of(rows)], {k: v for k, v in series.items() if v}
 
 
 # ---------------------------------------------------------------------- curves

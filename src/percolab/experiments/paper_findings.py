@@ -52,6 +52,38 @@ class Case:
         """Whether the whole interval is elsewhere."""
         return self.value.high <= self.low or self.value.low >= self.high
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"case": self.what, **asdict(self.value), "favours": self.favours, "opposes": self.opposes}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim of the paper, and what is found."""
+
+    claim: str
+    rule: str
+    """when it holds"""
+    verdict: str
+    untrained_verdict: str | None
+    """of the same rule, put to untrained networks"""
+    numbers: str
+    """the statistics in words"""
+    untrained_numbers: str | None
+    cases: list[Case]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**asdict(self), "cases": [case.to_dict() for case in self.cases]}
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The findings about each target of probes: a result of a cell."""
+
+    z: list[Finding]
+    sum: list[Finding]
+
 
 def verdict(cases: Sequence[Case]) -> str:
     """Return holds, holds in part, not decided or does not hold.
@@ -185,12 +217,8 @@ Checked = Callable[[Measured], tuple[list[Case], str]]
 
 def check(
     trained: Measured, untrained: Measured | None, *, multi_cluster: bool = False, fit_from: float = FITTED_FOM
-) -> list[dict[str, Any]]:
-    """Check the findings for a protocol and target.
-
-    Each is a claim of the paper, the rule that says when it holds, its verdict and the statistics in words, the same
-    for untrained networks, and its cases; all as plain values.
-    """
+) -> list[Finding]:
+    """Return the findings for a protocol and target."""
     if trained.fom.size < 2 * N_BINS or len(trained.blocks("residual")) < 2:
         return []
     apart = multi_cluster and len(trained.blocks("residual")) > 2
@@ -205,23 +233,17 @@ def check(
     return [_find(checked, words, trained, untrained) for checked, words in rules]
 
 
-def _find(checked: Checked, given: dict[str, Any], trained: Measured, untrained: Measured | None) -> dict[str, Any]:
+def _find(checked: Checked, given: dict[str, Any], trained: Measured, untrained: Measured | None) -> Finding:
     stated = paragraphs(getattr(checked, "func", checked).__doc__)
     claim, rule = (part.format(least_r2=LEAST_R2, change=f"{LAYER_CHANGE - 1:.0%}", **given) for part in stated)
     cases, words = checked(trained)
-    found, other, other_words = verdict(cases), None, None
+    here, other, other_words = verdict(cases), None, None
     if untrained is not None:
         other_cases, other_words = checked(untrained)
         other = verdict(other_cases)
-        if found in ALSO and other in (HOLDS, found):
-            found = ALSO[found]
-    listed = [
-        {"case": case.what, **asdict(case.value), "favours": case.favours, "opposes": case.opposes} for case in cases
-    ]
-    return {
-        "claim": claim, "rule": rule.removesuffix("."), "verdict": found, "untrained_verdict": other, "numbers": words,
-        "untrained_numbers": other_words, "cases": listed,
-    }  # fmt: skip
+        if here in ALSO and other in (HOLDS, here):
+            here = ALSO[here]
+    return Finding(claim, rule.removesuffix("."), here, other, words, other_words, cases)
 
 
 def _counted(cases: Sequence[Case], what: str, name: str) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from percolab.experiments.paper_findings import ALSO, FAILS, HOLDS, IN_PART, UNDECIDED
-from percolab.ground.text import paragraphs
+from percolab.experiments.paper_findings import ALSO, FAILS, HOLDS, IN_PART, UNDECIDED, Finding, Findings
+from percolab.ground.text import counted, paragraphs
 from percolab.intervals import Estimate
 from percolab.nn.networks.activations import RAW, label
 from percolab.nn.probing.controls import RANDOM, TRAINED
 from percolab.show import pages
+from percolab.study.estimates import Row, select
 
 PAPER_TABLE = {
     "one-cluster": {
@@ -38,29 +37,33 @@ LOOKS = {HOLDS: "good", ALSO[HOLDS]: "mixed", IN_PART: "mixed", ALSO[IN_PART]: "
 COLUMNS = {"z": "z", "z_redrawn": "fresh z", "z_shuffled": "permuted z", "sum": "sum of z", "sum_redrawn": "fresh sum"}
 
 Results = Mapping[str, Any]
-"""All numbers of a reproduction."""
+"""All numbers of a reproduction; beside them `rows`, its estimates, and `checked`, the findings of each draw."""
 
 
-def table_one(experiment: str, at_paper_scale: bool, results: Results) -> list[dict[str, Any]]:
+def table_one(experiment: str, at_paper_scale: bool, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return Table 1, one row per model: ours, and the paper's printed digits where there are any."""
-    rows = []
-    trained = results["training"]["test"]
+    table = []
     for model, words in MODEL_WORDS.items():
         printed = PAPER_TABLE[experiment].get(model, {})
-        row: dict[str, Any] = {"model": words}
-        for name in ("r2", "mse"):
-            found = trained[name] if model == "mlp" else {"value": results["baselines"][model][name]}
-            row |= {name: found["value"], f"{name}_low": found.get("low"), f"{name}_high": found.get("high")}
-        printed_digits = {"paper_r2": printed.get("r2"), "paper_mse": printed.get("mse")}
-        rows.append(row | printed_digits | {"comparable": at_paper_scale})
-    return rows
+        line: dict[str, Any] = {"model": words, "comparable": at_paper_scale}
+        for name, ours in _scores(rows, model).items():
+            line |= {name: ours.value, f"{name}_low": ours.low, f"{name}_high": ours.high}
+            line[f"paper_{name}"] = printed.get(name)
+        table.append(line)
+    return table
 
 
-def sections(results: Results, verdicts: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Return the paper's tables; `verdicts` are the findings about z of each draw of the data."""
+def _scores(rows: Sequence[Row], model: str) -> dict[str, Estimate]:
+    """Return R² and MSE of a model of Table 1."""
+    return {row["measure"]: row.estimate for row in select(rows, part="table 1", model=model)}
+
+
+def sections(results: Results, rows: Sequence[Row], checked: Sequence[Findings]) -> list[str]:
+    """Return the paper's tables, from all numbers, the estimates, and the findings of each draw of the data."""
     chosen = [_performance, _findings, _values_or_places, *([_never_seen] if results["held_out"] else [])]
     chosen += [_power] if results["held_out"] and results["power"].get("strengths") else []
-    body = [part for section in chosen for part in _shown(section, {**results, "verdicts": verdicts})]
+    given = {**results, "rows": rows, "checked": checked}
+    body = [part for section in chosen for part in _shown(section, given)]
     return [*body, *(pages.paragraph(f"Not probed: {word}.", quiet=True) for word in results["probes"]["skipped"])]
 
 
@@ -80,27 +83,24 @@ def _performance(results: Results) -> Iterable[str]:
     length, so nearest points tie: the first number is the mean over those within a relative 1e-6, the second takes the
     least distance as rounded, in the order of the release, as the paper does.
     """
-    if len(results["verdicts"]) > 1:
+    if len(results["checked"]) > 1:
         yield pages.paragraph("The tables below are of the first draw of the data.")
-    rows, networks = results["table_1"], len(results["seeds"])
-    paper = "paper" if rows[0]["comparable"] else "paper, full scale"
-    cells = [
-        (
-            row["model"] if row["model"] != "MLP" else f"MLP, {networks} seed{'s' if networks > 1 else ''}",
-            _interval({"value": row["r2"], "low": row["r2_low"], "high": row["r2_high"]}),
-            row["paper_r2"] or "",
-            _interval({"value": row["mse"], "low": row["mse_low"], "high": row["mse_high"]}, ".4f"),
-            row["paper_mse"] or "",
-        )
-        for row in rows
-    ]
+    cells = []
+    for model, words in MODEL_WORDS.items():
+        ours, printed = _scores(results["rows"], model), PAPER_TABLE[results["experiment"]].get(model, {})
+        name = f"{words}, {counted(len(results['seeds']), 'seed')}" if model == "mlp" else words
+        r2, mse = ours["r2"].text(".3f"), ours["mse"].text(".4f")
+        cells.append((name, r2, printed.get("r2", ""), mse, printed.get("mse", "")))
+    paper = "paper" if results["table_1"][0]["comparable"] else "paper, full scale"
     yield pages.table(cells, ("model", "R²", paper, "MSE", paper), numbers=range(1, 5))
     if "shorter_training" in results:
         runs = [results["training"], results["shorter_training"]]
-        (long, own), (short, other) = ((run["config"]["epochs"], _interval(run["test"]["r2"])) for run in runs)
-        printed = PAPER_TABLE["multi-cluster"]["mlp"]["r2"]
+        (long, r2), (short, other) = (
+            (run["config"]["epochs"], Estimate(**run["test"]["r2"]).text(".3f")) for run in runs
+        )
+        in_paper = PAPER_TABLE["multi-cluster"]["mlp"]["r2"]
         yield pages.paragraph(
-            f"With the {long:,} epochs that the paper names, test R² is {own}, where it prints {printed}. With "
+            f"With the {long:,} epochs that the paper names, test R² is {r2}, where it prints {in_paper}. With "
             f"{short:,} epochs, and a learning rate that decays over as many, it is {other}."
         )
 
@@ -113,33 +113,34 @@ def _findings(results: Results) -> Iterable[str]:
     nested. A case counts if its whole interval is on the side that the paper says. The same rules are put to untrained
     networks of the same shape: what holds for them is no effect of training.
     """
-    yield _table_of_findings(results["findings"]["z"])
-    if len(results["verdicts"]) > 1:
-        yield _by_draw(results["verdicts"])
-    yield pages.folded("The same findings for sums of z", [_table_of_findings(results["findings"]["sum"])])
+    checked: Sequence[Findings] = results["checked"]
+    yield _table_of_findings(checked[0].z)
+    if len(checked) > 1:
+        yield _by_draw([findings.z for findings in checked])
+    yield pages.folded("The same findings for sums of z", [_table_of_findings(checked[0].sum)])
 
 
-def _table_of_findings(findings: Sequence[Mapping[str, Any]]) -> str:
+def _table_of_findings(findings: Sequence[Finding]) -> str:
     if not findings:
         return pages.paragraph("Too few latents to check them.")
     rows = [
         (
-            finding["claim"],
-            finding["numbers"],
-            f"{finding['untrained_verdict']}: {finding['untrained_numbers']}" if finding["untrained_verdict"] else "",
-            f"Holds if {finding['rule']}.",
-            finding["verdict"],
+            finding.claim,
+            finding.numbers,
+            f"{finding.untrained_verdict}: {finding.untrained_numbers}" if finding.untrained_verdict else "",
+            f"Holds if {finding.rule}.",
+            finding.verdict,
         )
         for finding in findings
     ]
-    looks = [LOOKS[finding["verdict"]] for finding in findings]
+    looks = [LOOKS[finding.verdict] for finding in findings]
     return pages.table(rows, ("finding", "trained", "untrained", "rule", "here"), looks, stack=True)
 
 
-def _by_draw(verdicts: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+def _by_draw(verdicts: Sequence[Sequence[Finding]]) -> str:
     """Say how each finding comes out in every draw of the data."""
-    by_claim = [{one["claim"]: one["verdict"] for one in own} for own in verdicts]
-    rows = [(claim, *(own.get(claim, "too few latents") for own in by_claim)) for claim in by_claim[0]]
+    by_draw = [{finding.claim: finding.verdict for finding in findings} for findings in verdicts]
+    rows = [(claim, *(claims.get(claim, "too few latents") for claims in by_draw)) for claim in by_draw[0]]
     return pages.table(rows, ("finding", *(f"draw {k}" for k in range(len(verdicts)))), stack=True)
 
 
@@ -151,17 +152,22 @@ def _values_or_places(results: Results) -> Iterable[str]:
     draws. The last column is the error of z in a trained network over that in the untrained network it started as:
     above 1, training made z harder to read.
     """
+    table: dict[tuple[str, str], dict[str, Estimate]] = {}
+    for row in select(results["rows"], part="controls"):
+        table.setdefault((row["kind"], row["layer"]), {})[row["target"]] = row.estimate
+    for row in select(results["rows"], part="controls, over untrained", target="z"):
+        table[row["kind"], row["layer"]]["ratio"] = row.estimate
     cells = []
-    for row in sorted(results["controls"], key=_place):
-        numbers = [_interval(row[target]) for target in COLUMNS]
-        ratio = row.get("over_untrained")
-        cells.append((_name(row), str(row["n"]), *numbers, _interval(ratio["z"], ".2f") if ratio else ""))
+    for (kind, layer), errors in sorted(table.items(), key=lambda item: _place(*item[0])):
+        numbers = [errors[target].text(".3f") for target in COLUMNS]
+        ratio = errors["ratio"].text(".2f") if "ratio" in errors else ""
+        cells.append((_name(kind, layer), str(errors["z"].seeds), *numbers, ratio))
     head = ("representation", "draws", *COLUMNS.values(), "z, trained / untrained")
     yield pages.table(cells, head, numbers=range(1, len(head)))
-    if found := results["permuted"]:
+    if permuted := results["permuted"]:
         words = (
-            f"Permuted targets, dealt to the wrong rows, give a median R² of {found['median']:.3f} over all networks, "
-            f"draws and depths, 95% between {found['low']:.3f} and {found['high']:.3f}."
+            f"Permuted targets, dealt to the wrong rows, give a median R² of {permuted['median']:.3f} over all "
+            f"networks, draws and depths, 95% between {permuted['low']:.3f} and {permuted['high']:.3f}."
         )
         yield pages.paragraph(words, quiet=True)
 
@@ -173,10 +179,10 @@ def _never_seen(results: Results) -> Iterable[str]:
     penalty of each probe is chosen by holding out subtrees of its training rows. Fresh: the same for fresh values, with
     the interval of 95% of the draws. p: share of draws that do at least as well, the true values counted among them.
     """
-    cells = [
-        (_name(row), str(row["n"]), f"{row['error']:.3f}", _interval(row["fresh"], ".2f"), f"{row['p']:.2f}")
-        for row in sorted(results["held_out"], key=_place)
-    ]
+    cells = []
+    for row in sorted(results["held_out"], key=lambda row: _place(row["kind"], row["representation"])):
+        fresh, name = Estimate(**row["fresh"]).text(".2f"), _name(row["kind"], row["representation"])
+        cells.append((name, str(row["n"]), f"{row['error']:.3f}", fresh, f"{row['p']:.2f}"))
     yield pages.table(cells, ("representation", "draws", "z", "fresh z", "p"), numbers=range(1, 5))
 
 
@@ -194,20 +200,12 @@ def _power(results: Results) -> Iterable[str]:
     yield pages.table(rows, ("strength, in standard deviations", "found", "error", "draws"), numbers=range(4))
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    if row["kind"] in (RAW, RANDOM):
-        return label(row["representation"])
-    return f"{row['kind']}, {label(row['representation'])}"
+def _name(kind: str, layer: str) -> str:
+    return label(layer) if kind in (RAW, RANDOM) else f"{kind}, {label(layer)}"
 
 
-def _place(row: Mapping[str, Any]) -> tuple[int, str, int]:
+def _place(kind: str, layer: str) -> tuple[int, str, int]:
     """Order rows so that trained and untrained stand below each other."""
-    if row["kind"] in (RAW, RANDOM):
-        return (0 if row["kind"] == RAW else 1, "", 0)
-    order = "" if row["representation"] == "input" else row["representation"]
-    return (2, order, 0 if row["kind"] == TRAINED else 1)
-
-
-def _interval(found: Mapping[str, Any], form: str = ".3f") -> str:
-    value, low, high = (np.nan if found.get(key) is None else found[key] for key in ("value", "low", "high"))
-    return Estimate(value, low, high).text(form)
+    if kind in (RAW, RANDOM):
+        return (0 if kind == RAW else 1, "", 0)
+    return (2, "" if layer == "input" else layer, 0 if kind == TRAINED else 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from percolab.features.scoring import score
-from percolab.ground.arrays import Floats
+from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import log_bins
 from percolab.nn.config import TrainConfig
 from percolab.nn.probing.siblings import Siblings, find_siblings
@@ -62,7 +62,12 @@ def columns_of(pairs: list[Siblings]) -> dict[str, Any]:
     columns = {
         name: np.concatenate([getattr(own, name) for own in pairs]) for name in ("size", "depth", "fom", "place")
     }
-    return {**columns, "factor": np.repeat(np.arange(len(pairs)), [len(own) for own in pairs])}
+    return {**columns, "factor": numbers(pairs)}
+
+
+def numbers(by_hierarchy: Sequence[Sized]) -> Ints:
+    """Return the number of the hierarchy of every unit, hierarchy after hierarchy."""
+    return np.repeat(np.arange(len(by_hierarchy)), [len(units) for units in by_hierarchy])
 
 
 def feature_scores(data: Material, A: torch.Tensor, method: Any, **asked: Any) -> list[Any]:

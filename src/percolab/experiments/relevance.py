@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
-from percolab.experiments.points import Options, columns_of, feature_scores, options, pairs_of
+from percolab.experiments.points import Options, columns_of, feature_scores, numbers, options, pairs_of
 from percolab.experiments.responses import by_relevance
 from percolab.features.methods import KMeans, Neurons
 from percolab.ground.arrays import Floats, Ints
@@ -34,12 +34,11 @@ from percolab.nn.networks.activations import label
 from percolab.nn.probing import siblings
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
-from percolab.study.estimates import Row, layers_of, row, select
+from percolab.study.estimates import Line, Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.report import Line
 from percolab.study.scales import WORLDS
 from percolab.study.settings import Settings
 
@@ -136,21 +135,18 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     data = Material(s, here)
     pairs, names, by_target = pairs_of(data), data.layers(networks)[1:], (s.seeds, len(data.truths))
     looked = _Looked(data, pairs)
-    values = data.measured(networks, s.options.keep, names, lambda look: looked.measures(look.A))
+    values = data.measured_by_factor(networks, s.options.keep, names, lambda look: looked.measures(look.A))
     tables = [_features(data, model, names) for _, _, model in data.looks(networks, (networks.last,))]
     scores = {f"{kind}_{method}": np.stack([np.concatenate([table[kind] for table in own[method]]) for own in tables])
               for method in METHODS for kind in SCORES}  # fmt: skip
     latents = [table["latent"].to_numpy() for table in tables[0][METHODS[0]]]  # the same for all
     starts = [truth.forest.latent_start[own] for truth, own in zip(data.truths, latents, strict=True)]
     return Measured(
-        values={name: v.reshape(*by_target, *v.shape[1:]) for name, v in values.items()},
+        values=values,
         raw=looked.measures(data.inputs),
         scores={name: v.reshape(*by_target, -1) for name, v in scores.items()},
         pairs=columns_of(pairs),
-        concepts={
-            "place": np.concatenate(starts),
-            "factor": np.repeat(np.arange(len(latents)), list(map(len, latents))),
-        },
+        concepts={"place": np.concatenate(starts), "factor": numbers(latents)},
         layers=names,
         epochs=list(s.options.keep),
         training=networks.scores,

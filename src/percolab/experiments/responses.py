@@ -17,6 +17,8 @@ from percolab.nn.probing.siblings import Ready, Siblings
 
 Rest = Callable[[torch.Tensor], torch.Tensor]
 """The rest of a network: takes activations (n, w) of a layer, returns predictions (n,)."""
+Steer = Callable[[Ints, torch.Tensor], tuple[Floats, Floats]]
+"""`steer` in one layer of a network, with its doses: takes samples and vectors."""
 
 FRESH_PROBES = 10
 """Probes of fresh values whose directions are a null."""

@@ -33,12 +33,11 @@ from percolab.intervals import Estimate, jackknife, kin, mean_interval
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict
 from percolab.study.cells import Array, Cell, Here, cell_of
-from percolab.study.estimates import Row, row, select
+from percolab.study.estimates import Line, Row, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Material
 from percolab.study.networks import trained
 from percolab.study.pictures import by_number, drawn_by
-from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 from percolab.worlds.splits import Split, split_rows

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from percolab.experiments import points, relevance, responses
-from percolab.experiments.responses import Rest
+from percolab.experiments.responses import Steer
 from percolab.features.methods import KMeans
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import kin, mean_of_known
@@ -41,12 +41,11 @@ from percolab.nn.probing import siblings
 from percolab.nn.probing.probed_latents import Places, fresh_values, read_places
 from percolab.nn.probing.siblings import Siblings
 from percolab.study.cells import Array, Here
-from percolab.study.estimates import Row, band, layers_of, row, select
+from percolab.study.estimates import Line, Row, band, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Look, Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.report import Line
 from percolab.study.scales import WORLDS
 from percolab.study.settings import STEP, Settings
 
@@ -56,25 +55,15 @@ LEAST_F1 = 0.3
 """A feature of a concept has at least this F1."""
 LESS_OTHER = "feature less another"
 """The response to a concept's own feature less that to another concept's: what the right feature does."""
+FEATURE_KEYS = ("feature", "other_feature", "feature_leak", "feature_size")
+ON_CONCEPTS = ("own", "random", *FEATURE_KEYS)
 SLOPE = "slope, response over truth"
-ALONG_OWN = {
-    "relevant": ("own", "relevant", "trained"),
-    "irrelevant": ("own", "irrelevant", "trained"),
-    "random direction": ("random", "relevant", "trained"),
-    "untrained": ("own", "relevant", "untrained"),
+PICTURED = {
+    "own": ("own directions", "random", "random direction"),
+    "probe": ("probes' directions", "fresh probe", "fresh values (null)"),
+    "feature": ("features' directions", "other feature", "feature of an unrelated concept"),
 }
-"""Series of a picture: direction, case and network of each."""
-ALONG_PROBE = {
-    "relevant": ("probe", "relevant", "trained"),
-    "irrelevant": ("probe", "irrelevant", "trained"),
-    "fresh values (null)": ("fresh probe", "relevant", "trained"),
-    "untrained": ("probe", "relevant", "untrained"),
-}
-ALONG_FEATURE = {
-    "relevant": ("feature", "relevant", "trained"),
-    "irrelevant": ("feature", "irrelevant", "trained"),
-    "feature of an unrelated concept": ("other feature", "relevant", "trained"),
-}
+"""By direction: the title of its picture, the direction of its control, and what the picture calls the control."""
 SAME = "1 if it does not matter where a sample is"
 At = tuple[int, int, int]
 """Epoch, layer and dose, by their numbers."""
@@ -126,13 +115,13 @@ class _Hierarchy:
     def __init__(self, data: Material, number: int, pairs: Siblings, places: Places) -> None:
         s, truth = data.settings, data.truths[number]
         self.number, self.forest, self.pairs, self.places = number, truth.forest, pairs, places
-        self.n = truth.rows.size
+        self.n, self.rows = truth.rows.size, s.options.rows
         self.ready = siblings.ready(pairs, data.device)
-        self.samples = responses.sibling_samples(pairs, s.options.rows)
+        self.samples = responses.sibling_samples(pairs, self.rows)
         self.true = responses.true_differences(pairs, truth.y[truth.rows])
         fresh = fresh_values(truth.forest, responses.FRESH_PROBES, seed=number + s.draw * STEP)
         self.values = np.column_stack([truth.latent_z, fresh])[self.places.latent]
-        self.inside, self.outside = responses.place_samples(self.places, s.options.rows)
+        self.inside, self.outside = responses.place_samples(self.places, self.rows)
         # By the law a change of z by 1 changes y of a point by 1 / √(1 + number of latents above the point).
         self.law = (1 / np.sqrt(1 + truth.forest.point_depth[truth.rows[self.inside]])).mean(1)
 
@@ -148,23 +137,28 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
 
     def steered(look: Look) -> dict[str, Floats]:
         rest = partial(responses.forward_from, look.model, look.layer)
-        with_features = look.epoch > 0 and look.layer not in (RAW, "input")
-        return {
-            **_steer_own(look.A, rest, hierarchies, s),
-            **_steer_probes(look.A, rest, hierarchies, s),
-            **_steer_features(look.A, rest, hierarchies, data, with_features),
-        }
+        steer = partial(responses.steer, look.A, rest, doses=s.options.doses)
+        best, units = [np.full((2, len(h.pairs)), -1) for h in hierarchies], look.A
+        if look.epoch > 0 and look.layer not in (RAW, "input"):
+            best, units = _features(data, look.A, hierarchies)
+        parts = [
+            {
+                **_along_own(look.A, h, steer),
+                **_along_probes(look.A, h, steer),
+                **_along_features(look.A, h, steer, best[h.number], units, len(s.options.doses)),
+            }
+            for h in hierarchies
+        ]
+        return {key: np.concatenate([part[key] for part in parts], -2) for key in parts[0]}
 
-    measured = data.measured(networks, epochs, names, steered)
-    found = {key: v.reshape(s.seeds, len(hierarchies), *v.shape[1:]) for key, v in measured.items()}
-    on_concepts = ("own", "random", *FEATURE_KEYS)
+    found = data.measured_by_factor(networks, epochs, names, steered)
     return Measured(
-        concepts={key: values for key, values in found.items() if key in on_concepts},
-        latents={key: values for key, values in found.items() if key not in on_concepts},
+        concepts={key: values for key, values in found.items() if key in ON_CONCEPTS},
+        latents={key: values for key, values in found.items() if key not in ON_CONCEPTS},
         true=np.concatenate([h.true for h in hierarchies], 1),
         law=np.concatenate([h.law for h in hierarchies]),
         pairs=points.columns_of([h.pairs for h in hierarchies]),
-        latent_factor=np.repeat(np.arange(len(hierarchies)), [len(h.places) for h in hierarchies]),
+        latent_factor=points.numbers([h.places for h in hierarchies]),
         latent_place=data.places(probed),
         layers=names,
         epochs=list(epochs),
@@ -173,63 +167,36 @@ def measure(s: Settings[Options], here: Here, networks: Networks) -> Measured:
     )
 
 
-def _steer_own(A: torch.Tensor, rest: Rest, hierarchies: list[_Hierarchy], s: Settings[Options]) -> dict[str, Floats]:
+def _along_own(A: torch.Tensor, h: _Hierarchy, steer: Steer) -> dict[str, Floats]:
     """Return (2, P, D) responses along own and random directions."""
-    own, random = [], []
-    for h in hierarchies:
-        vectors, samples = responses.own_directions(A, h.ready), h.samples.reshape(-1, s.options.rows)
-        chosen = [vectors, *(responses.random_like(vectors, seed) for seed in range(RANDOM_DRAWS))]
-        first, *drawn = (
-            responses.steer(A, rest, samples, v.flatten(0, 1), s.options.doses)[0].reshape(2, len(h.pairs), -1)
-            for v in chosen
-        )
-        own.append(first)
-        random.append(np.mean(drawn, 0))
-    return {"own": np.concatenate(own, 1), "random": np.concatenate(random, 1)}
+    vectors, samples = responses.own_directions(A, h.ready), h.samples.reshape(-1, h.rows)
+
+    def response(along: torch.Tensor) -> Floats:
+        return steer(samples, along.flatten(0, 1))[0].reshape(2, len(h.pairs), -1)
+
+    drawn = [response(responses.random_like(vectors, seed)) for seed in range(RANDOM_DRAWS)]
+    return {"own": response(vectors), "random": np.mean(drawn, 0)}
 
 
-def _steer_probes(
-    A: torch.Tensor, rest: Rest, hierarchies: list[_Hierarchy], s: Settings[Options]
-) -> dict[str, Floats]:
+def _along_probes(A: torch.Tensor, h: _Hierarchy, steer: Steer) -> dict[str, Floats]:
     """Return (L, D) responses along directions of probes of z, their size there and elsewhere; and of fresh values."""
-    found: dict[str, list[Floats]] = {}
-    for h in hierarchies:
-        along = responses.probe_directions(A, read_places(A, h.places, h.values))
-        index = torch.from_numpy(h.places.depth_index).to(A.device)
-        there = h.outside[:, 0] >= 0
-        beyond = np.full((there.size, len(s.options.doses)), np.nan)
-        beyond[there] = responses.steer(
-            A, rest, h.outside[there], along[torch.from_numpy(there).to(A.device), 0], s.options.doses
-        )[1]
-        found.setdefault("probe_leak", []).append(beyond[h.places.depth_index])
-        for t in range(1 + responses.FRESH_PROBES):
-            mean, size = responses.steer(A, rest, h.inside, along[index, t], s.options.doses)
-            found.setdefault(f"fresh_{t}" if t else "probe", []).append(mean)
-            if t == 0:
-                found.setdefault("probe_size", []).append(size)
-    return {key: np.concatenate(values) for key, values in found.items()}
+    along = responses.probe_directions(A, read_places(A, h.places, h.values))
+    index = torch.from_numpy(h.places.depth_index).to(A.device)
+    there = h.outside[:, 0] >= 0
+    (mean, size), *fresh = (steer(h.inside, along[index, t]) for t in range(1 + responses.FRESH_PROBES))
+    beyond = np.full((there.size, mean.shape[1]), np.nan)
+    beyond[there] = steer(h.outside[there], along[torch.from_numpy(there).to(A.device), 0])[1]
+    found = {"probe_leak": beyond[h.places.depth_index], "probe": mean, "probe_size": size}
+    return found | {f"fresh_{t}": response for t, (response, _) in enumerate(fresh, 1)}
 
 
-FEATURE_KEYS = ("feature", "other_feature", "feature_leak", "feature_size")
-
-
-def _steer_features(
-    A: torch.Tensor, rest: Rest, hierarchies: list[_Hierarchy], data: Material, wanted: bool
-) -> dict[str, Floats]:
-    """Return (2, P, D) responses along the part of own directions that features of k-means carry; NaN if not wanted."""
-    s, own = data.settings, data.settings.options
-    if not wanted:
-        shape = (2, sum(len(h.pairs) for h in hierarchies), len(s.options.doses))
-        return {key: np.full(shape, np.nan) for key in FEATURE_KEYS}
-    method = KMeans(own.features, batch_size=4096)
+def _features(data: Material, A: torch.Tensor, hierarchies: list[_Hierarchy]) -> tuple[list[Any], torch.Tensor]:
+    """Return, by hierarchy, (2, P) the feature of k-means that matches each sibling best, and their directions."""
+    method = KMeans(data.settings.options.features, batch_size=4096)
     tables = points.feature_scores(data, A, method, ratio=1.0)
     centres = torch.from_numpy(np.asarray(method.directions)).to(A.device, torch.float64) - A.double().mean(0)
-    units = centres / centres.norm(dim=1, keepdim=True)
-    parts = [
-        _feature_responses(A, rest, h, _best_features(table, h), units, s)
-        for h, table in zip(hierarchies, tables, strict=True)
-    ]
-    return {key: np.concatenate([part[key] for part in parts], 1) for key in FEATURE_KEYS}
+    best = [_best_features(table, h) for table, h in zip(tables, hierarchies, strict=True)]
+    return best, centres / centres.norm(dim=1, keepdim=True)
 
 
 def _best_features(table: Any, h: _Hierarchy) -> Ints:
@@ -242,12 +209,15 @@ def _best_features(table: Any, h: _Hierarchy) -> Ints:
     return found
 
 
-def _feature_responses(
-    A: torch.Tensor, rest: Rest, h: _Hierarchy, best: Ints, units: torch.Tensor, s: Settings[Options]
+def _along_features(
+    A: torch.Tensor, h: _Hierarchy, steer: Steer, best: Ints, units: torch.Tensor, doses: int
 ) -> dict[str, Floats]:
-    """Return (2, P, D) responses on a concept, on samples outside its parent, and to another concept's feature."""
+    """Return (2, P, D) responses along the part of own directions that features carry; NaN where there is none.
+
+    They are responses on a concept, to another concept's feature, and their sizes outside the parent and on it.
+    """
+    found = {name: np.full((2, len(h.pairs), doses), np.nan) for name in FEATURE_KEYS}
     side, pair = np.nonzero(best >= 0)
-    found = {name: np.full((*best.shape, len(s.options.doses)), np.nan) for name in FEATURE_KEYS}
     if not side.size:
         return found
     chosen = torch.from_numpy(side).to(A.device), torch.from_numpy(pair).to(A.device)
@@ -258,12 +228,12 @@ def _feature_responses(
         return (own * unit).sum(1, keepdim=True) * unit
 
     start, stop = h.pairs.start[pair], h.pairs.stop[pair]
-    outside = h.pairs.order[responses.beyond_rows(start, stop, h.n, s.options.rows)]
-    mean, size = responses.steer(A, rest, samples, carried(features), s.options.doses)
-    leak = responses.steer(A, rest, outside, carried(features), s.options.doses)[1]
+    outside = h.pairs.order[responses.beyond_rows(start, stop, h.n, h.rows)]
+    mean, size = steer(samples, carried(features))
+    leak = steer(outside, carried(features))[1]
     leak[stop - start == h.n] = np.nan  # there is no elsewhere
     partner = unrelated(*_extents(h, side, pair), features, np.random.default_rng(h.number))
-    other = responses.steer(A, rest, samples, carried(features[partner]), s.options.doses)[0]
+    other = steer(samples, carried(features[partner]))[0]
     other[partner < 0] = np.nan
     for key, values in zip(FEATURE_KEYS, (mean, other, leak, size), strict=True):
         found[key][side, pair] = values
@@ -294,10 +264,8 @@ def unrelated(start: Ints, stop: Ints, feature: Ints, rng: np.random.Generator) 
 def analyse(s: Settings[Options], results: Results) -> Found:
     """Return slopes, r² and leakage by direction, layer and dose: relevant, irrelevant, untrained, and the nulls."""
     found: Measured = results["measures"]
-    pairs, latents = (
-        kin(found.pairs["place"], found.pairs["factor"]),
-        kin(found.latent_place, found.latent_factor),
-    )
+    pairs = kin(found.pairs["place"], found.pairs["factor"])
+    latents = kin(found.latent_place, found.latent_factor)
     rows: list[Row] = []
     for e, epoch in enumerate(found.epochs):
         for k, layer in enumerate(found.layers):
@@ -392,41 +360,48 @@ def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
 
 def own(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Slope of the response along a concept's own direction by layer, at dose 1: the whole way to the sibling."""
-    return _by_layer(rows, s, ALONG_OWN, "own directions")
+    return _by_layer(rows, s, "own")
 
 
 def r2(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """r² of the same lines."""
-    return _by_layer(rows, s, ALONG_OWN, "own directions", "r2", "r²")
+    return _by_layer(rows, s, "own", "r2", "r²")
 
 
 def dose(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Slope by dose where the hierarchy is relevant. A constant slope is a response in proportion."""
-    slopes = _along(rows, ALONG_OWN["relevant"])
+    slopes = select(rows, measure="slope", direction="own", case="relevant", network="trained")
     series = {label(name): select(slopes, layer=name) for name in layers_of(rows)}
     return by_number(series, "dose", f"{s.data[0]}: own directions by dose", "dose", SLOPE, ticks=True)
 
 
 def probe(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Slope of the response along a probe's direction, over what the law predicts, at dose 1."""
-    return _by_layer(rows, s, ALONG_PROBE, "probes' directions")
+    return _by_layer(rows, s, "probe")
 
 
 def feature(rows: Sequence[Row], s: Settings[Options]) -> Any:
     """Slope of the response along the part of the own direction that the concept's feature carries."""
-    there = layers_of(_along(rows, ALONG_FEATURE["relevant"]))
-    some = [r for r in rows if r["layer"] in there]
-    return _by_layer(some, s, ALONG_FEATURE, "features' directions") if there else None
+    return _by_layer(rows, s, "feature")
 
 
-def _along(rows: Sequence[Row], which: tuple[str, str, str], measure: str = "slope") -> list[Row]:
-    direction, case, network = which
-    return select(rows, measure=measure, direction=direction, case=case, network=network)
-
-
-def _by_layer(rows: Sequence[Row], s: Any, series: Any, title: str, measure: str = "slope", unit: str = SLOPE) -> Any:
-    drawn = {name: select(_along(rows, which, measure), dose=1.0) for name, which in series.items()}
-    return by_layer(drawn, layers_of(rows), f"{s.data[0]}: {title}", unit)
+def _by_layer(
+    rows: Sequence[Row], s: Settings[Options], direction: str, measure: str = "slope", unit: str = SLOPE
+) -> Any:
+    """Draw slopes or r² along a direction, with its controls, in the layers that have any."""
+    here = select(rows, measure=measure, dose=1.0)
+    along, after = select(here, direction=direction), {"case": "relevant", "network": "trained"}
+    title, control, words = PICTURED[direction]
+    series = {
+        "relevant": select(along, **after),
+        "irrelevant": select(along, **{**after, "case": "irrelevant"}),
+        words: select(here, direction=control, **after),
+        "untrained": select(along, **{**after, "network": "untrained"}),
+    }
+    if not series["relevant"]:
+        return None
+    series = {name: own for name, own in series.items() if own}
+    return by_layer(series, layers_of(along), f"{s.data[0]}: {title}", unit)
 
 
 train, draw = relevance.train, drawn_by(own, r2, dose, probe, feature)

@@ -29,12 +29,11 @@ from percolab.nn.probing import siblings
 from percolab.nn.probing.errors import LEAST_BASELINE
 from percolab.nn.probing.probed_latents import fresh_values, path_sums, read_places
 from percolab.study.cells import Array, Here
-from percolab.study.estimates import Row, layers_of, row, select
+from percolab.study.estimates import Line, Row, layers_of, row, select
 from percolab.study.experiment import Found, Results, declared
 from percolab.study.material import Look, Material
 from percolab.study.networks import Networks
 from percolab.study.pictures import by_layer, by_number, drawn_by
-from percolab.study.report import Line
 from percolab.study.scales import HIERARCHY
 from percolab.study.settings import Settings
 

@@ -66,10 +66,7 @@ def find_absorbers(firing: Firing, concepts: Concepts, pairs: Pairs, threads: in
     member, lowest = feature[innermost], absorbed[innermost]
     first = np.searchsorted(member, np.arange(firing.fired.size + 1))
     where = deepest, by, second = tuple(np.full(firing.n_rows, -1, np.int64) for _ in range(3))
-    tree = concepts.start, concepts.stop, concepts.upper
-    wide = np.flatnonzero(firing.slot[member] >= 0)
-    wide = wide[np.argsort(lowest[wide], kind="stable")]
-    given = first, lowest, lowest[wide], member[wide], *tree, firing.columns, *where
+    given = first, lowest, concepts.start, concepts.stop, concepts.upper, firing.columns, *where
     tasks: list[Task] = [(_cover, (*ends, *given)) for ends in even_ranges(bits.words_for(firing.n_rows), threads)]
     run(tasks, threads)
     return Absorbers(first, lowest, deepest, by, second)
@@ -120,82 +117,34 @@ def _first_twice_as_large(upper: Ints, size: Ints) -> Ints:
 
 
 @kernel
-def _cover(
-    w0, w1, absorbs_first, lowest, wide_concept, wide_member, start, stop, upper, firing, deepest, feature, second
-):
-    """Find the deepest and the second concept on the positions of words w0 … w1 - 1."""
-    where = deepest, feature, second
-    _cover_by_lists(w0, w1, absorbs_first, lowest, start, stop, upper, firing, *where)
-    _cover_by_bits(w0, w1, wide_concept, wide_member, start, stop, upper, firing, *where)
-
-
-@kernel
-def _cover_by_lists(w0, w1, absorbs_first, lowest, start, stop, upper, firing, deepest, feature, second):
-    """Take in the features that are lists, one after another.
+def _cover(w0, w1, absorbs_first, lowest, start, stop, upper, firing, deepest, feature, second):
+    """Find the deepest and the second concept on the positions of words w0 … w1 - 1, one feature after another.
 
     A row outside the lowest concept that a feature absorbs from counts for the lowest one above that has it.
     """
+    listed = np.empty(64 * (w1 - w0), np.int32)
     for f in range(firing.fired.size):
-        if firing.slot[f] >= 0 or absorbs_first[f] == absorbs_first[f + 1]:
+        if absorbs_first[f] == absorbs_first[f + 1]:
             continue
-        begin = place(firing.positions, firing.first[f], firing.first[f] + firing.fired[f], 64 * w0)
-        end = place(firing.positions, begin, firing.first[f] + firing.fired[f], 64 * w1)
+        positions, begin, end = firing.positions, firing.first[f], firing.first[f] + firing.fired[f]
+        if firing.slot[f] >= 0:
+            begin, end = 0, bits.list_positions(firing.words[firing.slot[f], w0:w1], listed)
+            positions = listed
+            listed[:end] += 64 * w0
+        begin = place(positions, begin, end, 64 * w0)
+        end = place(positions, begin, end, 64 * w1)
         for j in range(absorbs_first[f], absorbs_first[f + 1]):
             c = lowest[j]
-            right = place(firing.positions, begin, end, start[c])
+            right = place(positions, begin, end, start[c])
             left = right - 1
             while c >= 0 and (left >= begin or right < end):
-                while right < end and firing.positions[right] < stop[c]:
-                    _offer(firing.positions[right], f, c, deepest, feature, second)
+                while right < end and positions[right] < stop[c]:
+                    _offer(positions[right], f, c, deepest, feature, second)
                     right += 1
-                while left >= begin and firing.positions[left] >= start[c]:
-                    _offer(firing.positions[left], f, c, deepest, feature, second)
+                while left >= begin and positions[left] >= start[c]:
+                    _offer(positions[left], f, c, deepest, feature, second)
                     left -= 1
                 c = upper[c]
-
-
-@kernel
-def _cover_by_bits(w0, w1, concept, member, start, stop, upper, firing, deepest, feature, second):
-    """Take in the features that are bits, all those with the same lowest concept at once.
-
-    Pairs (lowest concept, feature) are sorted. Dense features are many on a row, and two of them are enough to know:
-    with two, one is left whichever is the concept's own.
-    """
-    once, twice, who = np.empty(w1 - w0, np.uint64), np.empty(w1 - w0, np.uint64), np.empty(64 * (w1 - w0), np.int64)
-    begin, end = 64 * w0, min(64 * w1, deepest.size)
-    j = 0
-    while j < concept.size:
-        once[:] = bits.ZERO
-        twice[:] = bits.ZERO
-        lowest = concept[j]
-        while j < concept.size and concept[j] == lowest:
-            row = firing.words[firing.slot[member[j]], w0:w1]
-            for w in range(row.size):
-                fresh = row[w] & ~once[w]
-                twice[w] |= row[w] & once[w]
-                once[w] |= fresh
-                while fresh != bits.ZERO:
-                    who[w * 64 + bits.lowest(fresh)] = member[j]
-                    fresh &= fresh - bits.ONE
-            j += 1
-        lo = hi = min(max(start[lowest], begin), end)
-        c = lowest
-        while c >= 0 and (lo > begin or hi < end):
-            left, right = max(start[c], begin), min(stop[c], end)
-            _offer_both(left, lo, c, begin, who, once, twice, deepest, feature, second)
-            _offer_both(hi, right, c, begin, who, once, twice, deepest, feature, second)
-            lo, hi = min(lo, left), max(hi, right)
-            c = upper[c]
-
-
-@kernel
-def _offer_both(start, stop, c, begin, who, once, twice, deepest, feature, second):
-    """Take a concept in on positions start … stop - 1; the bits of the features are those from `begin` on."""
-    for p in range(start, stop):
-        if bits.has(once, p - begin):
-            _offer(p, who[p - begin], c, deepest, feature, second)
-            if bits.has(twice, p - begin):
-                second[p] = max(second[p], c)
 
 
 @kernel

@@ -20,6 +20,7 @@ from percolab.features import bits
 from percolab.features.concepts import ConceptIntervals
 from percolab.features.counting import even_ranges, score_f1
 from percolab.features.firing import Firing, decode
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
 from percolab.ground.parallel import Task, run
@@ -30,7 +31,7 @@ RARE = 32
 """Sets of at most 1 in this many rows are drawn row by row, larger ones as words of coins."""
 
 
-def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threads: int) -> NDArray[np.float64]:
+def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threads: int) -> Floats:
     """Return (draws, concepts): the best F1 of any feature in each draw."""
     edges, size = truth.edges, truth.concepts.size
     ranges = even_ranges(firing.fired.size, threads)
@@ -45,13 +46,13 @@ def chance(firing: Firing, truth: ConceptIntervals, draws: int, seed: int, threa
         for i, ends in enumerate(ranges)
     ]
     run(tasks, threads)
-    largest: NDArray[np.float64] = best.max(axis=1)
+    largest: Floats = best.max(axis=1)
     return largest
 
 
 def _by_document(
     truth: ConceptIntervals,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
+) -> tuple[Ints, Ints, Ints, NDArray[np.uint32]]:
     """Return rows in the order of their documents.
 
     These are, for each position, its place in that order and which document it is in; where each document begins, then
@@ -65,7 +66,7 @@ def _by_document(
     return place, document, np.concatenate([[0], np.cumsum(sizes)]), truth.edges.bin[in_documents]
 
 
-def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> NDArray[np.int64]:
+def permuted(count: int, n_rows: int, *, seed: int, draw: int, feature: int) -> Ints:
     """Return the positions, increasing, that a feature with `count` firing rows has in one draw."""
     words = np.empty(bits.words_for(n_rows), np.uint64)
     random_set(n_rows, count, np.uint64(set_key(np.uint64(seed), draw, feature)), words)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.concepts import Concepts
@@ -20,14 +19,12 @@ from percolab.features.counting import TASKS_PER_THREAD, Matches
 from percolab.features.firing import Firing, place
 from percolab.features.pairs import SLACK, Pairs
 from percolab.features.thresholds import LEAST_RAISE
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
 
-def unions(
-    firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, threads: int
-) -> tuple[Ints, NDArray[np.float64]]:
+def unions(firing: Firing, concepts: Concepts, matches: Matches, pairs: Pairs, threads: int) -> tuple[Ints, Floats]:
     """Return, for every concept, how many features its union takes (0 if the best F1 is 0) and the F1 it reaches."""
     import scipy.sparse
 
@@ -114,14 +111,8 @@ def new_in(union, feature, start, stop, firing):
 @kernel
 def _new_below(union, feature, edges, firing, below):
     """Write, for each edge, how many positions from the first one to it the feature fires on and the union has not."""
-    if firing.slot[feature] >= 0:
-        row = firing.words[firing.slot[feature]]
-        for k in range(1, edges.size):
-            below[k] = below[k - 1] + bits.count_outside(row, union, edges[k - 1], edges[k])
-    else:
-        for k in range(1, edges.size):
-            new = new_in(union, feature, edges[k - 1], edges[k], firing)
-            below[k] = below[k - 1] + new
+    for k in range(1, edges.size):
+        below[k] = below[k - 1] + new_in(union, feature, edges[k - 1], edges[k], firing)
 
 
 @kernel

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from percolab.features import bits
 from percolab.features.codes import Codes, DenseCodes, DeviceCodes, SparseCodes
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.parallel import Task, run
 
@@ -58,7 +58,7 @@ class Firing:
         return Columns(self.fired, self.slot, self.first, self.positions, self.words)
 
 
-def pack(codes: Codes, order: Ints, threshold: NDArray[np.float64], threads: int) -> Firing:
+def pack(codes: Codes, order: Ints, threshold: Floats, threads: int) -> Firing:
     """Pack the cells above each feature's threshold; row ``order[p]`` of the codes is position p.
 
     Codes must be finite and not negative: ValueError says where they are not.
@@ -96,9 +96,7 @@ def gather(n_rows: int, n_features: int, blocks: Iterator[NDArray[np.uint64]]) -
     return Firing(n_rows, fired, slot, first, np.concatenate([np.empty(0, np.int32), *lists]), words[:used])
 
 
-def _dense_blocks(
-    codes: DenseCodes, order: Ints, threshold: NDArray[np.float64], threads: int
-) -> Iterator[NDArray[np.uint64]]:
+def _dense_blocks(codes: DenseCodes, order: Ints, threshold: Floats, threads: int) -> Iterator[NDArray[np.uint64]]:
     n, n_features = order.size, codes.shape[1]
     n_words = bits.words_for(n)
     width = max(1, min(codes.most_columns(), PACKED_BYTES // (8 * n_words)))
@@ -121,13 +119,13 @@ def _dense_blocks(
         yield packed
 
 
-def round_down(threshold: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+def round_down(threshold: Floats, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the largest numbers of a type that are not above the thresholds: the same values of it are above them."""
     near = threshold.astype(dtype)
     return np.where(near > threshold, np.nextafter(near, dtype.type(-np.inf)), near)
 
 
-def _pack_sparse(codes: SparseCodes, order: Ints, threshold: NDArray[np.float64]) -> Firing:
+def _pack_sparse(codes: SparseCodes, order: Ints, threshold: Floats) -> Firing:
     n, n_features = codes.shape
     matrix = codes.matrix
     fired = np.zeros(n_features, np.int64)

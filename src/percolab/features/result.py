@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.features.thresholds import RECOVERED, SUMMARY_RATIO
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_choice
 from percolab.show import pages
 
@@ -71,11 +71,11 @@ class Score:
     many features have F1 above 0.8 for a recovered concept, ``concepts_per_feature`` the other way round; ``purity``
     and ``pure`` the mean and the share above 0.8 of features. ``concepts``, ``features``, ``dead`` and ``dense`` are
     counts, ``l0`` is how many features fire on a row, ``explained_variance`` is there where a decoder was given."""
-    chance_draws: NDArray[np.float64]
+    chance_draws: Floats
     """(draws, concepts) best F1 in each draw of chance; their mean is the column"""
     settings: dict[str, Any] = field(default_factory=dict)
     """what it was made with: rows, min_size, ratio, threshold, draws, seed; of documents also about and truth"""
-    absorbed_from: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    absorbed_from: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """(rows,) for each row of the codes, the deepest concept over it that a feature firing there absorbs from, -1 for
     none: a row of a concept with number i is absorbed where the concept's feature is silent and this is at least i"""
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from percolab import theory
 from percolab.dataset.dataset import Dataset, construct
 from percolab.engines.cluster_growth import attachment
+from percolab.ground.arrays import Floats, Ints
 from percolab.model.forest import Forest
 from percolab.model.recipe import PRESETS, Recipe, Seeds
 from percolab.show import cluster_picture, distributions, latent_colours, style
@@ -71,7 +72,7 @@ def _draw_clusters(axes: Axes, dataset: Dataset, look: latent_colours.Colouring)
     axes.set(xlabel="first principal component of large clusters", ylabel="second principal component")
 
 
-def _projection(X: NDArray[Any], start: NDArray[np.int64]) -> NDArray[np.float64]:
+def _projection(X: NDArray[Any], start: Ints) -> Floats:
     """Return all rows in the first two principal components of the clusters that start here, each of equal weight."""
     parts = [X[lo:hi] for lo, hi in pairwise(start)]
     mean = np.mean([part.mean(axis=0) for part in parts], axis=0)
@@ -140,7 +141,7 @@ def _draw_sizes(axes: Axes, forest: Forest, n: int, degree: float) -> None:
     axes.legend(loc="upper right")
 
 
-def _bins(top: int) -> NDArray[np.int64]:
+def _bins(top: int) -> Ints:
     """Return the edges of bins of sizes: single ones up to 10, then wider and wider."""
     wide = np.geomspace(11, max(12, top + 1), max(2, int(6 * np.log10(max(12, top + 1)))))
     return np.unique(np.concatenate([np.arange(1, 12), wide.astype(np.int64), [max(12, top + 1)]]))

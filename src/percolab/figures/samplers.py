@@ -15,7 +15,7 @@ from percolab.engines.clusters import Clusters
 from percolab.engines.native import growth, split_forest
 from percolab.engines.paper.coalescent import cyclic_coalescent
 from percolab.ground import parallel
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.progress import silent
 from percolab.model.forest import Forest
 from percolab.model.recipe import Seeds
@@ -153,7 +153,7 @@ TREE_METHODS = {
 }
 
 
-def measure(sample: Sampler, sizes: NDArray[np.int64], trials: int) -> NDArray[np.float64]:
+def measure(sample: Sampler, sizes: Ints, trials: int) -> Floats:
     """Return the seconds of each trial at each size; a first call, which may compile, is not counted."""
     sample(16, 0)
     seconds = np.empty((sizes.size, trials))
@@ -195,7 +195,7 @@ def timing(quick: bool = False) -> Figure:
     return figure
 
 
-def _draw_times(axes: Axes, name: str, sizes: Ints, seconds: NDArray[np.float64]) -> None:
+def _draw_times(axes: Axes, name: str, sizes: Ints, seconds: Floats) -> None:
     middle, label = np.median(seconds, axis=1), name
     spread = [middle - seconds.min(axis=1), seconds.max(axis=1) - middle]
     fitted = sizes >= SLOPE_FROM

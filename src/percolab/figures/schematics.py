@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.engines.paper.coalescent import FIRST_CLUSTER_CHILD
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_integer, check_seed
 from percolab.show import style
 
@@ -65,7 +65,7 @@ def bethe_lattice(quick: bool = False) -> Figure:
     return figure
 
 
-def lattice(depth: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
+def lattice(depth: int) -> tuple[Ints, Ints, Floats]:
     """Return parent, shell and angle of every node of a Bethe lattice with z = 3, shell after shell from the centre."""
     parent, shell, angle = [np.array([-1])], [np.array([0])], [np.array([0.0])]
     first = 0
@@ -99,7 +99,7 @@ def _draw_lattice(
     axes: Axes,
     parent: Ints,
     shell: Ints,
-    angle: NDArray[np.float64],
+    angle: Floats,
     occupied: NDArray[np.bool_],
     infinite: NDArray[np.bool_],
 ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from percolab.corpora.corpus import Corpus
-from percolab.ground.arrays import Floats
+from percolab.ground.arrays import Floats, Ints
 from percolab.show import style
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def row_probability(corpus: Corpus, tokens: NDArray[np.int32], k: int) -> Floats
     return probability
 
 
-def nested(corpus: Corpus, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def nested(corpus: Corpus, k: int) -> tuple[Ints, Ints]:
     """Return for each context the place of the nearest one above, -1 for none, and how many are above."""
     contexts = corpus.contexts(k)
     above = corpus.forest(k).nearest_above(contexts)
@@ -98,7 +98,7 @@ def _draw_tree(axes: Axes, corpus: Corpus, k: int) -> None:
     axes.set_title("Contexts", loc="left")
 
 
-def _draw_field(axes: Axes, probability: Floats, rows: NDArray[np.int64]) -> None:
+def _draw_field(axes: Axes, probability: Floats, rows: Ints) -> None:
     """Draw the probability of every row at every position, and the row of each token."""
     length, count = probability.shape
     axes.imshow(

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from percolab.corpora.collection import StoredDocuments
 from percolab.corpora.corpus import Corpus
 from percolab.dataset.dataset import Dataset
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_index, check_integer
 from percolab.model.forest import Forest
 from percolab.show import latent_colours, style
@@ -134,7 +135,7 @@ def _colouring(
 # ---------------------------------------------------------------------- what to draw
 
 
-def principal_plane(X: Any, first: int, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def principal_plane(X: Any, first: int, n: int) -> tuple[Floats, Floats]:
     """Return rows first … first + n - 1 in their two principal components, and the variance share of each."""
     dim = X.shape[1]
     blocks = [slice(lo, min(lo + BLOCK_ROWS, first + n)) for lo in range(first, first + n, BLOCK_ROWS)]
@@ -148,7 +149,7 @@ def principal_plane(X: Any, first: int, n: int) -> tuple[NDArray[np.float64], ND
     return np.concatenate([(np.asarray(X[rows], np.float64) - mean) @ axes for rows in blocks]), share
 
 
-def top_axes(covariance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def top_axes(covariance: Floats) -> tuple[Floats, Floats]:
     """Return the first two principal axes as columns, and the variance share of each."""
     variance, vectors = np.linalg.eigh(covariance)
     axes = vectors[:, [-1, -2]]
@@ -160,9 +161,7 @@ def top_axes(covariance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
 # ---------------------------------------------------------------------- the two panels
 
 
-def draw_space(
-    axes: Axes, forest: Forest, plane: NDArray[np.float64], share: NDArray[np.float64], look: Colouring
-) -> None:
+def draw_space(axes: Axes, forest: Forest, plane: Floats, share: Floats, look: Colouring) -> None:
     """Draw the points and bonds of a one-cluster forest in a plane."""
     from matplotlib.collections import LineCollection
 
@@ -225,7 +224,7 @@ def draw_tree(axes: Axes, forest: Forest, look: Colouring) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
-def _elbows(forest: Forest, smallest: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _elbows(forest: Forest, smallest: int) -> tuple[Floats, Ints]:
     """Return the lines from every child of at least `smallest` points up to its parent, and the child of each.
 
     A line has three corners: over the middle of the parent's rows, across to the middle of the child's, down to it. A

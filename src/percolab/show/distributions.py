@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from percolab import theory
 from percolab.dataset.dataset import Dataset
-from percolab.ground.arrays import Ints
+from percolab.ground.arrays import Floats, Ints
 from percolab.model.target import Target
 from percolab.show import pages, style
 
@@ -74,7 +74,7 @@ def regime(mean_degree: float) -> str:
 # ---------------------------------------------------------------------- sizes and depths
 
 
-def size_law(dataset: Dataset, sizes: NDArray[np.int64]) -> NDArray[np.float64] | None:
+def size_law(dataset: Dataset, sizes: Ints) -> Floats | None:
     """Return the share of clusters of at least these sizes, of those of at least the first; None without a law."""
     recipe = dataset.recipe
     if dataset.source_row is not None:
@@ -102,9 +102,7 @@ def fit_exponent(size: Ints, least: int) -> tuple[float, float]:
     return exponent, (exponent - 1) / np.sqrt(fitted.size)
 
 
-def draw_sizes(
-    axes: Axes, size: Ints, law: Callable[[Ints], NDArray[np.float64] | None], fit_from: int | None = None
-) -> None:
+def draw_sizes(axes: Axes, size: Ints, law: Callable[[Ints], Floats | None], fit_from: int | None = None) -> None:
     """Draw the share of clusters with at least s points beside its law, and the power law fitted to large clusters."""
     s, count = np.unique(size, return_counts=True)
     share = np.cumsum(count[::-1])[::-1] / size.size
@@ -141,7 +139,7 @@ def _draw_depths(axes: Axes, dataset: Dataset) -> None:
     axes.legend()
 
 
-def _depth_law(sizes: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+def _depth_law(sizes: Ints, edges: Floats) -> Floats:
     """Return how many points of clusters of these sizes are expected between depths."""
     expected = np.zeros(edges.size - 1)
     laws = theory.depth_laws(min(int(sizes.max()), EXACT_TO))
@@ -167,7 +165,7 @@ def target_panel(y: Any, variance: float | None, law: str = "") -> str:
     return panel(partial(draw_targets, y=values.ravel(), variance=variance), f"Targets{', with ' * bool(law)}{law}.")
 
 
-def draw_labels(axes: Axes, y: NDArray[np.int64]) -> None:
+def draw_labels(axes: Axes, y: Ints) -> None:
     """Draw how many rows have each label, the most frequent first."""
     counts = [np.sort(np.bincount(labels))[::-1] for labels in np.atleast_2d(y.T)]
     if len(counts) == 1 and counts[0].size <= FEW_LABELS:
@@ -182,7 +180,7 @@ def draw_labels(axes: Axes, y: NDArray[np.int64]) -> None:
         axes.legend()
 
 
-def draw_targets(axes: Axes, y: NDArray[np.float64], variance: float | None = 1.0) -> None:
+def draw_targets(axes: Axes, y: Floats, variance: float | None = 1.0) -> None:
     """Draw a histogram of targets, beside a normal law of mean 0 and this variance if there is one."""
     deviation = np.sqrt(variance or 1.0)
     reach = max(4.0 * deviation, float(np.abs(y).max()))

@@ -31,77 +31,6 @@ DOTS = 1.5
 FITS = 800
 """Width of an image up to which its words can be read where it is made as narrow as a phone."""
 
-# White becomes black, and black adds nothing to the ground of a dark page: figures have no frame.
-_STYLE = """
-@media screen and (prefers-color-scheme: dark) {
-  img { filter: url(#dark); mix-blend-mode: screen; }
-}
-body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--ink); max-width: 60rem;
-  margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin-bottom: .2rem; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; break-after: avoid; }
-p { max-width: 46rem; } p.lead, .quiet { color: var(--quiet); }
-p.verdict, p.banner { max-width: none; margin: .8rem 0; padding: .7rem 1rem; border-left: .35rem solid var(--strong);
-  background: var(--soft); font-size: 1.15rem; line-height: 1.4; font-weight: 600; }
-p.verdict.good { border-color: var(--good); } p.verdict.bad { border-color: var(--bad); }
-p.verdict.mixed { border-color: var(--mixed); } p.verdict { color: var(--ink); }
-p.banner { border: 2px solid var(--bad); color: var(--bad); font-size: 1rem; }
-.scroll { overflow-x: auto; }
-.scroll:not(.wide, :has(.stack)) { width: max-content; min-width: 100%; max-width: min(100vw - 3rem, 90rem);
-  position: relative; left: 50%; transform: translateX(-50%); }
-.scroll:not(.wide) {
-  background: linear-gradient(to right, var(--ground) 40%, transparent) 0 0 / 2.5rem 100% no-repeat local,
-    linear-gradient(to left, var(--ground) 40%, transparent) 100% 0 / 2.5rem 100% no-repeat local,
-    linear-gradient(to right, var(--line), transparent) 0 0 / .9rem 100% no-repeat scroll,
-    linear-gradient(to left, var(--line), transparent) 100% 0 / .9rem 100% no-repeat scroll; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .6rem 0; }
-th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { font-weight: 600; vertical-align: bottom; } tr { break-inside: avoid; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
-td.number { white-space: nowrap; }
-td.number:not(:first-child), th.number:not(:first-child) { padding-left: 1.2rem; }
-table.narrow { width: auto; } table.narrow td:first-child { white-space: nowrap; }
-table.narrow td:last-child:not(:first-child, .number) { overflow-wrap: anywhere; }
-@media screen {
-  table:has(th:nth-child(8)) { font-size: .82rem; }
-  table:has(th:nth-child(8)) .number:not(:first-child) { padding-left: .6rem; }
-}
-.good { color: var(--good); } .bad { color: var(--bad); } .mixed { color: var(--mixed); }
-.good, .bad, .mixed { font-weight: 600; }
-td.good, td.bad, td.mixed { min-width: 8rem; }
-pre { background: var(--soft); padding: .7rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap; }
-summary { cursor: pointer; font-weight: 600; margin-top: .8rem; }
-figure { margin: 1.2rem 0; break-inside: avoid; }
-figcaption { font-size: .85rem; color: var(--quiet); max-width: 46rem; }
-img { max-width: 100%; height: auto; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr)); gap: 1.2rem; }
-.grid figure { margin: 0; }
-@media screen and (max-width: 45rem) {
-  .wide img { max-width: none; width: min(44rem, .85 * var(--natural, 0px)); }
-  .wide + figcaption::before { content: "Swipe the picture sideways for more. "; }
-  table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; }
-  table.stack tr:first-child:has(th) { display: none; }
-  table.stack tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
-  table.stack td { border: 0; padding: .05rem 0; text-align: left; }
-  table.stack td:empty { display: none; }
-  table.stack td:first-child { font-weight: 600; }
-  table.stack td[data-label]:not(:first-child)::before { content: attr(data-label) ": "; color: var(--quiet);
-    font-weight: 400; }
-}
-@media print {
-  @page { size: A4; margin: 15mm; }
-  body { max-width: none; margin: 0; padding: 0; font-size: 10pt; }
-  .scroll, .scroll:not(.wide, :has(.stack)) { overflow: visible; width: auto; min-width: 0; max-width: none;
-    left: 0; transform: none; background: none; }
-  table { font-size: 8pt; }
-  td.number:not(:first-child), th.number:not(:first-child) { padding-left: .4rem; } th, td { padding-right: .4rem; }
-  table.narrow td:first-child, td.number { white-space: normal; }
-  details:not(:has(tr:nth-child(80)))::details-content { content-visibility: visible; block-size: auto; }
-  .grid { grid-template-columns: 1fr 1fr; }
-  img { width: auto; max-height: 185mm; }
-}
-"""
-
 
 def page(title: str, lead: str, body: Iterable[str], *, verdict: str = "", look: str = "", banner: str = "") -> bytes:
     """Return a page of HTML: title, banner, verdict, lead, body.
@@ -125,7 +54,7 @@ def page(title: str, lead: str, body: Iterable[str], *, verdict: str = "", look:
     html = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{style.css()}{_STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>{style.css()}{style.text('report.css')}</style>\n</head>\n<body>\n"
         f"<h1>{escape(title)}</h1>\n{''.join(above)}" + "\n".join(body) + f"\n{style.DARK_FIGURES}</body>\n</html>\n"
     )
     return html.encode()
@@ -172,6 +101,7 @@ def table(
     *,
     numbers: Collection[int] = (),
     stack: bool = False,
+    small: bool = False,
 ) -> str:
     """Return a table of text.
 
@@ -188,6 +118,8 @@ def table(
     stack
         Whether a row becomes a block of labelled lines on a phone; otherwise the table scrolls there. For rows with
         sentences in them.
+    small
+        Whether letters are small at any number of columns, as in the other parts of a wide table.
     """
     lines = [_head(head, numbers)] if head else []
     for i, row in enumerate(rows):
@@ -199,7 +131,7 @@ def table(
             for cell, kind, name in zip(row, kinds, [*head, *[""] * (len(row) - len(head))], strict=True)
         ]
         lines.append("<tr>" + "".join(cells) + "</tr>")
-    look = "stack" if stack else "narrow"
+    look = "stack" if stack else "narrow small" if small else "narrow"
     return f'<div class="scroll"><table class="{look}">\n' + "\n".join(lines) + "\n</table></div>"
 
 
@@ -213,6 +145,7 @@ def wide_table(rows: Sequence[Sequence[str]], head: Sequence[str], *, names: int
             [(*row[:names], *row[lo:hi]) for row in rows],
             (*head[:names], *head[lo:hi]),
             numbers=range(names, names + hi - lo),
+            small=parts > 1,
         )
         for lo, hi in itertools.pairwise(edges)
     ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
     from matplotlib.text import Text
+
+HERE = Path(__file__).parent
+
+
+def text(name: str) -> str:
+    """Return a file of this room as it is: styles of pages, a filter for figures."""
+    return (HERE / name).read_text(encoding="utf-8")
+
 
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
@@ -50,22 +59,7 @@ PAGE = {
     },
 }  # fmt: skip
 """The colours of pages: reports and the explorer."""
-DARK_FIGURES = """<svg width="0" height="0" style="position: absolute" aria-hidden="true">
-<filter id="dark" color-interpolation-filters="sRGB">
-<feColorMatrix values="1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 0 0 0 1 0" result="red"/>
-<feColorMatrix in="SourceGraphic" values="0 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 0 0 1 0" result="green"/>
-<feColorMatrix in="SourceGraphic" values="0 0 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 0 1 0" result="blue"/>
-<feBlend mode="lighten" in="red" in2="green"/><feBlend mode="lighten" in2="blue" result="most"/>
-<feBlend mode="darken" in="red" in2="green"/><feBlend mode="darken" in2="blue" result="least"/>
-<feBlend mode="difference" in="most" in2="least"/>
-<feColorMatrix values="-1 0 0 0 1 0 -1 0 0 1 0 0 -1 0 1 0 0 0 1 0" result="greyness"/>
-<feComposite operator="arithmetic" k2=".5" k3=".5" in="most" in2="least"/>
-<feColorMatrix values="-1 0 0 0 1 0 -1 0 0 1 0 0 -1 0 1 0 0 0 1 0" result="darkness"/>
-<feComposite operator="arithmetic" k1="1" in="greyness" in2="darkness"/>
-<feComposite operator="arithmetic" k2=".5" k3="1" k4="-.002" in="SourceGraphic" result="half"/>
-<feComposite operator="arithmetic" k2="2" k3="-1" in="half" in2="greyness"/>
-</filter></svg>
-"""
+DARK_FIGURES = text("dark_figures.svg")
 """A filter for figures on a dark page: greys are inverted, and colours stay as they are, the more the purer they are.
 
 A channel c of a pixel becomes c + g (1 - 2 l), where l is the middle of its largest and its smallest channel and the
@@ -75,39 +69,13 @@ CROWDED = 200
 """Ratio of the ends of a logarithmic axis from which labels have room at powers of ten only."""
 MATPLOTLIB = ("figures need", "plot")
 
-SHEET: Any = {
-    "figure.dpi": 100,
-    "savefig.dpi": 300,
-    "font.family": "DejaVu Sans",
-    "font.size": 10.5,
-    "axes.titlesize": 11.5,
-    "axes.labelsize": 10.5,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
-    "legend.fontsize": 9.5,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "pdf.fonttype": 42,
-    "svg.hashsalt": "percolab",
-}
-
 
 @contextmanager
 def sheet() -> Iterator[None]:
     """Draw in this style; matplotlib's settings are put back afterwards. Needs matplotlib, in the extra ``plot``."""
     with needing(*MATPLOTLIB):
-        import matplotlib
-    with matplotlib.rc_context(SHEET):
+        from matplotlib.style import context
+    with context(str(HERE / "figures.mplstyle")):
         yield
 
 

@@ -1,8 +1,8 @@
 """Cells: the pieces of a study's work, each computed once and kept in one file with what it was made from.
 
-The result of a cell is a dataclass of arrays, mappings of arrays and plain values. Its file is an `.npz` of these
-arrays, and of a record in JSON with the plain values, what the cell was made from, how long it took and where. A cell
-whose file is there, made from the same things, is not computed again.
+The result of a cell is a dataclass of arrays, mappings of arrays, plain values, and dataclasses of plain values. Its
+file is an `.npz` of these arrays, and of a record in JSON with all else, what the cell was made from, how long it took
+and where. A cell whose file is there, made from the same things, is not computed again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,7 +161,8 @@ class Cells:
 
     def read(self, cell: Cell[T]) -> T:
         """Return the result of a cell that is there."""
-        return cell.kind(**_load(self.file(cell), cell.kind)["values"])
+        result: T = _typed(_load(self.file(cell), cell.kind)["values"], cell.kind)
+        return result
 
     def missing(self, cells: Iterable[Cell[Any]]) -> list[Cell[Any]]:
         """Return the cells that must be computed so that all that last are there, those that are needed first."""
@@ -227,7 +228,7 @@ class Cells:
             file.unlink()
         with replacing(file) as partial, partial.open("wb") as out:
             save = np.savez_compressed if cell.lasting else np.savez
-            save(out, **{RECORD: np.array(json.dumps(record))}, **arrays)  # type: ignore[arg-type]
+            save(out, **{RECORD: np.array(json.dumps(record, default=asdict))}, **arrays)  # type: ignore[arg-type]
 
 
 def _record(file: Path, kind: type[Any]) -> dict[str, Any]:
@@ -254,3 +255,15 @@ def _load(file: Path, kind: type[Any]) -> dict[str, Any]:
         if (record["schema"], record["version"]) != (SCHEMA, VERSION) or not typed or not whole:
             raise ValueError("it must be a cell of this version")
         return record
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """Return a plain value as what its type says: a dataclass, a list or mapping of dataclasses, or itself."""
+    if is_dataclass(kind):
+        types = get_type_hints(kind)
+        return kind(**{name: _typed(part, types[name]) for name, part in value.items()})  # type: ignore[operator]
+    if get_origin(kind) is list:
+        return [_typed(part, get_args(kind)[0]) for part in value]
+    if get_origin(kind) is dict:
+        return {key: _typed(part, get_args(kind)[1]) for key, part in value.items()}
+    return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from percolab.study.measured import OTHER, PERMUTED, RAW, ROLES, TRAINED, UNTRAI
 from percolab.study.readers import NetworkReader, Reader, as_reader
 from percolab.study.settings import AnyRecipe, redrawn
 from percolab.study.sources import Raw, Source, TorchSource, as_source
-from percolab.study.subject import AnyData, View, n_factors, views
+from percolab.study.subject import AnyData, n_factors, views
 from percolab.worlds.generation import generate
 from percolab.worlds.splits import Split
 from percolab.worlds.superposition import Superposition
@@ -178,85 +178,74 @@ def compare(
         True shows a bar; a function is called with (stage, done, total).
     """
     place = choose_device(device)
-    asked = [as_reader(reader) for reader in ([readers] if _is_one(readers) else readers)]
+    several = isinstance(readers, Sequence) and not isinstance(readers, str)
+    asked = [as_reader(reader) for reader in (readers if several else [readers])]
     if not asked:
         raise ValueError("readers must not be empty")
     cells: list[Measured] = []
+    how: dict[str, Any] = {"seeds": seeds, "training": training or {}, "device": place}
     with shown(progress) as tell:
-        for draw, (made, roles) in enumerate(_draws(data, networks, draws, seeds, training or {}, place)):
+        for draw, (made, roles) in enumerate(_draws(data, networks, draws, **how)):
             each = listed(roles, n_factors(made))
             chosen = _usual_layers(each) if layers is None else [layers] if isinstance(layers, str) else list(layers)
             cells += read_draw(draw, made, each, asked, chosen, rows, place, tell)
     return Comparison(cells, contrasts(cells), delta)
 
 
-def _is_one(readers: Any) -> bool:
-    return isinstance(readers, str) or not isinstance(readers, Sequence)
-
-
 # ---------------------------------------------------------------------- draws
 
 
-def _draws(
-    data: Any, networks: Any, draws: int | None, seeds: int, training: Mapping[str, Any], device: Any
-) -> list[tuple[AnyData, Mapping[str, Any]]]:
-    """Return the data and the networks of every draw."""
+def _draws(data: Any, networks: Any, draws: int | None, **how: Any) -> Iterable[tuple[AnyData, Mapping[str, Any]]]:
+    """Return the data and the networks of every draw; `how` is for networks that are made here."""
     if draws is not None:
         if not isinstance(data, AnyRecipe):
             raise ValueError(f"data must be a recipe if draws are given, got {type(data).__name__}")
-        count = check_integer("draws", draws, 1)
-        return _Drawn(data, networks, count, check_integer("seeds", seeds, 1), training, device)  # type: ignore[return-value]
+        for role, make in networks.items():
+            if make is not None and not callable(make):
+                rule = "networks must be functions make(data, seed) if draws are given"
+                raise ValueError(f"{rule}, got {make!r} for {role}")
+        return _made(data, networks, check_integer("draws", draws, 1), **how)
     if isinstance(data, list | tuple):
         if not isinstance(networks, list | tuple) or len(networks) != len(data):
             raise ValueError(f"networks must be a list of {len(data)} mappings, one per dataset")
-        return list(zip(data, networks, strict=True))
+        return zip(data, networks, strict=True)
     if isinstance(data, Recipe | Superposition):
         raise ValueError("draws must be given with a recipe, got None")
     return [(data, networks)]
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    """Draws that are made when they are asked for, so that one is in memory at a time."""
+def _made(
+    recipe: Any, roles: Mapping[str, Any], draws: int, *, seeds: int, training: Mapping[str, Any], device: Any
+) -> Iterator[tuple[AnyData, Mapping[str, Any]]]:
+    """Yield each draw when it is asked for, so that one is in memory at a time: its data, and the networks by role."""
+    check_integer("seeds", seeds, 1)
+    for draw in range(draws):
+        drawn = redrawn(recipe, draw)
+        data: Any = drawn if isinstance(drawn, Corpus) else generate(drawn)
+        many, networks = n_factors(data) > 1, dict[str, Any]()
+        for role, make in roles.items():
+            if make is None or role == UNTRAINED:
+                networks[role] = make and [make(data, seed) for seed in range(seeds)]
+                continue
+            networks[role] = {
+                k: [_trained(make, data.swapped(k) if many else data, seed, training, device) for seed in range(seeds)]
+                for k in range(n_factors(data))
+            }
+        yield data, networks
 
-    recipe: Any
-    roles: Mapping[str, Any]
-    draws: int
-    seeds: int
-    training: Mapping[str, Any]
-    device: Any
 
-    def __iter__(self) -> Any:
-        for draw in range(self.draws):
-            recipe = redrawn(self.recipe, draw)
-            data: Any = recipe if isinstance(recipe, Corpus) else generate(recipe)
-            yield data, {role: self._made(role, make, data) for role, make in self.roles.items()}
+def _trained(make: Callable[..., Any], data: AnyData, seed: int, training: Mapping[str, Any], device: Any) -> Any:
+    """Return a network that has trained itself, if it has `fit`, or was trained here."""
+    network = make(data, seed)
+    if callable(getattr(network, "fit", None)):
+        network.fit(data, seed)
+        return network
+    from percolab.nn.training.training import train
 
-    def _made(self, role: str, make: Any, data: AnyData) -> Any:
-        """Return the networks of a role: for each factor where they are trained."""
-        if make is None:
-            return None
-        if not callable(make):
-            raise ValueError(f"networks must be functions make(data, seed) if draws are given, got {make!r} for {role}")
-        if role == UNTRAINED:
-            return [make(data, seed) for seed in range(self.seeds)]
-        many = n_factors(data) > 1
-        return {
-            factor: [self._trained(make, data.swapped(factor) if many else data, seed) for seed in range(self.seeds)]
-            for factor in range(n_factors(data))
-        }
-
-    def _trained(self, make: Callable[[Any, int], Any], data: AnyData, seed: int) -> Any:
-        network = make(data, seed)
-        if callable(getattr(network, "fit", None)):
-            network.fit(data, seed)
-            return network
-        from percolab.nn.training.training import train
-
-        options = dict(self.training)
-        usual = CorpusTrainConfig() if isinstance(data, Corpus) else TrainConfig()
-        config = replace(options.pop("config", usual), seed=seed)
-        return train(data, config, model=network, device=self.device, **options).model
+    options = dict(training)
+    usual = CorpusTrainConfig() if isinstance(data, Corpus) else TrainConfig()
+    config = replace(options.pop("config", usual), seed=seed)
+    return train(data, config, model=network, device=device, **options).model
 
 
 # ---------------------------------------------------------------------- the grid
@@ -270,7 +259,8 @@ def listed(roles: Any, factors: int) -> list[_Network]:
     for role, value in roles.items():
         if role not in ROLES and str(role).lower() in ROLES:
             raise ValueError(f"networks must have the role {str(role).lower()!r}, got {role!r}")
-        by_factor = value if _is_by_factor(value) else {None: value}
+        is_by_factor = isinstance(value, Mapping) and all(isinstance(key, int) for key in value)
+        by_factor = value if is_by_factor else {None: value}
         if role in (TRAINED, OTHER) and factors > 1 and None in by_factor:
             raise ValueError(
                 f"networks must say which of the {factors} factors the {role} ones were trained on, "
@@ -288,10 +278,6 @@ def listed(roles: Any, factors: int) -> list[_Network]:
     if any(isinstance(network.source, Raw) for network in found):
         found.append(_Network(PERMUTED, None, 0, Raw(permuted=True)))
     return found
-
-
-def _is_by_factor(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(key, int) for key in value)
 
 
 def _usual_layers(listed: Sequence[_Network]) -> list[str]:
@@ -323,20 +309,13 @@ def read_draw(
             recorded = network.source.read(view, [network.role] if anywhere else layers, device)
             for layer, values in recorded.items():
                 for reader in readers:
+                    readings: list[Reading] = []
+                    if not hasattr(reader, "read_network"):
+                        readings = reader.read(view, values, network.seed)
+                    elif isinstance(network.source, TorchSource):  # nothing else has causes
+                        readings = reader.read_network(view, network.source.model, layer, network.seed)
                     where = draw, network.role, network.trained_on, network.seed, layer, reader.name
-                    for one in _readings(reader, view, network, layer, values):
-                        cells.append(Measured(*where, one.measure, view.factor, one.units, one.values))
+                    cells += [Measured(*where, r.measure, view.factor, r.units, r.values) for r in readings]
             done += 1
     progress(f"draw {draw}" if draw else "networks", total, total)
     return cells
-
-
-def _readings(reader: Reader | NetworkReader, view: View, network: _Network, layer: str, values: Any) -> list[Reading]:
-    """Return what a reader gives for a layer; what is no torch module has no causes."""
-    if not hasattr(reader, "read_network"):
-        return reader.read(view, values, network.seed)
-    return (
-        reader.read_network(view, network.source.model, layer, network.seed)
-        if isinstance(network.source, TorchSource)
-        else []
-    )

@@ -15,13 +15,14 @@ blocks of kin, and holds for these datasets only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from percolab.ground.arrays import Floats, Ints
 from percolab.intervals import Estimate, kin, mean_interval, mean_of_known, over_seeds
+from percolab.study.estimates import ENOUGH
 from percolab.study.measured import LOGARITHMIC, LOWER_IS_BETTER, OTHER, PERMUTED, RAW, TRAINED, UNTRAINED, Measured
 
 OWN_OTHER = "own - other"
@@ -30,8 +31,6 @@ TRAINED_RAW = f"{TRAINED} - {RAW}"
 RAW_PERMUTED = f"{RAW} - {PERMUTED}"
 LEAST = 1e-12
 """Smaller values are taken to be this before their logarithm is."""
-FEWEST_DRAWS = 3
-"""Draws of the data from which on an interval is over draws."""
 OVER_DRAWS, OF_THIS_DATA = "draws", "networks and units of this dataset"
 
 
@@ -52,7 +51,7 @@ class Contrast:
     @property
     def interval_over(self) -> str:
         """What the interval is over."""
-        return OVER_DRAWS if self.by_draw.size >= FEWEST_DRAWS else OF_THIS_DATA
+        return OVER_DRAWS if self.by_draw.size >= ENOUGH else OF_THIS_DATA
 
     @property
     def is_logarithmic(self) -> bool:
@@ -95,7 +94,8 @@ def contrasts(cells: Sequence[Measured]) -> list[Contrast]:
     """Return all contrasts that the cells allow, in the order of their layers, readers and measures."""
     draws = sorted({cell.draw for cell in cells})
     found = []
-    for layer, reader, measure in _places(cells):
+    trained = [cell for cell in cells if cell.role == TRAINED] or cells
+    for layer, reader, measure in dict.fromkeys((cell.layer, cell.reader, cell.measure) for cell in trained):
         same = [cell for cell in cells if (cell.reader, cell.measure) == (reader, measure)]
         here = [cell for cell in same if cell.layer == layer or is_everywhere(cell)]
         for name in _names(here):
@@ -109,12 +109,6 @@ def contrasts(cells: Sequence[Measured]) -> list[Contrast]:
 def is_everywhere(cell: Measured) -> bool:
     """Return whether a cell is of something without layers, which is compared with every layer."""
     return cell.layer == cell.role
-
-
-def _places(cells: Sequence[Measured]) -> Iterator[tuple[str, str, str]]:
-    """Yield layer, reader and measure of the trained networks, readers first; without any, those that are there."""
-    trained = [cell for cell in cells if cell.role == TRAINED] or list(cells)
-    yield from dict.fromkeys((cell.layer, cell.reader, cell.measure) for cell in trained)
 
 
 def _names(cells: Sequence[Measured]) -> list[str]:
@@ -172,9 +166,8 @@ def _combine(name: str, layer: str, reader: str, measure: str, parts: Sequence[_
     """Return a contrast over all draws."""
     means = np.array([part.mean for part in parts])
     units = sum(part.values.shape[1] for part in parts)
-    if len(parts) >= FEWEST_DRAWS:
-        over = over_seeds(means)
-        estimate = Estimate(over.value, over.low, over.high, over.seeds, units)
+    if len(parts) >= ENOUGH:
+        estimate = replace(over_seeds(means), units=units)
     else:
         table = _side_by_side([part.values for part in parts])
         hierarchy = np.concatenate([part.factor + 1000 * i for i, part in enumerate(parts)])

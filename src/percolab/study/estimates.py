@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from percolab.ground.text import counted
-from percolab.intervals import Estimate, over_seeds
+from percolab.intervals import Estimate, over_seeds, verdict
 
 ENOUGH = 3
 """Draws, or networks, from which an interval over them means something."""
 LOCAL = ("bin", "at", "concepts")
 """Names that depend on the draw of the data."""
+
+
+VERDICTS = ("found", "not found", "found, with the other sign")
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,53 @@ def select(rows: Iterable[Row], **names: Any) -> list[Row]:
 def layers_of(rows: Iterable[Row]) -> list[str]:
     """Return the layers that rows are of, in order."""
     return list(dict.fromkeys(r["layer"] for r in rows if "layer" in r.names))
+
+
+@dataclass(frozen=True)
+class Line:
+    """An answer: an estimate, its null value, and the same for a control."""
+
+    what: str
+    row: Row
+    sign: int = 1
+    """sign of the effect, if there is one"""
+    nothing: float = 0.0
+    """the null value of the estimate"""
+    control: Row | None = None
+    """where its interval is a band of single draws of the null, an effect must be outside of it"""
+    control_words: str = ""
+    note: str = ""
+    """what stands in place of a control"""
+    answers: tuple[str, str, str] = VERDICTS
+    """what is said of an effect with the expected sign, of none, and of one with the other sign"""
+    ruled: str = ""
+    """the verdict, where a rule of the experiment's own decides"""
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says, or the experiment's own rule."""
+        if self.ruled:
+            return self.ruled
+        estimate, control = self.row.estimate, self.control
+        if control is not None and control.band and control.estimate.low <= estimate.value <= control.estimate.high:
+            return "not found"
+        return verdict(estimate.through(lambda value: value - self.nothing), self.sign)
+
+    @property
+    def answer(self) -> str:
+        """The verdict in the words of this line."""
+        return dict(zip(VERDICTS, self.answers, strict=True)).get(self.verdict, self.verdict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "what": self.what,
+            "estimate": self.row.to_dict(),
+            "control": None if self.control is None else self.control.to_dict(),
+            "note": self.note,
+            "verdict": self.verdict,
+            "answer": self.answer,
+        }
 
 
 def combined(by_draw: Sequence[Sequence[Row]]) -> list[Row]:

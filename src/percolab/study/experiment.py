@@ -35,7 +35,7 @@ from percolab.store.finished import load
 from percolab.study import pictures, report, scales
 from percolab.study.cells import Cell, Cells, Here, cell_of
 from percolab.study.directory import CELLS, FIGURES, REPORT, RESULTS, SCHEMA, TABLE, TRAINING, VERSION, claimed
-from percolab.study.estimates import Row, combined
+from percolab.study.estimates import Line, Row, combined
 from percolab.study.networks import Networks, Recorded, find_make
 from percolab.study.readers import as_reader
 from percolab.study.runner import connected
@@ -77,7 +77,7 @@ class Experiment(Generic[O]):
     """what is computed for one draw of the data, from its settings, and the result of `first`"""
     analyse: Callable[[Settings[O], Results], Found]
     """estimates of one draw, from the results of its cells"""
-    headline: Callable[[Sequence[Row], Settings[O]], list[report.Line]]
+    headline: Callable[[Sequence[Row], Settings[O]], list[Line]]
     """the estimates that answer the question, the one that matters most first"""
     draw: Callable[[Sequence[Row], Settings[O]], dict[str, pictures.Picture]] = lambda rows, settings: {}
     """pictures of the estimates, the one that answers the question first"""
@@ -190,13 +190,20 @@ class Experiment(Generic[O]):
         if not self.recorded or s.network:
             rule = "network is given" if s.network else f"{self.name} trains its networks"
             raise ValueError(f"activations must be left out: {rule}, got {os.fspath(activations)!r}")
-        kept = folder(activations)
+        for reader in s.asked:
+            if hasattr(as_reader(reader), "read_network"):
+                raise ValueError(f"readers must not change networks where activations are given, got {reader!r}")
+        kept, options = folder(activations), {"activations": str(Path(activations).absolute())}
         networks = Recorded.of(kept, 0, s.training.total)
-        options: Any = s.options
-        options = replace(options, keep=(0, networks.last), activations=str(Path(activations).absolute()))
-        command, digest = f"{s.command} --activations {activations}", s.digest + kept.digest
-        asked: dict[str, Any] = {"layers": tuple(kept.layers), "seeds": len(set(networks.seeds)), "digest": digest}
-        return replace(s, options=options, command=command, **asked)
+        given: dict[str, Any] = options | ({"keep": (0, networks.last)} if hasattr(s.options, "keep") else {})
+        return replace(
+            s,
+            options=replace(s.options, **given),  # type: ignore[type-var]
+            command=f"{s.command} --activations {activations}",
+            layers=tuple(kept.layers),
+            seeds=len(set(networks.seeds)),
+            digest=s.digest + kept.digest,
+        )
 
     def _stored(self, chosen: Sequence[str], draws: int) -> Any:
         """Return the data of a store, where one is named; None for data that are known by name."""
@@ -381,7 +388,7 @@ class Study(Generic[O]):
             write_table(table, self.directory / name)
         if by_draw:
             _write_tidy(tidy(by_draw), self.directory / TABLE)
-        shown = report.Report(own.words, results, networks, rows, headline, images, details.sections, missing)
+        shown = report.Report(own.words, results, networks, rows, headline, images, details.sections)
         with replacing(self.directory / REPORT) as file:
             file.write_bytes(report.make(shown))
         write_json(self.directory / RESULTS, results)
@@ -469,12 +476,13 @@ def train_then_measure(
     They are made by ``train(s, here)`` and ``measure(s, here, networks)``, which returns a `kind`.
     """
     if getattr(s.options, "activations", ""):
-        return [cell_of(s, "measures", kind, partial(_measure_recorded, measure))]
+        return [cell_of(s, "measures", kind, partial(of_recorded, measure))]
     networks = cell_of(s, "networks", Networks, train, lasting=False, stage="training")
     return [networks, cell_of(s, "measures", kind, measure, networks)]
 
 
-def _measure_recorded(measure: Callable[..., Any], s: Settings[Any], here: Here) -> Any:
+def of_recorded(measure: Callable[..., Any], s: Settings[Any], here: Here) -> Any:
+    """Return what ``measure(s, here, networks)`` gives for networks whose activations were recorded elsewhere."""
     return measure(s, here, Recorded.of(folder(s.options.activations), s.draw, s.training.total))
 
 

@@ -25,7 +25,7 @@ from percolab.store.finished import load
 from percolab.study.cells import Array, Here
 from percolab.study.networks import Networks, Recorded, find_make, self_trained, trained
 from percolab.study.settings import AnyRecipe, Settings
-from percolab.study.sources import ArraySource
+from percolab.study.sources import RecordedSource
 from percolab.study.subject import AnyData, PointView, n_factors
 from percolab.worlds.generation import generate
 from percolab.worlds.splits import Split, split_rows
@@ -203,6 +203,11 @@ class Material:
         shape = len(networks), len(epochs), len(layers)
         return {key: np.stack(v).astype(np.float32).reshape(*shape, *v[0].shape) for key, v in found.items()}
 
+    def measured_by_factor(self, networks: Networks | Recorded, *of: Any) -> dict[str, Array]:
+        """Return (seeds, hierarchies, epochs, layers, …) the same for networks that `train_by_factor` made."""
+        shape = self.settings.seeds, len(self.truths)
+        return {key: v.reshape(*shape, *v.shape[1:]) for key, v in self.measured(networks, *of).items()}
+
     def model(self, networks: Networks | Recorded, number: int = 0, epoch: int | None = None) -> Any:
         """Return a network on the device, as it was after an epoch, None being the last."""
         return networks.model(number, self.data, epoch=epoch, device=self.device)
@@ -211,9 +216,9 @@ class Material:
         """Return the representations that are looked at: the input, and all that the paper probes or that are named."""
         return [RAW, *(self.settings.layers or representations(self.model(networks)))]
 
-    def record(self, model: nn.Module | ArraySource, layers: Sequence[str]) -> dict[str, torch.Tensor]:
+    def record(self, model: nn.Module | RecordedSource, layers: Sequence[str]) -> dict[str, torch.Tensor]:
         """Return (n, width) activations of every row, by layer."""
-        if isinstance(model, ArraySource):
+        if isinstance(model, RecordedSource):
             return model.read(PointView(self.dataset, 0, self.split.train, self.split.test), layers, self.device)
         recorded = activations(model, self.inputs, list(layers), device=self.device)
         for name, values in recorded.items():

@@ -22,7 +22,7 @@ from percolab.nn.training.subjects import new_mlp, new_transformer
 from percolab.nn.training.training import TrainResult, numbers, train
 from percolab.study.cells import Here
 from percolab.study.measured import TRAINED, UNTRAINED
-from percolab.study.sources import ArraySource, Folder
+from percolab.study.sources import Folder, RecordedSource
 from percolab.study.subject import AnyData
 
 CPU = torch.device("cpu")
@@ -99,6 +99,11 @@ class Networks:
         model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
         return model.to(device)
 
+    def untrained(self, data: AnyData) -> list[Any]:
+        """Return the networks before training, one for each seed."""
+        config = training_from(self.config)
+        return [untrained(config, data, seed, self.make) for seed in dict.fromkeys(self.seeds)]
+
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
@@ -135,10 +140,14 @@ class Recorded:
         """How many there are."""
         return {"test": [], "training_seconds": 0.0, "networks": len(self)}
 
-    def model(self, number: int, data: AnyData, *, epoch: int | None = None, device: torch.device = CPU) -> ArraySource:
+    def model(self, number: int, data: AnyData, *, epoch: int | None = None, device: torch.device = CPU) -> Any:
         """Return the activations of a network."""
         role, factor = (UNTRAINED, None) if epoch == 0 else (TRAINED, self.factors[number])
-        return self.folder.source(role, factor, self.seeds[number], self.draw)
+        return RecordedSource(self.folder, role, factor, self.seeds[number], self.draw)
+
+    def untrained(self, data: AnyData) -> list[Any]:
+        """Return the activations of the untrained networks, one for each seed."""
+        return [self.model(self.seeds.index(seed), data, epoch=0) for seed in dict.fromkeys(self.seeds)]
 
 
 def _scores(score: Any) -> dict[str, float]:

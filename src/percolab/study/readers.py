@@ -96,14 +96,16 @@ class _Pairs:
         return siblings.group_pairs(self.label, self.bounds, device, mask)
 
 
-def _pairs(view: View, asked: Positions) -> _Pairs:
+def _pairs(view: View, asked: Positions, min_size: int | None) -> _Pairs:
     labels, (_, test) = view.labels(asked), view.rows(asked)
     bounds, above = siblings.sibling_groups(labels)
     ends = np.searchsorted(np.sort(labels.label[test]), bounds)
     size = ends[:, 1] - ends[:, 0]
-    chosen = siblings.choose(size.min(0), LEAST_ROWS, MOST_PAIRS)
+    # Of one row there is no variance, so siblings have two at least.
+    least = LEAST_ROWS if min_size is None else max(2, -(-min_size * test.size // labels.label.size))
+    chosen = siblings.choose(size.min(0), least, MOST_PAIRS)
     if not chosen.size:
-        raise ValueError(f"siblings must have {LEAST_ROWS} test rows each to be read, got no such pair")
+        raise ValueError(f"siblings must have {least} test rows each to be read, got no such pair")
     smaller = size.argmin(0)[chosen]
     bounds = bounds[..., chosen]
     return _Pairs(labels.label, bounds, Units(above[chosen], bounds[smaller, 0, np.arange(chosen.size)]))
@@ -115,10 +117,12 @@ class Separation:
 
     name: str = "separation"
     asked: Positions = EVERY
+    min_size: int | None = None
+    """fewest rows of a sibling, of all rows; None: 20 test rows"""
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the separation of every pair of siblings."""
-        pairs, (_, test) = _pairs(view, self.asked), view.rows(self.asked)
+        pairs, (_, test) = _pairs(view, self.asked, self.min_size), view.rows(self.asked)
         found = siblings.sums(A, pairs.ready(test, A.device))
         return [Reading("separation", pairs.units, siblings.separation(found))]
 
@@ -129,10 +133,12 @@ class Accuracy:
 
     name: str = "accuracy"
     asked: Positions = EVERY
+    min_size: int | None = None
+    """fewest rows of a sibling, of all rows; None: 20 test rows"""
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the accuracy of every pair of siblings."""
-        pairs, (train, test) = _pairs(view, self.asked), view.rows(self.asked)
+        pairs, (train, test) = _pairs(view, self.asked, self.min_size), view.rows(self.asked)
         fit, held_out = (pairs.ready(rows, A.device) for rows in (train, test))
         factor = siblings.solver(A, fit)
         return [Reading("accuracy", pairs.units, siblings.reading_accuracy(A, factor, fit, held_out))]
@@ -218,13 +224,15 @@ class LatentProbe:
 
     name: str = "probe"
     asked: Positions = EVERY
+    min_size: int | None = None
+    """fewest rows of a latent, of all rows; None: as many as have 20 test rows"""
 
     def read(self, view: View, A: torch.Tensor, seed: int) -> list[Reading]:
         """Return the error of every latent."""
         if not isinstance(view, PointView):
             raise ValueError("probe must read points, got documents, where beliefs are probed")
         (train, test), known, config = view.rows(self.asked), view.truth, ProbeConfig()
-        least = -(-LEAST_ROWS * known.rows.size // test.size)
+        least = -(-LEAST_ROWS * known.rows.size // test.size) if self.min_size is None else self.min_size
         probed = find_places(known.forest, known.rows, config.depths, least)
         part = np.full(known.rows.size, ridge.LEFT_OUT)
         part[train], part[test] = ridge.TRAIN, ridge.TEST

@@ -8,10 +8,9 @@ from typing import Any
 
 from percolab.ground.progress import clock
 from percolab.ground.text import counted, paragraphs
-from percolab.intervals import verdict
 from percolab.nn.networks.activations import label
 from percolab.show import pages
-from percolab.study.estimates import ENOUGH, Row
+from percolab.study.estimates import ENOUGH, Line, Row
 
 REDUCED = (
     "This is a small run: few points and a small, briefly trained network. It shows that every stage works; what it "
@@ -34,55 +33,8 @@ TWO_SEEDS = (
 )
 """A slope of nothing is found in about 1 of 10 draws with two seeds, in less than 1 of 20 with five: a test of
 responses draws them."""
-VERDICTS = ("found", "not found", "found, with the other sign")
 LOOKS = {"found": "good", "not found": "mixed", "found, with the other sign": "bad", "not measured": "mixed"}
-
-
-@dataclass(frozen=True)
-class Line:
-    """An answer: an estimate, its null value, and the same for a control."""
-
-    what: str
-    row: Row
-    sign: int = 1
-    """sign of the effect, if there is one"""
-    nothing: float = 0.0
-    """the null value of the estimate"""
-    control: Row | None = None
-    """where its interval is a band of single draws of the null, an effect must be outside of it"""
-    control_words: str = ""
-    note: str = ""
-    """what stands in place of a control"""
-    answers: tuple[str, str, str] = VERDICTS
-    """what is said of an effect with the expected sign, of none, and of one with the other sign"""
-    ruled: str = ""
-    """the verdict, where a rule of the experiment's own decides"""
-
-    @property
-    def verdict(self) -> str:
-        """What the interval says, or the experiment's own rule."""
-        if self.ruled:
-            return self.ruled
-        estimate, control = self.row.estimate, self.control
-        if control is not None and control.band and control.estimate.low <= estimate.value <= control.estimate.high:
-            return "not found"
-        return verdict(estimate.through(lambda value: value - self.nothing), self.sign)
-
-    @property
-    def answer(self) -> str:
-        """The verdict in the words of this line."""
-        return dict(zip(VERDICTS, self.answers, strict=True)).get(self.verdict, self.verdict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "what": self.what,
-            "estimate": self.row.to_dict(),
-            "control": None if self.control is None else self.control.to_dict(),
-            "note": self.note,
-            "verdict": self.verdict,
-            "answer": self.answer,
-        }
+LOOKS |= {"above 0": "good", "below 0": "bad"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +67,6 @@ class Report:
     """PNGs and captions by name, the one that answers the question first"""
     sections: Sequence[str] = ()
     """HTML of an experiment's own tables"""
-    missing: Sequence[str] = ()
-    """what is not computed yet"""
 
 
 def make(report: Report) -> bytes:
@@ -136,7 +86,7 @@ def make(report: Report) -> bytes:
     verdict, look = _finding(report.headline)
     verdict = f"{words.question} {verdict}".strip()
     title = f"{words.title}, {results['scale']} scale"
-    return pages.page(title, " ".join(lead), body, verdict=verdict, look=look, banner=unfinished(report.missing))
+    return pages.page(title, " ".join(lead), body, verdict=verdict, look=look, banner=unfinished(results["missing"]))
 
 
 def unfinished(missing: Sequence[str]) -> str:
@@ -172,7 +122,7 @@ def _table(lines: Sequence[Line]) -> Iterable[str]:
         )
         for line in lines
     ]
-    head = ("question", "estimate and interval", "control", "over", "here")
+    head = ("measured", "estimate and 95% interval", "control or test", "over", "verdict")
     yield pages.table(rows, head, [LOOKS.get(line.verdict, "mixed") for line in lines], stack=True)
     draws = max(len(line.row.by_draw) for line in lines)
     of = "this dataset" if draws < 2 else f"these {draws} datasets"

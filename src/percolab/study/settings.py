@@ -25,12 +25,11 @@ O = TypeVar("O")  # noqa: E741
 
 def redrawn(recipe: R, draw: int) -> R:
     """Return the recipe of a draw: draw 0 is the recipe itself, draw d has every seed larger by d · `STEP`."""
-    found: R = recipe if draw == 0 else _redrawn(recipe, draw)
-    return found
+    drawn: R = recipe if draw == 0 else _shifted(recipe, draw * STEP)
+    return drawn
 
 
-def _redrawn(recipe: Any, draw: int) -> Any:
-    shift = draw * STEP
+def _shifted(recipe: Any, shift: int) -> Any:
     if isinstance(recipe, Recipe):
         seeds = Seeds(*(seed + shift for seed in (recipe.seeds.graph, recipe.seeds.embed, recipe.seeds.value)))
         target = recipe.target
@@ -38,13 +37,12 @@ def _redrawn(recipe: Any, draw: int) -> Any:
             target = replace(target, seed=seeds.value)
         return replace(recipe, seeds=seeds, target=target)
     if isinstance(recipe, Superposition):
-        factors = tuple(redrawn(factor, draw) for factor in recipe.factors)
+        factors = tuple(_shifted(factor, shift) for factor in recipe.factors)
         return replace(recipe, factors=factors, seed=recipe.seed + shift)
-    lexicons = []
     for k, lexicon in enumerate(recipe.lexicons):
         if not isinstance(lexicon, Recipe):
             raise ValueError(f"draws need lexicons that are recipes, got a forest for lexicon {k}")
-        lexicons.append(redrawn(lexicon, draw))
+    lexicons = [_shifted(lexicon, shift) for lexicon in recipe.lexicons]
     return recipe.replace(lexicons=lexicons, seed=recipe.seed + shift)
 
 

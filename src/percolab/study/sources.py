@@ -154,13 +154,13 @@ class Folder:
         known = [self.entries, [(file.st_size, file.st_mtime_ns) for file in files]]
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
-    def networks(self, factor: int | None) -> dict[str, list[ArraySource]]:
+    def networks(self, factor: int | None) -> dict[str, list[RecordedSource]]:
         """Return the networks of the first draw by role: those of a factor, and those of none in particular."""
-        found: dict[str, list[ArraySource]] = {}
+        by_role: dict[str, list[RecordedSource]] = {}
         for role, on, seed in self.places():
             if on in (None, factor or 0):
-                found.setdefault(role, []).append(self.source(role, on, seed))
-        return found
+                by_role.setdefault(role, []).append(RecordedSource(self, role, on, seed))
+        return by_role
 
     def source(
         self, role: str, factor: int | None, seed: int, draw: int = 0, documents: int | None = None
@@ -176,6 +176,27 @@ class Folder:
         if not files:
             raise ValueError(f"manifest.json must have activations with {shown(wanted)}")
         return ArraySource({layer: read_array(name, self.path / name) for layer, name in files.items()}, documents)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedSource:
+    """A network of a folder: activations for the points, or for the documents of each lexicon."""
+
+    folder: Folder
+    role: str
+    factor: int | None
+    seed: int
+    draw: int = 0
+
+    def layers(self) -> list[str]:
+        """Return the names of the layers."""
+        return self.folder.layers
+
+    def read(self, view: View, layers: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
+        """Return the arrays for what the view has."""
+        documents = view.factor if isinstance(view, DocumentView) else None
+        source = self.folder.source(self.role, self.factor, self.seed, self.draw, documents)
+        return source.read(view, layers, device)
 
 
 def folder(path: str | os.PathLike[str]) -> Folder:
@@ -212,7 +233,7 @@ def as_source(network: Any) -> Source:
         return ArraySource({str(name): values for name, values in network.items()})
     if hasattr(network, "shape"):
         return ArraySource({"": network})
-    if isinstance(network, Raw | FunctionSource | ArraySource | TorchSource):
+    if isinstance(network, Raw | FunctionSource | ArraySource | TorchSource | RecordedSource):
         return network
     if callable(network):
         return FunctionSource(network)

@@ -206,7 +206,9 @@ def views(data: AnyData, rows: Split | int | None = None) -> list[View]:
         paper's split. For a corpus the number of held-out documents.
     """
     if isinstance(data, Corpus):
-        count = _document_count(rows)
+        count = N_DOCUMENTS if rows is None else rows
+        if isinstance(count, bool) or not isinstance(count, int) or count < 2:
+            raise ValueError(f"rows must be a number of documents, at least 2, for a corpus, got {count!r}")
         each = [data.swapped(k) for k in range(n_factors(data))]
         return [DocumentView(corpus, k, corpus.documents(HELD_OUT, HELD_OUT + count)) for k, corpus in enumerate(each)]
     if rows is not None and not isinstance(rows, Split):
@@ -216,11 +218,3 @@ def views(data: AnyData, rows: Split | int | None = None) -> list[View]:
     if not test.size:
         raise ValueError("rows must have test rows, got none")
     return [PointView(data, k, train, test) for k in range(n_factors(data))]
-
-
-def _document_count(rows: Any) -> int:
-    if rows is None:
-        return N_DOCUMENTS
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 2:
-        raise ValueError(f"rows must be a number of documents, at least 2, for a corpus, got {rows!r}")
-    return rows

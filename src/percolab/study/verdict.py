@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from percolab.ground.text import counted
 from percolab.study.contrasts import OWN_OTHER, RAW_PERMUTED, TRAINED_RAW, TRAINED_UNTRAINED, Contrast
+from percolab.study.estimates import ENOUGH
 from percolab.study.measured import LOWER_IS_BETTER
 
 DELTA_LOG, DELTA = 0.05, 0.01
@@ -82,4 +83,4 @@ def behind(contrast: Contrast) -> str:
     """Return what is behind a number: networks and draws, and whether they are few."""
     draws = contrast.by_draw.size
     many = f"{counted(contrast.networks, 'network')}, {counted(draws, 'draw')} of the data"
-    return many if draws >= 3 else f"{many}, so the interval is for this dataset only"
+    return many if draws >= ENOUGH else f"{many}, so the interval is for this dataset only"

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.devices import Device, choose_device, on_device
 from percolab.ground.progress import Progress, shown, silent
 from percolab.nn.networks.objective import LabelScore, RegressionScore, label_score, r_squared, score
@@ -39,17 +39,17 @@ TIED = 1e-6
 class Neighbours:
     """The nearest other points of every point."""
 
-    nearest: NDArray[np.int64]
+    nearest: Ints
     """(n,) the one at the least distance as computed, the lowest row if several are; rounding chooses it"""
-    row: NDArray[np.int64]
+    row: Ints
     """(k,) the rows, increasing, each as often as it has nearest other points"""
-    neighbour: NDArray[np.int64]
+    neighbour: Ints
     """(k,) those points: all whose distance is the least one up to a relative 1e-6"""
 
-    def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def mean(self, values: Floats) -> Floats:
         """Return the mean over each row's nearest other points of (k,) values, one for each pair."""
         n = self.nearest.size
-        means: NDArray[np.float64] = np.bincount(self.row, values, n) / np.bincount(self.row, minlength=n)
+        means: Floats = np.bincount(self.row, values, n) / np.bincount(self.row, minlength=n)
         return means
 
 
@@ -103,9 +103,7 @@ def baselines(
     return (_of_labels if y.dtype.kind in "biu" else _of_numbers)(X, y, split, order, nearest)
 
 
-def _of_numbers(
-    X: NDArray[np.float64], y: NDArray[np.float64], split: Split, order: NDArray[np.int64], nearest: Neighbours
-) -> dict[str, RegressionScore]:
+def _of_numbers(X: Floats, y: Floats, split: Split, order: Ints, nearest: Neighbours) -> dict[str, RegressionScore]:
     ridge = Ridge(alpha=RIDGE_ALPHA).fit(X[split.train], y[split.train])
     ordered = y[order]
     mse = float(nearest.mean((ordered[nearest.row] - ordered[nearest.neighbour]) ** 2).mean())
@@ -117,9 +115,7 @@ def _of_numbers(
     }
 
 
-def _of_labels(
-    X: NDArray[np.float64], y: NDArray[np.int64], split: Split, order: NDArray[np.int64], nearest: Neighbours
-) -> dict[str, LabelScore]:
+def _of_labels(X: Floats, y: Ints, split: Split, order: Ints, nearest: Neighbours) -> dict[str, LabelScore]:
     n_classes, n = int(y.max()) + 1, split.train.size
     frequency = np.bincount(y[split.train], minlength=n_classes) / n
     by_regression = np.zeros((split.test.size, n_classes))
@@ -129,8 +125,8 @@ def _of_labels(
         model.fit(X[split.train], y[split.train])
     by_regression[:, model[-1].classes_] = model.predict_proba(X[split.test])
 
-    def smoothed(p: NDArray[np.float64]) -> NDArray[np.float64]:
-        logs: NDArray[np.float64] = np.log((n * p + 1) / (n + n_classes))
+    def smoothed(p: Floats) -> Floats:
+        logs: Floats = np.log((n * p + 1) / (n + n_classes))
         return logs
 
     every = np.broadcast_to(smoothed(frequency), by_regression.shape)
@@ -141,7 +137,7 @@ def _of_labels(
     }
 
 
-def _neighbour_labels(y: NDArray[np.int64], nearest: Neighbours) -> dict[str, LabelScore]:
+def _neighbour_labels(y: Ints, nearest: Neighbours) -> dict[str, LabelScore]:
     """Score nearest other points; only the probability of a row's own label matters."""
     frequency = np.bincount(y)[y] / y.size
     tied = np.bincount(nearest.row, minlength=y.size)
@@ -158,9 +154,7 @@ def _neighbour_labels(y: NDArray[np.int64], nearest: Neighbours) -> dict[str, La
 # ---------------------------------------------------------------------- neighbours
 
 
-def nearest_neighbours(
-    X: torch.Tensor, *, block_bytes: int | None = None, progress: Progress = silent
-) -> NDArray[np.int64]:
+def nearest_neighbours(X: torch.Tensor, *, block_bytes: int | None = None, progress: Progress = silent) -> Ints:
     """Return the row of the nearest other point of every point, in O(n² d) time and bounded memory.
 
     Of points at equal distance, as computed, the lowest row is taken. Along bonds all distances are equal but for

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from percolab.ground.arrays import Floats
 from percolab.nn.config import TrainConfig
 from percolab.nn.networks.model import predict, shaped
 from percolab.nn.networks.objective import Objective
-from percolab.nn.training.gpu import Half, Lanes, Pace, overlapped, record
+from percolab.nn.training.gpu import Half, Pace, record
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class Epoch:
 
     On CUDA the whole epoch, some thousands of kernels, is recorded once and then replayed with a single call: a step
     of the paper's model is a fifth of a millisecond of work, less than Python needs to launch it. What changes from
-    epoch to epoch, the order of the rows and the learning rate, is in tensors that the graph reads. For one network
-    gradients of weights are computed beside the backward pass; see `gpu`. Several fill the GPU.
+    epoch to epoch, the order of the rows and the learning rate, is in tensors that the graph reads.
 
     Parameters
     ----------
@@ -101,7 +99,7 @@ class Epoch:
         """Return measures (…, n_measures) on the validation rows, taken at the end of the last epoch."""
         return self.losses[..., 1:]
 
-    def columns(self, index: int, losses: NDArray[np.float64]) -> pandas.DataFrame:
+    def columns(self, index: int, losses: Floats) -> pandas.DataFrame:
         """Return the columns of a member's history."""
         return self.objective.columns(losses, *(targets[index] for targets in self._targets))
 
@@ -119,7 +117,7 @@ class Epoch:
             torch.randperm(len(drawn), generator=generator, out=drawn)
         return order.reshape(self.order.shape)
 
-    def _steps(self, lanes: Lanes | None = None, *, shapes_only: bool = False) -> None:
+    def _steps(self, *, shapes_only: bool = False) -> None:
         """Take the steps of an epoch, or only the first and the last, whose batch may be shorter."""
         self.model.train()
         self.losses.zero_()
@@ -130,8 +128,6 @@ class Epoch:
             self.optimizer.zero_grad(set_to_none=True)
             loss = self.objective.loss(self._output(self.data.X[batch]), self.data.targets(batch))
             loss.sum().backward()
-            if lanes is not None:
-                lanes.join()
             if self.half is not None:
                 self.half.hand_back()
             self.optimizer.step()
@@ -149,14 +145,7 @@ class Epoch:
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """Record an epoch, after two steps of it."""
-        alone = self.data.train.ndim == 1 and self.half is None
-        with overlapped(self.model) if alone else nullcontext() as lanes:
-            graph = record(
-                lambda: self._steps(lanes),
-                lambda: self._steps(lanes, shapes_only=True),
-                self.model,
-                self.optimizer,
-            )
+        graph = record(self._steps, lambda: self._steps(shapes_only=True), self.model, self.optimizer)
         if self.half is not None:
             self.half.refresh()
         return graph

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pandas
 
@@ -36,37 +35,6 @@ def by_epoch(progress: Progress, measure: str = "r2") -> EpochProgress:
             progress.note(STAGE, f"loss {loss:.4g}, validation {NAMES[measure]} {score:.4f}")
 
     return move
-
-
-def logger(kind: str, run_dir: str | os.PathLike[str], config: dict[str, Any], measure: str = "r2") -> EpochProgress:
-    """Return what sends every epoch to TensorBoard or Weights & Biases, if installed: loss, and the score `measure`."""
-    try:
-        if kind == "tensorboard":
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(str(run_dir))
-
-            def write(epoch: int, epochs: int, loss: float, score: float) -> None:
-                writer.add_scalar("loss/train", loss, epoch)
-                writer.add_scalar(f"{measure}/validation", score, epoch)
-                if epoch == epochs:
-                    writer.close()
-
-            return write
-        if kind == "wandb":
-            import wandb
-
-            run = wandb.init(project="percolab", dir=str(run_dir), config=config)
-
-            def send(epoch: int, epochs: int, loss: float, score: float) -> None:
-                run.log({"loss/train": loss, f"{measure}/validation": score}, step=epoch)
-                if epoch == epochs:
-                    run.finish()
-
-            return send
-    except ImportError as error:
-        raise ImportError(f"log={kind!r} needs {error.name}: pip install {kind}") from error
-    raise ValueError(f"log must be tensorboard or wandb, got {kind!r}")
 
 
 # ---------------------------------------------------------------------- pictures

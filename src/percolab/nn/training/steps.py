@@ -7,14 +7,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-import numpy as np
 import pandas
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
 from percolab.corpora.corpus import Corpus
+from percolab.ground.arrays import Floats
 from percolab.nn.config import CorpusTrainConfig
 from percolab.nn.networks.excess import token_losses
 from percolab.nn.networks.model import Members
@@ -127,7 +126,7 @@ class Steps:
         losses = [token_losses(member, self.held_out).double().mean() for member in self.members]
         return torch.stack(losses)[:, None]
 
-    def columns(self, index: int, losses: NDArray[np.float64]) -> pandas.DataFrame:
+    def columns(self, index: int, losses: Floats) -> pandas.DataFrame:
         """Return training and held-out loss, the floor of the latter, and how far it is above the floor."""
         train, held_out = losses.T
         values = {"train_loss": train, "validation_loss": held_out, "floor": self.floor}

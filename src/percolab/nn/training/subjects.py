@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from percolab.corpora.corpus import HELD_OUT, Corpus
-from percolab.dataset.dataset import Dataset
 from percolab.ground.devices import on_device
 from percolab.ground.text import one_line
 from percolab.nn.config import AnyTrainConfig, CorpusTrainConfig, TrainConfig
@@ -23,9 +22,7 @@ from percolab.nn.networks.transformer import Transformer
 from percolab.nn.training.epoch import Data, Epoch
 from percolab.nn.training.steps import Steps
 from percolab.worlds.splits import Split, split_rows
-
-if TYPE_CHECKING:
-    from percolab.worlds.superposed import Superposed
+from percolab.worlds.superposed import AnyDataset
 
 
 class Rows:
@@ -33,7 +30,7 @@ class Rows:
 
     def __init__(
         self,
-        dataset: Dataset | Superposed,
+        dataset: AnyDataset,
         configs: Sequence[TrainConfig],
         targets: Any,
         split: Split | Sequence[Split] | None,
@@ -148,9 +145,7 @@ def new_transformer(config: CorpusTrainConfig, corpus: Corpus) -> Transformer:
     return Transformer(corpus.n_tokens, corpus.length, *shape, seed=config.start)
 
 
-def _splits(
-    dataset: Dataset | Superposed, configs: Sequence[TrainConfig], split: Split | Sequence[Split] | None
-) -> list[Split]:
+def _splits(dataset: AnyDataset, configs: Sequence[TrainConfig], split: Split | Sequence[Split] | None) -> list[Split]:
     """Return the split of each member: the given one, the member's own of several, or the one drawn from its seed."""
     if isinstance(split, Split):
         return [split] * len(configs)
@@ -162,7 +157,7 @@ def _splits(
     return list(split)
 
 
-def _targets(dataset: Dataset | Superposed, targets: Any, n_members: int) -> Any:
+def _targets(dataset: AnyDataset, targets: Any, n_members: int) -> Any:
     """Return the targets, (n,) or (E, n)."""
     y = np.asarray(dataset.y if targets is None else targets)
     n = dataset.X.shape[0]

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import Any, overload
 
 import pandas
 from torch import Tensor, nn
 
 from percolab.corpora.corpus import Corpus
-from percolab.dataset.dataset import Dataset, SampleSet
+from percolab.dataset.dataset import SampleSet
 from percolab.ground import memory
 from percolab.ground.devices import Device, choose_device, device_name, tf32
 from percolab.ground.progress import bar
@@ -28,11 +28,11 @@ from percolab.nn.training.history import EpochProgress, by_epoch
 from percolab.nn.training.run import Plan, Run, check_same, fitting
 from percolab.nn.training.subjects import DocumentsOf, Rows, new_mlp, new_transformer, subject
 from percolab.worlds.splits import Split
-
-if TYPE_CHECKING:
-    from percolab.worlds.superposed import Superposed
+from percolab.worlds.superposed import AnyDataset
 
 Model = nn.Module | Sequence[nn.Module] | Callable[[int], nn.Module]
+Data = AnyDataset | Corpus
+Folder = str | os.PathLike[str]
 
 WEIGHT_BYTES = 16
 """Memory of a weight while it is trained, with its gradient and its moments."""
@@ -85,56 +85,22 @@ def numbers(score: Any) -> dict[str, float]:
     return {name: value for name, value in values if isinstance(value, float)}
 
 
-class Options(TypedDict, total=False):
-    """What `train` takes besides data, configuration, seeds and model."""
-
-    targets: Any
-    split: Split | Sequence[Split] | None
-    keep: Iterable[int]
-    run_dir: str | os.PathLike[str] | None
-    resume: bool
-    overwrite: bool
-    device: Device
-    graph: bool
-    compiled: bool
-    progress: bool | EpochProgress
+@overload
+def train(data: Data, config: AnyTrainConfig | None = ..., *, seeds: None = ..., **options: Any) -> TrainResult: ...
 
 
 @overload
 def train(
-    data: Dataset | Superposed | Corpus,
-    config: AnyTrainConfig | None = ...,
-    *,
-    seeds: None = ...,
-    model: nn.Module | Callable[[int], nn.Module] | None = ...,
-    **options: Unpack[Options],
-) -> TrainResult: ...
-
-
-@overload
-def train(
-    data: Dataset | Superposed | Corpus,
-    config: AnyTrainConfig | None = ...,
-    *,
-    seeds: Iterable[int],
-    model: Model | None = ...,
-    **options: Unpack[Options],
+    data: Data, config: AnyTrainConfig | None = ..., *, seeds: Iterable[int], **options: Any
 ) -> list[TrainResult]: ...
 
 
 @overload
-def train(
-    data: Dataset | Superposed | Corpus,
-    config: Sequence[AnyTrainConfig],
-    *,
-    seeds: None = ...,
-    model: Model | None = ...,
-    **options: Unpack[Options],
-) -> list[TrainResult]: ...
+def train(data: Data, config: Sequence[AnyTrainConfig], **options: Any) -> list[TrainResult]: ...
 
 
-def train(
-    data: Dataset | Superposed | Corpus,
+def train(  # type: ignore[misc]  # the options are spelled out here alone
+    data: Data,
     config: AnyTrainConfig | Sequence[AnyTrainConfig] | None = None,
     *,
     seeds: Iterable[int] | None = None,
@@ -142,7 +108,7 @@ def train(
     targets: Any = None,
     split: Split | Sequence[Split] | None = None,
     keep: Iterable[int] = (),
-    run_dir: str | os.PathLike[str] | None = None,
+    run_dir: Folder | None = None,
     resume: bool = False,
     overwrite: bool = False,
     device: Device = "auto",
@@ -231,35 +197,21 @@ def train(
 
 
 def train_ensemble(
-    dataset: Dataset | Superposed,
-    configs: Sequence[TrainConfig],
-    *,
-    models: Sequence[nn.Module] | None = None,
-    **options: Unpack[Options],
+    dataset: AnyDataset, configs: Sequence[TrainConfig], *, models: Sequence[nn.Module] | None = None, **options: Any
 ) -> list[TrainResult]:
     """Train several networks at once: the older name of `train` with a list of configurations."""
     return train(dataset, configs, model=models, **options)
 
 
 @overload
-def load_model(
-    run_dir: str | os.PathLike[str], data: Dataset | Superposed, *, member: int = ..., device: Device = ...
-) -> ResidualMLP: ...
+def load_model(run_dir: Folder, data: AnyDataset, *, member: int = ..., device: Device = ...) -> ResidualMLP: ...
 
 
 @overload
-def load_model(
-    run_dir: str | os.PathLike[str], data: Corpus, *, member: int = ..., device: Device = ...
-) -> Transformer: ...
+def load_model(run_dir: Folder, data: Corpus, *, member: int = ..., device: Device = ...) -> Transformer: ...
 
 
-def load_model(
-    run_dir: str | os.PathLike[str],
-    data: Dataset | Superposed | Corpus,
-    *,
-    member: int = 0,
-    device: Device = "auto",
-) -> ResidualMLP | Transformer:
+def load_model(run_dir: Folder, data: Data, *, member: int = 0, device: Device = "auto") -> ResidualMLP | Transformer:
     """Return the network of a finished or interrupted run on this data; of several networks, one member.
 
     It is the `ResidualMLP` or the `Transformer` of the run's configuration. The weights of a model of one's own are
@@ -324,9 +276,7 @@ def _check_members(configs: Sequence[AnyTrainConfig]) -> None:
                 raise ValueError(f"configs must differ in nothing but seeds, got {name} {value!r} in member {i}")
 
 
-def _check_size(
-    config: AnyTrainConfig, n_members: int, data: Dataset | Superposed | Corpus, state: checkpoint.State | None
-) -> None:
+def _check_size(config: AnyTrainConfig, n_members: int, data: Data, state: checkpoint.State | None) -> None:
     """Raise, before networks are made, unless a checkpoint has as many weights as they have, and memory holds them."""
     inputs = data.n_tokens + data.length if isinstance(data, Corpus) else data.recipe.dim
     blocks = config.n_blocks * 2 * config.expansion * config.d_model**2  # the matrices of all blocks

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.ground.progress import Progress
 from percolab.show.explorer import planes, shown_features, trees
 from percolab.show.explorer.shown_features import Features
@@ -20,7 +21,6 @@ MOST_PLANE_ROWS = 400_000
 READ_ROWS = 1 << 14
 """Rows of X that are read at a time."""
 
-Ints = NDArray[np.int64]
 Predict = Callable[[NDArray[Any]], Any]
 """Gives the prediction for rows of X."""
 
@@ -167,7 +167,7 @@ def _lead(dataset: AnyDataset) -> str:
 def _about(dataset: AnyDataset, factor: int) -> dict[str, Any]:
     """Return what a tree is called, and whether y depends on it."""
     if not isinstance(dataset, Superposed):
-        return {"title": "Tree of concepts: inside each, the smaller ones", "relevant": True, "weight": ""}
+        return {"title": "Tree of concepts: smaller ones lie inside larger ones", "relevant": True, "weight": ""}
     relevant = factor in dataset.relevant
     weights = dataset.weights
     weight = "in a product" if weights is None else f"weight {weights[factor]:g}"

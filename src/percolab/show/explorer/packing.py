@@ -63,24 +63,3 @@ def _sent(values: NDArray[Any]) -> tuple[str, bool, NDArray[Any]]:
         return "i4", True, np.diff(whole, prepend=whole.dtype.type(0))
     kind = "f4" if column.dtype == np.float32 else "f8"
     return kind, False, column.astype(TYPES[kind], copy=False)
-
-
-def unpack(data: bytes) -> Any:
-    """Return what `pack` was given, with arrays flat and of the types they were sent as."""
-    raw = gzip.decompress(data)
-    size = int.from_bytes(raw[:4], "little")
-    body = memoryview(raw)[4 + size :]
-
-    def whole(value: Any) -> Any:
-        if isinstance(value, list):
-            return [whole(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        for mark in ("$", "$d"):
-            if mark in value:
-                kind, offset, length = value[mark]
-                found: NDArray[Any] = np.frombuffer(body, TYPES[kind], length, offset)
-                return np.cumsum(found, dtype=found.dtype) if mark == "$d" else found
-        return {key: whole(item) for key, item in value.items()}
-
-    return whole(json.loads(raw[4 : 4 + size]))

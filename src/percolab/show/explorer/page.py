@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from percolab.ground.extras import needing
@@ -19,21 +18,9 @@ if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource
 
 SCRIPTS = (
-    "unpack.js",
-    "trees.js",
-    "points.js",
-    "features.js",
-    "colours.js",
-    "space.js",
-    "icicle.js",
-    "panel.js",
-    "table.js",
-    "tips.js",
-    "lasso.js",
-    "address.js",
-    "explorer.js",
-    "controls.js",
-)
+    "unpack", "trees", "points", "features", "colours", "space", "icicle", "panel", "table", "tips", "lasso", "address",
+    "explorer", "controls",
+)  # fmt: skip
 """In the order in which they are read."""
 MARKS = {
     "hits": ("circle", style.BLUE),
@@ -46,7 +33,7 @@ MARKS = {
 
 def text(name: str) -> str:
     """Return a file of the page as it is."""
-    return (resources.files("percolab.show.explorer") / "browser" / name).read_text(encoding="utf-8")
+    return style.text(f"explorer/browser/{name}")
 
 
 def script(names: Sequence[str]) -> str:
@@ -56,7 +43,7 @@ def script(names: Sequence[str]) -> str:
     }
     known = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in colours.items())
     marks = json.dumps({name: colour for name, (_, colour) in MARKS.items()})
-    return f"{known}const MARKS = {marks};\n" + "\n".join(map(text, names))
+    return f"{known}const MARKS = {marks};\n" + "\n".join(text(f"{name}.js") for name in names)
 
 
 def build(data: bytes, n_trees: int, *, title: str, served: bool = False) -> str:
@@ -99,11 +86,9 @@ def _space() -> Any:
         palette=[style.MIDDLE], low=0, high=1, nan_color=f"{style.MIDDLE}50", name="space_colours"
     )
     shade = {"field": "value", "transform": mapper}
-    for name in ("cloud", "thin"):
+    for name in ("cloud", "thin", "picked"):
         dots = space.scatter("x", "y", source=_source(name, "x", "y", "value"), fill_color=shade, line_color=None)
         dots.name = f"{name}_dots"
-    picked = space.scatter("x", "y", source=_source("picked", "x", "y", "value"), fill_color=shade, line_color=None)
-    picked.name = "picked_dots"
     for name, (marker, colour) in MARKS.items():
         hollow = marker == "x"
         marks = space.scatter("x", "y", source=_source(name, "x", "y"), marker=marker, size=7, fill_color=colour)

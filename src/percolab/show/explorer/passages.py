@@ -24,7 +24,7 @@ MOST_BYTES = 1 << 26
 """Of beliefs, before they are compressed: documents beyond are left out."""
 FIRST = 1 << 40
 """Of a corpus, held-out documents are shown."""
-SCRIPTS = ("unpack.js", "colours.js", "documents.js")
+SCRIPTS = ("unpack", "colours", "documents")
 
 
 @dataclass(frozen=True, eq=False)

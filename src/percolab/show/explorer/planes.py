@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.arrays import Floats, Ints
 from percolab.ground.progress import Progress
 
 AXES = 3
 PART_ROWS = 1 << 13
 STEPS = 2**16 - 1
 """Steps of a coordinate between its least and its largest: finer than a screen, even enlarged a hundred times."""
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def principal_axes(X: NDArray[Any]) -> tuple[Floats, Floats]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.arrays import Ints
+
 if TYPE_CHECKING:
     import scipy.sparse
 
@@ -19,8 +21,6 @@ LEVELS = 255
 OF_CONCEPTS = ("f1", "chance", "f1_union", "absorption", "absorption_null", "absorption_edge", "cosine")
 COUNTS_OF_CONCEPTS = ("best_feature", "k", "recovering")
 OF_FEATURES = ("f1", "precision", "recall", "purity")
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

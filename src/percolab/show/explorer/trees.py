@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from percolab.ground.arrays import Ints
 from percolab.model.forest import Forest
 from percolab.worlds.superposed import Truth
 
@@ -19,8 +20,6 @@ VIEW_RATIO = 1 / 2
 """A latent gets components of its own if it has at most this share of the points of the nearest one above that has."""
 FEWEST_SEEN = 30
 """Points that a latent needs for components of its own."""
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 // The explorer: one state, and what follows from it. `go` changes the state; `render` shows what differs.
 
-const SPACE_COLOURS = { latent: "large latents, by number", depth: "depth", y: "y", prediction: "prediction", error: "error", activation: "the feature's activation" };
+const SPACE_COLOURS = { latent: "large latents", depth: "depth", y: "y", prediction: "prediction", error: "error", activation: "the feature's activation" };
 const TREE_COLOURS = { z: "z, the latent's value", latent: "large latents, as in space", recovery: "recovery", f1: "best feature's F1", firing: "share on which the feature fires", y: "mean y", error: "mean error" };
 
 class Explorer {
@@ -153,7 +153,7 @@ class Explorer {
     if (this.isolated !== null) values = values.map((value) => (value === this.isolated ? value : NaN));
     this.space.colour(values, scale);
     const of = this.trees.length > 1 && scale.factor !== undefined ? ` of factor ${scale.factor}` : "";
-    this.legend("space-legend", scale, (SPACE_COLOURS[colour] ?? SPACE_COLOURS.latent) + of);
+    this.legend("space-legend", scale, (scale.name ?? SPACE_COLOURS[colour] ?? SPACE_COLOURS.latent) + of);
   }
 
   // Large latents of the picture, each in its colour; for points and for the tree.
@@ -164,7 +164,7 @@ class Explorer {
       for (const p of this.points.within(factor, tree.start[i], tree.end(i))) values[p] = g;
     });
     this.grouped = { factor, groups };
-    return [values, { ...kindScale(groups.map((i, g) => [number(tree.latent[i]), GROUPS[g]]), "others"), factor }];
+    return [values, { ...kindScale(groups.map((i, g) => [number(tree.latent[i]), GROUPS[g]]), "others"), factor, name: "latent" }];
   }
 
   choose() {
@@ -202,7 +202,7 @@ class Explorer {
     for (const icicle of this.icicles) {
       const [value, scale] = this.treeColour(icicle.tree);
       icicle.colour(value, scale);
-      if (icicle.tree.factor === this.state.factor) this.legend("tree-legend", scale);
+      if (icicle.tree.factor === this.state.factor) this.legend("tree-legend", scale, scale.name);
     }
   }
 
@@ -213,7 +213,7 @@ class Explorer {
       if (!this.grouped) this.byGroup();
       const { factor, groups } = this.grouped;
       const value = (i) => (factor !== tree.factor ? NaN : groups.findIndex((g) => tree.start[g] <= tree.start[i] && tree.end(i) <= tree.end(g)));
-      return [(i) => (value(i) < 0 ? NaN : value(i)), kindScale(groups.map((i, g) => [number(this.trees[factor].latent[i]), GROUPS[g]]), "others")];
+      return [(i) => (value(i) < 0 ? NaN : value(i)), { ...kindScale(groups.map((i, g) => [number(this.trees[factor].latent[i]), GROUPS[g]]), "others"), name: "latent" }];
     }
     if ((how === "f1" || how === "recovery") && features) {
       const { concepts } = points.places[tree.factor];
