@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
@@ -16,12 +17,22 @@ if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
 
+Index = int | np.integer[Any]
+Many = Sequence[int] | NDArray[Any]
 BLOCK = 64
 """Values that one entry of the table of minima stands for: the table then takes less memory than the values."""
 
 
+@overload
+def points_of(forest: Forest, latents: Index) -> slice: ...
+
+
+@overload
+def points_of(forest: Forest, latents: Many) -> tuple[Ints, Ints]: ...
+
+
 def points_of(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
-    """Return the rows of latents: see `Forest.points_of`."""
+    """Return the rows of a latent as a slice; of many latents, the first row and the end of each. O(1) each."""
     if np.ndim(latents) == 0:
         latent = check_index("latent", latents, forest.n_latents)
         start = int(forest.latent_start[latent])
@@ -31,8 +42,19 @@ def points_of(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
     return starts, starts + forest.latent_size[chosen]
 
 
+@overload
+def descendants(forest: Forest, latents: Index) -> slice: ...
+
+
+@overload
+def descendants(forest: Forest, latents: Many) -> tuple[Ints, Ints]: ...
+
+
 def descendants(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
-    """Return the latents below latents, of which one with m rows has m - 2: see `Forest.descendants`."""
+    """Return the latents below a latent as a slice; of many latents, the first and the end of each. O(1) each.
+
+    The rows below it are those of `points_of`.
+    """
     if np.ndim(latents) == 0:
         latent = check_index("latent", latents, forest.n_latents)
         return slice(latent + 1, latent + int(forest.latent_size[latent]) - 1)
@@ -40,8 +62,19 @@ def descendants(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
     return chosen + 1, chosen + forest.latent_size[chosen] - 1
 
 
+@overload
+def path(forest: Forest, rows: Index) -> Ints: ...
+
+
+@overload
+def path(forest: Forest, rows: Many) -> Ragged: ...
+
+
 def path(forest: Forest, rows: Any) -> Ints | Ragged:
-    """Return the latents above rows: see `Forest.path`. For one row it needs no derived column."""
+    """Return the latents above a row, top first; of many rows, such a list for each, as `Ragged`.
+
+    The time is proportional to what is returned, after one linear pass for the first question about many rows.
+    """
     if np.ndim(rows):
         last = forest.point_parent[listed("rows", rows, forest.n_points)]
         return paths_to(last, forest.latent_parent, forest.latent_depth)
@@ -59,34 +92,53 @@ def path(forest: Forest, rows: Any) -> Ints | Ragged:
     return np.array(latents, np.int64)
 
 
+@overload
+def ancestors(forest: Forest, latents: Index) -> Ints: ...
+
+
+@overload
+def ancestors(forest: Forest, latents: Many) -> Ragged: ...
+
+
 def ancestors(forest: Forest, latents: Any) -> Ints | Ragged:
-    """Return the latents above latents: see `Forest.ancestors`."""
+    """Return the latents above a latent, top first; of many latents, such a list for each, as `Ragged`.
+
+    The time is proportional to what is returned.
+    """
     chosen = indices("latents", latents, forest.n_latents)
     ways = paths_to(forest.latent_parent[chosen].ravel(), forest.latent_parent, forest.latent_depth)
     return ways if chosen.ndim else ways.values
 
 
 def side(forest: Forest, latents: ArrayLike) -> Ints:
-    """Return which child of its parent each latent is: see `Forest.side`."""
+    """Return 0 for latents that are left children, 1 for right ones, -1 for tops. O(1) each."""
     nodes, pair = _families(forest, latents)
     return np.where(pair[..., 0] < 0, -1, nodes == pair[..., 1])[()]
 
 
 def sibling(forest: Forest, latents: ArrayLike) -> Ints:
-    """Return the other child of each latent's parent: see `Forest.sibling`."""
+    """Return the other child of the parent of each latent, as a node, -1 for tops. O(1) each."""
     nodes, pair = _families(forest, latents)
     return np.where(nodes == pair[..., 0], pair[..., 1], pair[..., 0])[()]
 
 
-def common_latent(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
-    """Return the smallest latent that has both rows: see `Forest.lca`."""
+def lca(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
+    """Return the smallest latent that has both rows: their lowest common ancestor.
+
+    -1 for rows of two clusters. For a row with itself it is the row's smallest latent, -1 for a singleton. The
+    two broadcast. O(1) each, after one linear pass for the first question.
+    """
     first, second, latents = _pairs(forest, a, b)
     common_latents(forest.parting, forest._parting_minima, first, second, latents.reshape(-1))
     return latents[()]
 
 
 def distance(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
-    """Return the number of bonds between two rows: see `Forest.distance`."""
+    """Return the number of bonds on the way from one row to the other, -1 for rows of two clusters.
+
+    Bonds are those that made latents: ways along bonds that close cycles are not taken. The two broadcast. O(1)
+    each, after one linear pass for the first question.
+    """
     first, second, bonds = _pairs(forest, a, b)
     walk = forest._walk
     distances(walk.place, walk.depth, walk.minima, first, second, bonds.reshape(-1))
@@ -94,7 +146,7 @@ def distance(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
 
 
 def distance_to(forest: Forest, rows: ArrayLike) -> Ints:
-    """Return the number of bonds from every row to the nearest of `rows`: see `Forest.distance_to`."""
+    """Return, for every row, the bonds to the nearest of `rows`, -1 where its cluster has none. Linear time."""
     bonds = np.empty(forest.n_points, np.int64)
     nearest(forest._walk.place, forest._walk.above, listed("rows", rows, forest.n_points), bonds)
     return bonds

@@ -48,8 +48,21 @@ class Moments:
         return f"Moments({self.count.size:,} latents, {columns:,} column{'' if columns == 1 else 's'})"
 
 
-def moments(forest: Forest, values: Any, latents: ArrayLike | None) -> Moments:
-    """Return sums, means and variances over latents: see `Forest.moments`."""
+def moments(forest: Forest, values: Any, latents: ArrayLike | None = None) -> Moments:
+    """Return sums, means and variances of columns over the rows of latents.
+
+    `values` are passed in blocks, so they may stay on disk: once, unless prefix sums at the ends of latents take
+    more than 256 MB, and columns are taken in parts. Sums are carried in 106 bits: in 200,000 rows a mean is off
+    by less than 3e-16 of the largest value; a variance by less than 1e-11 of itself where all values spread 10,000
+    times as much as those of the latent, and 1e-7 where they spread a million times as much.
+
+    Parameters
+    ----------
+    values
+        (n,) or (n, w) numbers: an array, a tensor, a memory map, a stored or a sparse array.
+    latents
+        Indices, or a mask; None takes all.
+    """
     if not hasattr(values, "shape"):
         values = np.asarray(values)
     shape, n = tuple(values.shape), forest.n_points

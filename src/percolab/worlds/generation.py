@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from inspect import signature
 from types import MappingProxyType
 from typing import Any, Literal, overload
@@ -89,14 +89,9 @@ def generate(
 def superpose(
     factors: Factor | Iterable[Factor],
     *more: Factor,
-    weights: Sequence[float] | None = None,
-    product: tuple[int, int] | None = None,
-    scales: Sequence[float] | None = None,
-    dim: int | None = None,
-    rotate: bool | None = None,
-    seed: int | None = None,
     threads: int | None = None,
     progress: bool | Progress = False,
+    **fields: Any,
 ) -> Superposed:
     """Make a world in which every sample has a point of each of several percolation datasets.
 
@@ -109,8 +104,8 @@ def superpose(
     factors
         The factors, one by one or in a list: recipes, names of the paper's in `PRESETS`, or datasets, of which the
         recipes are taken.
-    weights, product, scales, dim, rotate, seed
-        See `Superposition`, the recipe that is made of them.
+    **fields
+        `weights`, `product`, `scales`, `dim`, `rotate` and `seed`: see `Superposition`, which is made of them.
     threads
         Number of threads; None takes all cores.
     progress
@@ -118,8 +113,7 @@ def superpose(
     """
     given: Any = [factors, *more] if more or isinstance(factors, Factor) else factors
     recipes = [_recipe(factor) for factor in given] if isinstance(given, Iterable) else given
-    recipe = Superposition(recipes, weights, product, scales, dim, rotate, seed)
-    return generate(recipe, threads=threads, progress=progress)
+    return generate(Superposition(recipes, **fields), threads=threads, progress=progress)
 
 
 def _recipe(factor: Any) -> Any:
