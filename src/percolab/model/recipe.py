@@ -88,23 +88,22 @@ def _as_seeds(seeds: object) -> Seeds:
     raise ValueError(f"seeds must be Seeds, an integer or None, got {seeds!r}")
 
 
+def _is_given(name: str, value: object, mode: str, owner: str) -> bool:
+    """Return whether a field was given; raise, in one line, unless that is so exactly with the mode that has it."""
+    if (value is None) == (mode == owner):
+        rule = "given with" if mode == owner else "left out unless"
+        raise ValueError(f"{name} must be {rule} mode={owner!r}, got {value!r}")
+    return value is not None
+
+
 def _as_create_prob(create_prob: object, mode: str) -> float | None:
-    if mode == "custom":
-        if create_prob is None:
-            raise ValueError("create_prob must be given with mode='custom', got None")
-        return validation.check_probability("create_prob", create_prob)
-    if create_prob is not None:
-        raise ValueError(f"create_prob must be left out unless mode='custom', got {create_prob!r}")
-    return None
+    given = _is_given("create_prob", create_prob, mode, "custom")
+    return validation.check_probability("create_prob", create_prob) if given else None
 
 
 def _as_mean_degree(mean_degree: object, mode: str, engine: str) -> float | None:
-    if mode != "random_graph":
-        if mean_degree is not None:
-            raise ValueError(f"mean_degree must be left out unless mode='random_graph', got {mean_degree!r}")
+    if not _is_given("mean_degree", mean_degree, mode, "random_graph"):
         return None
-    if mean_degree is None:
-        raise ValueError("mean_degree must be given with mode='random_graph', got None")
     if engine != "native":
         raise ValueError(f"engine must be 'native' with mode='random_graph', got {engine!r}")
     return validation.check_number("mean_degree", mean_degree, 0)
