@@ -138,14 +138,8 @@ def test_a_seed_is_called_seed():
             wrong()
 
 
-def test_make_percolation_takes_the_words_of_scikit_learn():
-    X, y = pl.make_percolation(n_samples=60, n_features=4, random_state=1, return_X_y=True)
-    assert (X.shape, y.shape) == ((60, 4), (60,))
+def test_make_percolation_has_sizes_by_default():
     assert pl.make_percolation(random_state=1).X.shape == (1000, 20)
-    with pytest.raises(ValueError, match="n_points and n_samples are the same, and only one may be given, got 5 and 6"):
-        pl.make_percolation(5, n_samples=6)
-    with pytest.raises(ValueError, match="n_samples must be at least 1, got 0"):
-        pl.make_percolation(n_samples=0)
 
 
 @pytest.mark.parametrize("recipe", [1000, None, {"n_points": 5}])
@@ -160,10 +154,10 @@ def test_notebooks_show_tables(tmp_path):
     ds.save(tmp_path / "ds.zarr")
     stored = pl.load(tmp_path / "ds.zarr")
     for shown, words in (
-        (ds.recipe, ["n_points", "2,000", "seeds.embed", "10005"]),
+        (ds.recipe, ["n_points", "2,000", "seeds", "embed=10005"]),
         (ds.forest, ["clusters", f"{ds.forest.n_clusters:,}", "latents"]),
-        (ds, ["points", "2,000", "float32", "native"]),
-        (stored, ["points", "2,000", "float32", "native"]),
+        (ds, ["rows", "2,000", "float32", "native"]),
+        (stored, ["rows", "2,000", "float32", "native"]),
         (pl.verify(ds), ["law", "expected", "measured", "verdict", "pass"]),
     ):
         page = shown._repr_html_()

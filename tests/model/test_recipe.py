@@ -14,6 +14,8 @@ def test_a_misspelt_keyword_is_named_with_the_nearest_one():
     for make in (pl.generate, pl.Recipe, pl.make_percolation):
         with pytest.raises(TypeError, match=rf"^{make.__name__} has no argument 'sed': did you mean 'seed'\?$"):
             make(n_points=10, dim=3, sed=1)
+    with pytest.raises(TypeError, match=r"^make_percolation has no argument 'n_samples': did you mean 'n_points'\?$"):
+        pl.make_percolation(n_samples=10)
     with pytest.raises(TypeError, match=r"^generate has no argument 'random_state': did you mean 'seed'\?$"):
         pl.generate(n_points=10, dim=3, random_state=1)
     with pytest.raises(TypeError, match=r"^Recipe has no argument 'xyzzy': it takes n_points, dim, "):

@@ -44,25 +44,20 @@ def test_common_ancestors_and_paths(forest):
 @settings(max_examples=40, deadline=None)
 def test_families(forest):
     n, sets, latents = forest.n_points, obvious.node_rows(forest), obvious.rows_of(forest)
-    nodes = np.arange(n + forest.n_latents)
-    parents = obvious.parents(forest)
-    np.testing.assert_array_equal(forest.latent_parent, parents[n:])
-    for node, parent, sibling, side in zip(
-        nodes, parents, forest.sibling(nodes=nodes), forest.side(nodes=nodes), strict=True
-    ):
+    every = np.arange(forest.n_latents)
+    parents = obvious.parents(forest)[n:]
+    np.testing.assert_array_equal(forest.latent_parent, parents)
+    for node, parent, sibling, side in zip(n + every, parents, forest.sibling(every), forest.side(every), strict=True):
         if parent < 0:
             assert (sibling, side) == (-1, -1)
             continue
         assert sets[sibling] == latents[parent] - sets[node]
         assert side == (min(sets[node]) > min(sets[sibling]))
         assert forest.children(parent)[side] == node
-    every = np.arange(forest.n_latents)
-    np.testing.assert_array_equal(forest.sibling(every), forest.sibling(nodes=n + every))
-    np.testing.assert_array_equal(forest.side(every), forest.side(nodes=n + every))
-    above = forest.ancestors(nodes=nodes).parts()
-    for node in nodes:
-        larger = [i for i, rows in enumerate(latents) if rows >= sets[node] and n + i != node]
-        assert above[node].tolist() == sorted(larger)
+    above = forest.ancestors(every).parts()
+    for latent in every:
+        larger = [i for i, rows in enumerate(latents) if rows >= latents[latent] and i != latent]
+        assert above[latent].tolist() == sorted(larger)
     starts, stops = forest.points_of(every)
     first, end = forest.descendants(every)
     for i, rows in enumerate(latents):
@@ -70,7 +65,7 @@ def test_families(forest):
         assert forest.points_of(i) == slice(starts[i], stops[i])
         assert list(range(first[i], end[i])) == [j for j, other in enumerate(latents) if other < rows]
         assert forest.descendants(i) == slice(first[i], end[i])
-        assert forest.ancestors(i).tolist() == above[n + i].tolist()
+        assert forest.ancestors(i).tolist() == above[i].tolist()
 
 
 @given(forests(most=30))
@@ -146,25 +141,6 @@ def test_moments(forest, seed):
             assert found.variance[i, j] == pytest.approx(float(variance), rel=1e-11)
 
 
-@given(forests(most=20), st.data())
-@settings(max_examples=40, deadline=None)
-def test_moments_of_some_rows(forest, data):
-    rows = data.draw(st.lists(st.integers(0, forest.n_points - 1), max_size=50))
-    values = np.random.default_rng(0).standard_normal(len(rows))
-    found = forest.moments(values, rows=rows)
-    for i, members in enumerate(obvious.rows_of(forest)):
-        mine = [place for place, row in enumerate(rows) if row in members]
-        assert found.count[i] == len(mine)
-        if mine:
-            total, mean, variance = map(float, obvious.moments(values, mine))
-            assert (found.total[i], found.mean[i]) == (pytest.approx(total, abs=1e-14), pytest.approx(mean, abs=1e-14))
-            assert found.variance[i] == pytest.approx(variance, rel=1e-11, abs=1e-30)
-        else:
-            assert found.total[i] == 0
-            assert np.isnan(found.mean[i])
-            assert np.isnan(found.variance[i])
-
-
 def test_moments_far_from_zero_in_a_long_table():
     """The errors that the docstring names: 200,000 rows, latents that spread 10^-4 and 10^-6 of all values."""
     forest = pl.engines.split_forest(200_000, 3)
@@ -189,14 +165,10 @@ def test_moments_of_any_kind_of_array(ds, tmp_path, monkeypatch):
     mapped[:] = ds.X
     monkeypatch.setattr("percolab.model.moments.MOMENT_BYTES", 999)
     monkeypatch.setattr("percolab.model.moments.KEPT_BYTES", 1)
-    order = np.random.default_rng(0).permutation(2000)
     for values in (ds.X, pl.load(tmp_path / "ds.zarr").X, mapped, torch.tensor(ds.X), scipy.sparse.csr_array(ds.X)):
         again = forest.moments(values, latents)
         for name in ("count", "total", "mean", "variance"):
             np.testing.assert_array_equal(getattr(again, name), getattr(expected, name))
-        if not scipy.sparse.issparse(values):
-            mixed = forest.moments(values[order], latents, rows=order)
-            np.testing.assert_array_equal(mixed.variance, expected.variance)
     np.testing.assert_array_equal(forest.moments(ds.X[:, 1].tolist(), latents).mean, expected.mean[:, 1])
     member = forest.membership(latents).astype(float)
     np.testing.assert_allclose(expected.total, member.T @ ds.X.astype(float), atol=1e-10)
@@ -238,9 +210,7 @@ def test_a_cluster_without_latents():
     assert forest.lca([0, 1], [0, 2]).tolist() == [-1, -1]
     assert forest.distance([0, 1], [0, 2]).tolist() == [0, -1]
     assert forest.distance_to([1]).tolist() == [-1, 0, -1]
-    assert forest.sibling(nodes=[0, 1]).tolist() == forest.side(nodes=[0, 1]).tolist() == [-1, -1]
     assert forest.path([0, 2]).offsets.tolist() == [0, 0, 0]
-    assert forest.ancestors(nodes=0).tolist() == []
     assert forest.cut(5).nodes.tolist() == [0, 1, 2]
     assert forest.concepts(2).tolist() == forest.nearest_above([]).tolist() == []
     assert forest.moments(np.zeros((3, 2))).mean.shape == (0, 2)
@@ -275,9 +245,8 @@ def test_answers_have_the_shape_of_the_question(ds):
         (lambda f: f.points_of([-1]), "latents must be between 0 and"),
         (lambda f: f.descendants(10**6), "latent must be below"),
         (lambda f: f.children(10**6), "latents must be between 0 and"),
-        (lambda f: f.sibling(), "one of latents and nodes must be given, and not both"),
-        (lambda f: f.side(0, nodes=0), "one of latents and nodes must be given, and not both"),
-        (lambda f: f.ancestors(nodes=10**6), "nodes must be between 0 and"),
+        (lambda f: f.sibling(10**6), "latents must be between 0 and"),
+        (lambda f: f.ancestors(10**6), "latents must be between 0 and"),
         (lambda f: f.cut(), "cut needs one of max_size and n_groups, got max_size=None and n_groups=None"),
         (lambda f: f.cut(5, n_groups=5), "cut needs one of max_size and n_groups, got max_size=5 and n_groups=5"),
         (lambda f: f.cut(0), "max_size must be at least 1, got 0"),
@@ -288,7 +257,6 @@ def test_answers_have_the_shape_of_the_question(ds):
         (lambda f: f.concepts(2, rows=[2000]), "rows must be between 0 and 1999, got 2000"),
         (lambda f: f.nearest_above([-1]), "latents must be between 0 and"),
         (lambda f: f.moments(np.zeros(5)), r"values must have shape \(2000,\) or \(2000, w\), got \(5,\)"),
-        (lambda f: f.moments(np.zeros(5), rows=[1]), r"values must have shape \(1,\) or \(1, w\), got \(5,\)"),
         (lambda f: f.moments(np.full(2000, np.nan)), "values must be finite, and so must"),
         (lambda f: f.moments(np.tile([1e200, 0.0], 1000), [0]), "values must be finite, and so must"),
         (lambda f: f.moments(np.zeros(2000), [10**6]), "latents must be between 0 and"),

@@ -144,17 +144,10 @@ def test_indices_that_were_refused_or_wrong(arrays, index):
     check(arrays["X"], index)
 
 
-def test_an_unsigned_number_beyond_signed_ones_is_out_of_bounds(arrays):
-    # NumPy wraps it around to -1.
-    with pytest.raises(IndexError, match=r"index 18446744073709551615 is out of bounds for axis 0 with size 50"):
-        arrays["X"][1][np.array([2**64 - 1], np.uint64)]
-
-
 def test_huge_arrays_cost_nothing_to_plan():
-    shape = (10**15, 100)
     for index in (slice(5, 10**15, 10**14), (10**15 - 1, 3), [10**15 - 1, -(10**15)], (..., slice(2, 4))):
-        needed, _ = stored_array.plan(index, shape)
-        assert sum(numbers.size for numbers in needed if not isinstance(numbers, slice)) <= 10
+        needed, _, _ = stored_array.plan(index, 10**15)
+        assert isinstance(needed, slice) or needed.size <= 10
 
 
 def test_single_rows_are_read_alone_once_their_chunk_was_checked(tmp_path, monkeypatch):

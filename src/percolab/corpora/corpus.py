@@ -16,7 +16,7 @@ from percolab.corpora import sampler
 from percolab.corpora.beliefs import Beliefs, Filter
 from percolab.corpora.sampler import Documents
 from percolab.dataset.dataset import GIVEN, Dataset
-from percolab.ground import parallel, text, validation
+from percolab.ground import parallel, validation
 from percolab.ground.validation import check_index, check_integer, check_seed, indices
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe, Written
@@ -246,12 +246,6 @@ class Corpus(Written, kind=KIND):
     def __hash__(self) -> int:
         sizes = len(self.lexicons), self.n_tokens
         return hash((*sizes, self.length, self.renewal, self.min_size, self.shares, self.seed))
-
-    def _repr_html_(self) -> str:
-        lines = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lexicons"}
-        lines |= {"shares": ", ".join(f"{share:g}" for share in self.shares), "seed": str(self.seed)}
-        lines |= {f"lexicon {k}": repr(source) for k, source in enumerate(self.lexicons)}
-        return text.table("Corpus", {"tokens": self.n_tokens, **lines})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the corpus as plain values, ready for JSON; a lexicon without a recipe as its columns."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from percolab.dataset.dataset import construct
 from percolab.ground.arrays import Floats, Ints
-from percolab.ground.compiled import kernel
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
 from percolab.rng import philox
@@ -53,7 +52,9 @@ def read(forest: Forest, min_size: int, k: int, seed: int) -> Lexicon:
     above = np.where(latent_above < 0, -1, np.searchsorted(contexts, latent_above))
     deepest = np.full(forest.n_points, -1, np.int64)
     level = np.zeros(contexts.size, np.int64)
-    _nest(above, forest.latent_start[contexts], forest.latent_size[contexts], level, deepest)
+    for c, (start, end) in enumerate(np.transpose(forest.points_of(contexts)).tolist()):
+        level[c] = level[above[c]] + 1 if above[c] >= 0 else 0
+        deepest[start:end] = c  # in preorder the smallest context of a row comes last
     alone = int(np.count_nonzero(deepest < 0))
     if alone:
         raise ValueError(
@@ -70,15 +71,6 @@ def read(forest: Forest, min_size: int, k: int, seed: int) -> Lexicon:
 def grown(recipe: Recipe) -> Forest:
     """Return the forest of a recipe. It depends on the graph alone, so positions are made in two dimensions."""
     return construct(replace(recipe, dim=2)).forest
-
-
-@kernel
-def _nest(above, start, size, level, deepest):
-    """Fill the number of contexts above each context, and the smallest context of each row: preorder, so the last."""
-    for c in range(above.size):
-        level[c] = level[above[c]] + 1 if above[c] >= 0 else 0
-        for row in range(start[c], start[c] + size[c]):
-            deepest[row] = c
 
 
 def _prior(above: Ints, level: Ints, deepest: Ints) -> Floats:
@@ -127,9 +119,9 @@ def tables(lexicons: Sequence[Lexicon], renewal: float) -> Tables:
     shifted = list(zip(lexicons, first.tolist(), strict=False))
     above = np.concatenate([np.where(lexicon.above < 0, -1, lexicon.above + base) for lexicon, base in shifted])
     size = np.concatenate([lexicon.forest.latent_size[lexicon.contexts] for lexicon in lexicons])
-    chain_start = np.cumsum(np.concatenate([[0], *(lexicon.level + 1 for lexicon in lexicons)]))
-    chain = np.empty(chain_start[-1], np.int64)
-    _chains(above, chain_start, chain)
+    chains: list[list[int]] = []
+    for c, over in enumerate(above.tolist()):
+        chains.append([*chains[over], c] if over >= 0 else [c])
     of_row = np.stack([lexicon.deepest + base for lexicon, base in shifted]).astype(np.int32)
     ids = np.stack([lexicon.ids for lexicon in lexicons])
     of_token = np.empty_like(of_row)
@@ -141,8 +133,8 @@ def tables(lexicons: Sequence[Lexicon], renewal: float) -> Tables:
         np.concatenate([lexicon.forest.latent_start[lexicon.contexts] for lexicon in lexicons]).astype(np.uint64),
         size.astype(np.uint64),
         above,
-        chain_start,
-        chain,
+        np.cumsum([0] + [len(chain) for chain in chains]),
+        np.concatenate(chains),
         of_row,
         of_token,
         ids,
@@ -150,13 +142,3 @@ def tables(lexicons: Sequence[Lexicon], renewal: float) -> Tables:
         renewal * begin,
         (1 - renewal) / size,
     )
-
-
-@kernel
-def _chains(above, chain_start, chain):
-    """Fill the chain of each context: the chain of the context above it, and itself."""
-    for c in range(above.size):
-        length = chain_start[c + 1] - chain_start[c]
-        for j in range(length - 1):
-            chain[chain_start[c] + j] = chain[chain_start[above[c]] + j]
-        chain[chain_start[c] + length - 1] = c

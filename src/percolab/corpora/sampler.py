@@ -204,26 +204,6 @@ def _choose_tokens(key, segments, ids, words, documents):
             tokens[i, t] = ids[k, row]
 
 
-def draw_tokens(
-    drawn_by: Plan, tables: Tables, documents: Documents, begins: NDArray[np.int64], drawn: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return (n, T) tokens and contexts by the draws of these documents, from given contexts.
-
-    `begins` are the first positions of segments, counted through all documents, and their end; `drawn` the number of
-    each segment's context in the tables.
-    """
-    n, length = documents.tokens.shape
-    n_blocks = (length + 1) // 2
-    nodes = np.repeat(documents.number.astype(np.uint64), n_blocks)
-    words = np.empty(4 * nodes.size, np.int32)
-    philox.bits_of_nodes(nodes, np.tile(np.arange(n_blocks, dtype=np.uint64), n), philox.POSITION, drawn_by.key, words)
-    tokens, context = np.empty((n, length), np.int32), np.empty((n, length), np.int32)
-    segments = begins.astype(np.uint64), drawn, tables.start, tables.size, tables.latent
-    given = documents.number, documents.lexicon, tokens, context
-    _choose_tokens(drawn_by.key, segments, tables.ids, words, given)
-    return tokens, context
-
-
 # ---------------------------------------------------------------------- counterfactuals
 #
 # Counterfactuals: the same documents by the same draws, with another context for a while.
@@ -243,7 +223,13 @@ def counterfactual(
     begins[:, 1:] |= latents[:, 1:] != latents[:, :-1]
     starts = np.flatnonzero(begins)
     drawn = _numbers(tables, latents.flat[starts], documents.lexicon[starts // length])
-    tokens, new = draw_tokens(drawn_by, tables, documents, np.append(starts, n * length), drawn)
+    n_blocks = (length + 1) // 2
+    nodes, blocks = np.repeat(documents.number.astype(np.uint64), n_blocks), np.arange(n_blocks, dtype=np.uint64)
+    words = np.empty(4 * nodes.size, np.int32)
+    philox.bits_of_nodes(nodes, np.tile(blocks, n), philox.POSITION, drawn_by.key, words)
+    segments = np.append(starts, n * length).astype(np.uint64), drawn, tables.start, tables.size, tables.latent
+    tokens, new = np.empty((n, length), np.int32), np.empty((n, length), np.int32)
+    _choose_tokens(drawn_by.key, segments, tables.ids, words, (documents.number, documents.lexicon, tokens, new))
     if not np.array_equal(tokens[~forced], documents.tokens[~forced]):
         raise ValueError("documents must be of this corpus, got tokens that it does not draw from their contexts")
     return replace(documents, tokens=tokens, context=new)

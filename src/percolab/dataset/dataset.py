@@ -80,6 +80,7 @@ def locked(values: Any) -> Any:
 class SampleSet(Lazy):
     """Rows of X and y with their truth: what a `Dataset` and a superposed world have in common."""
 
+    recipe: Any
     X: NDArray[Any] | StoredArray
     provenance: dict[str, Any]
 
@@ -96,6 +97,14 @@ class SampleSet(Lazy):
     def _is_vouched(self) -> bool:
         """Whether the fields come from where they can be trusted: a field that is replaced loses this."""
         return "_vouched" in self.__dict__ or "_read" in self.__dict__
+
+    def _repr_html_(self) -> str:
+        # Sizes of clusters would have to be read from disk, so they are left to `forest`.
+        n, dim = self.X.shape
+        lines = {"rows": int(n), "dimensions": int(dim), "type of X": str(self.X.dtype), "modified": self.modification}
+        made = {key: self.provenance.get(key) for key in ("created", "percolab", "engine_version")}
+        told = {name: value for name, value in (lines | made).items() if value is not None}
+        return f"{text.table(type(self).__name__, told)}{self.recipe._repr_html_()}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -189,14 +198,6 @@ class Dataset(SampleSet):
         if self.modification:
             parts.append("modified")
         return f"Dataset({', '.join(parts)})"
-
-    def _repr_html_(self) -> str:
-        n, d = self.X.shape
-        lines = {"points": int(n), "dimensions": int(d), "type of X": str(self.X.dtype)}
-        provenance = self.provenance
-        made = {key: provenance[key] for key in ("created", "percolab", "engine_version") if key in provenance}
-        # Sizes of clusters would have to be read from disk, so they are left to `forest`.
-        return text.table("Dataset", lines | made) + self.recipe._repr_html_()
 
     @cached_property
     def release_order(self) -> NDArray[np.int64]:

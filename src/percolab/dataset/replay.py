@@ -134,8 +134,8 @@ def turned_directions(recipe: Recipe, forest: Forest, edit: Turn, before: Sequen
 
 
 def _turned(recipe: Recipe, forest: Forest, way: Way, edit: Turn, before: Sequence[Edit]) -> NDArray[Any]:
-    vector, path = positions.vector_below(recipe, forest, way.cluster, _sides(way), _seeds(recipe, before, way)[:-1])
-    return positions.turned_directions(forest, edit.latent, int(way.size[-1]), vector, path, edit.seed)
+    vector = positions.vector_below(recipe, forest, way.cluster, _sides(way), _seeds(recipe, before, way)[:-1])
+    return positions.turned_directions(forest, edit.latent, vector, edit.seed)
 
 
 def _sides(way: Way) -> NDArray[np.int64]:
@@ -156,10 +156,7 @@ def _vector_of_row(recipe: Recipe, forest: Forest, edits: Sequence[Edit], row: i
     """Return the unit vector of a row, after some edits."""
     way = paths.way_to(forest, int(forest.path(row)[-1]), row)
     last = int(row >= way.start[-1] + forest.left_size[way.latent[-1]])
-    vector, _ = positions.vector_below(
-        recipe, forest, way.cluster, np.append(_sides(way), last), _seeds(recipe, edits, way)
-    )
-    return vector
+    return positions.vector_below(recipe, forest, way.cluster, np.append(_sides(way), last), _seeds(recipe, edits, way))
 
 
 def _before_entry(forest: Forest, way: Way) -> int:

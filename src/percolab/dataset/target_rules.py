@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from percolab.engines.native import node_paths
+from percolab.engines.native.positions import node_paths
 from percolab.ground.arrays import Floats, Ints
 from percolab.ground.validation import check_finite, check_integer
 from percolab.model import sums

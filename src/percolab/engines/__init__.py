@@ -16,7 +16,8 @@ from percolab.model.forest import Forest
 
 if TYPE_CHECKING:
     from percolab.engines.cluster_growth import attachment
-    from percolab.engines.native import cluster_of, node_paths, split_forest
+    from percolab.engines.native import cluster_of, split_forest
+    from percolab.engines.native.positions import node_paths
     from percolab.engines.native.rows import ClusterTable, GeneratedRows, cluster_table, generate_rows
     from percolab.engines.paper.coalescent import cyclic_coalescent
     from percolab.model.sums import targets
@@ -36,7 +37,8 @@ __all__ = [
 
 _HOMES = {
     "engines.cluster_growth": "attachment",
-    "engines.native": "cluster_of node_paths split_forest",
+    "engines.native": "cluster_of split_forest",
+    "engines.native.positions": "node_paths",
     "engines.native.rows": "ClusterTable GeneratedRows cluster_table generate_rows",
     "engines.paper.coalescent": "cyclic_coalescent",
     "model.sums": "targets",

@@ -128,19 +128,14 @@ class StreamingDataset(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
         worker = torch.utils.data.get_worker_info()
-        if worker is None:
-            yield from self._batches(self.share, None, torch.from_numpy)
-            return
-        share = replace(self.share, worker=worker.id, n_workers=worker.num_workers)
-        self._slots = self._slots or shared_memory.slots_for(*self.stream.parts())
-        if self._slots is None:
-            yield from self._batches(share, None, torch.from_numpy)
-        else:
-            yield from self._batches(share, self._slots.room, self._slots.tensor)
-
-    def _batches(
-        self, share: Share, room: Room | None, tensor: Callable[[NDArray[Any]], torch.Tensor]
-    ) -> Iterator[tuple[torch.Tensor, ...]]:
+        share = self.share
+        room: Room | None = None
+        tensor: Callable[[NDArray[Any]], torch.Tensor] = torch.from_numpy
+        if worker is not None:
+            share = replace(share, worker=worker.id, n_workers=worker.num_workers)
+            self._slots = self._slots or shared_memory.slots_for(*self.stream.parts())
+        if self._slots is not None:
+            room, tensor = self._slots.room, self._slots.tensor
         with closing(self.stream.batches(int(self._epoch), share, room)) as batches:
             for batch in batches:
                 yield tuple(map(tensor, batch))

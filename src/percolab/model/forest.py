@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,18 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from percolab.ground import text
 from percolab.ground.arrays import Ints
 from percolab.ground.validation import check_index, check_integer, check_shape, indices
-from percolab.model import graphs, hierarchy, invariants, kinship
-from percolab.model.kinship import Ragged, Walk, minima_table
-from percolab.model.latent_groups import MIN_SIZE, RATIO, Partition, concepts, cut, nearest_above
-from percolab.model.moments import Moments, moments
+from percolab.model import graphs, hierarchy, invariants, kinship, latent_groups
+from percolab.model.kinship import Walk, minima_table
+from percolab.model.moments import moments
 
 if TYPE_CHECKING:
-    import networkx
-    import pandas
     import scipy.sparse
-
-Index = int | np.integer[Any]
-Many = Sequence[int] | NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,93 +204,22 @@ class Forest:
         return Walk.along(self.cluster_start, self.bond, self.n_points)
 
     # ------------------------------------------------------------------ the tree
+    #
+    # Functions of other modules that take a forest first are its methods: their laws are told there.
 
-    @overload
-    def points_of(self, latents: Index) -> slice: ...
-
-    @overload
-    def points_of(self, latents: Many) -> tuple[Ints, Ints]: ...
-
-    def points_of(self, latents: Any) -> slice | tuple[Ints, Ints]:
-        """Return the rows of a latent as a slice; of many latents, the first row and the end of each. O(1) each."""
-        return kinship.points_of(self, latents)
-
-    @overload
-    def descendants(self, latents: Index) -> slice: ...
-
-    @overload
-    def descendants(self, latents: Many) -> tuple[Ints, Ints]: ...
-
-    def descendants(self, latents: Any) -> slice | tuple[Ints, Ints]:
-        """Return the latents below a latent as a slice; of many latents, the first and the end of each. O(1) each.
-
-        The rows below it are those of `points_of`.
-        """
-        return kinship.descendants(self, latents)
-
-    @overload
-    def path(self, rows: Index) -> Ints: ...
-
-    @overload
-    def path(self, rows: Many) -> Ragged: ...
-
-    def path(self, rows: Any) -> Ints | Ragged:
-        """Return the latents above a row, top first; of many rows, such a list for each, as `Ragged`.
-
-        The time is proportional to what is returned, after one linear pass for the first question about many rows.
-        """
-        return kinship.path(self, rows)
-
-    @overload
-    def ancestors(self, latents: Index, *, nodes: None = ...) -> Ints: ...
-
-    @overload
-    def ancestors(self, latents: Many, *, nodes: None = ...) -> Ragged: ...
-
-    @overload
-    def ancestors(self, latents: None = ..., *, nodes: Index) -> Ints: ...
-
-    @overload
-    def ancestors(self, latents: None = ..., *, nodes: Many) -> Ragged: ...
-
-    def ancestors(self, latents: Any = None, *, nodes: Any = None) -> Ints | Ragged:
-        """Return the latents above a latent, top first; of many latents, such a list for each, as `Ragged`.
-
-        `nodes` instead of `latents` may also name rows. The time is proportional to what is returned.
-        """
-        return kinship.ancestors(self, latents, nodes)
+    points_of = kinship.points_of
+    descendants = kinship.descendants
+    path = kinship.path
+    ancestors = kinship.ancestors
+    side = kinship.side
+    sibling = kinship.sibling
+    lca = kinship.lca
+    distance = kinship.distance
+    distance_to = kinship.distance_to
 
     def children(self, latents: ArrayLike) -> Ints:
         """Return the left and right child of latents, as nodes, in an array of one more dimension, 2. O(1) each."""
         return self.latent_children[indices("latents", latents, self.n_latents)]
-
-    def side(self, latents: ArrayLike | None = None, *, nodes: ArrayLike | None = None) -> Ints:
-        """Return 0 for left children, 1 for right ones, -1 for tops; `nodes` may also name rows. O(1) each."""
-        return kinship.side(self, latents, nodes)
-
-    def sibling(self, latents: ArrayLike | None = None, *, nodes: ArrayLike | None = None) -> Ints:
-        """Return the other child of the parent, as a node, -1 for tops; `nodes` may also name rows. O(1) each."""
-        return kinship.sibling(self, latents, nodes)
-
-    def lca(self, a: ArrayLike, b: ArrayLike) -> Ints:
-        """Return the smallest latent that has both rows: their lowest common ancestor.
-
-        -1 for rows of two clusters. For a row with itself it is the row's smallest latent, -1 for a singleton. The
-        two broadcast. O(1) each, after one linear pass for the first question.
-        """
-        return kinship.common_latent(self, a, b)
-
-    def distance(self, a: ArrayLike, b: ArrayLike) -> Ints:
-        """Return the number of bonds on the way from one row to the other, -1 for rows of two clusters.
-
-        Bonds are those that made latents: ways along bonds that close cycles are not taken. The two broadcast. O(1)
-        each, after one linear pass for the first question.
-        """
-        return kinship.distance(self, a, b)
-
-    def distance_to(self, rows: ArrayLike) -> Ints:
-        """Return, for every row, the bonds to the nearest of `rows`, -1 where its cluster has none. Linear time."""
-        return kinship.distance_to(self, rows)
 
     def latent_at_depth(self, depth: int) -> Ints:
         """Return, for every point, its latent at this depth, or -1 where it has none. Linear time."""
@@ -308,61 +230,10 @@ class Forest:
 
     # ------------------------------------------------------------------ groups and concepts
 
-    def cut(self, max_size: int | None = None, *, n_groups: int | None = None) -> Partition:
-        """Return disjoint groups of rows, each a latent or a single row, that cover all rows. Linear time.
-
-        Parameters
-        ----------
-        max_size
-            The groups are the largest latents and rows of at most this many rows.
-        n_groups
-            Instead: start with the clusters, and split the largest group into its two children, of equal ones the
-            first, until there are at least this many. If there are more clusters, these are the groups.
-        """
-        return cut(self, max_size, n_groups)
-
-    def concepts(self, min_size: int = MIN_SIZE, ratio: float = RATIO, *, rows: ArrayLike | None = None) -> Ints:
-        """Return the latents that can be told from their parent and their sibling, sorted. Linear time.
-
-        These are the tops of clusters of at least `min_size` points, and both children of every latent whose smaller
-        child has at least as many. Most other latents are a few points away from one of these. The top of a
-        one-cluster forest is listed, though it has all rows. The defaults are those of `percolab.features.score`.
-
-        Parameters
-        ----------
-        min_size
-            At least 2.
-        ratio
-            Going down, a concept is kept if it has at most this share of the rows of the nearest kept one above. Of
-            large concepts most are near copies of the one above; 1 keeps them.
-        rows
-            Count these rows alone: a mask, or indices, of which some may come more than once. None counts all.
-        """
-        return concepts(self, min_size, ratio, rows)
-
-    def nearest_above(self, latents: ArrayLike) -> Ints:
-        """Return, for each of these latents, the nearest other of them above it, -1 for none. O(k log k)."""
-        return nearest_above(self, latents)
-
-    def moments(self, values: Any, latents: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Moments:
-        """Return sums, means and variances of columns over the rows of latents.
-
-        `values` are passed in blocks, so they may stay on disk: once, unless prefix sums at the ends of latents take
-        more than 256 MB, and columns are taken in parts. Sums are carried in 106 bits: in 200,000 rows a mean is off
-        by less than 3e-16 of the largest value; a variance by less than 1e-11 of itself where all values spread 10,000
-        times as much as those of the latent, and 1e-7 where they spread a million times as much.
-
-        Parameters
-        ----------
-        values
-            (n,) or (n, w) numbers: an array, a tensor, a memory map, a stored or a sparse array.
-        latents
-            Indices, or a mask; None takes all.
-        rows
-            Row i of `values` is row ``rows[i]`` of the forest, in any order, some perhaps more than once. None: row i
-            of both is the same.
-        """
-        return moments(self, values, latents, rows)
+    cut = latent_groups.cut
+    concepts = latent_groups.concepts
+    nearest_above = latent_groups.nearest_above
+    moments = moments
 
     def membership(self, latents: ArrayLike | None = None) -> scipy.sparse.csr_array:
         """Return which points the latents have, as a boolean CSR array (n_points, number of latents).
@@ -414,24 +285,10 @@ class Forest:
 
     # ------------------------------------------------------------------ exports
 
-    def adjacency(self) -> scipy.sparse.csr_array:
-        """Return the bonds, those that close cycles included, as a symmetric (n, n) CSR array of ones."""
-        return graphs.adjacency(self)
-
-    def latent_table(self, latent_z: ArrayLike | None = None) -> pandas.DataFrame:
-        """Return the latents as a pandas table, one row each, in preorder; with their values if given."""
-        return graphs.latent_table(self, latent_z)
-
-    def to_networkx(self) -> networkx.Graph:
-        """Return points and bonds as a NetworkX graph: nodes have `point_id` and `cluster`, edges their `latent`.
-
-        A bond that closes a cycle has `closes` instead: the latent that was the top of its cluster.
-        """
-        return graphs.bond_graph(self)
-
-    def latents_to_networkx(self) -> networkx.DiGraph:
-        """Return the hierarchy as a NetworkX digraph of nodes, parent to child, with the `side` of each child."""
-        return graphs.latent_graph(self)
+    adjacency = graphs.adjacency
+    latent_table = graphs.latent_table
+    to_networkx = graphs.to_networkx
+    latents_to_networkx = graphs.latents_to_networkx
 
     def to_linkage(self, cluster: int = 0) -> NDArray[np.float64]:
         """Return one cluster's merger tree as a SciPy linkage matrix (s - 1, 4).
@@ -441,19 +298,8 @@ class Forest:
         """
         return graphs.linkage(self.cluster(cluster))
 
-    def validate(self) -> None:
-        """Check every invariant of the data model; raise ValueError saying which fails and where.
-
-        The order of births is checked by sorting; all else in linear time, as by `check_structure`.
-        """
-        invariants.check(self)
-
-    def check_structure(self) -> None:
-        """Check, in linear time, all that compiled passes rely on: sizes, splits and bonds; raise ValueError if wrong.
-
-        With these right, no pass reads or writes out of bounds, whatever the births are.
-        """
-        invariants.check_structure(self)
+    validate = invariants.validate
+    check_structure = invariants.check_structure
 
 
 def _as_column(name: str, values: ArrayLike) -> Ints:

@@ -35,7 +35,7 @@ def membership(forest: Forest, latents: ArrayLike | None, z: NDArray[Any] | None
 
 
 def adjacency(forest: Forest) -> scipy.sparse.csr_array:
-    """Return the bonds, those that close cycles included, as a symmetric CSR array of ones."""
+    """Return the bonds, those that close cycles included, as a symmetric (n, n) CSR array of ones."""
     import scipy.sparse
 
     bonds = np.concatenate([forest.bond, forest.extra_bond])
@@ -61,16 +61,19 @@ def latent_columns(forest: Forest, latent_z: ArrayLike | None) -> dict[str, NDAr
     return columns if latent_z is None else columns | {"z": np.asarray(latent_z)}
 
 
-def latent_table(forest: Forest, latent_z: ArrayLike | None) -> pandas.DataFrame:
-    """Return the latents as a pandas table."""
+def latent_table(forest: Forest, latent_z: ArrayLike | None = None) -> pandas.DataFrame:
+    """Return the latents as a pandas table, one row each, in preorder; with their values if given."""
     import pandas
 
     index = pandas.RangeIndex(forest.n_latents, name="latent")
     return pandas.DataFrame(latent_columns(forest, latent_z), index=index)
 
 
-def bond_graph(forest: Forest) -> networkx.Graph:
-    """Return points and bonds as a NetworkX graph."""
+def to_networkx(forest: Forest) -> networkx.Graph:
+    """Return points and bonds as a NetworkX graph: nodes have `point_id` and `cluster`, edges their `latent`.
+
+    A bond that closes a cycle has `closes` instead: the latent that was the top of its cluster.
+    """
     import networkx
 
     graph = networkx.Graph()
@@ -82,8 +85,8 @@ def bond_graph(forest: Forest) -> networkx.Graph:
     return graph
 
 
-def latent_graph(forest: Forest) -> networkx.DiGraph:
-    """Return the hierarchy as a NetworkX digraph of nodes."""
+def latents_to_networkx(forest: Forest) -> networkx.DiGraph:
+    """Return the hierarchy as a NetworkX digraph of nodes, parent to child, with the `side` of each child."""
     import networkx
 
     graph = networkx.DiGraph()

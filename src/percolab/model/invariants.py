@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
 
-def check(forest: Forest) -> None:
-    """Raise ValueError, saying which invariant fails and where, unless all hold."""
+def validate(forest: Forest) -> None:
+    """Check every invariant of the data model; raise ValueError saying which fails and where.
+
+    The order of births is checked by sorting; all else in linear time, as by `check_structure`.
+    """
     _check_sizes(forest)
     _check_order(forest)
     _check_splits(forest)
@@ -22,7 +25,10 @@ def check(forest: Forest) -> None:
 
 
 def check_structure(forest: Forest) -> None:
-    """Raise ValueError unless all that compiled passes rely on is right: all but the order of births."""
+    """Check, in linear time, all that compiled passes rely on: sizes, splits and bonds; raise ValueError if wrong.
+
+    With these right, no pass reads or writes out of bounds, whatever the births are.
+    """
     _check_sizes(forest)
     _check_splits(forest)
     _check_extras(forest)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
@@ -16,12 +17,22 @@ if TYPE_CHECKING:
     from percolab.model.forest import Forest
 
 
+Index = int | np.integer[Any]
+Many = Sequence[int] | NDArray[Any]
 BLOCK = 64
 """Values that one entry of the table of minima stands for: the table then takes less memory than the values."""
 
 
+@overload
+def points_of(forest: Forest, latents: Index) -> slice: ...
+
+
+@overload
+def points_of(forest: Forest, latents: Many) -> tuple[Ints, Ints]: ...
+
+
 def points_of(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
-    """Return the rows of latents: see `Forest.points_of`."""
+    """Return the rows of a latent as a slice; of many latents, the first row and the end of each. O(1) each."""
     if np.ndim(latents) == 0:
         latent = check_index("latent", latents, forest.n_latents)
         start = int(forest.latent_start[latent])
@@ -31,8 +42,19 @@ def points_of(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
     return starts, starts + forest.latent_size[chosen]
 
 
+@overload
+def descendants(forest: Forest, latents: Index) -> slice: ...
+
+
+@overload
+def descendants(forest: Forest, latents: Many) -> tuple[Ints, Ints]: ...
+
+
 def descendants(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
-    """Return the latents below latents, of which one with m rows has m - 2: see `Forest.descendants`."""
+    """Return the latents below a latent as a slice; of many latents, the first and the end of each. O(1) each.
+
+    The rows below it are those of `points_of`.
+    """
     if np.ndim(latents) == 0:
         latent = check_index("latent", latents, forest.n_latents)
         return slice(latent + 1, latent + int(forest.latent_size[latent]) - 1)
@@ -40,8 +62,19 @@ def descendants(forest: Forest, latents: Any) -> slice | tuple[Ints, Ints]:
     return chosen + 1, chosen + forest.latent_size[chosen] - 1
 
 
+@overload
+def path(forest: Forest, rows: Index) -> Ints: ...
+
+
+@overload
+def path(forest: Forest, rows: Many) -> Ragged: ...
+
+
 def path(forest: Forest, rows: Any) -> Ints | Ragged:
-    """Return the latents above rows: see `Forest.path`. For one row it needs no derived column."""
+    """Return the latents above a row, top first; of many rows, such a list for each, as `Ragged`.
+
+    The time is proportional to what is returned, after one linear pass for the first question about many rows.
+    """
     if np.ndim(rows):
         last = forest.point_parent[listed("rows", rows, forest.n_points)]
         return paths_to(last, forest.latent_parent, forest.latent_depth)
@@ -59,34 +92,53 @@ def path(forest: Forest, rows: Any) -> Ints | Ragged:
     return np.array(latents, np.int64)
 
 
-def ancestors(forest: Forest, latents: Any, nodes: Any) -> Ints | Ragged:
-    """Return the latents above nodes: see `Forest.ancestors`."""
-    codes, parent = _parents(forest, latents, nodes)
-    ways = paths_to(parent.ravel(), forest.latent_parent, forest.latent_depth)
-    return ways if codes.ndim else ways.values
+@overload
+def ancestors(forest: Forest, latents: Index) -> Ints: ...
 
 
-def side(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> Ints:
-    """Return which child of its parent each node is: see `Forest.side`."""
-    codes, pair = _families(forest, latents, nodes)
-    return np.where(pair[..., 0] < 0, -1, codes == pair[..., 1])[()]
+@overload
+def ancestors(forest: Forest, latents: Many) -> Ragged: ...
 
 
-def sibling(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> Ints:
-    """Return the other child of each node's parent: see `Forest.sibling`."""
-    codes, pair = _families(forest, latents, nodes)
-    return np.where(codes == pair[..., 0], pair[..., 1], pair[..., 0])[()]
+def ancestors(forest: Forest, latents: Any) -> Ints | Ragged:
+    """Return the latents above a latent, top first; of many latents, such a list for each, as `Ragged`.
+
+    The time is proportional to what is returned.
+    """
+    chosen = indices("latents", latents, forest.n_latents)
+    ways = paths_to(forest.latent_parent[chosen].ravel(), forest.latent_parent, forest.latent_depth)
+    return ways if chosen.ndim else ways.values
 
 
-def common_latent(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
-    """Return the smallest latent that has both rows: see `Forest.lca`."""
+def side(forest: Forest, latents: ArrayLike) -> Ints:
+    """Return 0 for latents that are left children, 1 for right ones, -1 for tops. O(1) each."""
+    nodes, pair = _families(forest, latents)
+    return np.where(pair[..., 0] < 0, -1, nodes == pair[..., 1])[()]
+
+
+def sibling(forest: Forest, latents: ArrayLike) -> Ints:
+    """Return the other child of the parent of each latent, as a node, -1 for tops. O(1) each."""
+    nodes, pair = _families(forest, latents)
+    return np.where(nodes == pair[..., 0], pair[..., 1], pair[..., 0])[()]
+
+
+def lca(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
+    """Return the smallest latent that has both rows: their lowest common ancestor.
+
+    -1 for rows of two clusters. For a row with itself it is the row's smallest latent, -1 for a singleton. The
+    two broadcast. O(1) each, after one linear pass for the first question.
+    """
     first, second, latents = _pairs(forest, a, b)
     common_latents(forest.parting, forest._parting_minima, first, second, latents.reshape(-1))
     return latents[()]
 
 
 def distance(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
-    """Return the number of bonds between two rows: see `Forest.distance`."""
+    """Return the number of bonds on the way from one row to the other, -1 for rows of two clusters.
+
+    Bonds are those that made latents: ways along bonds that close cycles are not taken. The two broadcast. O(1)
+    each, after one linear pass for the first question.
+    """
     first, second, bonds = _pairs(forest, a, b)
     walk = forest._walk
     distances(walk.place, walk.depth, walk.minima, first, second, bonds.reshape(-1))
@@ -94,33 +146,19 @@ def distance(forest: Forest, a: ArrayLike, b: ArrayLike) -> Ints:
 
 
 def distance_to(forest: Forest, rows: ArrayLike) -> Ints:
-    """Return the number of bonds from every row to the nearest of `rows`: see `Forest.distance_to`."""
+    """Return, for every row, the bonds to the nearest of `rows`, -1 where its cluster has none. Linear time."""
     bonds = np.empty(forest.n_points, np.int64)
     nearest(forest._walk.place, forest._walk.above, listed("rows", rows, forest.n_points), bonds)
     return bonds
 
 
-def _parents(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> tuple[Ints, Ints]:
-    """Return the nodes that were named, by either argument, and their parents."""
-    n = forest.n_points
-    if latents is not None and nodes is None:
-        chosen = indices("latents", latents, forest.n_latents)
-        return n + chosen, forest.latent_parent[chosen]
-    if nodes is None or latents is not None:
-        raise ValueError("one of latents and nodes must be given, and not both")
-    codes = indices("nodes", nodes, n + forest.n_latents)
-    parent, rows = np.empty_like(codes), codes < n
-    parent[rows] = forest.point_parent[codes[rows]]
-    parent[~rows] = forest.latent_parent[codes[~rows] - n]
-    return codes, parent
-
-
-def _families(forest: Forest, latents: ArrayLike | None, nodes: ArrayLike | None) -> tuple[Ints, Ints]:
-    """Return the nodes that were named, and both children of their parents, -1 for tops."""
-    codes, parent = _parents(forest, latents, nodes)
-    pair = np.full((*codes.shape, 2), -1, np.int64)
+def _families(forest: Forest, latents: ArrayLike) -> tuple[Ints, Ints]:
+    """Return latents as nodes, and both children of their parents, -1 for tops."""
+    chosen = indices("latents", latents, forest.n_latents)
+    parent = forest.latent_parent[chosen]
+    pair = np.full((*chosen.shape, 2), -1, np.int64)
     pair[parent >= 0] = forest.latent_children[parent[parent >= 0]]
-    return codes, pair
+    return forest.n_points + chosen, pair
 
 
 def _pairs(forest: Forest, a: ArrayLike, b: ArrayLike) -> tuple[Ints, Ints, Ints]:

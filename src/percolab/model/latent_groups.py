@@ -24,8 +24,23 @@ MIN_SIZE, RATIO = 20, 2 / 3
 """The least number of rows of a concept, and the largest share of the rows of the one above, by default."""
 
 
-def concepts(forest: Forest, min_size: int, ratio: float, rows: ArrayLike | None) -> Ints:
-    """Return the concepts of a forest: see `Forest.concepts`."""
+def concepts(forest: Forest, min_size: int = MIN_SIZE, ratio: float = RATIO, *, rows: ArrayLike | None = None) -> Ints:
+    """Return the latents that can be told from their parent and their sibling, sorted. Linear time.
+
+    These are the tops of clusters of at least `min_size` points, and both children of every latent whose smaller
+    child has at least as many. Most other latents are a few points away from one of these. The top of a
+    one-cluster forest is listed, though it has all rows. The defaults are those of `percolab.features.score`.
+
+    Parameters
+    ----------
+    min_size
+        At least 2.
+    ratio
+        Going down, a concept is kept if it has at most this share of the rows of the nearest kept one above. Of
+        large concepts most are near copies of the one above; 1 keeps them.
+    rows
+        Count these rows alone: a mask, or indices, of which some may come more than once. None counts all.
+    """
     least = check_integer("min_size", min_size, 2)
     share = check_ratio(ratio)
     size, left = _present(forest, rows)
@@ -68,7 +83,7 @@ def _present(forest: Forest, rows: ArrayLike | None) -> tuple[Ints, Ints]:
 
 
 def nearest_above(forest: Forest, latents: ArrayLike) -> Ints:
-    """Return, for each of these latents, the nearest other of them above it: see `Forest.nearest_above`."""
+    """Return, for each of these latents, the nearest other of them above it, -1 for none. O(k log k)."""
     chosen, place = np.unique(listed("latents", latents, forest.n_latents), return_inverse=True)
     above = np.empty(chosen.size, np.int64)
     nest(chosen, forest.latent_size, forest.latent_size, 1.0, np.empty(chosen.size, np.bool_), above)
@@ -121,8 +136,17 @@ class Partition:
         return f"Partition({len(self):,} groups of {self.groups.size:,} rows, the largest of {largest:,})"
 
 
-def cut(forest: Forest, max_size: int | None, n_groups: int | None) -> Partition:
-    """Return the groups that are left when every latent above them is split: see `Forest.cut`."""
+def cut(forest: Forest, max_size: int | None = None, *, n_groups: int | None = None) -> Partition:
+    """Return disjoint groups of rows, each a latent or a single row, that cover all rows. Linear time.
+
+    Parameters
+    ----------
+    max_size
+        The groups are the largest latents and rows of at most this many rows.
+    n_groups
+        Instead: start with the clusters, and split the largest group into its two children, of equal ones the
+        first, until there are at least this many. If there are more clusters, these are the groups.
+    """
     if (max_size is None) == (n_groups is None):
         raise ValueError(f"cut needs one of max_size and n_groups, got max_size={max_size} and n_groups={n_groups}")
     if max_size is not None:

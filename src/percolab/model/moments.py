@@ -39,28 +39,37 @@ class Moments:
     total: Floats
     """sum over the rows"""
     mean: Floats
-    """mean over the rows; NaN where there are none"""
+    """mean over the rows"""
     variance: Floats
-    """mean squared distance from the mean; NaN where there are no rows"""
+    """mean squared distance from the mean"""
 
     def __repr__(self) -> str:
         columns = 1 if self.total.ndim == 1 else self.total.shape[1]
         return f"Moments({self.count.size:,} latents, {columns:,} column{'' if columns == 1 else 's'})"
 
 
-def moments(forest: Forest, values: Any, latents: ArrayLike | None, rows: ArrayLike | None) -> Moments:
-    """Return sums, means and variances over latents: see `Forest.moments`."""
+def moments(forest: Forest, values: Any, latents: ArrayLike | None = None) -> Moments:
+    """Return sums, means and variances of columns over the rows of latents.
+
+    `values` are passed in blocks, so they may stay on disk: once, unless prefix sums at the ends of latents take
+    more than 256 MB, and columns are taken in parts. Sums are carried in 106 bits: in 200,000 rows a mean is off
+    by less than 3e-16 of the largest value; a variance by less than 1e-11 of itself where all values spread 10,000
+    times as much as those of the latent, and 1e-7 where they spread a million times as much.
+
+    Parameters
+    ----------
+    values
+        (n,) or (n, w) numbers: an array, a tensor, a memory map, a stored or a sparse array.
+    latents
+        Indices, or a mask; None takes all.
+    """
     if not hasattr(values, "shape"):
         values = np.asarray(values)
-    shape = tuple(values.shape)
-    order, present = _order(forest, rows)
-    n = forest.n_points if present is None else present.size
+    shape, n = tuple(values.shape), forest.n_points
     if len(shape) not in (1, 2) or shape[0] != n:
         raise ValueError(f"values must have shape ({n},) or ({n}, w), got {shape}")
     chosen = listed("latents", latents, forest.n_latents)
     ends = np.stack([forest.latent_start[chosen], forest.latent_start[chosen] + forest.latent_size[chosen]])
-    if present is not None:
-        ends = np.searchsorted(present, ends)
     edges, place = np.unique(ends, return_inverse=True)
     first, last = place.reshape(ends.shape)
     count = ends[1] - ends[0]
@@ -69,24 +78,14 @@ def moments(forest: Forest, values: Any, latents: ArrayLike | None, rows: ArrayL
     step = max(1, KEPT_BYTES // (8 * CARRIED * max(1, edges.size)))
     for lo in range(0, width, step):
         columns = slice(lo, min(lo + step, width))
-        origin, kept = _prefix_sums(values, order, n, columns if len(shape) == 2 else None, edges)
+        origin, kept = _prefix_sums(values, n, columns if len(shape) == 2 else None, edges)
         differences(origin, kept, first, last, count, total[:, columns], variance[:, columns])
     shape = (chosen.size, *shape[1:])
-    with np.errstate(invalid="ignore"):
-        mean = total / count[:, None]
+    mean = total / count[:, None]
     return Moments(count, total.reshape(shape), mean.reshape(shape), variance.reshape(shape))
 
 
-def _order(forest: Forest, rows: ArrayLike | None) -> tuple[Ints | None, Ints | None]:
-    """Return the order in which values follow the rows of the forest, and those rows; None where they do already."""
-    if rows is None:
-        return None, None
-    present = listed("rows", rows, forest.n_points)
-    order = np.argsort(present, kind="stable")
-    return order, present[order]
-
-
-def _prefix_sums(values: Any, order: Ints | None, n: int, columns: slice | None, edges: Ints) -> tuple[Floats, Floats]:
+def _prefix_sums(values: Any, n: int, columns: slice | None, edges: Ints) -> tuple[Floats, Floats]:
     """Return the first row, and what is carried at each edge: sums over all rows before it, less the first row."""
     width = 1 if columns is None else columns.stop - columns.start
     kept = np.empty((edges.size, CARRIED, width))
@@ -95,7 +94,7 @@ def _prefix_sums(values: Any, order: Ints | None, n: int, columns: slice | None,
     step = max(1, MOMENT_BYTES // (8 * max(1, width)))
     with np.errstate(invalid="ignore", over="ignore"):
         for lo in range(0, n, step):
-            part = slice(lo, min(lo + step, n)) if order is None else order[lo : lo + step]
+            part = slice(lo, min(lo + step, n))
             block = values[part] if columns is None else values[part][:, columns]
             dense = block.toarray() if hasattr(block, "toarray") else block
             numbers = np.asarray(dense, np.float64).reshape(-1, width)
@@ -140,9 +139,6 @@ def differences(origin, kept, first, last, count, total, variance):
             shift, shift_rest = two_product(np.float64(count[k]), origin[j])
             shift, lost = two_sum(shift, x)
             total[k, j] = shift + (lost + shift_rest + x_rest)
-            if count[k] == 0:
-                variance[k, j] = np.nan
-                continue
             # m · Σx² - (Σx)², whose digits cancel, then divided.
             left, left_rest = two_product(xx, np.float64(count[k]))
             right, right_rest = two_product(x, x)

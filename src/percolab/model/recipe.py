@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from decimal import Context, Decimal
 from functools import lru_cache
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -88,23 +88,22 @@ def _as_seeds(seeds: object) -> Seeds:
     raise ValueError(f"seeds must be Seeds, an integer or None, got {seeds!r}")
 
 
+def _is_given(name: str, value: object, mode: str, owner: str) -> bool:
+    """Return whether a field was given; raise, in one line, unless that is so exactly with the mode that has it."""
+    if (value is None) == (mode == owner):
+        rule = "given with" if mode == owner else "left out unless"
+        raise ValueError(f"{name} must be {rule} mode={owner!r}, got {value!r}")
+    return value is not None
+
+
 def _as_create_prob(create_prob: object, mode: str) -> float | None:
-    if mode == "custom":
-        if create_prob is None:
-            raise ValueError("create_prob must be given with mode='custom', got None")
-        return validation.check_probability("create_prob", create_prob)
-    if create_prob is not None:
-        raise ValueError(f"create_prob must be left out unless mode='custom', got {create_prob!r}")
-    return None
+    given = _is_given("create_prob", create_prob, mode, "custom")
+    return validation.check_probability("create_prob", create_prob) if given else None
 
 
 def _as_mean_degree(mean_degree: object, mode: str, engine: str) -> float | None:
-    if mode != "random_graph":
-        if mean_degree is not None:
-            raise ValueError(f"mean_degree must be left out unless mode='random_graph', got {mean_degree!r}")
+    if not _is_given("mean_degree", mean_degree, mode, "random_graph"):
         return None
-    if mean_degree is None:
-        raise ValueError("mean_degree must be given with mode='random_graph', got None")
     if engine != "native":
         raise ValueError(f"engine must be 'native' with mode='random_graph', got {engine!r}")
     return validation.check_number("mean_degree", mean_degree, 0)
@@ -173,6 +172,16 @@ class Written:
         if not isinstance(parts, list | tuple) or not all(isinstance(part, Mapping) for part in parts):
             raise ValueError(f"{name} must be a list of {what}, got {parts!r}")
         return [make(part) for part in parts]
+
+    def _repr_html_(self) -> str:
+        lines: dict[str, object] = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, tuple) and not all(isinstance(part, Real) for part in value):
+                lines |= {f"{field.name[:-1]} {k}": repr(part) for k, part in enumerate(value)}
+            elif value is not None:
+                lines[field.name] = str(value) if field.name == "seed" else value
+        return text.table(type(self).__name__, lines)
 
     def to_json(self) -> str:
         """Return it as one line of JSON."""
@@ -301,11 +310,6 @@ class Recipe(Written):
     def step(self) -> float:
         """Length of a bond before the final scaling by √d: n^(-1/4) for one cluster, else n^(-1/6)."""
         return _power(self.n_points, -1 / 4 if self.mode == "one_cluster" else -1 / 6)
-
-    def _repr_html_(self) -> str:
-        lines = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "seeds"}
-        seeds = {f"seeds.{name}": str(seed) for name, seed in self.seeds.to_dict().items()}
-        return text.table("Recipe", {name: value for name, value in (lines | seeds).items() if value is not None})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, ready for JSON; edits and target are left out where there are none."""

@@ -47,14 +47,6 @@ def block_fault(chunks: Chunks, block: int, digest: bytes) -> str | None:
     return f"array {chunks.name} does not match its digest in rows {lo} to {lo + len(rows) - 1}"
 
 
-def check_array(chunks: Chunks, blocks: Sequence[bytes]) -> None:
-    """Compare every block of an array with its digest; raise `StoreError` naming the first that differs."""
-    for block, digest in enumerate(blocks):
-        said = block_fault(chunks, block, digest)
-        if said is not None:
-            raise StoreError(said)
-
-
 def recorded(source: Source, name: str, n_blocks: int, sha256: Mapping[str, Any], location: Location) -> list[bytes]:
     """Return the recorded sha256 of each block of an array of a complete store, checked against the array's digest."""
     key = f"digests/{name}"

@@ -33,7 +33,7 @@ from percolab.model.recipe import Recipe
 from percolab.store import metadata, schema
 from percolab.store.byte_sources import source
 from percolab.store.chunks import Chunks
-from percolab.store.digests import Cells, check_array, recorded
+from percolab.store.digests import Cells, block_fault, recorded
 from percolab.store.locations import Location, absolute
 from percolab.store.schema import CYCLE_COLUMNS, FOREST_COLUMNS, SAMPLE_COLUMNS, Content, StoreError
 from percolab.store.stored_array import StoredArray
@@ -115,7 +115,7 @@ class Complete(Cells):
         self.made: dict[str, Any] = self.attributes["provenance"]
         if isinstance(self.recipe, Superposition):
             self.sigma = _sigma(self.made, self.recipe, location)
-        self._digests: dict[str, list[bytes] | StoreError] = {}
+        self._digests: dict[str, list[bytes]] = {}
         self._chunks = {name: Chunks(self.source, name, layout) for name, layout in self.layouts.items()}
 
     def check_unchanged(self) -> None:
@@ -260,7 +260,9 @@ class Complete(Cells):
                 raise StoreError(fault)
         others = [name for name in self.layouts if name not in self.content.in_cells]
         for done, name in enumerate(others, 1):
-            check_array(self.chunks(name), self._recorded(name))
+            for block, digest in enumerate(self._recorded(name)):
+                if fault := block_fault(self.chunks(name), block, digest):
+                    raise StoreError(fault)
             progress("checking arrays", done, len(others))
 
     def expected(self, kind: str, index: int) -> Sequence[bytes] | None:
@@ -273,14 +275,8 @@ class Complete(Cells):
     def _recorded(self, name: str) -> list[bytes]:
         if name not in self._digests:
             n_blocks = self.layouts[name].n_blocks
-            try:
-                self._digests[name] = recorded(self.source, name, n_blocks, self.sha256, self.given)
-            except StoreError as fault:
-                self._digests[name] = fault
-        block_digests = self._digests[name]
-        if isinstance(block_digests, StoreError):
-            raise block_digests
-        return block_digests
+            self._digests[name] = recorded(self.source, name, n_blocks, self.sha256, self.given)
+        return self._digests[name]
 
 
 # ---------------------------------------------------------------------- worlds

@@ -103,7 +103,11 @@ def _layout(said: dict[str, Any], packed: bool) -> Layout:
         if how[key] != value:
             raise StoreError(f"{key} must be {value!r}, got {shown(how[key])}")
     _check_sizes(shape, chunks)
-    return _check_block(Layout(shape, dtype, chunks[0], packed))
+    known = Layout(shape, dtype, chunks[0], packed)
+    most = max(LARGEST_BLOCK, known.row_bytes)
+    if known.block_bytes > most:
+        raise StoreError(f"blocks must have at most {most} bytes, got {known.block_bytes}")
+    return known
 
 
 def _how(packed: bool) -> dict[str, Any]:
@@ -123,13 +127,6 @@ def _check_sizes(shape: tuple[Any, ...], chunks: tuple[Any, ...]) -> None:
             raise StoreError(f"sizes must be integers from 0 to 2^62, got {shown(shape)} in blocks of {shown(chunks)}")
     if not shape or len(shape) != len(chunks) or chunks[0] < 1 or chunks[1:] != shape[1:] or 0 in shape[1:]:
         raise StoreError(f"blocks must be of whole rows, got {shown(shape)} in blocks of {shown(chunks)}")
-
-
-def _check_block(known: Layout) -> Layout:
-    most = max(LARGEST_BLOCK, known.row_bytes)
-    if known.block_bytes > most:
-        raise StoreError(f"blocks must have at most {most} bytes, got {known.block_bytes}")
-    return known
 
 
 def layouts(

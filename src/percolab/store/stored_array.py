@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -15,12 +14,10 @@ from percolab.ground import memory
 from percolab.ground.arrays import LazyArray
 from percolab.store.chunks import THREADS, Chunks
 
-Job = tuple[int, slice | NDArray[np.intp], slice]
-"""A block, rows of it, and where they go."""
 Needed = slice | NDArray[np.intp]
-"""Rows or columns: a range with step 1, or growing numbers."""
-
-_ALL = slice(None)
+"""Rows: a range with step 1, or growing numbers."""
+Job = tuple[int, Needed, slice]
+"""A block, rows of it, and where they go."""
 
 
 class StoredArray(LazyArray):
@@ -55,9 +52,10 @@ class StoredArray(LazyArray):
         return f"StoredArray({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        needed, rest = plan(index, self.shape)
+        np.broadcast_to(np.False_, self.shape)[index]  # NumPy itself says what is wrong with an index
+        rows, columns, rest = plan(index, len(self))
         try:
-            part = self._read(*needed)
+            part = self._read(rows, columns)
         finally:
             # After the reading, so that nothing read can be of another store; also after a fault, to say why.
             if self._unchanged is not None:
@@ -102,18 +100,19 @@ class StoredArray(LazyArray):
 
     # ------------------------------------------------------------------ reading
 
-    def _read(self, rows: Needed, *columns: Needed) -> NDArray[Any]:
-        """Read rows and, of these, columns."""
-        widths = [_count(needed) for needed in columns]
-        self._check_room(_count(rows) * int(np.prod(widths, dtype=object)) * self.dtype.itemsize)
-        out = np.empty((_count(rows), *widths), self.dtype)
-        whole = out.shape[1:] == self.shape[1:]
+    def _read(self, rows: Needed, columns: tuple[Any, ...]) -> NDArray[Any]:
+        """Read rows and, of each, what an index of columns takes."""
+        taken = slice(None), *columns
+        shape = (_count(rows), *np.empty((0, *self.shape[1:]))[taken].shape[1:])
+        needed = int(np.prod(shape, dtype=object)) * self.dtype.itemsize + self._chunks.layout.block_bytes
+        memory.require(needed, f"{self.name} cannot be read at once: it needs")
+        out = np.empty(shape, self.dtype)
         jobs = list(self._jobs(rows))
 
         def do(job: Job) -> None:
             block, wanted, where = job
-            if not whole:
-                out[where] = self._chunks.read(block)[wanted][(slice(None), *columns)]
+            if columns:
+                out[where] = self._chunks.read(block)[wanted][taken]
             elif isinstance(wanted, slice):
                 self._chunks.read_into(block, wanted.start, out[where])
             else:
@@ -139,121 +138,31 @@ class StoredArray(LazyArray):
         for block, (lo, hi) in zip(blocks.tolist(), pairwise([*first.tolist(), rows.size]), strict=True):
             yield block, rows[lo:hi] - block * step, slice(lo, hi)
 
-    def _check_room(self, n_bytes: int) -> None:
-        """Raise unless there is memory for what is read, and for a block besides."""
-        memory.require(n_bytes + self._chunks.layout.block_bytes, f"{self.name} cannot be read at once: it needs")
-
 
 def _count(needed: Needed) -> int:
     return needed.stop - needed.start if isinstance(needed, slice) else needed.size
 
 
-# ---------------------------------------------------------------------- what an index needs
-#
-# What NumPy would do with an index, for an array that is not in memory.
-# An index is taken apart into the rows and columns that it needs, and an index that does the same to these alone. So
-# NumPy itself decides what the result is.
+def plan(index: Any, n_rows: int) -> tuple[Needed, tuple[Any, ...], tuple[Any, ...]]:
+    """Return the rows that ``array[index]`` needs, an index of the columns of each, and an index into the result.
 
-
-def plan(index: Any, shape: tuple[int, ...]) -> tuple[list[Needed], tuple[Any, ...]]:
-    """Return what ``array[index]`` needs of each axis of an array of this shape, and an index into that.
-
-    Raise IndexError where NumPy does.
+    The index is right: NumPy has looked at it.
     """
-    items = [_as_item(item) for item in (index if isinstance(index, tuple) else (index,))]
-    left = len(shape) - sum(map(_axes, items))
-    if left < 0:
-        raise IndexError(f"too many indices for array: it has {len(shape)} axes, got {len(shape) - left} indices")
-    dots = sum(item is Ellipsis for item in items)
-    if dots > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    needed: list[Needed] = []
-    rest: list[Any] = []
-    for item in items:
-        if item is Ellipsis:
-            needed += [slice(0, size) for size in shape[len(needed) : len(needed) + left]]
-            rest.append(item)
-        elif _axes(item) == 0:
-            rest.append(item)
-        else:
-            for part in _index_arrays(item, len(needed), shape):
-                along, again = _along(part, len(needed), shape[len(needed)])
-                needed.append(along)
-                rest.append(again)
-    needed += [slice(0, size) for size in shape[len(needed) :]]
-    return needed, tuple(rest)
-
-
-def _as_item(item: Any) -> Any:
-    """Return an item of an index as NumPy understands it: a number, a slice, an array, None or an ellipsis."""
-    if item is None or item is Ellipsis or isinstance(item, slice | bool | np.bool_):
-        return item
-    if not isinstance(item, np.ndarray):
-        try:
-            return operator.index(item)
-        except TypeError:
-            item = np.asarray(item)
-            if item.size == 0:
-                item = item.astype(np.intp)  # an empty list is one of integers
-    if item.dtype.kind not in "biu":
-        raise IndexError(f"an index must hold integers or booleans, got {item.dtype}")
-    return item
-
-
-def _is_mask(item: Any) -> bool:
-    return isinstance(item, bool | np.bool_) or (isinstance(item, np.ndarray) and item.dtype == np.bool_)
-
-
-def _axes(item: Any) -> int:
-    """Return how many axes an item takes; an ellipsis takes what is left."""
-    if item is None or item is Ellipsis:
-        return 0
-    return np.ndim(item) if _is_mask(item) else 1
-
-
-def _index_arrays(item: Any, axis: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return a mask as an array of numbers for each of its axes, and anything else as it is."""
-    if not _is_mask(item):
-        return (item,)
-    for k, size in enumerate(item.shape):
-        if size != shape[axis + k]:
-            raise IndexError(
-                f"boolean index did not match indexed array along axis {axis + k}; "
-                f"size of axis is {shape[axis + k]} but size of corresponding boolean axis is {size}"
-            )
-    numbers: tuple[Any, ...] = item.nonzero()
-    return numbers
-
-
-def _along(item: Any, axis: int, size: int) -> tuple[Needed, Any]:
-    """Return what an item needs of an axis of this size, and the item that takes the same from that."""
-    if isinstance(item, slice):
-        return _along_slice(item, size)
-    if isinstance(item, int):
-        row = _within(np.asarray([item], object), axis, size)[0]
-        return slice(row, row + 1), 0
-    rows, inverse = np.unique(_within(item, axis, size), return_inverse=True)
-    return rows, inverse.reshape(item.shape)
-
-
-def _along_slice(item: slice, size: int) -> tuple[Needed, slice]:
-    rows = range(*item.indices(size))
-    if not rows:
-        return slice(0, 0), _ALL
-    backwards = rows.step < 0
-    rows = rows[::-1] if backwards else rows
-    span = (
-        slice(rows[0], rows[-1] + 1)
-        if rows.step == 1 or len(rows) == 1
-        else np.arange(rows[0], rows[-1] + 1, rows.step)
-    )
-    return span, slice(None, None, -1) if backwards else _ALL
-
-
-def _within(numbers: NDArray[Any], axis: int, size: int) -> NDArray[np.intp]:
-    """Return row numbers as they count from the start; raise IndexError if one is not there."""
-    bad = (numbers >= size) | (numbers < -size)
-    if np.any(bad):
-        raise IndexError(f"index {numbers[bad].flat[0]} is out of bounds for axis {axis} with size {size}")
-    rows = numbers.astype(np.intp)
-    return np.where(rows < 0, rows + size, rows)
+    items = index if isinstance(index, tuple) else (index,)
+    if not items or items[0] is None or items[0] is Ellipsis or isinstance(items[0], bool | np.bool_):
+        return slice(0, n_rows), (), items
+    first, rest = items[0], items[1:]
+    if isinstance(first, slice):
+        rows = range(*first.indices(n_rows)) or range(0)
+        order = slice(None, None, 1 if rows.step > 0 else -1)
+        rows = rows if rows.step > 0 else rows[::-1]
+        needed = slice(rows.start, rows.stop) if rows.step == 1 else np.array(rows, np.intp)
+        # A single index of columns is taken block by block.
+        return (needed, rest, (order,)) if len(rest) == 1 else (needed, (), (order, *rest))
+    chosen = np.asarray(first)
+    if chosen.dtype == np.bool_:
+        chosen, *others = chosen.nonzero()
+        rest = (*others, *rest)
+    chosen = chosen.astype(np.intp)
+    unique, inverse = np.unique(np.where(chosen < 0, chosen + n_rows, chosen), return_inverse=True)
+    return unique, (), (inverse.reshape(chosen.shape) if chosen.ndim else 0, *rest)

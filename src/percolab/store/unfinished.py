@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from percolab.ground import files
 from percolab.ground.text import one_line, shown
-from percolab.ground.validation import check_integer
 from percolab.store import digests, locations, metadata, schema
 from percolab.store.byte_sources import source
 from percolab.store.chunks import THREADS, Chunks, digests_layout, layout_of
@@ -152,9 +151,10 @@ class Unfinished(Cells):
             "provenance": dict(provenance),
             "sha256": begun["sha256"],
         }
+        arrays = {name: self.chunks(name).layout for name in sorted(begun["sha256"])}
         if sync:
             self.sync()
-        self.say(self.signed(complete), sync=sync)
+        self.say(complete | {"metadata_sha256": metadata.digest(complete, arrays)}, sync=sync)
 
     def sync(self, key: str = "") -> None:
         """Have everything, or a part of the store, on the disk, where it is one of this machine."""
@@ -162,11 +162,6 @@ class Unfinished(Cells):
         if path is not None:
             files.sync_tree(path / key)
             files.sync((path / key).parent)
-
-    def signed(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """Return attributes with the digest of them and of the layouts of the arrays that they name."""
-        arrays = {name: self.chunks(name).layout for name in sorted(attributes["sha256"])}
-        return attributes | {"metadata_sha256": metadata.digest(attributes, arrays)}
 
     def _sweep(self) -> None:
         """Remove the temporary files that killed writers left."""
@@ -317,9 +312,7 @@ def _packing(layout: Layout) -> dict[str, Any]:
 # ---------------------------------------------------------------------- begun, or resumed
 
 
-def begin(
-    location: Location, recipe: StoredRecipe, n_points: int, n_clusters: int, *, cell: int | None = None
-) -> Unfinished:
+def begin(location: Location, recipe: StoredRecipe, n_points: int, n_clusters: int) -> Unfinished:
     """Return the store of a recipe, ready to be written.
 
     A store that was begun before, with the same recipe and the same version of its engine, is resumed. So is one that
@@ -334,24 +327,19 @@ def begin(
         What the dataset is made from.
     n_points, n_clusters
         What it has, after any filter; documents have neither.
-    cell
-        Rows of a cell, a power of two; None takes `schema.cell_of`.
     """
-    cell = schema.cell_of(recipe) if cell is None else cell
-    if check_integer("cell", cell, 1).bit_count() != 1:
-        raise ValueError(f"cell must be a power of two, got {cell}")
-    wanted = _attributes_of(recipe, cell)
+    wanted = _attributes_of(recipe)
     metadata.check_length(wanted)
-    if status(location, recipe, cell=cell) is None:
+    if status(location, recipe) is None:
         _create_group(location, wanted)
     elif (path := locations.local_path(location)) is not None:
         files.check_plain(path)  # Zarr reads and writes what has the name of a file
-    store = Unfinished(location, cell)
+    store = Unfinished(location, wanted["cell"])
     _prepare(store, recipe, n_points, n_clusters, wanted)
     return store
 
 
-def status(location: Location, recipe: StoredRecipe, *, cell: int | None = None) -> str | None:
+def status(location: Location, recipe: StoredRecipe) -> str | None:
     """Return what the store of a recipe says it is, "writing" or "complete"; None if nothing is at the location.
 
     Raises FileExistsError if something else is there.
@@ -365,18 +353,18 @@ def status(location: Location, recipe: StoredRecipe, *, cell: int | None = None)
         return None
     except StoreError as fault:
         raise FileExistsError(f"output must be new or a dataset of the same recipe: {fault}") from fault
-    _check_same(location, there, _attributes_of(recipe, schema.cell_of(recipe) if cell is None else cell))
+    _check_same(location, there, _attributes_of(recipe))
     return str(there.get("status"))
 
 
-def _attributes_of(recipe: StoredRecipe, cell: int) -> dict[str, Any]:
+def _attributes_of(recipe: StoredRecipe) -> dict[str, Any]:
     """Return the attributes of an unfinished store."""
     return {
         "format": FORMAT,
         "status": "writing",
         "recipe": recipe.to_dict(),
         "engine_version": schema.version_of(recipe),
-        "cell": cell,
+        "cell": schema.cell_of(recipe),
     }
 
 

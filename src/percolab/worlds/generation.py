@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from inspect import signature
 from types import MappingProxyType
 from typing import Any, Literal, overload
@@ -14,7 +14,7 @@ from percolab.dataset.dataset import Dataset, construct, vouch
 from percolab.engines import memory_needs
 from percolab.ground import memory, parallel
 from percolab.ground.progress import Progress, shown
-from percolab.ground.validation import check_choice, check_integer, check_keywords
+from percolab.ground.validation import check_choice, check_keywords
 from percolab.ground.version import provenance
 from percolab.model.recipe import PRESETS as PAPER_PRESETS
 from percolab.model.recipe import Recipe
@@ -89,14 +89,9 @@ def generate(
 def superpose(
     factors: Factor | Iterable[Factor],
     *more: Factor,
-    weights: Sequence[float] | None = None,
-    product: tuple[int, int] | None = None,
-    scales: Sequence[float] | None = None,
-    dim: int | None = None,
-    rotate: bool | None = None,
-    seed: int | None = None,
     threads: int | None = None,
     progress: bool | Progress = False,
+    **fields: Any,
 ) -> Superposed:
     """Make a world in which every sample has a point of each of several percolation datasets.
 
@@ -109,8 +104,8 @@ def superpose(
     factors
         The factors, one by one or in a list: recipes, names of the paper's in `PRESETS`, or datasets, of which the
         recipes are taken.
-    weights, product, scales, dim, rotate, seed
-        See `Superposition`, the recipe that is made of them.
+    **fields
+        `weights`, `product`, `scales`, `dim`, `rotate` and `seed`: see `Superposition`, which is made of them.
     threads
         Number of threads; None takes all cores.
     progress
@@ -118,8 +113,7 @@ def superpose(
     """
     given: Any = [factors, *more] if more or isinstance(factors, Factor) else factors
     recipes = [_recipe(factor) for factor in given] if isinstance(given, Iterable) else given
-    recipe = Superposition(recipes, weights, product, scales, dim, rotate, seed)
-    return generate(recipe, threads=threads, progress=progress)
+    return generate(Superposition(recipes, **fields), threads=threads, progress=progress)
 
 
 def _recipe(factor: Any) -> Any:
@@ -217,24 +211,22 @@ RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomStat
 
 @overload
 def make_percolation(
-    n_points: int | None = ..., dim: int | None = ..., *, return_X_y: Literal[True], **options: Any
+    n_points: int = ..., dim: int = ..., *, return_X_y: Literal[True], **options: Any
 ) -> tuple[NDArray[Any], NDArray[np.float64]]: ...
 
 
 @overload
 def make_percolation(
-    n_points: int | None = ..., dim: int | None = ..., *, return_X_y: Literal[False] = ..., **options: Any
+    n_points: int = ..., dim: int = ..., *, return_X_y: Literal[False] = ..., **options: Any
 ) -> Dataset: ...
 
 
 def make_percolation(
-    n_points: int | None = None,
-    dim: int | None = None,
+    n_points: int = 1000,
+    dim: int = 20,
     *,
     random_state: RandomState = None,
     return_X_y: bool = False,
-    n_samples: int | None = None,
-    n_features: int | None = None,
     **recipe: Any,
 ) -> Dataset | tuple[NDArray[Any], NDArray[np.float64]]:
     """Make a percolation dataset in the manner of scikit-learn's ``make_*`` functions.
@@ -242,22 +234,18 @@ def make_percolation(
     Parameters
     ----------
     n_points
-        Number of points; 1000 if not given.
+        Number of points.
     dim
-        Dimension of the space they lie in; 20 if not given.
+        Dimension of the space they lie in.
     random_state
         The seed: an int, as for a `Recipe`; a NumPy generator to draw it from; None for a fresh one.
     return_X_y
         Return ``(X, y)`` instead of a `Dataset`.
-    n_samples, n_features
-        Scikit-learn's words for `n_points` and `dim`.
     seed
         percolab's word for `random_state`.
     **recipe
         Other fields of `Recipe`: `mode`, `create_prob`, `mean_degree`, `engine`, `min_cluster_size`, `dtype`, `target`.
     """
-    n_points = _either("n_points", n_points, "n_samples", n_samples, 1000)
-    dim = _either("dim", dim, "n_features", n_features, 20)
     seed: Any = random_state
     if isinstance(random_state, np.random.Generator):
         seed = int(random_state.integers(2**32))
@@ -273,12 +261,3 @@ def make_percolation(
     for column in (dataset.X, dataset.y):
         column.setflags(write=True)  # no other reference exists
     return np.asarray(dataset.X), dataset.y
-
-
-def _either(name: str, value: int | None, alias: str, other: int | None, default: int) -> int:
-    """Return what was given under one of two names."""
-    if value is not None and other is not None:
-        raise ValueError(f"{name} and {alias} are the same, and only one may be given, got {value} and {other}")
-    if other is not None:
-        return check_integer(alias, other, 1)
-    return default if value is None else value

@@ -185,7 +185,8 @@ def _by_groups(known: Truth, seed: int, shares: tuple[float, float, float], by: 
         raise ValueError(f"dataset must have at least {parts.sum()} {name} to be split by them, got {sizes.size}")
     part_of = np.empty(sizes.size, np.int64)
     largest_first = np.argsort(-sizes, kind="stable")
-    deal(largest_first, sizes, np.array(shares) * groups.size, uniforms(sizes.size, seed), part_of)
+    uniforms = np.random.RandomState(seed % 2**32).random_sample(sizes.size)
+    deal(largest_first, sizes, np.array(shares) * groups.size, uniforms, part_of)
     train, validation, test = (np.flatnonzero(part_of[groups] == k) for k in range(3))
     return Split(train, validation, test, groups, max_size=max_size)
 
@@ -241,19 +242,9 @@ def _with_margin(known: Truth, split: Split, margin: int) -> Split:
 # 1), and what stood there at i.
 
 
-def stream_of(seed: int) -> np.random.RandomState:
-    """Return the generator of a seed, of which the lower 32 bits count. NumPy promises never to change its stream."""
-    return np.random.RandomState(seed % 2**32)
-
-
-def uniforms(n: int, seed: int) -> NDArray[np.float64]:
-    """Return n numbers, uniform in [0, 1)."""
-    return stream_of(seed).random_sample(n)
-
-
 def permutation(n: int, seed: int) -> NDArray[np.int64]:
     """Return the permutation of 0 … n - 1 that ``torch.randperm`` gives with a CPU generator of this seed."""
-    stream = stream_of(seed)
+    stream = np.random.RandomState(seed % 2**32)  # a stream that NumPy promises never to change
     order = np.arange(n)
     for lo in range(0, n, DRAWN_AT_ONCE):
         count = min(DRAWN_AT_ONCE, n - lo)

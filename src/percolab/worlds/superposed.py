@@ -55,14 +55,6 @@ class Superposed(SampleSet):
         parts.append(f"y from {' and '.join(map(str, self.relevant))}")
         return f"Superposed({', '.join(parts + ['modified'] * bool(self.modification))})"
 
-    def _repr_html_(self) -> str:
-        n, dim = self.X.shape
-        lines = {"samples": int(n), "dimensions": int(dim), "type of X": str(self.X.dtype)}
-        if self.modification:
-            lines["modified"] = self.modification
-        made = {key: self.provenance[key] for key in ("created", "percolab") if key in self.provenance}
-        return text.table("Superposed world", lines | made) + self.recipe._repr_html_()
-
     # ------------------------------------------------------------------ what y depends on
 
     @property

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from percolab.ground import text
 from percolab.ground.validation import check_integer, check_one_each, check_seed, fill
 from percolab.model.recipe import DRAWN_SEED_BITS, Recipe, Written
 
@@ -100,18 +99,6 @@ class Superposition(Written, kind=KIND):
     def y_shape(self) -> tuple[int, ...]:
         """Shape of y for one sample: () or, for token sequences, (length,)."""
         return self.factors[self.relevant[0]].target.y_shape
-
-    def _repr_html_(self) -> str:
-        lines = {
-            "weights": "y is a product" if self.weights is None else ", ".join(f"{w:g}" for w in self.weights),
-            "product": "" if self.product is None else " and ".join(map(str, self.product)),
-            "scales": ", ".join(f"{scale:g}" for scale in self.scales),
-            "dim": self.dim,
-            "rotate": self.rotate,
-            "seed": str(self.seed),
-        }
-        lines |= {f"factor {k}": repr(factor) for k, factor in enumerate(self.factors)}
-        return text.table("Superposition", {name: value for name, value in lines.items() if value != ""})
 
     @property
     def engine(self) -> str:

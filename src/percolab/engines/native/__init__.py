@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from percolab.engines import Arrays, memory_needs
 from percolab.engines.cluster_growth import attach_keyed, follow_to_founder
@@ -14,12 +13,11 @@ from percolab.engines.native import graph_process, growth, positions, value_draw
 from percolab.engines.native.pieces import GROUP
 from percolab.engines.native.skeleton import BRANCH, TIP, TOKEN, Expansion, Stand
 from percolab.ground import parallel
-from percolab.ground.compiled import ahead, kernel
+from percolab.ground.compiled import ahead
 from percolab.ground.progress import Progress, silent
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.forest import Forest
 from percolab.model.recipe import Recipe
-from percolab.rng import philox
 
 VERSION = 1
 """Version of the data this engine makes: the same recipe and version give the same data."""
@@ -130,43 +128,3 @@ def cluster_of(recipe: Recipe, point: int) -> int:
     if point >= recipe.n_points:
         raise ValueError(f"point must be below {recipe.n_points}, got {point}")
     return int(follow_to_founder(point, recipe.attachment_prob, np.uint64(recipe.seeds.graph)))
-
-
-def node_paths(forest: Forest) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the path of every latent and of every point of a native forest, in linear time.
-
-    A path names a node whatever the size of the dataset: in the dataset of the same seeds with more points, the
-    latents of the smaller one have the same paths and values, and each of its points is the point or the latent with
-    the same path. Paths are 64-bit hashes: two nodes of one dataset of n points share one with probability
-    below n²/2^64.
-    """
-    latent_path, point_path = np.empty(forest.n_latents, np.uint64), np.empty(forest.n_points, np.uint64)
-    founder = np.empty(0, np.int64)
-    if forest.n_clusters:
-        founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
-    start, size = forest.latent_start, forest.latent_size
-    _name_nodes(forest.cluster_start, founder, forest.left_size, start, size, latent_path, point_path)
-    return latent_path, point_path
-
-
-@kernel
-def _name_nodes(cluster_start, founder, left_size, latent_start, latent_size, latent_path, point_path):
-    """Hand paths down from the top of every cluster."""
-    for c in range(founder.size):
-        top, end = cluster_start[c] - c, cluster_start[c + 1] - c - 1
-        path = philox.cluster_path(founder[c])
-        if top == end:
-            point_path[cluster_start[c]] = path
-            continue
-        latent_path[top] = path
-        for i in range(top, end):
-            left_path, right_path = philox.child_paths(latent_path[i])
-            left = left_size[i]
-            if left > 1:
-                latent_path[i + 1] = left_path
-            else:
-                point_path[latent_start[i]] = left_path
-            if latent_size[i] - left > 1:
-                latent_path[i + left] = right_path
-            else:
-                point_path[latent_start[i] + left] = right_path

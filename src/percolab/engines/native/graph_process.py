@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from percolab.engines.merges import group_of, lay_out
 from percolab.ground.arrays import Ints
 from percolab.ground.compiled import kernel
 from percolab.ground.intrinsics import multiply_high
@@ -51,9 +52,13 @@ def grow_graph(n: int, mean_degree: float, key: np.uint64) -> Forest:
     founders = np.flatnonzero(group == np.arange(n))  # the lowest point of a group stands for it
     order = np.lexsort((founders, -size[founders]))
     start = np.concatenate([[0], np.cumsum(size[founders[order]])])
-    row, latent = np.empty(n, np.int64), np.empty(n_merges, np.int64)
-    left_size, bond = np.empty(n_merges, np.int64), np.empty((n_merges, 2), np.int64)
-    _lay_out(start, top[founders[order]], merges, ends, below, row, latent, left_size, bond)
+    row, (latent, first_row, left_size) = np.empty(n, np.int64), np.empty((3, n_merges), np.int64)
+    bond = np.empty((n_merges, 2), np.int64)
+    tops = top[founders[order]]
+    single, last = np.flatnonzero(tops < n), np.flatnonzero(tops >= n)
+    row[tops[single]] = start[single]
+    latent[tops[last] - n], first_row[tops[last] - n] = start[last] - last, start[last]
+    lay_out(merges, ends, below, row, latent, first_row, left_size, bond)
     point_id = np.empty(n, np.int64)
     point_id[row] = np.arange(n)
     closing = np.flatnonzero(extra_merge >= 0)
@@ -173,15 +178,6 @@ def _draw_distinct(n, key, seen, first, second):
 
 
 @kernel
-def _group_of(point, group):
-    """Return the group of a point, halving the way to it."""
-    while group[point] != point:
-        group[point] = group[group[point]]
-        point = group[point]
-    return point
-
-
-@kernel
 def _merge(first, second, group, top, merges, ends, below, extra_merge):
     """Let the bonds come in order; return the number of merges.
 
@@ -192,7 +188,7 @@ def _merge(first, second, group, top, merges, ends, below, extra_merge):
     """
     n, count = group.size, 0
     for t in range(first.size):
-        a, b = _group_of(first[t], group), _group_of(second[t], group)
+        a, b = group_of(first[t], group), group_of(second[t], group)
         if a == b:
             extra_merge[t] = top[a] - n
             continue
@@ -212,34 +208,3 @@ def _settle(group):
     """Lead every point to the lowest point of its group in one step: a lower point is settled first."""
     for point in range(group.size):
         group[point] = group[group[point]]
-
-
-@kernel
-def _lay_out(start, tops, merges, ends, below, row, latent, left_size, bond):
-    """Turn merges into nested intervals: preorder latents, rows in leaf order, the clusters in this order.
-
-    `row` gets the row of every point and `latent` the latent of every merge. A merge comes after those it joins, so
-    going through the merges backwards is a top-down pass.
-    """
-    n = row.size
-    first = np.empty(latent.size, np.int64)
-    for c in range(tops.size):
-        if tops[c] < n:
-            row[tops[c]] = start[c]
-        else:
-            latent[tops[c] - n], first[tops[c] - n] = start[c] - c, start[c]
-    for m in range(latent.size - 1, -1, -1):
-        here, at = latent[m], first[m]
-        left, right = merges[m, 0], merges[m, 1]
-        count = below[left - n] if left >= n else 1
-        left_size[here] = count
-        if left < n:
-            row[left] = at
-        else:
-            latent[left - n], first[left - n] = here + 1, at
-        if right < n:
-            row[right] = at + count
-        else:
-            latent[right - n], first[right - n] = here + count, at + count
-    for m in range(latent.size):
-        bond[latent[m], 0], bond[latent[m], 1] = row[ends[m, 0]], row[ends[m, 1]]

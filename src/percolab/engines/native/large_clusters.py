@@ -186,23 +186,15 @@ def _follow(X: NDArray[Any], recipe: Recipe, crown: Crown, lo: int, hi: int, way
 
     end, local_end = crown.tokens(lo, hi)["end"], stand.token["end"].copy()
     leaves = ~np.isin(local_end, entries.end)
-    reached, passed = _ways(trees, walk.entry, local_end, leaves)
+    parts = trees.expansion
+    reached, passed = np.zeros((2, parts.tip.size), np.bool_)
+    _mark_ways(parts.tip, walk.entry, parts.first_end, trees.end_row, local_end, leaves, reached, passed)
     for p in np.flatnonzero(reached).tolist():
         trees.grow(p, p + 1, key)
     crown.end_row[end] = trees.end_row[local_end] + first_row
     if leaves.any():
         at, rows = np.flatnonzero(passed), trees.end_row[local_end[leaves]]
         way[end[leaves] >> 1] = _walk_ways(walk, at, rows)
-
-
-def _ways(
-    trees: Trees, entry: NDArray[np.int64], end: NDArray[np.int64], leaves: NDArray[np.bool_]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the pieces that tokens from above reach, and those on the ways from a limb's entry to where it is left."""
-    piece = trees.expansion.tip
-    reached, passed = np.zeros(piece.size, np.bool_), np.zeros(piece.size, np.bool_)
-    _mark_ways(piece, entry, trees.expansion.first_end, trees.end_row, end, leaves, reached, passed)
-    return reached, passed
 
 
 def _walk_ways(walk: Walk, passed: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -220,7 +212,7 @@ def _walk_ways(walk: Walk, passed: NDArray[np.int64], rows: NDArray[np.int64]) -
 
 @kernel
 def _mark_ways(piece, entry, first_end, end_row, end, leaves, reached, passed):
-    """Fill what `_ways` returns."""
+    """Mark the pieces that tokens from above reach, and those on the ways from a limb's entry to where it is left."""
     first = piece.first.copy()
     for t in range(end.size):
         p = last_at_most(first, end_row[end[t]])

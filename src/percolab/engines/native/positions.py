@@ -327,25 +327,25 @@ def walk_root(recipe: Recipe, forest: Forest, cluster: int) -> int:
     return first + int(choose_root(first - cluster, stop - first, path, forest.left_size, key))
 
 
-def vector_below(
-    recipe: Recipe, forest: Forest, cluster: int, sides: Ints, seeds: Words
-) -> tuple[NDArray[Any], np.uint64]:
-    """Return the unit vector and the path of the node reached from the top of a cluster, left (0) or right (1) at each.
+def vector_below(recipe: Recipe, forest: Forest, cluster: int, sides: Ints, seeds: Words) -> NDArray[Any]:
+    """Return the unit vector of the node reached from the top of a cluster, left (0) or right (1) at each latent.
 
     `seeds` are what the splits on the way were drawn from, one for each side.
     """
     X = np.empty((2, recipe.dim), recipe.dtype)
-    path = _follow(X, _top_path(forest, cluster), sides, np.uint64(recipe.seeds.embed), seeds)
-    return X[0], np.uint64(path)
+    _follow(X, _top_path(forest, cluster), sides, np.uint64(recipe.seeds.embed), seeds)
+    return np.asarray(X[0])
 
 
-def turned_directions(
-    forest: Forest, latent: int, n_rows: int, vector: NDArray[Any], path: np.uint64, seed: int
-) -> NDArray[Any]:
-    """Return the unit vectors of the rows of a latent, given its vector and path, with all splits drawn from `seed`."""
-    X = np.empty((n_rows, vector.size), vector.dtype)
+def turned_directions(forest: Forest, latent: int, vector: NDArray[Any], seed: int) -> NDArray[Any]:
+    """Return the unit vectors of the rows of a latent, given its own vector, with all splits drawn from `seed`."""
+    X = np.empty((forest.latent_size[latent], vector.size), vector.dtype)
     X[0] = vector
-    _hand_down(forest.left_size[latent : latent + n_rows - 1], path, np.uint64(seed), X)
+    latents = slice(latent, latent + len(X) - 1)
+    left = forest.latent_start[latents] - forest.latent_start[latent]
+    right, (paths, _) = left + forest.left_size[latents], node_paths(forest)
+    draws = gaussians.draw_work(vector.size)
+    gaussians.split_vectors(paths[latents], left, right, left.size, X, np.uint64(seed), draws)
     return X
 
 
@@ -357,7 +357,7 @@ def _top_path(forest: Forest, cluster: int) -> np.uint64:
 
 @kernel
 def _follow(X, path, sides, key, keys):
-    """Put the vector of a node in the first row of X, by the splits from the top of its cluster; return its path."""
+    """Put the vector of a node in the first row of X, by the splits from the top of its cluster."""
     draws = gaussians.draw_work(X.shape[1])
     paths, rows, others = np.full(1, path, np.uint64), np.zeros(1, np.int64), np.ones(1, np.int64)
     gaussians.unit_vectors(paths, rows, 1, X, philox.VECTOR, key, draws)
@@ -367,22 +367,46 @@ def _follow(X, path, sides, key, keys):
             X[0] = X[1]
         left_path, right_path = philox.child_paths(paths[0])
         paths[0] = right_path if sides[k] else left_path
-    return paths[0]
+
+
+# ---------------------------------------------------------------------- names of nodes
+
+
+def node_paths(forest: Forest) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the path of every latent and of every point of a native forest, in linear time.
+
+    A path names a node whatever the size of the dataset: in the dataset of the same seeds with more points, the
+    latents of the smaller one have the same paths and values, and each of its points is the point or the latent with
+    the same path. Paths are 64-bit hashes: two nodes of one dataset of n points share one with probability
+    below n²/2^64.
+    """
+    latent_path, point_path = np.empty(forest.n_latents, np.uint64), np.empty(forest.n_points, np.uint64)
+    founder = np.empty(0, np.int64)
+    if forest.n_clusters:
+        founder = np.minimum.reduceat(forest.point_id, forest.cluster_start[:-1])
+    start, size = forest.latent_start, forest.latent_size
+    _name_nodes(forest.cluster_start, founder, forest.left_size, start, size, latent_path, point_path)
+    return latent_path, point_path
 
 
 @kernel
-def _hand_down(left_size, path, key, X):
-    """Hand the vector in the first row of X down the latents of an interval."""
-    size = np.empty(X.shape[0], np.int64)
-    paths, left_row, right_row = np.empty(X.shape[0], np.uint64), np.empty_like(size), np.empty_like(size)
-    size[0], paths[0], left_row[0] = X.shape[0], path, 0
-    for i in range(left_size.size):
-        left = left_size[i]
-        left_path, right_path = philox.child_paths(paths[i])
-        right_row[i] = left_row[i] + left
-        if left > 1:
-            size[i + 1], paths[i + 1], left_row[i + 1] = left, left_path, left_row[i]
-        if size[i] - left > 1:
-            size[i + left], paths[i + left], left_row[i + left] = size[i] - left, right_path, right_row[i]
-    draws = gaussians.draw_work(X.shape[1])
-    gaussians.split_vectors(paths, left_row, right_row, left_size.size, X, key, draws)
+def _name_nodes(cluster_start, founder, left_size, latent_start, latent_size, latent_path, point_path):
+    """Hand paths down from the top of every cluster."""
+    for c in range(founder.size):
+        top, end = cluster_start[c] - c, cluster_start[c + 1] - c - 1
+        path = philox.cluster_path(founder[c])
+        if top == end:
+            point_path[cluster_start[c]] = path
+            continue
+        latent_path[top] = path
+        for i in range(top, end):
+            left_path, right_path = philox.child_paths(latent_path[i])
+            left = left_size[i]
+            if left > 1:
+                latent_path[i + 1] = left_path
+            else:
+                point_path[latent_start[i]] = left_path
+            if latent_size[i] - left > 1:
+                latent_path[i + left] = right_path
+            else:
+                point_path[latent_start[i] + left] = right_path

@@ -48,7 +48,7 @@ def build(recipe: Recipe, threads: int, progress: Progress) -> Arrays:
     clusters = find_clusters(recipe)
     memory_needs.require(memory_needs.of_arrays(clusters.n_points, recipe), recipe)
     arrays, split_rows = grow(recipe.seeds, clusters, recipe.dim, recipe.dtype, threads, progress)
-    _embed(recipe, clusters, arrays, split_rows, threads, progress)
+    parallel.run(_draw_and_walk(recipe, clusters, arrays, split_rows, threads, progress), threads)
     return arrays
 
 
@@ -105,7 +105,7 @@ def _grow_clusters(
             top, stop = first - c, end - c - 1
             pool = pcg64.spawn(graph, birth[c] + coalescent.FIRST_CLUSTER_CHILD)
             coalescent.coalesce(size, pool, work)
-            coalescent.lay_out(
+            coalescent.arrange(
                 size, first, work, left_size[top:stop], bond[top:stop], row, split_rows[top:stop], merge_order
             )
             pcg64.seed_stream(pcg64.spawn(latents, birth[c]), stream)
@@ -121,23 +121,15 @@ def _grow_clusters(
 # ---------------------------------------------------------------------- positions
 
 
-def _embed(
-    recipe: Recipe, clusters: Clusters, arrays: Arrays, split_rows: NDArray[np.int32], threads: int, progress: Progress
-) -> None:
-    """Draw every direction, in order of birth, and walk each cluster once its directions are there."""
-    drawn = [0]
-    tasks = _draw_and_walk(recipe, clusters, arrays, split_rows, threads, drawn)
-    parallel.run(tasks, threads, lambda: progress("positions", drawn[0], clusters.n_points))
-
-
 def _draw_and_walk(
     recipe: Recipe,
     clusters: Clusters,
     arrays: Arrays,
     split_rows: NDArray[np.int32],
     threads: int,
-    drawn: list[int],
+    progress: Progress,
 ) -> Iterator[parallel.Task]:
+    """Draw every direction, in order of birth, and yield what walks each cluster once its directions are there."""
     embed = pcg64.root_pool(recipe.seeds.embed)
     vector, origin, direction = (
         pcg64.make_stream(pcg64.spawn(embed, child)) for child in (VECTOR_CHILD, ORIGIN_CHILD, DIRECTION_CHILD)
@@ -155,10 +147,9 @@ def _draw_and_walk(
         points = int(size[batch[0]])  # clusters of a batch of several are drawn in one pass
         for first in range(0, points, BATCH):
             _draw_directions(X, batch, start, skipped[lo:hi, 1], split_rows, direction, first, first + BATCH)
-            drawn[0] = done + min(first + BATCH, points)
-            yield _nothing, ()
+            progress("positions", done + min(first + BATCH, points), clusters.n_points)
         done += int(size[batch].sum())
-        drawn[0] = done
+        progress("positions", done, clusters.n_points)
         yield from _walk_tasks(X, batch, trees, origins, recipe.step * scale, threads)
 
 
@@ -180,10 +171,6 @@ def _walk_tasks(
     for columns in np.array_split(np.arange(dim), min(threads, dim)):
         block = slice(columns[0], columns[-1] + 1)
         yield embedding.walk, (rows[:, block], order, parent, origins[0, block], stride)
-
-
-def _nothing() -> None:
-    """Stand for work already done, so that progress is reported and an interrupt is taken."""
 
 
 def _skipped_before(clusters: Clusters, by_birth: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from percolab.engines.merges import group_of, lay_out
 from percolab.ground.compiled import kernel
 from percolab.ground.validation import check_integer, check_seed
 from percolab.model.forest import Forest
@@ -44,10 +45,10 @@ def cyclic_coalescent(n: int, seed: int) -> Forest:
 
 @kernel
 def grow(size, pool, left_size, bond, row):
-    """Run `coalesce` and `lay_out` for one cluster that starts at row 0."""
+    """Run `coalesce` and `arrange` for one cluster that starts at row 0."""
     work = work_arrays(size)
     coalesce(size, pool, work)
-    lay_out(size, 0, work, left_size, bond, row, np.empty((size - 1, 2), np.int32), np.empty(size - 1, np.int32))
+    arrange(size, 0, work, left_size, bond, row, np.empty((size - 1, 2), np.int32), np.empty(size - 1, np.int32))
 
 
 @kernel
@@ -56,15 +57,6 @@ def work_arrays(size):
     children, ends = np.empty((size, 2), np.int32), np.empty((size, 2), np.int32)
     below, cycle, blocks = np.empty(size, np.int32), np.empty(size, np.int32), np.empty((size, 5), np.int32)
     return children, ends, below, cycle, blocks
-
-
-@kernel
-def _block_of(position, blocks):
-    """Find the union-find root of a position, halving the path to it."""
-    while blocks[position, 0] != position:
-        blocks[position, 0] = blocks[blocks[position, 0], 0]
-        position = blocks[position, 0]
-    return position
 
 
 @kernel
@@ -77,6 +69,7 @@ def coalesce(size, pool, work):
     later of two merges: the order of the published datasets.
     """
     children, ends, below, cycle, blocks = work
+    block = blocks[:, 0]
     position_stream = pcg64.make_stream(pcg64.spawn(pool, 0))
     u_stream = pcg64.make_stream(pcg64.spawn(pool, 1))
     v_stream = pcg64.make_stream(pcg64.spawn(pool, 2))
@@ -91,9 +84,9 @@ def coalesce(size, pool, work):
         blocks[i, 4] = cycle[i]
     for m in range(size - 1):
         u = pcg64.integer_below(u_stream, size)
-        a = _block_of(u, blocks)
+        a = group_of(u, block)
         after = blocks[a, 2] + blocks[a, 3]
-        b = _block_of(after - size if after >= size else after, blocks)
+        b = group_of(after - size if after >= size else after, block)
         v = blocks[b, 2] + int(pcg64.random(v_stream) * blocks[b, 3])
         if v >= size:
             v -= size
@@ -113,33 +106,17 @@ def coalesce(size, pool, work):
 
 
 @kernel
-def lay_out(size, first_row, work, left_size, bond, row, split_rows, merge_order):
-    """Turn merges into nested intervals: preorder latents, rows in leaf order.
+def arrange(size, first_row, work, left_size, bond, row, split_rows, merge_order):
+    """Turn the merges of a cluster into nested intervals, as `lay_out` does.
 
     `row[i]` is the row of the point i-th by birth. For the latent merged k-th from the end, `merge_order[k]` is its
-    number in preorder and `split_rows[k]` the first rows of its two children. A merge comes after its children,
-    so going through the merges backwards is a top-down pass.
+    number in preorder and `split_rows[k]` the first rows of its two children.
     """
     children, ends, below, _, blocks = work
-    preorder, first = blocks[:, 0], blocks[:, 2]
-    preorder[size - 2], first[size - 2] = 0, first_row
+    latent, first = blocks[: size - 1, 0], blocks[: size - 1, 2]
+    latent[size - 2], first[size - 2] = 0, first_row
+    lay_out(children, ends, below, row[:size], latent, first, left_size, bond)
     for k in range(size - 1):
         m = size - 2 - k
-        here, start = preorder[m], first[m]
-        left, right = children[m, 0], children[m, 1]
-        left_below = 1
-        if left < size:
-            row[left] = start
-        else:
-            left_below = below[left - size]
-            preorder[left - size], first[left - size] = here + 1, start
-        if right < size:
-            row[right] = start + left_below
-        else:
-            preorder[right - size], first[right - size] = here + left_below, start + left_below
-        left_size[here] = left_below
-        merge_order[k] = here
-        split_rows[k, 0], split_rows[k, 1] = start, start + left_below
-    for m in range(size - 1):
-        bond[preorder[m], 0] = row[ends[m, 0]]
-        bond[preorder[m], 1] = row[ends[m, 1]]
+        merge_order[k] = latent[m]
+        split_rows[k, 0], split_rows[k, 1] = first[m], first[m] + left_size[latent[m]]
