@@ -9,12 +9,9 @@ the best ones.
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
-
-import numpy as np
 
 from percolab.benchmark.declaration import settings
-from percolab.benchmark.judgement import AT, judge
+from percolab.benchmark.judgement import validation_recovery
 from percolab.benchmark.networks_and_controls import Representation, train
 from percolab.benchmark.tasks import MIDDLE, Task, task
 from percolab.features.register import entry
@@ -32,21 +29,18 @@ def tried(task: Task, device: str = "auto") -> Iterator[tuple[str, float, float]
     s = settings(task, only=["topk"], seeds=1).drawn(TUNING_DRAW)
     here = Here(device)
     weights = train(s, here)
-    given = replace(s, options=replace(s.options, rates={}))
+    entries = [entry(f"topk@k={MIDDLE}+lr={rate:g}", s.options.budget) for rate in RATES]
     for which in (Representation(TRAINED, 0), Representation(UNTRAINED), Representation(RAW)):
-        for rate in RATES:
-            one = entry(f"topk@k={MIDDLE}+lr={rate:g}", s.options.budget)
-            cells = judge(which, one, given, here, weights).cells(0)
-            own = [c.values[0] for c in cells if c.measure == "validation" and c.factor == 0 and AT not in c.reader]
-            yield which.role, rate, float(np.mean(own))
+        for rate, recovery in zip(RATES, validation_recovery(which, entries, s, here, weights), strict=True):
+            yield which.role, rate, recovery
 
 
 def main() -> None:
-    found: dict[str, dict[float, float]] = {}
+    by_role: dict[str, dict[float, float]] = {}
     for role, rate, recovery in tried(task(*sys.argv[1:3])):
-        found.setdefault(role, {})[rate] = recovery
+        by_role.setdefault(role, {})[rate] = recovery
         print(f"{role}, learning rate {rate:g}: {recovery:.4f}", flush=True)
-    print("best:", json.dumps({role: max(by_rate, key=by_rate.__getitem__) for role, by_rate in found.items()}))
+    print("best:", json.dumps({role: max(by_rate, key=by_rate.__getitem__) for role, by_rate in by_role.items()}))
 
 
 if __name__ == "__main__":

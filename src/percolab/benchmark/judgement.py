@@ -90,6 +90,18 @@ def judge(which: Representation, entry: Entry, s: S, here: Here, networks: Netwo
     return Columns.of(measured)
 
 
+def validation_recovery(
+    which: Representation, entries: Iterable[Entry], s: S, here: Here, networks: Networks | None = None
+) -> Iterator[float]:
+    """Yield the recovery of each method on the validation rows of the first hierarchy; nothing else is measured."""
+    bench, views = next(iter(_prepared(which, s, here, networks, apart=True)))
+    labels = bench.sides[views[0].factor].labels
+    for entry in entries:
+        method = bench._fit(entry, bench.parts["fit"], labels["fit"])
+        codes = _encoded(entry, method, bench.parts["validation"])
+        yield fairness.choose_thresholds(labels["validation"], codes, s.options.min_size)[1]
+
+
 _LAST: dict[str, list[tuple[_Bench, list[View]]]] = {}
 """What measured the method before this one, which the next cell most likely wants too."""
 

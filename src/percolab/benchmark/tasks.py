@@ -82,9 +82,12 @@ class Task:
 
 _SMALL = Budget(n_features=128, k=8, steps=100, batch_size=512, lr=1e-2, n_components=16)
 _DOCUMENTS = {"trained": 3e-3, "untrained": 3e-2, "raw": 1e-3}
+_FULL_DOCUMENTS = {"trained": 3e-3, "untrained": 1e-2, "raw": 3e-4}
 _RATES: Mapping[tuple[str, str], Mapping[str, float]] = {
     ("documents", "small"): _DOCUMENTS,
     (TUNED, "small"): _DOCUMENTS,
+    ("documents", "paper"): _FULL_DOCUMENTS,
+    (TUNED, "paper"): _FULL_DOCUMENTS,
     ("superposed-2", "small"): {"trained": 1e-3, "untrained": 1e-2, "raw": 3e-2},
     ("superposed-4", "small"): {"trained": 1e-2, "untrained": 3e-2, "raw": 3e-2},
     ("paper-one-cluster", "small"): {"trained": 1e-3, "untrained": 1e-3, "raw": 3e-3},
@@ -108,7 +111,7 @@ def task(name: str, scale: str = "paper") -> Task:
     budget = _SMALL if small else Budget()
     rates = _RATES.get((name.removesuffix(TENTH), scale), {})
     if name.removesuffix(TENTH) not in POINTS:
-        budget = budget if small else Budget(n_features=2048)
+        budget = budget if small else Budget(n_features=2048, steps=1000)
         options = Options("blocks.1", 20, budget, rates, 400 if small else 4000, tuned=name == TUNED)
         return Task(name, scale, scales.corpus("documents", scale), scales.corpus_training("documents", scale), options)
     data = name.removesuffix(TENTH).removeprefix("paper-")
