@@ -258,7 +258,7 @@ def by_kind(s: Settings[Options], probed: Sequence[Probed], protocol: str) -> By
 
 
 @dataclass(frozen=True, eq=False)
-class Draw:
+class DataDraw:
     """What the page shows of one draw of the data."""
 
     results: Results
@@ -288,7 +288,7 @@ def analyse(s: Settings[Options], results: Results) -> Found:
             rows.append(row(estimate, part="table 1", model=model, measure=measure))
     for part in ("controls", "held_out_controls"):
         rows += paper_figures.error_rows(tables[part], part.replace("_", " "))
-    return Found(rows, networks.scores, Draw(results, kinds, tables))
+    return Found(rows, networks.scores, DataDraw(results, kinds, tables))
 
 
 def headline(rows: Sequence[Row], s: Settings[Options]) -> list[Line]:
@@ -346,7 +346,7 @@ def _title(s: Settings[Options]) -> str:
 
 
 def _pictures(
-    s: Settings[Options], of_probes: Mapping[str, Any], draw: Draw, values: Mapping[str, Any]
+    s: Settings[Options], of_probes: Mapping[str, Any], draw: DataDraw, values: Mapping[str, Any]
 ) -> dict[str, Picture]:
     levels = {"1NN": float(values["baselines"]["nearest_neighbour"]["r2"])}
     if s.scale == "paper":
